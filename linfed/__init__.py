@@ -1,0 +1,102 @@
+"""linfed: a pure-NumPy theory testbed for federated representation learning on linear models.
+
+The model: n clients, client i holds or draws m samples ``x_ij`` in R^d and labels ``y_ij = x_ij' phi_i + noise``. What is
+learned are predictors ``theta_i = B w_i + s_i``. Client axis first, trials before it.
+
+========================  ==========  =======  =======  ==================================================
+code                      shape       FedRep   FLUTE    meaning
+========================  ==========  =======  =======  ==================================================
+``n_clients``             --          n        M        clients
+``n_samples``             --          m        N        samples per client (per round when fresh)
+``dim``                   --          d        d        ambient dimension
+``rank``                  --          k        k        columns of the learned representation
+``participation``         --          r        1        share of the clients in a round
+``B``                     (d, k)      B        B        representation
+``W``                     (n, k)      W        W'       heads, row i = client i
+``S``                     (n, d)      --       --       shortcuts, the personal full-dimensional part
+``step_size``             --          eta      eta_l    step on the representation
+``head_steps``            --          tau      --       gradient steps on the heads
+``head_step_size``        --          alpha    --       step on the heads
+``noise_std``             --          1e-1.5   sigma    standard deviation of the label noise, never the variance
+========================  ==========  =======  =======  ==================================================
+
+Local losses are ``(1/2m) ||X_i theta - y_i||^2`` (no factor 2 in gradients), and FedRep averages over participants.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linfed.algorithms import ALGORITHMS as ALGORITHMS
+    from linfed.algorithms.base import Algorithm as Algorithm
+    from linfed.algorithms.base import State as State
+    from linfed.algorithms.fedrep import FedRep as FedRep
+    from linfed.algorithms.initial import AtDistance as AtDistance
+    from linfed.algorithms.initial import GivenSubspace as GivenSubspace
+    from linfed.algorithms.initial import Moments as Moments
+    from linfed.algorithms.initial import RandomSubspace as RandomSubspace
+    from linfed.algorithms.local_only import LocalOnly as LocalOnly
+    from linfed.data.sources import FixedSamples as FixedSamples
+    from linfed.data.sources import FreshSamples as FreshSamples
+    from linfed.data.sources import GivenSamples as GivenSamples
+    from linfed.designs import Gaussian as Gaussian
+    from linfed.designs import Rademacher as Rademacher
+    from linfed.designs import UniformCube as UniformCube
+    from linfed.designs import UniformSphere as UniformSphere
+    from linfed.errors import SizeError as SizeError
+    from linfed.linalg import subspace_distance as subspace_distance
+    from linfed.metrics import METRICS as METRICS
+    from linfed.problems import GivenTruth as GivenTruth
+    from linfed.problems import SharedRepresentation as SharedRepresentation
+    from linfed.results import Result as Result
+    from linfed.results import Status as Status
+    from linfed.simulation import simulate as simulate
+
+__version__ = "0.1.0"
+
+# Names are loaded when first used, so that `import linfed` and `linfed --help` come back at once.
+_PUBLIC = {
+    "ALGORITHMS": "linfed.algorithms",
+    "METRICS": "linfed.metrics",
+    "Algorithm": "linfed.algorithms.base",
+    "AtDistance": "linfed.algorithms.initial",
+    "FedRep": "linfed.algorithms.fedrep",
+    "FixedSamples": "linfed.data.sources",
+    "FreshSamples": "linfed.data.sources",
+    "Gaussian": "linfed.designs",
+    "GivenSamples": "linfed.data.sources",
+    "GivenSubspace": "linfed.algorithms.initial",
+    "GivenTruth": "linfed.problems",
+    "LocalOnly": "linfed.algorithms.local_only",
+    "Moments": "linfed.algorithms.initial",
+    "Rademacher": "linfed.designs",
+    "RandomSubspace": "linfed.algorithms.initial",
+    "Result": "linfed.results",
+    "SharedRepresentation": "linfed.problems",
+    "SizeError": "linfed.errors",
+    "State": "linfed.algorithms.base",
+    "Status": "linfed.results",
+    "UniformCube": "linfed.designs",
+    "UniformSphere": "linfed.designs",
+    "simulate": "linfed.simulation",
+    "subspace_distance": "linfed.linalg",
+}
+
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605 (a sorted list of the names above)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use."""
+    if name not in _PUBLIC:
+        from linfed.errors import suggestion
+
+        raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _PUBLIC)}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

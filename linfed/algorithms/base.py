@@ -1,0 +1,159 @@
+"""What an algorithm is: frozen hyper-parameters, an initial state, and a step from state to state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from linfed._types import Array, Indices, Mask
+from linfed.algorithms.initial import Initial
+from linfed.data.batch import Batch
+from linfed.errors import SizeError
+from linfed.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What has been learned: predictors ``theta_i = B w_i + s_i``, any part of which may be missing.
+
+    Parameters
+    ----------
+    B : ndarray (trials, d, k), optional
+        Shared representation.
+    W : ndarray (trials, n, k), optional
+        Heads, row i = client i.
+    S : ndarray (trials, n, d), optional
+        Full-dimensional part of each client.
+
+    Notes
+    -----
+    A state is never written into. An algorithm with more to remember subclasses it, adds array fields (trials first),
+    and names those with a client axis in `per_client`.
+    """
+
+    B: Array | None = None
+    W: Array | None = None
+    S: Array | None = None
+
+    per_client: ClassVar[frozenset[str]] = frozenset({"W", "S"})
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays there are, by name."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+    def update(self, *, active: Indices | None = None, **changes: Array) -> Self:
+        """Return a new state with some arrays replaced.
+
+        Parameters
+        ----------
+        active : ndarray of int (trials, p), optional
+            Participants, ascending: then the per-client arrays among `changes` have p rows, and the clients that are
+            not named keep theirs.
+        **changes : ndarray
+            New values by name.
+        """
+        if active is not None:
+            for name in self.per_client & changes.keys():
+                old, new = getattr(self, name), changes[name]
+                if active.shape[-1] < old.shape[1]:
+                    kept = old.copy()
+                    np.put_along_axis(kept, active[..., None], new, axis=1)
+                    changes[name] = kept
+        return replace(self, **changes)
+
+    def of_clients(self, name: str, active: Indices) -> Array:
+        """Return the participants' rows of a per-client array, (trials, p, ...)."""
+        values: Array = getattr(self, name)
+        if active.shape[-1] == values.shape[1]:
+            return values
+        return np.take_along_axis(values, active[..., None], axis=1)
+
+    def where(self, chosen: Mask, other: Self) -> Self:
+        """Return this state in the chosen trials and `other` in the rest."""
+        mine, its = self.arrays(), other.arrays()
+        mixed = {name: np.where(chosen[(...,) + (None,) * (a.ndim - 1)], a, its[name]) for name, a in mine.items()}
+        return replace(self, **mixed)
+
+    def predictors(self, clients: slice | Indices | None = None) -> Array:
+        """Return the predictors theta_i as a dense array, (trials, clients, d).
+
+        Parameters
+        ----------
+        clients : slice or index array, optional
+            Which clients; all by default.
+
+        Raises
+        ------
+        SizeError
+            If the dense array would take more than 8 GB: then ask for some clients, or use the factors B, W, S.
+        """
+        chosen = slice(None) if clients is None else clients
+        W = None if self.W is None else self.W[:, chosen]
+        S = None if self.S is None else self.S[:, chosen]
+        dim = self.B.shape[1] if self.B is not None else S.shape[-1] if S is not None else 0
+        held = W if W is not None else S
+        assert held is not None
+        size = 8 * held.shape[0] * held.shape[1] * dim
+        if size > 8e9:
+            raise SizeError(
+                f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
+            )
+        low_rank = None if self.B is None or W is None else W @ np.swapaxes(self.B, -1, -2)
+        if S is None:
+            assert low_rank is not None
+            return low_rank
+        return S.copy() if low_rank is None else low_rank + S
+
+
+class Start(Protocol):
+    """What an algorithm may know before the first round; the loop answers, and keeps the truth to itself."""
+
+    @property
+    def trials(self) -> int:
+        """Number of trials in this chunk."""
+        ...
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients n."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        ...
+
+    @property
+    def rng(self) -> TrialRandom:
+        """The algorithm's own random numbers."""
+        ...
+
+    def representation(self, init: Initial, rank: int) -> Array:
+        """Return the initial representation (trials, d, rank) that `init` describes."""
+        ...
+
+
+class Algorithm(ABC):
+    """Base of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters."""
+
+    summary: ClassVar[str]
+    """One line for lists."""
+
+    def check(self, *, n_clients: int, dim: int) -> None:  # noqa: B027 (most algorithms have nothing to check)
+        """Raise if the hyper-parameters do not fit a problem of this size."""
+
+    @abstractmethod
+    def initial_state(self, start: Start) -> State:
+        """Return the state before the first round."""
+
+    @abstractmethod
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round with this batch; never writes into `state`."""
+
+    def floats_per_trial(self, *, n_clients: int, dim: int) -> int:
+        """Return how many numbers one trial's state holds; by default its arrays for (B, W) of rank `rank`."""
+        rank: Any = getattr(self, "rank", 0)
+        return int(rank) * (n_clients + dim)

@@ -1,0 +1,109 @@
+"""Initial representations. What needs data or the truth is resolved by the loop, never by an algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.errors import check_array, check_choice, check_integer, check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Method of moments: top-k eigenvectors of ``(1/n) sum_i (1/m) sum_j y_ij^2 x_ij x_ij'``.
+
+    Parameters
+    ----------
+    clients : int, optional
+        Use the first so many clients only; all by default.
+
+    Notes
+    -----
+    Fresh data give it a batch of its own, from streams of their own; fixed or given data are used as they are. Cost
+    O(n m d^2), streamed in blocks of clients.
+
+    **Deviations**: the subset of clients is an addition.
+
+    References
+    ----------
+    FedRep paper, Algorithm 2; Tripuraneni, Jin and Jordan 2021.
+    """
+
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.clients is not None:
+            check_integer("clients", self.clients)
+
+
+@dataclass(frozen=True)
+class RandomSubspace:
+    """The column space of a standard Gaussian (d, k) matrix: uniform over subspaces."""
+
+
+@dataclass(frozen=True)
+class AtDistance:
+    """A subspace at a given distance from the truth's: all k principal angles have the sine `delta`.
+
+    Parameters
+    ----------
+    delta : float, 0 <= delta <= 1
+        Sine of every principal angle to the reference subspace; needs ``dim >= 2 rank`` and a truth.
+
+    Notes
+    -----
+    ``B = sqrt(1 - delta^2) B* O + delta P`` with O a uniform rotation and P uniform among the orthonormal (d, k)
+    matrices orthogonal to B*.
+
+    **Deviations**: an addition, for experiments on rates.
+    """
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", check_number("delta", self.delta, minimum=0.0, maximum=1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenSubspace:
+    """A representation given as an array, used as it is (not orthonormalised).
+
+    Parameters
+    ----------
+    B : array_like (d, k) or (trials, d, k)
+    """
+
+    B: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        value = check_array("init", self.B, [("d", "k"), ("trials", "d", "k")])
+        value.setflags(write=False)
+        object.__setattr__(self, "B", value)
+
+    @property
+    def array(self) -> Array:
+        """The array itself."""
+        return np.asarray(self.B)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenSubspace) and np.array_equal(self.array, other.array)
+
+    def __hash__(self) -> int:
+        return hash((self.array.shape, self.array.tobytes()))
+
+
+Initial: TypeAlias = Moments | RandomSubspace | AtDistance | GivenSubspace
+NAMED: dict[str, Initial] = {"moments": Moments(), "random": RandomSubspace()}
+
+
+def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
+    """Return an initial representation from itself, from its name, or from an array."""
+    if isinstance(value, Moments | RandomSubspace | AtDistance | GivenSubspace):
+        return value
+    if isinstance(value, str):
+        return NAMED[check_choice("init", value, NAMED)]
+    return GivenSubspace(value)

@@ -1,0 +1,1 @@
+"""What clients see: batches, the questions they answer, and where they come from."""

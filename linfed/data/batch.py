@@ -1,0 +1,85 @@
+"""What an algorithm may ask of the data of a round.
+
+An algorithm sees a `Batch` and nothing else: no truth, no metric, no loop. The questions below are all it needs;
+whoever answers them (explicit rows today) may hold the data in any form that gives the same answers.
+
+Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. A batch's buffers
+are used again by the next round: nobody keeps a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from linfed._types import Array, Indices, Mask
+
+
+class Features(Protocol):
+    """The features ``Z_i = X_i B`` of a round's participants, at one shared B."""
+
+    def least_squares(self, ridge: float = 0.0) -> Array:
+        """Return the heads (T, p, k) that minimise ``(1/2m_i)||Z_i w - y_i||^2 + (ridge/2)||w||^2``."""
+        ...
+
+    def head_gradient(self, W: Array) -> Array:
+        """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k), at the heads W (T, p, k)."""
+        ...
+
+    def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
+        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k).
+
+        `weights` is the mean over participants (1/p) by default; 1 gives the sum; (T, p) weighs clients.
+        """
+        ...
+
+
+class Batch(Protocol):
+    """The samples ``(X_i, y_i)`` of a round's participants."""
+
+    @property
+    def active(self) -> Indices:
+        """Which clients take part, (T, p), each row ascending."""
+        ...
+
+    @property
+    def counts(self) -> Array:
+        """Samples per participant m_i, (T, p)."""
+        ...
+
+    @property
+    def singular(self) -> Mask:
+        """Trials in which a head with enough samples met linearly dependent features, (T,)."""
+        ...
+
+    def project(self, B: Array) -> Features:
+        """Return the features at B (T, d, k), one product for all clients."""
+        ...
+
+    def gradient(self, theta: Array) -> Array:
+        """Return ``(1/m_i) X_i'(X_i theta_i - y_i)``, (T, p, d), at theta (T, p or 1, d)."""
+        ...
+
+    def loss(self, theta: Array) -> Array:
+        """Return ``(1/2m_i) ||X_i theta_i - y_i||^2``, (T, p), at theta (T, p or 1, d)."""
+        ...
+
+    def least_squares(self, ridge: float = 0.0) -> Array:
+        """Return each client's minimiser of ``loss + (ridge/2)||theta||^2``, (T, p, d), of minimum norm."""
+        ...
+
+    def normal_equations(self) -> tuple[Array, Array]:
+        """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d)."""
+        ...
+
+    def shifted(self, offset: Array) -> Batch:
+        """Return the same batch with labels ``y_i - X_i offset_i``, for an offset (T, p or 1, d)."""
+        ...
+
+    def minibatches(self, size: int, order: Indices | None = None) -> Iterator[Batch]:
+        """Yield batches of at most `size` samples per client, in the order (T, p, m) of sample numbers."""
+        ...
+
+    def split(self) -> tuple[Batch, Batch]:
+        """Return two batches of ``floor(m_i / 2)`` samples each: the first and the second half."""
+        ...

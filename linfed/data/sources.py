@@ -1,0 +1,339 @@
+"""What clients see: where the batch of each round comes from.
+
+The three public classes are configurations (frozen, cheap, picklable). `open` turns one of them, with a truth and the
+run's seed, into a source: the thing that the loop asks for a round's batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Generator, Indices
+from linfed.data.explicit import CACHE_VALUES, ExplicitBatch, LabelLaw, Workspace
+from linfed.designs import Design
+from linfed.errors import check_array, check_integer, check_shape
+from linfed.problems import Truth
+from linfed.streams import RoundStream, Seed, Stream, generators
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes that a source needs to know: clients n, dimension d, participants p per round."""
+
+    n_clients: int
+    dim: int
+    participants: int
+
+
+class Source(ABC):
+    """Gives the batch of each round, for all trials of a chunk."""
+
+    @abstractmethod
+    def round(self, active: Indices) -> ExplicitBatch:
+        """Return the next round's batch for the participants (T, p); the one before it is void."""
+
+    @abstractmethod
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield (trial, X (c, m, d), y (c, m), counts (c,)) over blocks of the named clients, trial by trial."""
+
+
+@dataclass(frozen=True)
+class FreshSamples:
+    """A new batch of samples for each participant and round (FedRep paper, Algorithm 2).
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples m per participant and round.
+
+    Notes
+    -----
+    Rows are drawn explicitly, at a cost of p m d normals a round.
+
+    **Deviations**: none.
+    """
+
+    n_samples: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
+
+    def open(self, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> Source:
+        """Return the source of a chunk of trials."""
+        return _FreshSource(self.n_samples, truth, sizes, seed, trials)
+
+    def floats_per_trial(self, sizes: Sizes) -> int:
+        """Return how many numbers one trial's data hold at a time."""
+        return sizes.participants * self.n_samples * (sizes.dim + 8)
+
+
+@dataclass(frozen=True)
+class FixedSamples:
+    """One local data set per client, drawn once and seen in every round.
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples m per client.
+
+    Notes
+    -----
+    **Deviations**: none.
+    """
+
+    n_samples: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
+
+    def open(self, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> Source:
+        """Return the source of a chunk of trials, its data drawn."""
+        shape = (len(trials), sizes.n_clients, self.n_samples, sizes.dim)
+        X, noise = np.empty(shape), np.empty(shape[:-1])
+        for rng, rows in zip(generators(seed, Stream.X, trials), X, strict=True):
+            truth.design.fill(rng, rows)
+        for rng, values in zip(generators(seed, Stream.NOISE, trials), noise, strict=True):
+            rng.standard_normal(out=values)
+        noise *= truth.noise_std
+        everyone = np.broadcast_to(np.arange(sizes.n_clients), shape[:2])
+        law = LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise)
+        y = ExplicitBatch(X, law, active=everyone).y
+        return _FixedSource(X, y, np.full(shape[:2], float(self.n_samples)))
+
+    def floats_per_trial(self, sizes: Sizes) -> int:
+        """Return how many numbers one trial's data hold at a time."""
+        gathered = sizes.participants if sizes.participants < sizes.n_clients else 0
+        return (sizes.n_clients + gathered) * self.n_samples * (sizes.dim + 4)
+
+
+class GivenSamples:
+    """The user's own samples: one local data set per client.
+
+    Parameters
+    ----------
+    X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
+        Samples. Without a leading trial axis every trial sees the same data.
+    y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
+        Labels.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, or values that are not finite.
+
+    Notes
+    -----
+    Lists of arrays serve clients with different sample counts; they are kept as zero-padded rows.
+
+    **Deviations**: none.
+    """
+
+    X: Array
+    y: Array
+    counts: Array
+
+    def __init__(self, X: npt.ArrayLike | Sequence[npt.ArrayLike], y: npt.ArrayLike | Sequence[npt.ArrayLike]) -> None:
+        if isinstance(X, list | tuple) and not _regular(X):
+            self.X, self.y, self.counts = _padded(X, y)
+        else:
+            self.X = check_array("X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
+            if 0 in self.X.shape:
+                raise ValueError(f"X has shape {self.X.shape}; no axis may be empty")
+            wanted = "(n, m)" if self.X.ndim == 3 else "(trials, n, m)"
+            self.y = check_array("y", y, [("n", "m"), ("trials", "n", "m")])
+            check_shape("y", self.y, self.X.shape[:-1], f"{wanted} as X has shape {self.X.shape}")
+            self.counts = np.full(self.X.shape[-3], float(self.X.shape[-2]))
+        for array in (self.X, self.y, self.counts):
+            array.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return f"GivenSamples(X of shape {self.X.shape}, samples per client {_range(self.counts)})"
+
+    @property
+    def n_trials(self) -> int | None:
+        """Number of trials the data are given for; None if they serve any number."""
+        return self.X.shape[0] if self.X.ndim == 4 else None
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients n."""
+        return self.X.shape[-3]
+
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        return self.X.shape[-1]
+
+    @property
+    def scale(self) -> Array:
+        """Root mean square label, (trials,) or (1,): the size of what is to be fitted."""
+        y = self.y if self.y.ndim == 3 else self.y[None]
+        return np.asarray(np.sqrt((y**2).sum(axis=(-2, -1)) / self.counts.sum()))
+
+    def open(self, truth: Truth | None, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> Source:
+        """Return the source of a chunk of trials; truth and seed play no part."""
+        count = len(trials)
+        if self.X.ndim == 4:
+            X, y = self.X[list(trials)], self.y[list(trials)]
+        else:
+            X, y = (np.broadcast_to(array, (count, *array.shape)) for array in (self.X, self.y))
+        return _FixedSource(X, y, np.broadcast_to(self.counts, X.shape[:2]))
+
+    def floats_per_trial(self, sizes: Sizes) -> int:
+        """Return how many numbers one trial's data hold at a time, beyond the given arrays."""
+        gathered = sizes.participants if sizes.participants < sizes.n_clients else 0
+        return (gathered + (sizes.n_clients if self.X.ndim == 4 else 0)) * self.X.shape[-2] * (sizes.dim + 4)
+
+
+Data = FreshSamples | FixedSamples | GivenSamples
+
+
+def _range(counts: Array) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _regular(X: Sequence[Any]) -> bool:
+    return len({np.shape(part) for part in X}) == 1
+
+
+def _padded(X: Sequence[Any], y: Any) -> tuple[Array, Array, Array]:
+    """Return zero-padded rows (n, m, d), labels (n, m) and counts (n,) from lists of arrays."""
+    if not isinstance(y, list | tuple | np.ndarray) or len(y) != len(X):
+        raise ValueError(f"y must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
+    parts = [check_array(f"X[{i}]", part, [("m_i", "d")]) for i, part in enumerate(X)]
+    labels = [check_array(f"y[{i}]", part, [("m_i",)]) for i, part in enumerate(y)]
+    dim = parts[0].shape[1]
+    for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
+        check_shape(f"X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
+        check_shape(f"y[{i}]", label, part.shape[:1], f"(m_i,) as X[{i}] has shape {part.shape}")
+        if part.shape[0] == 0:
+            raise ValueError(f"X[{i}] has no sample; every client needs at least one")
+    counts = np.array([float(part.shape[0]) for part in parts])
+    rows = np.zeros((len(parts), int(counts.max()), dim))
+    values = np.zeros(rows.shape[:-1])
+    for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
+        rows[i, : part.shape[0]], values[i, : label.shape[0]] = part, label
+    return rows, values, counts
+
+
+class _FreshSource(Source):
+    """Draws each round's rows: small rounds ahead in blocks, large ones when the first question reads them."""
+
+    def __init__(self, n_samples: int, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> None:
+        self._m, self._truth, self._sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
+        design, rngs = truth.design, generators(seed, Stream.X, trials)
+        shape = (sizes.participants, n_samples, sizes.dim)
+        self._workspace = Workspace()
+        self._last: ExplicitBatch | None = None
+        self._fill = None
+        if np.prod(shape) * 2 <= CACHE_VALUES:
+            self._ahead: RoundStream | None = RoundStream(rngs, shape, design.fill)
+        else:
+            self._ahead, self._X = None, np.empty((len(trials), *shape))
+            self._fill = lambda trial, _, out: design.fill(rngs[trial], out)
+        self._noise: RoundStream | None = None
+        if truth.noise_std > 0:
+            self._noise = RoundStream(generators(seed, Stream.NOISE, trials), shape[:2], self._fill_noise)
+
+    def _fill_noise(self, rng: Generator, out: Array) -> None:
+        rng.standard_normal(out=out)
+        out *= self._truth.noise_std
+
+    def round(self, active: Indices) -> ExplicitBatch:
+        if self._last is not None:
+            self._last.finish()
+        law = _restricted(self._truth, active, self._noise.next() if self._noise else None)
+        X = self._ahead.next() if self._ahead else self._X
+        self._last = ExplicitBatch(X, law, active=active, fill=self._fill, workspace=self._workspace)
+        return self._last
+
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        truth, m, d = self._truth, self._m, self._sizes.dim
+        size = max(1, CACHE_VALUES // (m * d))
+        x_rngs = generators(self._seed, Stream.INIT_X, self._trials)
+        noise_rngs = generators(self._seed, Stream.INIT_NOISE, self._trials)
+        for trial, (x_rng, noise_rng) in enumerate(zip(x_rngs, noise_rngs, strict=True)):
+            for start in range(0, len(clients), size):
+                chosen = clients[None, start : start + size]
+                X, noise = np.empty((1, chosen.shape[1], m, d)), np.empty((1, chosen.shape[1], m))
+                truth.design.fill(x_rng, X[0])
+                self._fill_noise(noise_rng, noise[0])
+                one = slice(trial, trial + 1)
+                law = _restricted(_of_trial(truth, one), chosen, noise)
+                batch = ExplicitBatch(X, law, active=chosen)
+                yield trial, X[0], batch.y[0], batch.counts[0]
+
+
+class _FixedSource(Source):
+    """Holds every client's rows, (T, n, m, d), and hands out the participants'."""
+
+    def __init__(self, X: Array, y: Array, counts: Array) -> None:
+        self._X, self._y, self._counts, self._workspace = X, y, counts, Workspace()
+
+    def round(self, active: Indices) -> ExplicitBatch:
+        X, y, counts = self._X, self._y, self._counts
+        if active.shape[-1] < X.shape[1]:
+            gathered = self._workspace.array("X", (*active.shape, *X.shape[2:]))
+            for trial, chosen in enumerate(active):
+                np.take(X[trial], chosen, axis=0, out=gathered[trial], mode="clip")
+            X = gathered
+            y = np.take_along_axis(y, active[..., None], axis=1)
+            counts = np.take_along_axis(counts, active, axis=1)
+        return ExplicitBatch(X, y, active=active, counts=counts, workspace=self._workspace)
+
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        size = max(1, CACHE_VALUES // int(np.prod(self._X.shape[2:])))
+        for trial in range(self._X.shape[0]):
+            for start in range(0, len(clients), size):
+                chosen = clients[start : start + size]
+                yield trial, self._X[trial, chosen], self._y[trial, chosen], self._counts[trial, chosen]
+
+
+def _restricted(truth: Truth, active: Indices, noise: Array | None) -> LabelLaw:
+    """Return the label law of the participants (T, p)."""
+    n = (truth.W if truth.W is not None else truth.S).shape[1]  # type: ignore[union-attr]
+
+    def chosen(values: Array | None) -> Array | None:
+        if values is None or active.shape[-1] == n:
+            return values
+        return np.take_along_axis(values, active[..., None], axis=1)
+
+    return LabelLaw(B=truth.B, W=chosen(truth.W), S=chosen(truth.S), noise=noise)
+
+
+def _of_trial(truth: Truth, one: slice) -> Truth:
+    B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
+    return Truth(B=B, W=W, S=S, noise_std=truth.noise_std, design=truth.design)
+
+
+def second_moment(source: Source, clients: Indices, trials: int, dim: int) -> Array:
+    """Return ``(1/n) sum_i (1/m_i) sum_j y_ij^2 x_ij x_ij'`` over the named clients, (trials, d, d).
+
+    Notes
+    -----
+    Streamed in blocks of clients at bounded memory; of fourth order in the samples, so always from explicit rows.
+
+    References
+    ----------
+    FedRep paper, Algorithm 2, initialisation; Tripuraneni, Jin and Jordan 2021.
+    """
+    out = np.zeros((trials, dim, dim))
+    for trial, X, y, counts in source.rows_for_moments(clients):
+        weighted = ((y / np.sqrt(counts)[:, None])[..., None] * X).reshape(-1, dim)
+        out[trial] += weighted.T @ weighted
+    return out / len(clients)
+
+
+def check_truthless(data: object) -> None:
+    """Raise unless `data` can serve without a truth."""
+    if not isinstance(data, GivenSamples):
+        raise ValueError(f"data = {data!r} draws its labels from a truth: give problem=, or GivenSamples")
+
+

@@ -1,0 +1,160 @@
+"""Laws of the samples x: isotropic sub-Gaussian designs (FedRep paper, Assumption 1), and a way to break it.
+
+Each law has mean 0 and identity covariance. A `covariance` other than None replaces x by ``L x`` with
+``L L' = covariance``: isotropy, which the theorems assume, is then broken on purpose, and the risk uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Generator
+from linfed.errors import check_array, check_choice
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """A law of x in R^d with mean 0; base of the four laws.
+
+    Parameters
+    ----------
+    covariance : None, float, array_like (d,) or (d, d), optional
+        Covariance of x: None for the identity, a positive number for a multiple of it, a vector for a diagonal,
+        or a full symmetric positive semi-definite matrix.
+
+    Notes
+    -----
+    ``fill(rng, out)`` reads its generator value by value, so that the numbers do not depend on how a stream is
+    cut into pieces.
+
+    **Deviations**: none; the covariance is an addition of this project.
+    """
+
+    covariance: npt.ArrayLike | None = None
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if self.covariance is None:
+            return
+        value = check_array("covariance", self.covariance, [(), ("d",), ("d", "d")])
+        if value.ndim < 2 and np.any(value <= 0):
+            raise ValueError(f"covariance = {self.covariance!r} must have positive variances")
+        if value.ndim == 2:
+            if value.shape[0] != value.shape[1] or not np.allclose(value, value.T):
+                raise ValueError(f"covariance of shape {value.shape} must be a symmetric (d, d) matrix")
+            lowest = float(np.linalg.eigvalsh(value)[0])
+            if lowest < -1e-10 * float(np.trace(value)):
+                raise ValueError(f"covariance has the negative eigenvalue {lowest:.3g}; it must be semi-definite")
+        value.setflags(write=False)
+        object.__setattr__(self, "covariance", value)
+        object.__setattr__(self, "_root", _root(value))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, its = self.covariance, other.covariance
+        return (mine is None) == (its is None) and (mine is None or np.array_equal(mine, its))  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        return hash((type(self), None if self.covariance is None else np.asarray(self.covariance).tobytes()))
+
+    def check_dim(self, dim: int) -> None:
+        """Raise unless the covariance fits the dimension."""
+        shape = np.shape(self.covariance) if self.covariance is not None else ()
+        if shape and shape[-1] != dim:
+            raise ValueError(f"covariance has shape {shape}, expected d = dim = {dim} on each axis")
+
+    def fill(self, rng: Generator, out: Array) -> None:
+        """Write consecutive samples into the contiguous array `out`, (..., d)."""
+        self._fill_isotropic(rng, out)
+        if self.covariance is not None:
+            out[...] = self.shape_rows(out)
+
+    def shape_rows(self, rows: Array) -> Array:
+        """Return ``rows @ L'``, (..., d): isotropic rows given the covariance ``L L'``."""
+        if self.covariance is None:
+            return rows
+        root: Array = self._root  # type: ignore[attr-defined]
+        return rows @ root.T if root.ndim == 2 else rows * root
+
+    def root_apply(self, M: Array) -> Array:
+        """Return ``L' M`` for M (..., d, c): then ``||L' M v||^2 = v' M' Cov M v``, the risk's quadratic form."""
+        return np.swapaxes(self.shape_rows_transposed(np.swapaxes(M, -1, -2)), -1, -2)
+
+    def shape_rows_transposed(self, rows: Array) -> Array:
+        """Return ``rows @ L``, (..., d)."""
+        if self.covariance is None:
+            return rows
+        root: Array = self._root  # type: ignore[attr-defined]
+        return rows @ root if root.ndim == 2 else rows * root
+
+    @abstractmethod
+    def _fill_isotropic(self, rng: Generator, out: Array) -> None: ...
+
+
+def _root(covariance: Array) -> Array:
+    if covariance.ndim < 2:
+        return np.asarray(np.sqrt(covariance))
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gaussian(Design):
+    """Standard Gaussian samples, the papers' experiments."""
+
+    name: ClassVar[str] = "gaussian"
+
+    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+        rng.standard_normal(out=out)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rademacher(Design):
+    """Independent signs: every coordinate is +1 or -1 with equal probability."""
+
+    name: ClassVar[str] = "rademacher"
+
+    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+        rng.random(out=out)
+        np.copyto(out, np.where(out < 0.5, -1.0, 1.0))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UniformCube(Design):
+    """Independent coordinates, uniform on [-sqrt(3), sqrt(3)]."""
+
+    name: ClassVar[str] = "cube"
+
+    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+        rng.random(out=out)
+        out -= 0.5
+        out *= math.sqrt(12.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UniformSphere(Design):
+    """Uniform on the sphere of radius sqrt(d): coordinates uncorrelated but not independent."""
+
+    name: ClassVar[str] = "sphere"
+
+    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+        rng.standard_normal(out=out)
+        lengths = np.sqrt(np.vecdot(out, out))
+        out *= (math.sqrt(out.shape[-1]) / lengths)[..., None]
+
+
+LAWS: dict[str, type[Design]] = {law.name: law for law in (Gaussian, Rademacher, UniformCube, UniformSphere)}
+
+
+def as_design(value: Design | str) -> Design:
+    """Return a design from itself or from its name (``"gaussian"``, ``"rademacher"``, ``"cube"``, ``"sphere"``)."""
+    if isinstance(value, Design):
+        return value
+    return LAWS[check_choice("design", value, LAWS)]()

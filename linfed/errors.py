@@ -1,0 +1,106 @@
+"""Checks of arguments: one clear line that names the argument, its value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+
+from linfed._types import Array
+
+T = TypeVar("T")
+
+
+class SizeError(MemoryError):
+    """An array set that would not fit in the memory allowed; the message has the estimate and a way out."""
+
+
+def suggestion(value: object, allowed: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` for a near miss of an allowed name, else an empty string."""
+    close = difflib.get_close_matches(str(value).lower(), list(allowed), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
+    """Return `value` if it is one of the allowed names, else raise with the nearest of them."""
+    names = list(allowed)
+    if isinstance(value, str) and value in names:
+        return value
+    listed = ", ".join(repr(item) for item in names)
+    raise ValueError(f"{name} = {value!r} is unknown{suggestion(value, names)}; allowed: {listed}")
+
+
+def check_integer(name: str, value: object, minimum: int = 1) -> int:
+    """Return `value` as an int of at least `minimum`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral) or value < minimum:
+        raise ValueError(f"{name} = {value!r} must be an integer of at least {minimum}")
+    return int(value)
+
+
+def check_number(
+    name: str, value: object, *, positive: bool = False, minimum: float = -math.inf, maximum: float = math.inf
+) -> float:
+    """Return `value` as a finite float within ``[minimum, maximum]`` (and above 0 if `positive`)."""
+    wanted = "a positive finite number" if positive else "a finite number"
+    if minimum > -math.inf:
+        wanted += f" of at least {minimum:g}"
+    if maximum < math.inf:
+        wanted += f" of at most {maximum:g}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} = {value!r} must be {wanted}")
+    number = float(value)
+    if not math.isfinite(number) or not minimum <= number <= maximum or (positive and number <= 0):
+        raise ValueError(f"{name} = {value!r} must be {wanted}")
+    return number
+
+
+def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> Array:
+    """Return `value` as a finite float array whose number of axes fits one of the named shapes.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for the message.
+    value : array_like
+        What the user gave.
+    shapes : iterable of tuple of str
+        The allowed shapes by the names of their axes, e.g. ``("n", "m", "d")``.
+    """
+    named = list(shapes)
+    listed = " or ".join("(" + ", ".join(shape) + ")" for shape in named)
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers of shape {listed}: {error}") from None
+    if array.ndim not in {len(shape) for shape in named}:
+        raise ValueError(f"{name} has shape {array.shape}, expected {listed}")
+    check_finite(name, array)
+    return array
+
+
+def check_finite(name: str, array: Array) -> None:
+    """Raise if `array` holds NaN or infinity: how many, and where the first one is."""
+    bad = ~np.isfinite(array)
+    count = int(np.count_nonzero(bad))
+    if count:
+        first = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name} holds {count} value{'s' if count > 1 else ''} that {'are' if count > 1 else 'is'} NaN or "
+            f"infinite, the first at index {first}; only finite numbers are allowed"
+        )
+
+
+def check_shape(name: str, array: Array, expected: tuple[int, ...], meaning: str) -> None:
+    """Raise unless `array` has exactly the expected shape."""
+    if array.shape != expected:
+        raise ValueError(f"{name} has shape {array.shape}, expected {meaning} = {expected}")
+
+
+def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], wanted: str) -> None:
+    """Raise unless `value` is of the wanted kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} = {value!r} must be {wanted}")

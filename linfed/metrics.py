@@ -1,0 +1,167 @@
+"""What is measured: distances and errors of a state against the truth, in factored form.
+
+Metrics belong to the loop. One that does not apply is absent from a result, and asking for it says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.base import State
+from linfed.errors import check_choice, suggestion
+from linfed.linalg import distance_of_orthonormal, factored_squared_errors, orthonormalize
+from linfed.problems import Truth
+
+METRICS: dict[str, str] = {
+    "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
+    "parameter_error": "||B W' + S' - Phi||_F, all clients together",
+    "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
+    "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2, exact; the papers' MSE is twice it",
+}
+"""Every metric with its definition."""
+
+
+class MetricTable(Mapping[str, Array]):
+    """Metrics by name, each (trials, recorded rounds); a name that is not there raises a KeyError that says why."""
+
+    def __init__(self, values: dict[str, Array], absent: dict[str, str]) -> None:
+        self._values, self.absent = values, absent
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._values:
+            return self._values[name]
+        if name in self.absent:
+            raise KeyError(f"metric {name!r} is absent: {self.absent[name]}")
+        listed = ", ".join(repr(known) for known in self._values)
+        raise KeyError(f"metric {name!r} is unknown{suggestion(name, METRICS)}; here: {listed}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}: {value.shape}" for name, value in self._values.items())
+        return f"MetricTable({shapes})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which metrics a run records, and why it does not record the others."""
+
+    names: tuple[str, ...]
+    absent: dict[str, str]
+
+
+def plan_metrics(wanted: Sequence[str] | None, *, truth: bool, reference: bool, representation: bool) -> Plan:
+    """Return the metrics to record.
+
+    Parameters
+    ----------
+    wanted : sequence of str or None
+        Names, or None for all that apply.
+    truth, reference, representation : bool
+        Whether there is a truth, a reference subspace in it, and a representation B in the state.
+    """
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    absent: dict[str, str] = {}
+    for name in METRICS:
+        if not truth:
+            absent[name] = "it needs the truth, and the data were given without one (problem=lf.GivenTruth(...))"
+        elif name == "subspace_distance" and not representation:
+            absent[name] = "the algorithm learns no representation B"
+        elif name == "subspace_distance" and not reference:
+            absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
+    if wanted is None:
+        return Plan(tuple(name for name in METRICS if name not in absent), absent)
+    for name in wanted:
+        check_choice("metrics", name, METRICS)
+        if name in absent:
+            raise ValueError(f"metrics = {name!r} does not apply: {absent[name]}")
+    for name in METRICS:
+        if name not in wanted:
+            absent.setdefault(name, "it was not asked for (metrics=)")
+    return Plan(tuple(dict.fromkeys(wanted)), absent)
+
+
+class Recorder:
+    """Measures states of a chunk of trials against their truth.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Metrics to record.
+    truth : Truth or None
+    rank : int
+        Columns of the learned representation, 0 if there is none.
+    """
+
+    def __init__(self, names: Sequence[str], truth: Truth | None, rank: int) -> None:
+        self._names, self._truth = names, truth
+        self._reference = truth.reference(rank) if truth is not None and "subspace_distance" in names else None
+        self._errors = any(name in names for name in ("parameter_error", "mean_client_error", "risk"))
+
+    def measure(self, state: State) -> dict[str, Array]:
+        """Return each metric, (trials,)."""
+        out: dict[str, Array] = {}
+        if self._reference is not None:
+            assert state.B is not None
+            Q1, Q2 = self._reference, orthonormalize(state.B)
+            if Q1.shape[-1] < Q2.shape[-1]:
+                Q1, Q2 = Q2, Q1
+            out["subspace_distance"] = distance_of_orthonormal(Q1, Q2)
+        if self._errors and self._truth is not None:
+            squared = squared_errors(state, self._truth)
+            if "parameter_error" in self._names:
+                out["parameter_error"] = np.sqrt(squared.sum(axis=-1))
+            if "mean_client_error" in self._names:
+                out["mean_client_error"] = np.sqrt(squared).mean(axis=-1)
+            if "risk" in self._names:
+                out["risk"] = client_risks(state, self._truth, squared).mean(axis=-1)
+        return out
+
+
+def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Array] | None = None) -> Array:
+    """Return ``||theta_i - phi_i||^2`` for each client, (trials, n).
+
+    Parameters
+    ----------
+    state : State
+    truth : Truth
+    transform : callable, optional
+        Maps a matrix M (..., d, c) to ``L'M``; then it is ``||L'(theta_i - phi_i)||^2``.
+    """
+    change = transform or (lambda M: M)
+    low_rank: list[tuple[Array, Array]] = []
+    if state.B is not None and state.W is not None:
+        low_rank.append((state.B, state.W))
+    if truth.B is not None and truth.W is not None:
+        low_rank.append((truth.B, -truth.W))
+    if state.S is None and truth.S is None:
+        stacked = change(np.concatenate([basis for basis, _ in low_rank], axis=-1))
+        return factored_squared_errors(low_rank, stacked)
+    difference: Array | None = None
+    for part in (state.S, None if truth.S is None else -truth.S):
+        if part is not None:
+            difference = part if difference is None else difference + part
+    for basis, factor in low_rank:
+        product = factor @ np.swapaxes(basis, -1, -2)
+        difference = product if difference is None else difference + product
+    assert difference is not None
+    shaped = np.swapaxes(change(np.swapaxes(difference, -1, -2)), -1, -2)
+    return np.vecdot(shaped, shaped)
+
+
+def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Array:
+    """Return each client's exact risk ``(1/2)(theta - phi)' Cov (theta - phi) + noise_std^2 / 2``, (trials, n)."""
+    if truth.design.covariance is not None:
+        squared = squared_errors(state, truth, truth.design.root_apply)
+    elif squared is None:
+        squared = squared_errors(state, truth)
+    return 0.5 * squared + 0.5 * truth.noise_std**2

@@ -1,0 +1,113 @@
+"""One style for all figures: sizes for a paper column, colours that the colour-blind can tell, markers for grey."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from linfed._types import Array, Indices
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMN_WIDTH = 3.35
+"""Inches: one column of a two-column paper."""
+
+PAGE_WIDTH = 6.9
+"""Inches: both columns."""
+
+STYLE: Mapping[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # TrueType, embedded: text stays text
+}
+
+# Okabe and Ito's palette, ordered so that neighbours differ in lightness too.
+LOOKS: Mapping[str, tuple[str, str, str]] = {
+    "FedRep": ("#0072B2", "o", "-"),
+    "10GD-GD": ("#E69F00", "s", "--"),
+    "GD-GD": ("#CC79A7", "^", ":"),
+    "FedAvg": ("#D55E00", "D", "-."),
+    "LocalOnly": ("#000000", "v", (0, (5, 1))),  # type: ignore[dict-item]
+    "Oracle": ("#009E73", "x", (0, (1, 1))),  # type: ignore[dict-item]
+}
+"""Colour, marker and line of each method: the same in every figure."""
+
+_SPARE = (("#56B4E9", "P", "-"), ("#F0E442", "X", "--"), ("#999999", "*", "-."))
+
+
+def look(method: str) -> dict[str, Any]:
+    """Return the colour, marker and line style of a method; methods without a place of their own share a few."""
+    colour, marker, line = LOOKS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
+    return {"color": colour, "marker": marker, "linestyle": line}
+
+
+def quantiles(values: Array) -> tuple[Array, Array, Array]:
+    """Return the median, 10 % and 90 % over trials, (rounds,), with diverged trials (NaN) as the worst."""
+    worst = np.where(np.isnan(values), np.inf, values)
+    median, low, high = np.quantile(worst, [0.5, 0.1, 0.9], axis=0, method="closest_observation")
+    return median, low, high
+
+
+def draw_curve(
+    rounds: Indices,
+    values: Array,
+    *,
+    ax: Axes | None = None,
+    label: str,
+    ylabel: str,
+    band: bool = True,
+    method: str | None = None,
+) -> Axes:
+    """Draw the median over trials with a 10-90 % band, on a logarithmic axis.
+
+    Parameters
+    ----------
+    rounds : ndarray of int (R,)
+    values : ndarray (trials, R)
+        NaN where a trial has diverged.
+    ax : Axes, optional
+        A new figure by default.
+    label, ylabel : str
+        Of the line, and of the axis.
+    band : bool
+        Draw the band.
+    method : str, optional
+        Whose look to use; `label` by default.
+    """
+    import matplotlib.pyplot as plt
+
+    median, low, high = quantiles(values)
+    style = look(method or label)
+    with plt.rc_context(dict(STYLE)):
+        if ax is None:
+            _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
+            ax.set_xlabel("round")
+            ax.set_ylabel(ylabel.replace("_", " "))
+        every = max(1, len(rounds) // 8)
+        shift = sum(map(ord, method or label)) % every  # markers of different methods do not cover each other
+        finite = np.isfinite(median)
+        ax.plot(rounds[finite], median[finite], label=label, markevery=(shift, every), **style)
+        if band and values.shape[0] > 1:
+            shown = np.isfinite(low)
+            ax.fill_between(rounds[shown], low[shown], high[shown], color=style["color"], alpha=0.2, linewidth=0)
+        if np.any(median[finite] > 0):
+            ax.set_yscale("log")
+    return ax

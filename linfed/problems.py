@@ -1,0 +1,355 @@
+"""What is true: the ground truths ``y_ij = x_ij' phi_i + noise`` and the families that generate them.
+
+A truth is kept in factors, ``phi_i = B* w_i* + s_i*``, any part of which may be missing: an (n, d) array exists
+only where the truth itself needs one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Generator
+from linfed.designs import Design, Gaussian, as_design
+from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.linalg import orthonormalize, qr_positive
+from linfed.streams import Seed, Stream, generators
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """The truths of a chunk of trials, in factors.
+
+    Parameters
+    ----------
+    B : ndarray (trials, d, r), optional
+        Shared factor.
+    W : ndarray (trials, n, r), optional
+        Heads; given together with `B`.
+    S : ndarray (trials, n, d), optional
+        Full-dimensional part of each client.
+    subspace : ndarray (trials, d, k), optional
+        Reference for the subspace distance where it is not the span of `B`.
+    noise_std : float
+        Standard deviation of the label noise, in units of y.
+    design : Design
+        Law of x.
+    """
+
+    B: Array | None = None
+    W: Array | None = None
+    S: Array | None = None
+    subspace: Array | None = None
+    noise_std: float = 0.0
+    design: Design = field(default_factory=Gaussian)
+
+    @property
+    def scale(self) -> Array:
+        """Root mean square length of the phi_i for each trial, (trials,)."""
+        if self.S is None:
+            assert self.B is not None
+            assert self.W is not None
+            R = np.linalg.qr(self.B, mode="r")
+            parts = self.W @ np.swapaxes(R, -1, -2)
+        else:
+            parts = self.dense()
+        return np.asarray(np.sqrt(np.vecdot(parts, parts).mean(axis=-1)))
+
+    def dense(self) -> Array:
+        """Return all phi_i, (trials, n, d)."""
+        low_rank = None if self.B is None or self.W is None else self.W @ np.swapaxes(self.B, -1, -2)
+        if self.S is None:
+            assert low_rank is not None
+            return low_rank
+        return self.S if low_rank is None else low_rank + self.S
+
+    def reference(self, rank: int) -> Array | None:
+        """Return the orthonormal basis that a learned representation of `rank` columns is held against.
+
+        It is the given `subspace` if there is one; else the span of B* if the truth's rank is at most `rank`;
+        else the top left singular subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``.
+
+        Returns
+        -------
+        ndarray (trials, d, k) or None
+            None where the truth has no shared part.
+        """
+        if self.subspace is not None:
+            return orthonormalize(self.subspace)
+        if self.B is None or self.W is None:
+            return None
+        if self.S is not None or self.B.shape[-1] <= rank:
+            return orthonormalize(self.B)
+        Q, R = qr_positive(self.B)
+        coordinates = self.W @ np.swapaxes(R, -1, -2)
+        _, vectors = np.linalg.eigh(np.swapaxes(coordinates, -1, -2) @ coordinates)
+        return np.asarray(Q @ vectors[..., ::-1][..., :rank])
+
+
+class Problem(Protocol):
+    """A family of truths: sizes, noise, the law of x, and a truth for each trial."""
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients n."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        ...
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the label noise."""
+        ...
+
+    @property
+    def design(self) -> Design:
+        """Law of x."""
+        ...
+
+    @property
+    def subspace_rank(self) -> int | None:
+        """Columns of the reference subspace; None if the truth has none."""
+        ...
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return the truths of the given trials."""
+        ...
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRepresentation:
+    """Clients whose regressors share one subspace: ``phi_i = B* w_i*``.
+
+    Parameters
+    ----------
+    n_clients, dim, rank : int
+        n clients, ambient dimension d, rank k <= d of the truth.
+    noise_std : float, default 0.0
+        Standard deviation of the label noise, in units of y (never the variance).
+    head_norm : float, optional
+        Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3).
+    condition_number : float, optional
+        ``kappa >= 1``: ratio of the largest to the smallest singular value of ``W*``. The singular values are then
+        exactly geometric between the two, and every head still has length `head_norm`. By default the heads'
+        directions are uniform, and kappa is what it comes to. Needs ``n_clients >= rank >= 2`` unless kappa is 1.
+    design : Design or str, default "gaussian"
+        Law of x.
+
+    Notes
+    -----
+    ``B*`` is the Q factor of a standard Gaussian (d, k) matrix; ``w_i*`` a standard Gaussian vector scaled to length
+    `head_norm`. A prescribed kappa is reached by alternating projections between the matrices with these singular
+    values and those with rows of equal length, to 1e-12 (Tropp, Dhillon, Heath and Strohmer 2005).
+
+    **Deviations**: none from the FedRep paper's normalisation; `condition_number` is an addition.
+
+    References
+    ----------
+    FedRep paper, section 4, Assumptions 2 and 3, and section 5.1.
+    """
+
+    n_clients: int
+    dim: int
+    rank: int
+    noise_std: float = 0.0
+    head_norm: float | None = None
+    condition_number: float | None = None
+    design: Design = field(default_factory=Gaussian)
+
+    def __post_init__(self) -> None:
+        for name in ("n_clients", "dim", "rank"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        if self.rank > self.dim:
+            raise ValueError(f"rank = {self.rank} must be at most dim = {self.dim}")
+        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "design", as_design(self.design))
+        self.design.check_dim(self.dim)
+        if self.head_norm is not None:
+            object.__setattr__(self, "head_norm", check_number("head_norm", self.head_norm, positive=True))
+        if self.condition_number is not None:
+            kappa = check_number("condition_number", self.condition_number, minimum=1.0)
+            if self.n_clients < self.rank:
+                raise ValueError(
+                    f"condition_number = {kappa:g} needs n_clients >= rank; got {self.n_clients} < {self.rank}"
+                )
+            if self.rank == 1 and kappa != 1.0:
+                raise ValueError(f"condition_number = {kappa:g} must be 1 for rank = 1")
+            object.__setattr__(self, "condition_number", kappa)
+
+    @property
+    def subspace_rank(self) -> int:
+        """Columns of B*."""
+        return self.rank
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return the truths of the given trials, each from its own ``TRUTH`` stream."""
+        B = np.empty((len(trials), self.dim, self.rank))
+        W = np.empty((len(trials), self.n_clients, self.rank))
+        norm = math.sqrt(self.rank) if self.head_norm is None else self.head_norm
+        for index, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
+            B[index] = orthonormalize(rng.standard_normal((self.dim, self.rank)))
+            W[index] = norm * self._directions(rng)
+        return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
+
+    def _directions(self, rng: Generator) -> Array:
+        W = rng.standard_normal((self.n_clients, self.rank))
+        unit: Array = W / np.sqrt(np.vecdot(W, W))[:, None]
+        return unit if self.condition_number is None else _with_condition(unit, self.condition_number)
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds."""
+        return self.rank * (self.n_clients + self.dim)
+
+
+def _with_condition(unit: Array, kappa: float) -> Array:
+    """Return unit rows near the given ones whose singular values are geometric with ratio kappa."""
+    n, k = unit.shape
+    spectrum = np.geomspace(kappa, 1.0, k) if k > 1 else np.ones(1)
+    spectrum *= math.sqrt(n / float(np.sum(spectrum**2)))
+    rows = unit
+    for _ in range(10_000):
+        U, _, Vt = np.linalg.svd(rows, full_matrices=False)
+        shaped: Array = (U * spectrum) @ Vt
+        lengths = np.sqrt(np.vecdot(shaped, shaped))
+        rows = shaped / lengths[:, None]
+        if np.abs(lengths - 1.0).max() < 1e-12:
+            return rows
+    raise ValueError(
+        f"condition_number = {kappa:g} with heads of equal length was not reached for n_clients = {n}, rank = {k}; "
+        "more clients, or a smaller condition number, would do"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GivenTruth:
+    """A truth of one's own: ``phi_i = B w_i + s_i``, or all ``phi_i`` at once.
+
+    Parameters
+    ----------
+    B : array_like (d, r) or (trials, d, r), optional
+        Shared factor, orthonormal or not; with `Phi`, only the reference of the subspace distance.
+    W : array_like (n, r) or (trials, n, r), optional
+        Heads; goes with `B`.
+    S : array_like (n, d) or (trials, n, d), optional
+        Full-dimensional part of each client.
+    Phi : array_like (n, d) or (trials, n, d), optional
+        All regressors, row i = client i; excludes `W` and `S`.
+    noise_std : float, default 0.0
+        Standard deviation of the label noise, in units of y.
+    design : Design or str, default "gaussian"
+        Law of x.
+
+    Notes
+    -----
+    Without a leading axis every trial has the same truth. With `Phi` alone there is no reference subspace, so the
+    subspace distance is absent: give ``B=`` for it.
+
+    **Deviations**: none.
+    """
+
+    B: npt.ArrayLike | None = None
+    W: npt.ArrayLike | None = None
+    S: npt.ArrayLike | None = None
+    Phi: npt.ArrayLike | None = None
+    noise_std: float = 0.0
+    design: Design = field(default_factory=Gaussian)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "design", as_design(self.design))
+        axes = {"B": ("d", "r"), "W": ("n", "r"), "S": ("n", "d"), "Phi": ("n", "d")}
+        for name, shape in axes.items():
+            value = getattr(self, name)
+            if value is not None:
+                array = check_array(name, value, [shape, ("trials", *shape)])
+                array.setflags(write=False)
+                object.__setattr__(self, name, array)
+        if self.Phi is not None and (self.W is not None or self.S is not None):
+            raise ValueError("GivenTruth takes Phi (all regressors) or W and S (their parts), not both")
+        if self.Phi is None and self.S is None and (self.B is None or self.W is None):
+            raise ValueError("GivenTruth needs B and W, or S, or Phi: without one there are no regressors")
+        if self.W is not None and self.B is None:
+            raise ValueError("GivenTruth has W but no B; the regressors are B w_i")
+        if self.S is not None and self.B is not None and self.W is None:
+            raise ValueError("GivenTruth has B and S but no W; for a reference subspace beside all regressors use Phi=")
+        self._check_sizes()
+        self.design.check_dim(self.dim)
+
+    def _arrays(self) -> dict[str, Array]:
+        return {
+            name: np.asarray(value)
+            for name in ("B", "W", "S", "Phi")
+            if (value := getattr(self, name)) is not None
+        }
+
+    def _check_sizes(self) -> None:
+        arrays = self._arrays()
+        n, d = self.n_clients, self.dim
+        if "B" in arrays:
+            columns = arrays["W"].shape[-1] if "W" in arrays else arrays["B"].shape[-1]
+            check_shape("B", arrays["B"], (*arrays["B"].shape[:-2], d, columns), "(d, r)")
+            if columns > d:
+                raise ValueError(f"B has shape {arrays['B'].shape}: its rank {columns} must be at most d = {d}")
+        for name in ("W", "S", "Phi"):
+            if name in arrays and arrays[name].shape[-2] != n:
+                raise ValueError(f"{name} has shape {arrays[name].shape}, expected n = {n} clients")
+        leading = {array.shape[0] for array in arrays.values() if array.ndim == 3}
+        if len(leading) > 1:
+            raise ValueError(f"GivenTruth has arrays for {sorted(leading)} trials; they must agree")
+
+    @property
+    def n_trials(self) -> int | None:
+        """Number of trials the arrays are given for; None if they serve any number."""
+        return next((array.shape[0] for array in self._arrays().values() if array.ndim == 3), None)
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients n."""
+        arrays = self._arrays()
+        return next(arrays[name].shape[-2] for name in ("W", "S", "Phi") if name in arrays)
+
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        arrays = self._arrays()
+        sizes = {"S": -1, "Phi": -1, "B": -2}
+        return next(arrays[name].shape[axis] for name, axis in sizes.items() if name in arrays)
+
+    @property
+    def subspace_rank(self) -> int | None:
+        """Columns of B; None without it."""
+        return None if self.B is None else np.asarray(self.B).shape[-1]
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return the given truth for each of the trials; the seed plays no part."""
+        chosen = {
+            name: array[list(trials)] if array.ndim == 3 else np.broadcast_to(array, (len(trials), *array.shape))
+            for name, array in self._arrays().items()
+        }
+        if "Phi" in chosen:
+            return Truth(
+                S=chosen["Phi"], subspace=chosen.get("B"), noise_std=self.noise_std, design=self.design
+            )
+        return Truth(
+            B=chosen.get("B"),
+            W=chosen.get("W"),
+            S=chosen.get("S"),
+            noise_std=self.noise_std,
+            design=self.design,
+        )
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds."""
+        return sum(array.shape[-1] * array.shape[-2] for array in self._arrays().values())

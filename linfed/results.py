@@ -1,0 +1,184 @@
+"""What happened: the result of a run, its summary, its file and its picture."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from linfed import _archive
+from linfed._types import Array, Indices
+from linfed.algorithms.base import Algorithm, State
+from linfed.data.sources import Data
+from linfed.errors import check_choice
+from linfed.metrics import MetricTable
+from linfed.problems import Problem
+from linfed.streams import Seed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Status(Enum):
+    """How a trial ended; the value is a sentence to act upon."""
+
+    COMPLETED = "ran all rounds"
+    DIVERGED = "left the finite range; try a smaller step size"
+    SINGULAR_HEAD = (
+        "ran all rounds, but a client with enough samples met linearly dependent features, so its head was the one of "
+        "minimum norm; look at the data or at the rank of B"
+    )
+
+    def __repr__(self) -> str:
+        return f"Status.{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """The outcome of `simulate`.
+
+    Parameters
+    ----------
+    algorithm, problem, data, seed
+        What was run.
+    participants : int
+        Clients p in a round.
+    rounds : ndarray of int
+        Rounds that were recorded; the first is 0, the initial state.
+    metrics : MetricTable
+        Each metric, (trials, len(rounds)); NaN from the round in which a trial diverged.
+    status : list of Status
+        Outcome of each trial.
+    status_round : ndarray of int (trials,)
+        Round of divergence, or of the first singular head; the number of rounds for a trial that ran through.
+    final : State
+        Final B, W, S and ``predictors()``; for a diverged trial the last finite ones.
+    seconds : float
+        Wall time of the run.
+    """
+
+    algorithm: Algorithm
+    problem: Problem | None
+    data: Data
+    seed: Seed
+    participants: int
+    rounds: Indices
+    metrics: MetricTable
+    status: list[Status]
+    status_round: Indices
+    final: State
+    seconds: float
+
+    @property
+    def trials(self) -> int:
+        """Number of trials."""
+        return len(self.status)
+
+    def summary(self) -> str:
+        """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
+        ended = ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
+        lines = [
+            repr(self.algorithm),
+            f"{repr(self.problem) if self.problem is not None else 'no truth given'}, {self.data!r}",
+            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self.rounds[-1]} rounds, {self.participants} clients "
+            f"a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
+        ]
+        if self.metrics:
+            lines.append(f"{'at the end':<20} {'median':>12} {'10 %':>12} {'90 %':>12}")
+        for name, values in self.metrics.items():
+            last = values[np.isfinite(values[:, -1]), -1]
+            shown = np.quantile(last, [0.5, 0.1, 0.9]) if last.size else np.full(3, np.nan)
+            lines.append(f"{name:<20} " + " ".join(f"{value:12.4g}" for value in shown))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Result of {type(self.algorithm).__name__}: {self.trials} trials, {self.rounds[-1]} rounds>"
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``."""
+        return [
+            {"trial": trial, "round": int(round_), "metric": name, "value": float(value)}
+            for name, values in self.metrics.items()
+            for trial, row in enumerate(values)
+            for round_, value in zip(self.rounds, row, strict=True)
+        ]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write everything to one ``.npz`` file (no pickles), by rename, and return its path."""
+        arrays: dict[str, Array] = {f"metrics/{name}": values for name, values in self.metrics.items()}
+        arrays |= {f"final/{name}": values for name, values in self.final.arrays().items()}
+        arrays["rounds"], arrays["status_round"] = self.rounds, self.status_round  # type: ignore[assignment]
+        described = {
+            "algorithm": _archive.encode(self.algorithm, "algorithm", arrays),
+            "problem": _archive.encode(self.problem, "problem", arrays),
+            "data": _archive.encode(self.data, "data", arrays),
+            "seed": self.seed,
+            "participants": self.participants,
+            "status": [status.name for status in self.status],
+            "absent": self.metrics.absent,
+            "metrics": list(self.metrics),
+            "state": type(self.final).__name__,
+            "seconds": self.seconds,
+        }
+        return _archive.write(path, arrays, json.dumps(described))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Result:
+        """Return the result that `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is not one of linfed's results.
+        """
+        arrays, text = _archive.read(path)
+        described = json.loads(text)
+        seed = described["seed"]
+        return Result(
+            algorithm=_archive.decode(described["algorithm"], arrays),
+            problem=_archive.decode(described["problem"], arrays),
+            data=_archive.decode(described["data"], arrays),
+            seed=tuple(seed) if isinstance(seed, list) else seed,
+            participants=described["participants"],
+            rounds=arrays["rounds"],
+            metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
+            status=[Status[name] for name in described["status"]],
+            status_round=arrays["status_round"],
+            final=_archive.state_class(described["state"])(
+                **{key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
+            ),
+            seconds=described["seconds"],
+        )
+
+    def plot(self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True) -> Axes:
+        """Draw a metric against rounds: the median over trials, with a 10-90 % band.
+
+        Parameters
+        ----------
+        metric : str
+            A name in `metrics`.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+        label : str, optional
+            Label of the line; the algorithm's name by default.
+        band : bool
+            Draw the band.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        from linfed import plotting
+
+        if metric not in self.metrics.absent:
+            check_choice("metric", metric, list(self.metrics))
+        values = self.metrics[metric]
+        return plotting.draw_curve(
+            self.rounds, values, ax=ax, label=label or type(self.algorithm).__name__, band=band, ylabel=metric
+        )

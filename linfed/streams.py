@@ -1,0 +1,245 @@
+"""Seeds, random streams and participation.
+
+Every random number of a run belongs to one *stream* (truth, participation, x, noise, ...) of one *trial*, and
+the generator of that pair is keyed explicitly by ``SeedSequence(seed, spawn_key=(stream, trial))``. A trial
+is therefore the same bits alone, among a hundred others, or in another process.
+
+A stream that is read once a round is drawn ahead in blocks of whole rounds; the length of a block depends on
+the size of one round alone. So a longer run extends a shorter one, and the number of trials changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Generator, Indices
+from linfed.errors import check_integer, check_number
+
+Seed: TypeAlias = int | tuple[int, ...]
+Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
+
+BLOCK_VALUES = 8192
+"""Values drawn per generator call where one round needs fewer: the call's cost is then below 3 %."""
+
+
+class Stream(IntEnum):
+    """The kinds of draws; the numbers are part of the seeds, so they never change."""
+
+    TRUTH = 0
+    INIT = 1
+    PARTICIPATION = 2
+    X = 3
+    NOISE = 4
+    ALGORITHM = 5
+    INIT_X = 6
+    INIT_NOISE = 7
+
+
+def check_seed(seed: object) -> Seed:
+    """Return `seed` as a non-negative int, or a tuple of them."""
+    if isinstance(seed, tuple | list) and seed:
+        return tuple(check_integer("seed", part, minimum=0) for part in seed)
+    return check_integer("seed", seed, minimum=0)
+
+
+def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Generator]:
+    """Return one generator per trial for a stream.
+
+    Parameters
+    ----------
+    seed : int or tuple of int
+        The run's seed.
+    stream : Stream
+        The kind of draw.
+    trials : sequence of int
+        Numbers of the trials (not their count).
+
+    Returns
+    -------
+    list of numpy.random.Generator
+        SFC64 generators, each a function of (seed, stream, trial) alone.
+    """
+    return [
+        np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), trial))))
+        for trial in trials
+    ]
+
+
+class RoundStream:
+    """Values of one stream, round by round, for all trials of a chunk.
+
+    Parameters
+    ----------
+    rngs : list of numpy.random.Generator
+        One per trial.
+    shape : tuple of int
+        Shape of one round's values for one trial.
+    fill : callable
+        ``fill(rng, out)`` writes consecutive values into a contiguous array.
+    """
+
+    def __init__(
+        self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None]
+    ) -> None:
+        size = max(1, int(np.prod(shape)))
+        self._rngs, self._fill = rngs, fill
+        self._length = max(1, BLOCK_VALUES // size)
+        self._buffer = np.empty((len(rngs), self._length, *shape))
+        self._next = self._length
+
+    def next(self) -> Array:
+        """Return the next round's values, (trials, *shape): a view that the next block overwrites."""
+        if self._next == self._length:
+            for rng, out in zip(self._rngs, self._buffer, strict=True):
+                self._fill(rng, out)
+            self._next = 0
+        self._next += 1
+        return self._buffer[:, self._next - 1]
+
+
+class TrialRandom:
+    """Random numbers for an algorithm's own use: each trial reads its own ``ALGORITHM`` stream.
+
+    Parameters
+    ----------
+    rngs : list of numpy.random.Generator
+        One per trial.
+    """
+
+    def __init__(self, rngs: list[Generator]) -> None:
+        self._rngs = rngs
+
+    def standard_normal(self, shape: tuple[int, ...]) -> Array:
+        """Return independent N(0, 1) values, (trials, *shape)."""
+        return np.stack([rng.standard_normal(shape) for rng in self._rngs])
+
+    def uniform(self, shape: tuple[int, ...]) -> Array:
+        """Return independent uniform values on [0, 1), (trials, *shape)."""
+        return np.stack([rng.random(shape) for rng in self._rngs])
+
+    def permutations(self, shape: tuple[int, ...], size: int) -> Indices:
+        """Return independent permutations of ``range(size)``, (trials, *shape, size)."""
+        base = np.broadcast_to(np.arange(size), (*shape, size))
+        return np.stack([rng.permuted(base, axis=-1) for rng in self._rngs])
+
+
+def n_participants(participation: float | np.number[Any], n_clients: int) -> int:
+    """Return the number of clients in a round: a share r gives ``max(1, floor(r n + 1/2))``.
+
+    Parameters
+    ----------
+    participation : float or int
+        A float is a share in (0, 1]; an int is a count from 1 to `n_clients`. (So ``1.0`` is everybody and
+        ``1`` is one client.)
+    n_clients : int
+        Number of clients n.
+    """
+    if isinstance(participation, int | np.integer) and not isinstance(participation, bool):
+        if not 1 <= participation <= n_clients:
+            raise ValueError(
+                f"participation = {participation!r} clients must be from 1 to n_clients = {n_clients} "
+                "(an int is a count; a share is a float in (0, 1])"
+            )
+        return int(participation)
+    if isinstance(participation, float | np.floating) and participation > 1:
+        raise ValueError(
+            f"participation = {participation!r} must be a share in (0, 1]; for a number of clients give an int"
+        )
+    share = check_number("participation", participation, positive=True)
+    return max(1, int(np.floor(share * n_clients + 0.5)))
+
+
+class Participants:
+    """The clients of each round, sorted, without replacement, for all trials of a chunk.
+
+    Parameters
+    ----------
+    participation : float, int or integer array
+        A share, a count, or the index array itself: (rounds, p), the same for every trial, or
+        (trials, rounds, p).
+    n_clients, rounds : int
+        Sizes of the run.
+    trials : sequence of int
+        Numbers of the trials in this chunk.
+    n_trials : int
+        Trials of the whole run: the length of the first axis of an index array that has one.
+    seed : int or tuple of int
+        Seed of the ``PARTICIPATION`` stream, unused for an index array.
+    """
+
+    def __init__(
+        self,
+        participation: Participation,
+        *,
+        n_clients: int,
+        rounds: int,
+        trials: Sequence[int],
+        n_trials: int,
+        seed: Seed,
+    ) -> None:
+        self._n, self._trials, self._round = n_clients, len(trials), 0
+        self._given: Indices | None = None
+        if isinstance(participation, float | int | np.number):
+            self.count = n_participants(participation, n_clients)
+            self._rngs = generators(seed, Stream.PARTICIPATION, trials)
+            # Shuffling all n costs O(n): worth it only where many rounds are drawn in one call.
+            self._length = max(1, BLOCK_VALUES // n_clients)
+            self._block = np.empty((self._trials, self._length, self.count), dtype=np.intp)
+            self._everyone = np.broadcast_to(np.arange(n_clients), (self._trials, n_clients))
+        else:
+            given = check_participants(participation, n_clients, rounds, n_trials)
+            self.count = given.shape[-1]
+            self._given = given if given.ndim == 2 else given[list(trials)]
+
+    def next(self) -> Indices:
+        """Return the next round's participants, (trials, p), each row ascending."""
+        index, self._round = self._round, self._round + 1
+        if self._given is not None:
+            return np.broadcast_to(self._given[..., index, :], (self._trials, self.count))
+        if self.count == self._n:
+            return self._everyone
+        if index % self._length == 0:
+            self._draw()
+        return self._block[:, index % self._length]
+
+    def _draw(self) -> None:
+        n, p = self._n, self.count
+        if self._length > 1:
+            base = np.broadcast_to(np.arange(n), (self._length, n))
+            for rng, out in zip(self._rngs, self._block, strict=True):
+                out[:] = rng.permuted(base, axis=1)[:, :p]
+        else:
+            for rng, out in zip(self._rngs, self._block, strict=True):
+                out[0] = rng.choice(n, size=p, replace=False, shuffle=False)
+        self._block.sort(axis=-1)
+
+
+def check_participants(participation: object, n_clients: int, rounds: int, n_trials: int) -> Indices:
+    """Return an explicit index array, its rows sorted, after checking shape, range and repetition."""
+    try:
+        given = np.array(participation)
+    except ValueError:
+        given = np.array(None)
+    if given.dtype.kind not in "iu" or given.ndim not in (2, 3) or given.shape[-1] == 0:
+        raise ValueError(
+            f"participation = {participation!r} must be a share in (0, 1], a count, or an integer array of shape "
+            "(rounds, p) or (trials, rounds, p)"
+        )
+    wanted = (rounds,) if given.ndim == 2 else (n_trials, rounds)
+    if given.shape[:-1] != wanted:
+        raise ValueError(
+            f"participation has shape {given.shape}, expected (rounds, p) = ({rounds}, p) or "
+            f"(trials, rounds, p) = ({n_trials}, {rounds}, p)"
+        )
+    if given.min() < 0 or given.max() >= n_clients:
+        wrong = given.min() if given.min() < 0 else given.max()
+        raise ValueError(f"participation holds the index {wrong}, allowed: 0 to n_clients - 1 = {n_clients - 1}")
+    given = np.sort(given.astype(np.intp), axis=-1)
+    if np.any(given[..., 1:] == given[..., :-1]):
+        raise ValueError("participation names a client twice in one round; clients take part without replacement")
+    return given

@@ -1,7 +1,7 @@
 """linfed: a pure-NumPy theory testbed for federated representation learning on linear models.
 
-The model: n clients, client i holds or draws m samples ``x_ij`` in R^d and labels ``y_ij = x_ij' phi_i + noise``. What is
-learned are predictors ``theta_i = B w_i + s_i``. Client axis first, trials before it.
+The model: n clients, client i holds or draws m samples ``x_ij`` in R^d and labels ``y_ij = x_ij' phi_i + noise``.
+What is learned are predictors ``theta_i = B w_i + s_i``. Client axis first, trials before it.
 
 ========================  ==========  =======  =======  ==================================================
 code                      shape       FedRep   FLUTE    meaning
@@ -84,7 +84,7 @@ _PUBLIC = {
     "subspace_distance": "linfed.linalg",
 }
 
-__all__ = sorted(_PUBLIC)  # noqa: PLE0605 (a sorted list of the names above)
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

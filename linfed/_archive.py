@@ -73,7 +73,8 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
 
 def state_class(name: str) -> type[State]:
     """Return a state class by its name."""
-    return {cls.__name__: cls for cls in (State, *State.__subclasses__())}[name]
+    classes: list[type[State]] = [State, *State.__subclasses__()]
+    return {cls.__name__: cls for cls in classes}[name]
 
 
 def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: str) -> Path:

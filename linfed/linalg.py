@@ -32,12 +32,13 @@ def one_blas_thread() -> AbstractContextManager[object]:
     Stacks of small matrices run many times slower with several, and results then do not depend on the machine's
     number of cores. The list of thread pools is found once; finding it anew would cost half a millisecond.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
+    return limited
 
 
 def finite_items(stack: Array) -> Mask:
     """Return which matrices of a stack (..., a, b) are wholly finite, (...)."""
-    return np.isfinite(stack).all(axis=(-2, -1))
+    return np.asarray(np.isfinite(stack).all(axis=(-2, -1)))
 
 
 # --- orthonormal bases and distances -------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def factored_squared_errors(left: Sequence[tuple[Array, Array]], transform: Arra
     coordinates = np.concatenate([factor for _, factor in left], axis=-1)
     R = np.linalg.qr(stacked, mode="r")
     parts = coordinates @ np.swapaxes(R, -1, -2)
-    return np.vecdot(parts, parts)
+    return np.asarray(np.vecdot(parts, parts))
 
 
 # --- least squares -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ METRICS: dict[str, str] = {
     "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
     "parameter_error": "||B W' + S' - Phi||_F, all clients together",
     "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
-    "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2, exact; the papers' MSE is twice it",
+    "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
 }
 """Every metric with its definition."""
 
@@ -155,7 +155,7 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
         difference = product if difference is None else difference + product
     assert difference is not None
     shaped = np.swapaxes(change(np.swapaxes(difference, -1, -2)), -1, -2)
-    return np.vecdot(shaped, shaped)
+    return np.asarray(np.vecdot(shaped, shaped))
 
 
 def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def draw_curve(
 
     median, low, high = quantiles(values)
     style = look(method or label)
-    with plt.rc_context(dict(STYLE)):
+    with plt.rc_context(cast("Any", STYLE)):
         if ax is None:
             _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
             ax.set_xlabel("round")

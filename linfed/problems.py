@@ -66,7 +66,7 @@ class Truth:
         if self.S is None:
             assert low_rank is not None
             return low_rank
-        return self.S if low_rank is None else low_rank + self.S
+        return self.S if low_rank is None else np.asarray(low_rank + self.S)
 
     def reference(self, rank: int) -> Array | None:
         """Return the orthonormal basis that a learned representation of `rank` columns is held against.
@@ -218,12 +218,12 @@ def _with_condition(unit: Array, kappa: float) -> Array:
     n, k = unit.shape
     spectrum = np.geomspace(kappa, 1.0, k) if k > 1 else np.ones(1)
     spectrum *= math.sqrt(n / float(np.sum(spectrum**2)))
-    rows = unit
+    rows: Array = unit
     for _ in range(10_000):
         U, _, Vt = np.linalg.svd(rows, full_matrices=False)
         shaped: Array = (U * spectrum) @ Vt
         lengths = np.sqrt(np.vecdot(shaped, shaped))
-        rows = shaped / lengths[:, None]
+        rows = np.asarray(shaped / lengths[:, None])
         if np.abs(lengths - 1.0).max() < 1e-12:
             return rows
     raise ValueError(
@@ -289,9 +289,7 @@ class GivenTruth:
 
     def _arrays(self) -> dict[str, Array]:
         return {
-            name: np.asarray(value)
-            for name in ("B", "W", "S", "Phi")
-            if (value := getattr(self, name)) is not None
+            name: np.asarray(value) for name in ("B", "W", "S", "Phi") if (value := getattr(self, name)) is not None
         }
 
     def _check_sizes(self) -> None:
@@ -318,14 +316,14 @@ class GivenTruth:
     def n_clients(self) -> int:
         """Number of clients n."""
         arrays = self._arrays()
-        return next(arrays[name].shape[-2] for name in ("W", "S", "Phi") if name in arrays)
+        return next(int(arrays[name].shape[-2]) for name in ("W", "S", "Phi") if name in arrays)
 
     @property
     def dim(self) -> int:
         """Ambient dimension d."""
         arrays = self._arrays()
         sizes = {"S": -1, "Phi": -1, "B": -2}
-        return next(arrays[name].shape[axis] for name, axis in sizes.items() if name in arrays)
+        return next(int(arrays[name].shape[axis]) for name, axis in sizes.items() if name in arrays)
 
     @property
     def subspace_rank(self) -> int | None:
@@ -339,9 +337,7 @@ class GivenTruth:
             for name, array in self._arrays().items()
         }
         if "Phi" in chosen:
-            return Truth(
-                S=chosen["Phi"], subspace=chosen.get("B"), noise_std=self.noise_std, design=self.design
-            )
+            return Truth(S=chosen["Phi"], subspace=chosen.get("B"), noise_std=self.noise_std, design=self.design)
         return Truth(
             B=chosen.get("B"),
             W=chosen.get("W"),

@@ -86,8 +86,8 @@ class Result:
         lines = [
             repr(self.algorithm),
             f"{repr(self.problem) if self.problem is not None else 'no truth given'}, {self.data!r}",
-            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self.rounds[-1]} rounds, {self.participants} clients "
-            f"a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
+            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self.rounds[-1]} rounds, "
+            f"{self.participants} clients a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
         ]
         if self.metrics:
             lines.append(f"{'at the end':<20} {'median':>12} {'10 %':>12} {'90 %':>12}")
@@ -147,7 +147,9 @@ class Result:
             seed=tuple(seed) if isinstance(seed, list) else seed,
             participants=described["participants"],
             rounds=arrays["rounds"],
-            metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
+            metrics=MetricTable(
+                {name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]
+            ),
             status=[Status[name] for name in described["status"]],
             status_round=arrays["status_round"],
             final=_archive.state_class(described["state"])(

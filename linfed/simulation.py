@@ -1,11 +1,12 @@
 """The loop: one algorithm, one problem, all trials and clients at once.
 
-`simulate` checks its arguments, cuts the trials into chunks that fit the memory budget, runs each chunk (here or in worker
-processes), and puts the pieces together. Inside a chunk everything is an axis; the only loop is over rounds.
+`simulate` checks its arguments, cuts the trials into chunks that fit the memory budget, runs each chunk (here or in
+worker processes), and puts the pieces together. Inside a chunk everything is an axis; the only loop is over rounds.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 import os
@@ -21,7 +22,16 @@ from tqdm.auto import tqdm
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.base import Algorithm, State
 from linfed.algorithms.initial import AtDistance, GivenSubspace, Initial, Moments
-from linfed.data.sources import Data, FixedSamples, FreshSamples, GivenSamples, Sizes, Source, check_truthless, second_moment
+from linfed.data.sources import (
+    Data,
+    FixedSamples,
+    FreshSamples,
+    GivenSamples,
+    Sizes,
+    Source,
+    check_truthless,
+    second_moment,
+)
 from linfed.errors import SizeError, check_instance, check_integer, check_number
 from linfed.linalg import one_blas_thread, orthonormalize, top_eigenvectors
 from linfed.metrics import MetricTable, Plan, Recorder, plan_metrics
@@ -100,8 +110,8 @@ def simulate(
     rounds : int
         Communication rounds T >= 0.
     participation : float, int or integer array
-        Clients per round: a share in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an int, or the
-        indices themselves, (rounds, p) or (trials, rounds, p). So ``1.0`` is everybody and ``1`` is one client.
+        Clients per round: a share in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an int, or
+        the indices themselves, (rounds, p) or (trials, rounds, p). So ``1.0`` is everybody and ``1`` is one client.
     trials : int, optional
         Independent repetitions; 1 by default, or as many as given arrays have.
     seed : int or tuple of int
@@ -132,9 +142,9 @@ def simulate(
 
     Notes
     -----
-    A diverging run is a result: its status is ``Status.DIVERGED`` with the round, its state stays at the last finite one,
-    and its metrics are NaN from that round on. BLAS runs one thread (small stacks are faster so, and the numbers then do
-    not depend on the number of cores).
+    A diverging run is a result: its status is ``Status.DIVERGED`` with the round, its state stays at the last finite
+    one, and its metrics are NaN from that round on. BLAS runs one thread (small stacks are faster so, and the numbers
+    then do not depend on the number of cores).
 
     **Deviations**: none.
     """
@@ -396,8 +406,8 @@ def _chunks(job: _Job, workers: int, budget: float) -> list[range]:
         )
     size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
     number = max(math.ceil(job.trials / size), min(workers, job.trials))
-    edges = np.linspace(0, job.trials, number + 1).round().astype(int)
-    return [range(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    edges = [round(job.trials * piece / number) for piece in range(number + 1)]
+    return [range(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def _bytes(count: float) -> str:

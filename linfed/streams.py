@@ -83,9 +83,7 @@ class RoundStream:
         ``fill(rng, out)`` writes consecutive values into a contiguous array.
     """
 
-    def __init__(
-        self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None]
-    ) -> None:
+    def __init__(self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None]) -> None:
         size = max(1, int(np.prod(shape)))
         self._rngs, self._fill = rngs, fill
         self._length = max(1, BLOCK_VALUES // size)

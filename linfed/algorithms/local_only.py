@@ -24,8 +24,8 @@ class LocalOnly(Algorithm):
 
     Notes
     -----
-    ``theta_i = argmin_theta f_i(theta)``: with fixed data one round says all; with fresh data each participant is fitted
-    anew on its latest batch. Cost of a round ``O(p m d min(m, d))``.
+    ``theta_i = argmin_theta f_i(theta)``: with fixed data one round says all; with fresh data each participant is
+    fitted anew on its latest batch. Cost of a round ``O(p m d min(m, d))``.
 
     **Deviations**: none.
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.explicit import CACHE_VALUES, ExplicitBatch, LabelLaw, Workspace
-from linfed.designs import Design
 from linfed.errors import check_array, check_integer, check_shape
 from linfed.problems import Truth
 from linfed.streams import RoundStream, Seed, Stream, generators
@@ -158,17 +157,17 @@ class GivenSamples:
     @property
     def n_trials(self) -> int | None:
         """Number of trials the data are given for; None if they serve any number."""
-        return self.X.shape[0] if self.X.ndim == 4 else None
+        return int(self.X.shape[0]) if self.X.ndim == 4 else None
 
     @property
     def n_clients(self) -> int:
         """Number of clients n."""
-        return self.X.shape[-3]
+        return int(self.X.shape[-3])
 
     @property
     def dim(self) -> int:
         """Ambient dimension d."""
-        return self.X.shape[-1]
+        return int(self.X.shape[-1])
 
     @property
     def scale(self) -> Array:
@@ -188,7 +187,8 @@ class GivenSamples:
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time, beyond the given arrays."""
         gathered = sizes.participants if sizes.participants < sizes.n_clients else 0
-        return (gathered + (sizes.n_clients if self.X.ndim == 4 else 0)) * self.X.shape[-2] * (sizes.dim + 4)
+        held = sizes.n_clients if self.X.ndim == 4 else 0
+        return (gathered + held) * int(self.X.shape[-2]) * (sizes.dim + 4)
 
 
 Data = FreshSamples | FixedSamples | GivenSamples
@@ -335,5 +335,3 @@ def check_truthless(data: object) -> None:
     """Raise unless `data` can serve without a truth."""
     if not isinstance(data, GivenSamples):
         raise ValueError(f"data = {data!r} draws its labels from a truth: give problem=, or GivenSamples")
-
-

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from linfed.results import Result as Result
     from linfed.results import Status as Status
     from linfed.simulation import simulate as simulate
+    from linfed.tuning import Tuning as Tuning
+    from linfed.tuning import tune as tune
 
 __version__ = "0.1.0"
 
@@ -78,10 +80,12 @@ _PUBLIC = {
     "SizeError": "linfed.errors",
     "State": "linfed.algorithms.base",
     "Status": "linfed.results",
+    "Tuning": "linfed.tuning",
     "UniformCube": "linfed.designs",
     "UniformSphere": "linfed.designs",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.linalg",
+    "tune": "linfed.tuning",
 }
 
 __all__ = sorted(_PUBLIC)

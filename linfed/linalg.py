@@ -104,13 +104,15 @@ def subspace_distance(B1: Array, B2: Array) -> Array:
     """
     if B1.shape[-1] < B2.shape[-1]:
         B1, B2 = B2, B1
-    Q1, Q2 = orthonormalize(B1), orthonormalize(B2)
-    return distance_of_orthonormal(Q1, Q2)
-
-
-def distance_of_orthonormal(Q1: Array, Q2: Array) -> Array:
-    """Return ``||(I - Q1 Q1') Q2||_2`` for orthonormal bases with at least as many columns in `Q1`."""
+    Q1, Q2 = _orthonormal_span(B1), _orthonormal_span(B2)
     return np.minimum(spectral_norm(Q2 - Q1 @ (np.swapaxes(Q1, -1, -2) @ Q2)), 1.0)
+
+
+def _orthonormal_span(B: Array) -> Array:
+    """Return an orthonormal basis of each column space: the basis itself where it is one already."""
+    gram = np.swapaxes(B, -1, -2) @ B
+    good = np.abs(gram - np.eye(B.shape[-1])).max(axis=(-2, -1)) < 1e-13
+    return B if good.all() else np.where(good[..., None, None], B, orthonormalize(B))
 
 
 def top_eigenvectors(M: Array, k: int) -> Array:
@@ -135,15 +137,15 @@ def top_eigenvectors(M: Array, k: int) -> Array:
     return out * np.where(largest < 0, -1.0, 1.0)
 
 
-def factored_squared_errors(left: Sequence[tuple[Array, Array]], transform: Array | None = None) -> Array:
+def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Array:
     """Return the squared length of a sum of factored vectors, for each client, without forming them.
 
     Parameters
     ----------
-    left : sequence of pairs (basis (..., d, k_j), coordinates (..., n, k_j))
+    stacked : ndarray (..., d, k_1 + k_2 + ..)
+        Bases side by side.
+    coordinates : sequence of ndarray (..., n, k_j)
         The vector of client i is ``sum_j basis_j coordinates_j[i]``.
-    transform : ndarray (..., d, sum k_j), optional
-        The stacked bases, if already at hand (or multiplied by a root of a covariance).
 
     Returns
     -------
@@ -151,11 +153,15 @@ def factored_squared_errors(left: Sequence[tuple[Array, Array]], transform: Arra
         With ``[basis_1, basis_2, ..] = Q R`` it is ``||R [c_1; c_2; ..]||^2``: nothing of size (n, d), and a
         difference of nearly equal vectors loses no digits.
     """
-    stacked = np.concatenate([basis for basis, _ in left], axis=-1) if transform is None else transform
-    coordinates = np.concatenate([factor for _, factor in left], axis=-1)
     R = np.linalg.qr(stacked, mode="r")
-    parts = coordinates @ np.swapaxes(R, -1, -2)
-    return np.asarray(np.vecdot(parts, parts))
+    start, parts = 0, None
+    for factor in coordinates:
+        stop = start + factor.shape[-1]
+        part = R[..., start:stop] @ np.swapaxes(factor, -1, -2)
+        parts = part if parts is None else np.add(parts, part, out=parts)
+        start = stop
+    assert parts is not None
+    return np.asarray(np.square(parts, out=parts).sum(axis=-2))
 
 
 # --- least squares -------------------------------------------------------------------------------------------

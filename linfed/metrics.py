@@ -13,7 +13,7 @@ import numpy as np
 from linfed._types import Array
 from linfed.algorithms.base import State
 from linfed.errors import check_choice, suggestion
-from linfed.linalg import distance_of_orthonormal, factored_squared_errors, orthonormalize
+from linfed.linalg import factored_squared_lengths, subspace_distance
 from linfed.problems import Truth
 
 METRICS: dict[str, str] = {
@@ -112,10 +112,7 @@ class Recorder:
         out: dict[str, Array] = {}
         if self._reference is not None:
             assert state.B is not None
-            Q1, Q2 = self._reference, orthonormalize(state.B)
-            if Q1.shape[-1] < Q2.shape[-1]:
-                Q1, Q2 = Q2, Q1
-            out["subspace_distance"] = distance_of_orthonormal(Q1, Q2)
+            out["subspace_distance"] = subspace_distance(self._reference, state.B)
         if self._errors and self._truth is not None:
             squared = squared_errors(state, self._truth)
             if "parameter_error" in self._names:
@@ -145,7 +142,7 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
         low_rank.append((truth.B, -truth.W))
     if state.S is None and truth.S is None:
         stacked = change(np.concatenate([basis for basis, _ in low_rank], axis=-1))
-        return factored_squared_errors(low_rank, stacked)
+        return factored_squared_lengths(stacked, [factor for _, factor in low_rank])
     difference: Array | None = None
     for part in (state.S, None if truth.S is None else -truth.S):
         if part is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -53,6 +54,14 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
 _SPARE = (("#56B4E9", "P", "-"), ("#F0E442", "X", "--"), ("#999999", "*", "-."))
 
 
+def style() -> AbstractContextManager[None]:
+    """Return a context in which figures are drawn in this style."""
+    import matplotlib.pyplot as plt
+
+    context: AbstractContextManager[None] = plt.rc_context(cast("Any", STYLE))
+    return context
+
+
 def look(method: str) -> dict[str, Any]:
     """Return the colour, marker and line style of a method; methods without a place of their own share a few."""
     colour, marker, line = LOOKS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
@@ -95,8 +104,8 @@ def draw_curve(
     import matplotlib.pyplot as plt
 
     median, low, high = quantiles(values)
-    style = look(method or label)
-    with plt.rc_context(cast("Any", STYLE)):
+    shape = look(method or label)
+    with style():
         if ax is None:
             _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
             ax.set_xlabel("round")
@@ -104,10 +113,10 @@ def draw_curve(
         every = max(1, len(rounds) // 8)
         shift = sum(map(ord, method or label)) % every  # markers of different methods do not cover each other
         finite = np.isfinite(median)
-        ax.plot(rounds[finite], median[finite], label=label, markevery=(shift, every), **style)
+        ax.plot(rounds[finite], median[finite], label=label, markevery=(shift, every), **shape)
         if band and values.shape[0] > 1:
             shown = np.isfinite(low)
-            ax.fill_between(rounds[shown], low[shown], high[shown], color=style["color"], alpha=0.2, linewidth=0)
+            ax.fill_between(rounds[shown], low[shown], high[shown], color=shape["color"], alpha=0.2, linewidth=0)
         if np.any(median[finite] > 0):
             ax.set_yscale("log")
     return ax

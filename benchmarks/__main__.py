@@ -1,0 +1,91 @@
+"""Print the table of ratios; see ``python -m benchmarks --help``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks import bound, client_loop, jax_round, reproduce, trials
+from benchmarks.timing import Measurement, Row, Settings, Skipped
+from linfed.linalg import one_blas_thread
+
+ROWS = [*bound.ROWS, *client_loop.ROWS, *jax_round.ROWS, *trials.ROWS, *reproduce.ROWS]
+
+METHOD = """\
+float64; BLAS at one thread on both sides, JAX at its default threads; garbage collection off while timing.
+A round of ours is (a run of R + 1 rounds - a run of 1 round) / R through lf.simulate, metrics at the ends only.
+Repetitions of the two sides alternate; a ratio is the median over pairs, [lower, upper quartile], (least, most)."""
+
+
+def record_of(row: Row, found: Measurement) -> dict[str, Any]:
+    """Return a measured row as plain values."""
+    ratios = found.ratios(row.target.kind)
+    low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    return {
+        "name": row.name,
+        "sizes": row.sizes,
+        "unit": found.unit,
+        "ours": float(np.median(found.ours)),
+        "other": float(np.median(found.other)),
+        "ratio": float(median),
+        "quartiles": [float(low), float(high)],
+        "range": [float(ratios.min()), float(ratios.max())],
+        "target": str(row.target),
+        "verdict": "information" if row.information else "met" if row.target.met(median) else "NOT MET",
+        "note": found.note,
+        "pairs": [list(pair) for pair in zip(found.ours, found.other, strict=True)],
+    }
+
+
+def line_of(record: dict[str, Any]) -> str:
+    """Return a record as a line of the table."""
+    head = f"{record['name']:<55} {record['sizes']:<50}"
+    if "ratio" not in record:
+        return f"{head} skipped: {record['note']}"
+    (low, high), (least, most) = record["quartiles"], record["range"]
+    interval = f"{record['ratio']:.3g} [{low:.3g}, {high:.3g}] ({least:.3g}, {most:.3g})"
+    times = " ".join(f"{record[side]:>9.4g} {record['unit']}" for side in ("ours", "other"))
+    asked = record["target"] if record["verdict"] != "information" else record["target"].split(" >=")[0]
+    return f"{head} {times}  {interval:<36} {asked:<21} {record['verdict']:<11} {record['note']}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure the chosen rows; return 1 if a target is not met."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="linfed's speed as a table of ratios.")
+    parser.add_argument("--only", metavar="SUBSTRING", default="", help="rows whose name or sizes contain this")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter repetitions: a rough look")
+    parser.add_argument("--full", action="store_true", help="run the rows that take minutes, too")
+    parser.add_argument("--json", metavar="FILE", help="write the rows, with every pair of values")
+    options = parser.parse_args(arguments)
+    settings = Settings(
+        repetitions=5 if options.quick else 15, seconds=0.1 if options.quick else 0.4, full=options.full
+    )
+    chosen = [row for row in ROWS if options.only.lower() in f"{row.name} {row.sizes}".lower()]
+    if not chosen:
+        parser.error(f"--only {options.only!r} names no row; there are: " + "; ".join({row.name: None for row in ROWS}))
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    )
+    print(f"{machine}\n{METHOD}\n")
+    records: list[dict[str, Any]] = []
+    with one_blas_thread():
+        for row in chosen:
+            try:
+                records.append(record_of(row, row.measure(settings)))
+            except Skipped as reason:
+                records.append({"name": row.name, "sizes": row.sizes, "verdict": "skipped", "note": str(reason)})
+            print(line_of(records[-1]), flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": machine, "method": METHOD, "rows": records}, file, indent=1)
+    return int(any(record["verdict"] == "NOT MET" for record in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

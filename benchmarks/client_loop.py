@@ -1,0 +1,87 @@
+"""A round against a loop over clients, as a competent NumPy user writes it from the paper's pseudocode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of_fedrep
+from benchmarks.timing import Measurement, Row, Settings, Target, fastest, interleaved, repeated
+
+SIZE = Size(1000, 20, 2, 10)
+
+Heads = Callable[[Any, Any], Any]
+
+
+def normal_equations(Z: Any, y: Any) -> Any:
+    return np.linalg.solve(Z.T @ Z, Z.T @ y)
+
+
+def lstsq(Z: Any, y: Any) -> Any:
+    return np.linalg.lstsq(Z, y, rcond=None)[0]
+
+
+def gradient_of_client(X: Any, y: Any, B: Any, heads: Heads) -> Any:
+    Z = X @ B
+    w = heads(Z, y)
+    return (X.T @ (Z @ w - y))[:, None] * w
+
+
+class Loop:
+    """FedRep, client by client, with its representation kept from round to round."""
+
+    def __init__(self, size: Size) -> None:
+        # The faster generator for this side too: the row is about the loop.
+        self._size, self._rng = size, np.random.Generator(np.random.SFC64(0))
+        B_star = np.linalg.qr(self._rng.standard_normal((size.d, size.k)))[0]
+        self._phi = self._rng.standard_normal((size.n, size.k)) @ B_star.T
+        self._X, self._y = self._drawn()
+
+    def _drawn(self) -> tuple[Any, Any]:
+        n, d, m = self._size.n, self._size.d, self._size.m
+        X, noise = self._rng.standard_normal((n, m, d)), self._rng.standard_normal((n, m))
+        return X, (X @ self._phi[:, :, None])[..., 0] + NOISE_STD * noise
+
+    def work(self, draw: str, heads: Heads) -> Callable[[], None]:
+        """Return a round; `draw` is one of "by client", "at once" (all clients in one call) and "fixed"."""
+        n, d, k, m = self._size.n, self._size.d, self._size.k, self._size.m
+        B = np.linalg.qr(self._rng.standard_normal((d, k)))[0]
+
+        def one_round() -> None:
+            nonlocal B
+            gradient = np.zeros((d, k))
+            if draw == "by client":
+                for i in range(n):
+                    X = self._rng.standard_normal((m, d))
+                    y = X @ self._phi[i] + NOISE_STD * self._rng.standard_normal(m)
+                    gradient += gradient_of_client(X, y, B, heads)
+            else:
+                all_X, all_y = (self._X, self._y) if draw == "fixed" else self._drawn()
+                for X, y in zip(all_X, all_y, strict=True):
+                    gradient += gradient_of_client(X, y, B, heads)
+            B = np.linalg.qr(B - STEP_SIZE / (n * m) * gradient)[0]
+
+        return one_round
+
+
+def measured(size: Size, kind: Literal["fresh", "fixed"], settings: Settings) -> Measurement:
+    loop = Loop(size)
+    draws = ("by client", "at once") if kind == "fresh" else ("fixed",)
+    rounds = {(draw, heads): loop.work(draw, heads) for draw in draws for heads in (normal_equations, lstsq)}
+    draw, heads = best = fastest(rounds, tries=5)
+    return interleaved(
+        round_of_fedrep(size, kind, settings.seconds),
+        repeated(rounds[best], settings.seconds),
+        settings.repetitions,
+        note=f"loop: data {draw}, heads by {heads.__name__}",
+    )
+
+
+ROWS = [
+    Row("fresh round against a loop over clients", str(SIZE), Target("least", 8), lambda s: measured(SIZE, "fresh", s)),
+    Row(
+        "fixed round against a loop over clients", str(SIZE), Target("least", 25), lambda s: measured(SIZE, "fixed", s)
+    ),
+]

@@ -1,0 +1,135 @@
+"""A round against one jitted JAX round on the CPU, in float64, one dispatch a round.
+
+JAX runs with its default threads, ours with one BLAS thread. Of several ways to write the JAX round (the solver of the
+heads, the order of the products, the generator) the fastest at each size is the one compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of_fedrep
+from benchmarks.timing import Measurement, Row, Settings, Skipped, Target, fastest, interleaved, repeated
+
+SIZES = Size(100, 20, 2, 10), Size(1000, 10, 2, 5), Size(200, 1000, 5, 100), Size(1000, 200, 5, 50)
+SOLVERS = "solve", "cho_solve", "unrolled"
+PRODUCTS = "flat", "by client"
+GENERATORS = "threefry2x32", "rbg"
+
+
+def solved(gram: Any, moment: Any, solver: str) -> Any:
+    """Return the solution of one client's k x k normal equations."""
+    import jax.numpy as jnp
+    from jax.scipy.linalg import cho_solve
+
+    if solver == "solve":
+        return jnp.linalg.solve(gram, moment)
+    if solver == "cho_solve":
+        return cho_solve((jnp.linalg.cholesky(gram), True), moment)
+    # Elimination written out: with clients mapped, XLA makes a few fused loops of it instead of n calls of LAPACK.
+    rows = [[*gram[i], moment[i]] for i in range(len(moment))]
+    for i, j in itertools.combinations(range(len(rows)), 2):
+        factor = rows[j][i] / rows[i][i]
+        rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
+    w: list[Any] = []
+    for i in reversed(range(len(rows))):
+        known = sum(a * b for a, b in zip(rows[i][i + 1 : -1], reversed(w), strict=True))
+        w.append((rows[i][-1] - known) / rows[i][i])
+    return jnp.stack(w[::-1])
+
+
+def step(B: Any, X: Any, y: Any, *, solver: str, products: str) -> Any:
+    """Return B after one round on the samples X (n, m, d), y (n, m)."""
+    import jax
+    import jax.numpy as jnp
+
+    n, m, d = X.shape
+    Z = X @ B if products == "by client" else (X.reshape(n * m, d) @ B).reshape(n, m, -1)
+    W = jax.vmap(lambda Z, y: solved(Z.T @ Z, Z.T @ y, solver))(Z, y)
+    residual = jnp.einsum("nmk,nk->nm", Z, W) - y
+    if products == "by client":
+        gradient = jax.vmap(lambda X, r: X.T @ r)(X, residual).T @ W
+    else:
+        gradient = X.reshape(n * m, d).T @ (residual[..., None] * W[:, None]).reshape(n * m, -1)
+    return jnp.linalg.qr(B - STEP_SIZE / (n * m) * gradient)[0]
+
+
+def drawn(key: Any, B_star: Any, W_star: Any, m: int) -> tuple[Any, Any]:
+    """Return fresh samples and labels, drawn on the device."""
+    import jax
+    import jax.numpy as jnp
+
+    (n, k), d = W_star.shape, B_star.shape[0]
+    for_x, for_noise = jax.random.split(key)
+    X = jax.random.normal(for_x, (n, m, d))
+    clean = jnp.einsum("nmk,nk->nm", (X.reshape(n * m, d) @ B_star).reshape(n, m, k), W_star)
+    return X, clean + NOISE_STD * jax.random.normal(for_noise, (n, m))
+
+
+def rounds(size: Size, kind: Literal["fresh", "fixed"]) -> dict[str, Callable[[], None]]:
+    """Return the ways to do a round, each keeping its own B (and key) from round to round."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    rng = np.random.default_rng(0)
+    B_star, B = (np.linalg.qr(rng.standard_normal((size.d, size.k)))[0] for _ in range(2))
+    W_star = rng.standard_normal((size.n, size.k))
+
+    def way(solver: str, products: str, generator: str) -> Callable[[], None]:
+        move = functools.partial(step, solver=solver, products=products)
+        device = [jax.device_put(array) for array in (B, B_star, W_star)]
+        key = jax.random.key(0, impl=generator)
+        held = drawn(key, *device[1:], size.m) if kind == "fixed" else ()
+
+        @jax.jit
+        def fresh(key: Any, B: Any, B_star: Any, W_star: Any) -> tuple[Any, Any]:
+            key, now = jax.random.split(key)
+            return key, move(B, *drawn(now, B_star, W_star, size.m))
+
+        fixed = jax.jit(move)
+        current = device[0]
+
+        def one_round() -> None:
+            nonlocal current, key
+            if kind == "fixed":
+                current = fixed(current, *held)
+            else:
+                key, current = fresh(key, current, *device[1:])
+            current.block_until_ready()
+
+        return one_round
+
+    ways = itertools.product(SOLVERS, PRODUCTS, GENERATORS if kind == "fresh" else GENERATORS[:1])
+    return {", ".join(names): way(*names) for names in ways}
+
+
+def measured(size: Size, kind: Literal["fresh", "fixed"], settings: Settings) -> Measurement:
+    if importlib.util.find_spec("jax") is None:
+        raise Skipped("pip install linfed[bench]")
+    ways = rounds(size, kind)
+    best = fastest(ways, tries=5 if size.n * size.m * size.d > 10**6 else 30)
+    return interleaved(
+        round_of_fedrep(size, kind, settings.seconds),
+        repeated(ways[best], settings.seconds),
+        settings.repetitions,
+        note=f"JAX: {best}",
+    )
+
+
+ROWS = [
+    Row(
+        f"{kind} round against jitted JAX",
+        str(size),
+        Target("least", 1),
+        lambda s, size=size, kind=kind: measured(size, kind, s),
+        information=kind == "fixed",
+    )
+    for kind in ("fresh", "fixed")
+    for size in SIZES
+]

@@ -1,0 +1,1 @@
+"""One module per figure or table, run by ``linfed reproduce``."""

@@ -1,0 +1,173 @@
+"""What a paper says of a figure, as sentences that measurements support or do not.
+
+Every claim has a statistic, an interval over trials, and a verdict: SUPPORTED when the whole interval lies on the
+claim's side of the reference value, NOT SUPPORTED when it lies on the other side, else INCONCLUSIVE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from scipy import stats
+
+from linfed._types import Array, Generator
+
+
+class Verdict(Enum):
+    """Judgement of a claim."""
+
+    SUPPORTED = "SUPPORTED"
+    NOT_SUPPORTED = "NOT SUPPORTED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One testable sentence and what was measured.
+
+    Parameters
+    ----------
+    text : str
+        What the paper says, made precise.
+    where : str
+        The setting, e.g. ``"n = 100"``.
+    statistic : str
+        What was measured.
+    estimate, low, high : float
+        Its value and confidence interval.
+    reference : float
+        The value that separates true from false; the claim says that the statistic lies above it.
+    note : str
+        What a reader should know, e.g. a hypothesis that fails here.
+    """
+
+    text: str
+    where: str
+    statistic: str
+    estimate: float
+    low: float
+    high: float
+    reference: float
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The judgement: the interval against the reference."""
+        if self.low > self.reference:
+            return Verdict.SUPPORTED
+        if self.high < self.reference:
+            return Verdict.NOT_SUPPORTED
+        return Verdict.INCONCLUSIVE
+
+
+def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
+    """Return the first recorded round at which each trial is at or below a threshold, infinite if it never is.
+
+    Parameters
+    ----------
+    rounds : ndarray (R,)
+    values : ndarray (trials, R)
+    threshold : float
+
+    Returns
+    -------
+    ndarray (trials,)
+    """
+    hit = values <= threshold
+    return np.where(hit.any(axis=1), np.asarray(rounds, dtype=float)[hit.argmax(axis=1)], np.inf)
+
+
+def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Return the share of paired trials in which the first is smaller, among those that differ.
+
+    Parameters
+    ----------
+    first, second : ndarray (trials,)
+        Paired values; infinities are allowed (two of them are a tie).
+    confidence : float
+
+    Returns
+    -------
+    estimate, low, high : float
+        With a Clopper-Pearson interval; (nan, 0, 1) where all trials tie.
+    """
+    smaller, larger = int(np.sum(first < second)), int(np.sum(first > second))
+    if smaller + larger == 0:
+        return np.nan, 0.0, 1.0
+    interval = stats.binomtest(smaller, smaller + larger).proportion_ci(confidence, method="exact")
+    return smaller / (smaller + larger), float(interval.low), float(interval.high)
+
+
+def probability_smaller(
+    first: Array, second: Array, *, confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float, float]:
+    """Return P(first < second) + P(tie)/2 for independent trials, with a bootstrap interval.
+
+    Parameters
+    ----------
+    first : ndarray (a,)
+    second : ndarray (b,)
+        Infinities are allowed: only the order counts.
+    confidence : float
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    estimate, low, high : float
+    """
+
+    def statistic(a: Array, b: Array) -> float:
+        below = np.searchsorted(np.sort(b), a, side="left"), np.searchsorted(np.sort(b), a, side="right")
+        return float(1.0 - (below[0].mean() + below[1].mean()) / (2.0 * len(b)))
+
+    estimate = statistic(first, second)
+    if estimate in (0.0, 1.0):  # no overlap at all: the bootstrap is degenerate, the exact bound is not
+        edge = stats.binomtest(0, min(len(first), len(second))).proportion_ci(confidence, method="exact").high
+        return (estimate, 1.0 - float(edge), 1.0) if estimate else (estimate, 0.0, float(edge))
+    low, high = bootstrap_interval(statistic, (first, second), confidence=confidence, seed=seed)
+    return estimate, low, high
+
+
+def bootstrap_interval(
+    statistic: object, samples: Sequence[Array], *, confidence: float = 0.95, seed: int = 0, resamples: int = 2000
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of a statistic of independent samples.
+
+    Parameters
+    ----------
+    statistic : callable
+        From one array per sample to a number.
+    samples : sequence of ndarray
+    confidence : float
+    seed : int
+    resamples : int
+    """
+    rng: Generator = np.random.default_rng(seed)
+    found = stats.bootstrap(
+        tuple(samples),
+        statistic,  # type: ignore[arg-type]
+        confidence_level=confidence,
+        n_resamples=resamples,
+        method="percentile",
+        vectorized=False,
+        rng=rng,
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Return the claims as text, one block each: verdict, sentence, setting, statistic with its interval, note."""
+    lines = []
+    for claim in claims:
+        lines.append(f"{claim.verdict.value:<14} {claim.text}  [{claim.where}]")
+        lines.append(
+            f"{'':<14}   {claim.statistic}: {claim.estimate:.3g}, 95 % interval [{claim.low:.3g}, {claim.high:.3g}], "
+            f"claim says > {claim.reference:g}"
+        )
+        if claim.note:
+            lines.append(f"{'':<14}   {claim.note}")
+    return "\n".join(lines)

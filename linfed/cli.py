@@ -1,0 +1,90 @@
+"""The command line: ``linfed list`` and ``linfed reproduce``. Heavy imports wait until they are needed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser."""
+    top = argparse.ArgumentParser(
+        prog="linfed", description="A theory testbed for federated representation learning on linear models."
+    )
+    top.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    listing = commands.add_parser("list", help="experiments and algorithms, one line each")
+    listing.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
+    run = commands.add_parser(
+        "reproduce",
+        help="run experiments: data, figures and verdicts",
+        description="Run experiments and write PNG, PDF, CSV, npz and JSON; then print the claims table.",
+    )
+    run.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name, or all")
+    run.add_argument("--quick", action="store_true", help="fewer trials and smaller sizes, the same meaning")
+    run.add_argument("--trials", type=int, metavar="T", help="trials of each setting")
+    run.add_argument("--seed", type=int, metavar="S", help="seed of the run")
+    run.add_argument("--out", metavar="DIR", help="where to write (default: results)")
+    run.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
+    run.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, or 2 for a mistake in the arguments."""
+    top = parser()
+    given = top.parse_args(arguments)
+    if given.version:
+        import linfed
+
+        print(linfed.__version__)
+        return 0
+    if given.command is None:
+        top.print_help()
+        return 2
+    try:
+        return _list(given) if given.command == "list" else _reproduce(given)
+    except ValueError as error:
+        print(f"linfed: {error}", file=sys.stderr)
+        return 2
+
+
+def _list(given: argparse.Namespace) -> int:
+    from linfed.algorithms import ALGORITHMS
+    from linfed.reproduce import UsageError, experiment_files, experiments_folder, load
+
+    print("algorithms")
+    for name, algorithm in ALGORITHMS.items():
+        print(f"  {name:<24} {algorithm.summary}")
+    print("experiments")
+    try:
+        folder = experiments_folder(given.experiments)
+    except UsageError as error:
+        print(f"  ({error})")
+        return 0 if given.experiments is None else 2
+    for name in experiment_files(folder):
+        print(f"  {name:<24} {load(name, folder).SUMMARY}")
+    return 0
+
+
+def _reproduce(given: argparse.Namespace) -> int:
+    from linfed.reproduce import Options, experiment_files, experiments_folder, load, report, reproduce, writable_folder
+
+    for name, minimum in (("trials", 1), ("seed", 0), ("workers", 1)):
+        value = getattr(given, name)
+        if value is not None and value < minimum:
+            raise ValueError(f"--{name} {value} must be at least {minimum}")
+    folder = experiments_folder(given.experiments)
+    names = list(experiment_files(folder)) if "all" in given.names else list(dict.fromkeys(given.names))
+    for name in names:  # every mistake is found before the first computation
+        load(name, folder)
+    writable_folder(given.out)
+    options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
+    for name in names:
+        print(report(name, reproduce(name, folder, options)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

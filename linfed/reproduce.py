@@ -1,0 +1,224 @@
+"""Running an experiment: find it, run its cells, save what was measured, draw it, judge the claims.
+
+An experiment is a module with ``SUMMARY``, ``Config`` (a frozen dataclass with a ``quick()`` method), ``cells(config)``,
+``run_cell(cell)``, ``tables(config, results)``, ``plot(tables)`` and ``claims(tables)``. Its name is the module's, with
+hyphens. Tables are tidy structured arrays; everything is saved before anything is drawn.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+import linfed
+from linfed.claims import Claim, claims_table
+from linfed.errors import check_integer, suggestion
+
+Table: TypeAlias = npt.NDArray[np.void]
+Tables: TypeAlias = dict[str, Table]
+
+
+class UsageError(ValueError):
+    """A mistake in the command line: the message says what is allowed."""
+
+
+def experiments_folder(given: str | None) -> Path:
+    """Return the folder of experiments: the one given, or ``experiments/`` in the current checkout.
+
+    Raises
+    ------
+    UsageError
+        If there is none; the message says how to get one.
+    """
+    folder = Path(given) if given is not None else Path.cwd() / "experiments"
+    if folder.is_dir() and (folder / "__init__.py").exists():
+        return folder.resolve()
+    wanted = f"--experiments {given}" if given is not None else f"no experiments/ in {Path.cwd()}"
+    raise UsageError(
+        f"{wanted}: the experiments lie beside the package, not in it; run this in a checkout of linfed, or name their "
+        "folder with --experiments DIR"
+    )
+
+
+def experiment_files(folder: Path) -> dict[str, Path]:
+    """Return each experiment's name and module file."""
+    return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+
+
+def load(name: str, folder: Path) -> ModuleType:
+    """Import an experiment by name; its folder becomes importable, for worker processes too."""
+    files = experiment_files(folder)
+    if name not in files:
+        listed = ", ".join(files) or "none"
+        raise UsageError(f"experiment {name!r} is unknown{suggestion(name, files)}; here: {listed}, or all")
+    root = str(folder.parent)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    return importlib.import_module(f"{folder.name}.{files[name].stem}")
+
+
+def writable_folder(out: str | None) -> Path:
+    """Return the output folder, made and tried before anything is computed."""
+    folder = Path("results" if out is None else out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {str(folder)!r} cannot be written: {error.strerror}") from None
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks of a run."""
+
+    quick: bool = False
+    trials: int | None = None
+    seed: int | None = None
+    out: str | None = None
+    workers: int | None = None
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """What a run left: files in the order written, and the claims."""
+
+    files: list[Path]
+    claims: list[Claim]
+    seconds: float
+
+
+def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
+    """Run one experiment from its cells to its claims.
+
+    Parameters
+    ----------
+    name : str
+        The experiment's name.
+    folder : Path
+        Folder of the experiments.
+    options : Options
+        Trials, seed and so on; what is None stays as the experiment's `Config` has it.
+
+    Notes
+    -----
+    Cells are kept in ``OUT/cells`` and used again by a later run with the same configuration.
+    """
+    from linfed.sweep import run_cells
+
+    started = time.perf_counter()
+    module = load(name, folder)
+    out = writable_folder(options.out)
+    config = module.Config().quick() if options.quick else module.Config()
+    changes = {"trials": options.trials, "seed": options.seed}
+    config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
+    cells: Sequence[Any] = module.cells(config)
+    results = run_cells(
+        module.run_cell,
+        cells,
+        folder=out / "cells",
+        workers=default_workers() if options.workers is None else check_integer("workers", options.workers),
+        progress=options.progress,
+        label=name,
+    )
+    tables: Tables = module.tables(config, results)
+    files = save_tables(name, tables, out)
+    claims: list[Claim] = module.claims(tables)
+    seconds = time.perf_counter() - started
+    files.append(_save_json(name, config, claims, seconds, out))
+    files += _draw(name, module, tables, out)
+    return Reproduction(files=files, claims=claims, seconds=time.perf_counter() - started)
+
+
+def default_workers() -> int:
+    """Return the number of processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
+    """Write each table as CSV, and all of them into one npz file."""
+    files = []
+    for key, table in tables.items():
+        path = out / f"{name}-{key}.csv"
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(table.dtype.names or ())
+            writer.writerows(table.tolist())
+        files.append(path)
+    archive = out / f"{name}.npz"
+    np.savez_compressed(archive, **tables)  # type: ignore[arg-type]
+    return [*files, archive]
+
+
+def load_tables(path: Path) -> Tables:
+    """Return the tables that `save_tables` wrote into an npz file."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {key: archive[key] for key in archive.files}
+
+
+def _save_json(name: str, config: Any, claims: Sequence[Claim], seconds: float, out: Path) -> Path:
+    import matplotlib
+    import scipy
+
+    path = out / f"{name}.json"
+    described = {
+        "experiment": name,
+        "config": dataclasses.asdict(config),
+        "seconds": round(seconds, 3),
+        "versions": {
+            "linfed": linfed.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "matplotlib": matplotlib.__version__,
+        },
+        "claims": [{**dataclasses.asdict(claim), "verdict": claim.verdict.value} for claim in claims],
+    }
+    path.write_text(json.dumps(described, indent=2) + "\n")
+    return path
+
+
+def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path]:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    files = []
+    for key, figure in module.plot(tables).items():
+        for suffix in ("png", "pdf"):
+            path = out / f"{name}{'-' + key if key else ''}.{suffix}"
+            figure.savefig(path)
+            files.append(path)
+        plt.close(figure)
+    return files
+
+
+def report(name: str, done: Reproduction) -> str:
+    """Return what to print after a run: the files, then the claims table."""
+    lines = [f"{name}: {done.seconds:.1f} s", *(f"  wrote {path}" for path in done.files), ""]
+    return "\n".join([*lines, claims_table(done.claims)])
+
+
+def rows(dtype: Sequence[tuple[str, Any]], records: Sequence[tuple[Any, ...]]) -> Table:
+    """Return a tidy table from records, columns named and typed by `dtype`."""
+    return np.array(list(records), dtype=list(dtype))

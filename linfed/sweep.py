@@ -1,0 +1,107 @@
+"""Cells: independent pieces of an experiment, each a pure function of its configuration, kept in a file of its own.
+
+A cell's result is written by rename as soon as it is there, so a run that is killed loses nothing that was computed, and
+the next run with the same cells takes it up where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from tqdm.auto import tqdm
+
+import linfed
+from linfed import _archive
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Cell = TypeVar("Cell")
+Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
+
+
+def run_cells(
+    function: Callable[[Cell], Arrays],
+    cells: Sequence[Cell],
+    *,
+    folder: Path,
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+    label: str = "",
+) -> list[Arrays]:
+    """Return ``function(cell)`` for every cell, computing those that `folder` does not hold yet.
+
+    Parameters
+    ----------
+    function : callable
+        A pure function at the top level of a module, from a cell to a dict of arrays.
+    cells : sequence
+        Picklable configurations whose ``repr`` says everything that matters (frozen dataclasses). They are started in
+        this order: put the long ones first.
+    folder : Path
+        Where each cell's file is kept.
+    workers : int
+        Worker processes; 1 runs here.
+    executor : concurrent.futures.Executor, optional
+        Runs the cells instead (a cluster's executor, for instance).
+    progress : bool or None
+        Show a progress bar on standard error; None shows it on a terminal only.
+    label : str
+        Text before the progress bar.
+
+    Returns
+    -------
+    list of dict of arrays
+        In the order of the cells.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{_key(function, cell)}.npz" for cell in cells]
+    missing = [index for index, path in enumerate(paths) if not path.exists()]
+    bar = tqdm(
+        total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=_disabled(progress)
+    )
+    with bar, ExitStack() as stack:
+        if missing and executor is None and workers > 1:
+            context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
+            executor = stack.enter_context(ProcessPoolExecutor(min(workers, len(missing)), mp_context=context))
+        if executor is None:
+            for index in missing:
+                _compute(function, cells[index], paths[index])
+                bar.update()
+        else:
+            started: list[Future[None]] = [
+                executor.submit(_compute, function, cells[index], paths[index]) for index in missing
+            ]
+            try:
+                for done in as_completed(started):
+                    done.result()
+                    bar.update()
+            except BaseException:
+                for future in started:
+                    future.cancel()
+                raise
+    return [_archive.read(path)[0] for path in paths]
+
+
+def _disabled(progress: bool | None) -> bool | None:
+    return None if progress is None else not progress
+
+
+def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None:
+    arrays = function(cell)
+    _archive.write(path, arrays, json.dumps({"cell": repr(cell), "version": linfed.__version__}))
+
+
+def _key(function: Callable[..., Any], cell: object) -> str:
+    """Return a name for a cell's file: a digest of the function's name, the cell and the versions."""
+    text = "\n".join((function.__module__, function.__qualname__, repr(cell), linfed.__version__, np.__version__))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

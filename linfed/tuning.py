@@ -1,0 +1,171 @@
+"""Tuning hyper-parameters over a grid, on trials of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.base import Algorithm
+from linfed.data.sources import Data
+from linfed.errors import check_choice, suggestion
+from linfed.problems import Problem
+from linfed.simulation import simulate
+from linfed.streams import Participation, Seed, check_seed
+
+TUNING_SEED = 0x74756E65
+"""Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What `tune` found.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The best setting, ready to run.
+    settings : list of dict
+        Every setting of the grid.
+    scores : ndarray (settings,)
+        Score of each; smaller is better, infinite where more than half of the trials diverged.
+    best : int
+        Index of the chosen setting.
+    rounds : ndarray of int (R,)
+        Recorded rounds.
+    curves : ndarray (settings, R)
+        Median of the metric over the tuning trials.
+    at_edge : tuple of str
+        Hyper-parameters whose chosen value is the first or the last of its grid: the optimum may lie outside.
+    """
+
+    algorithm: Algorithm
+    settings: list[dict[str, Any]]
+    scores: Array
+    best: int
+    rounds: Array
+    curves: Array
+    at_edge: tuple[str, ...]
+
+
+def _area(rounds: Array, curve: Array) -> float:
+    logs = np.log10(np.maximum(curve, np.finfo(float).tiny))
+    return float(logs[1:].mean()) if len(logs) > 1 else float(logs[0])
+
+
+def _final(rounds: Array, curve: Array) -> float:
+    return float(curve[-1])
+
+
+_SCORES: dict[str, Callable[[Array, Array], float]] = {"area": _area, "final": _final}
+
+
+def tune(
+    algorithm: Algorithm,
+    problem: Problem | None = None,
+    *,
+    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
+    data: Data,
+    rounds: int,
+    metric: str = "subspace_distance",
+    score: Literal["area", "final"] | Callable[[Array, Array], float] = "area",
+    participation: Participation = 1.0,
+    trials: int = 20,
+    seed: Seed = 0,
+    record_every: int = 1,
+    workers: int = 1,
+) -> Tuning:
+    """Try every setting of a grid on the same separate trials and return the best one and the whole curve.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        Its fields named in `grid` are replaced, the others stay.
+    problem, data, rounds, participation, trials, record_every, workers
+        As in `simulate`.
+    grid : mapping of field name to values, or sequence of mappings of field name to value
+        Hyper-parameters and the values to try: all combinations of a mapping, or the settings of a sequence one by one.
+    metric : str
+        What to make small.
+    score : "area", "final" or callable
+        The mean over rounds of log10 of the median metric (fast and low), or its last value alone; or a function of the
+        recorded rounds and the median curve. Smaller is better.
+    seed : int or tuple of int
+        The run's seed; tuning uses trials of its own, independent of those of ``simulate(seed=seed)``.
+
+    Returns
+    -------
+    Tuning
+
+    Raises
+    ------
+    ValueError
+        For a field that the algorithm does not have, an empty grid, or when every setting diverged.
+    """
+    judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
+    settings = _settings(algorithm, grid)
+    seed = check_seed(seed)
+    entropy = (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
+    curves = []
+    for setting in settings:
+        result = simulate(
+            dataclasses.replace(algorithm, **setting),  # type: ignore[type-var]
+            problem,
+            data=data,
+            rounds=rounds,
+            participation=participation,
+            trials=trials,
+            seed=entropy,
+            metrics=[metric],
+            record_every=record_every,
+            workers=workers,
+        )
+        values = result.metrics[metric]
+        curves.append(np.median(np.where(np.isnan(values), np.inf, values), axis=0))
+    table = np.array(curves)
+    scores = np.array([judge(result.rounds, curve) if np.isfinite(curve[-1]) else np.inf for curve in table])
+    best = int(np.argmin(scores))
+    if not np.isfinite(scores[best]):
+        raise ValueError(f"every setting of the grid diverged: {grid!r}; try smaller steps")
+    chosen = settings[best]
+    tried = {name: sorted({setting[name] for setting in settings}) for name in chosen}
+    return Tuning(
+        algorithm=dataclasses.replace(algorithm, **chosen),  # type: ignore[type-var]
+        settings=settings,
+        scores=scores,
+        best=best,
+        rounds=result.rounds,
+        curves=table,
+        at_edge=tuple(
+            name for name, values in tried.items() if len(values) > 1 and chosen[name] in (values[0], values[-1])
+        ),
+    )
+
+
+def _settings(
+    algorithm: Algorithm, grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the settings to try, after checking that they name fields of the algorithm."""
+    if isinstance(grid, Mapping):
+        for name, values in grid.items():
+            if len(values) == 0:
+                raise ValueError(f"grid[{name!r}] is empty; give at least one value")
+        settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    else:
+        settings = [dict(setting) for setting in grid]
+    if not settings or not settings[0]:
+        raise ValueError(f"grid = {grid!r} names no hyper-parameter; give at least one")
+    names = [field.name for field in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else []
+    for setting in settings:
+        for name in setting:
+            if name not in names:
+                known = ", ".join(repr(field) for field in names)
+                raise ValueError(f"grid names {name!r}, which is no field{suggestion(name, names)}; allowed: {known}")
+        if setting.keys() != settings[0].keys():
+            raise ValueError(f"grid has settings of different fields: {sorted(settings[0])} and {sorted(setting)}")
+    return settings

@@ -1,0 +1,652 @@
+"""All algorithms: shared invariants, equality with plain loops, reductions, and the facts of the theory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import references as ref
+import scipy.linalg
+import scipy.stats
+
+import linfed as lf
+from linfed.data import explicit, sources
+from linfed.data.explicit import ExplicitBatch
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+FEDREP = {
+    "exact": {},
+    "gradient, 1 step": {"head_solver": "gradient", "head_step_size": 0.3},
+    "gradient, 10 steps": {"head_solver": "gradient", "head_steps": 10, "head_step_size": 0.2},
+    "gradient, default step": {"head_solver": "gradient", "head_steps": 2},
+    "exact, 3 local steps": {"representation_steps": 3},
+    "gradient, 4 local steps": {"head_solver": "gradient", "head_steps": 3, "representation_steps": 4},
+    "unnormalised": {"orthonormalize": False},
+    "gradient, unnormalised": {"orthonormalize": False, "head_solver": "gradient"},
+    "sum": {"aggregate": "sum"},
+    "sum, 2 local steps": {"aggregate": "sum", "representation_steps": 2},
+    "rotated": {"rotate_heads": True, "head_solver": "gradient", "head_steps": 3},
+    "exact, rotated": {"rotate_heads": True},
+    "ridge": {"head_ridge": 0.2},
+    "ridge, 2 local steps": {"head_ridge": 0.2, "representation_steps": 2},
+}
+LOCAL = {"local only": {}, "local only, ridge": {"ridge": 0.3}}
+ALL = [*FEDREP, *LOCAL]
+
+
+def make(name, *, rank, init="random", step_size=0.1):
+    if name in LOCAL:
+        return lf.LocalOnly(**LOCAL[name])
+    return lf.FedRep(rank=rank, step_size=step_size, init=init, **FEDREP[name])
+
+
+@dataclasses.dataclass
+class World:
+    """Samples of one trial, a list with one array per client, the truth, and an initial representation."""
+
+    X: list
+    y: list
+    B_star: np.ndarray
+    W_star: np.ndarray
+    B: np.ndarray
+
+    @property
+    def n(self):
+        return len(self.X)
+
+    @property
+    def Phi(self):
+        return self.W_star @ self.B_star.T
+
+    def data(self):
+        return lf.GivenSamples(self.X, self.y)
+
+    def problem(self, **more):
+        return lf.GivenTruth(B=self.B_star, W=self.W_star, **more)
+
+
+def draw_world(counts, d, k, *, noise=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    B_star, B = (scipy.linalg.orth(rng.standard_normal((d, k))) for _ in range(2))
+    W_star = rng.standard_normal((len(counts), k))
+    X = [rng.standard_normal((m, d)) for m in counts]
+    y = [X_i @ B_star @ w + noise * rng.standard_normal(len(X_i)) for X_i, w in zip(X, W_star, strict=True)]
+    return World(X, y, B_star, W_star, B)
+
+
+def draw_participants(n, p, rounds, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.array([rng.permutation(n)[:p] for _ in range(rounds)])
+
+
+def arrays_equal(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+class Recorded(lf.FedRep):
+    """FedRep that keeps a copy of each round's data, and the states that it was given."""
+
+    log: list
+
+    def step(self, state, batch, rng):
+        kept = {name: array.copy() for name, array in state.arrays().items()}
+        new = super().step(state, batch, rng)
+        self.log.append((batch.X.copy(), batch.y.copy(), batch.active.copy(), state, kept))
+        return new
+
+
+def recorded(name, **arguments):
+    algorithm = Recorded(**FEDREP[name], **arguments)
+    object.__setattr__(algorithm, "log", [])
+    return algorithm
+
+
+# --- invariants ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_input_arrays_are_unchanged(name):
+    world = draw_world([6] * 5, 7, 2, noise=0.1)
+    given = {
+        "X": np.array(world.X),
+        "y": np.array(world.y),
+        "B": world.B.copy(),
+        "B_star": world.B_star.copy(),
+        "W_star": world.W_star.copy(),
+        "participants": draw_participants(5, 3, 4),
+    }
+    before = {key: array.copy() for key, array in given.items()}
+    data, problem = lf.GivenSamples(given["X"], given["y"]), lf.GivenTruth(B=given["B_star"], W=given["W_star"])
+    algorithm = make(name, rank=2, init=given["B"])
+    result = lf.simulate(algorithm, problem, data=data, rounds=4, participation=given["participants"], trials=2)
+    assert arrays_equal(given, before)
+    assert all(array.flags.writeable for array in given.values())
+    assert np.array_equal(data.X, before["X"])
+    assert np.array_equal(data.y, before["y"])
+    for array in result.final.arrays().values():
+        array[...] = 0.0  # the result is its owner's: writing into it reaches nothing that was given
+    assert arrays_equal(given, before)
+    assert np.array_equal(data.X, before["X"])
+
+
+@pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.parametrize("name", ALL)
+def test_a_step_writes_into_neither_state_nor_batch(name, p):
+    world = draw_world([6] * 4, 5, 2, noise=0.1)
+    rng = np.random.default_rng(1)
+    active = np.array([[1, 3]]) if p == 2 else np.arange(4)[None]
+    X, y = np.array(world.X)[active], np.array(world.y)[active]
+    state = lf.State(S=rng.standard_normal((1, 4, 5))) if name in LOCAL else None
+    state = state or lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, 4, 2)))
+    for array in (X, y, active, *state.arrays().values()):
+        array.setflags(write=False)  # then any write raises
+    new = make(name, rank=2).step(state, ExplicitBatch(X, y, active=active), None)
+    for key, array in new.arrays().items():
+        assert not np.shares_memory(array, state.arrays()[key])
+
+
+@pytest.mark.parametrize("name", FEDREP)
+@pytest.mark.parametrize("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
+def test_earlier_states_survive_a_run(name, data):
+    algorithm = recorded(name, rank=2, step_size=0.1, init="random")
+    problem = lf.SharedRepresentation(n_clients=6, dim=8, rank=2, noise_std=0.1)
+    lf.simulate(algorithm, problem, data=data, rounds=5, participation=3, trials=2)
+    assert len(algorithm.log) == 5
+    for *_, state, kept in algorithm.log:
+        assert arrays_equal(state.arrays(), kept)
+
+
+@pytest.mark.parametrize("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
+@pytest.mark.parametrize("name", ALL)
+def test_same_seed_same_bits(name, data):
+    problem = lf.SharedRepresentation(n_clients=6, dim=8, rank=2, noise_std=0.1)
+    one, two, other = (
+        lf.simulate(
+            make(name, rank=2, init="moments"), problem, data=data, rounds=5, participation=0.5, trials=3, seed=seed
+        )
+        for seed in (7, 7, 8)
+    )
+    assert arrays_equal(one.final.arrays(), two.final.arrays())
+    assert arrays_equal(dict(one.metrics), dict(two.metrics))
+    for key, array in one.final.arrays().items():
+        assert not np.array_equal(array, other.final.arrays()[key])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_inactive_clients_keep_theirs(name):
+    world = draw_world([6] * 5, 7, 2, noise=0.1)
+    participants = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 4]])  # a newcomer in each round
+    algorithm, data = make(name, rank=2, init=world.B), world.data()
+    states = [
+        lf.simulate(algorithm, data=data, rounds=rounds, participation=participants[:rounds]).final
+        for rounds in range(1, 4)
+    ]
+    for active, old, new in zip(participants[1:], states, states[1:], strict=False):
+        away = np.setdiff1d(np.arange(5), active)
+        before, after = (state.S if name in LOCAL else state.W for state in (old, new))
+        assert not np.array_equal(before[0, active], after[0, active])
+        wanted = before[0, away]
+        if "rotated" in name:  # everybody's coordinates are those of the new basis
+            options = {**FEDREP[name], "rotate_heads": False, "orthonormalize": False}
+            chosen = [world.X[i] for i in active], [world.y[i] for i in active]
+            moved, _ = ref.fedrep_round(old.B[0], old.W[0], *chosen, active, step_size=0.1, **options)
+            np.testing.assert_allclose(after[0, away], wanted @ ref.qr_positive(moved)[1].T, **TOLERANCE)
+        else:
+            assert np.array_equal(after[0, away], wanted)
+
+
+EQUIVARIANT = {"all": 5, "some": 3}
+
+
+@pytest.mark.parametrize("p", EQUIVARIANT.values(), ids=EQUIVARIANT)
+@pytest.mark.parametrize("counts", [[6] * 5, [1, 9, 4, 2, 6]], ids=["equal", "unequal"])
+@pytest.mark.parametrize("name", ALL)
+def test_equivariance_to_client_permutation(name, counts, p):
+    world = draw_world(counts, 7, 2, noise=0.1)
+    participants = draw_participants(5, p, 6)
+    order = np.array([3, 0, 4, 1, 2])
+    place = np.argsort(order)  # client i becomes client place[i]
+    moved = World([world.X[i] for i in order], [world.y[i] for i in order], world.B_star, world.W_star[order], world.B)
+    algorithm = make(name, rank=2, init=world.B)
+    one = lf.simulate(algorithm, world.problem(), data=world.data(), rounds=6, participation=participants)
+    two = lf.simulate(algorithm, moved.problem(), data=moved.data(), rounds=6, participation=place[participants])
+    for key, array in one.final.arrays().items():
+        wanted = array if key == "B" else array[:, order]
+        np.testing.assert_allclose(two.final.arrays()[key], wanted, **TOLERANCE)
+    for key, values in one.metrics.items():
+        np.testing.assert_allclose(two.metrics[key], values, **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_equivariance_to_rotation(name):
+    world = draw_world([1, 9, 4, 2, 6], 7, 2, noise=0.1)
+    participants = draw_participants(5, 3, 6)
+    Q = scipy.stats.ortho_group(7, seed=np.random.default_rng(1)).rvs()
+    turned = World([X_i @ Q.T for X_i in world.X], world.y, Q @ world.B_star, world.W_star, Q @ world.B)
+    one, two = (
+        lf.simulate(
+            make(name, rank=2, init=each.B), each.problem(), data=each.data(), rounds=6, participation=participants
+        )
+        for each in (world, turned)
+    )
+    expected = {
+        key: {"B": lambda B: Q @ B, "S": lambda S: S @ Q.T, "W": lambda W: W}[key](array)
+        for key, array in one.final.arrays().items()
+    }
+    for key, array in expected.items():
+        np.testing.assert_allclose(two.final.arrays()[key], array, **TOLERANCE)
+    for key, values in one.metrics.items():
+        np.testing.assert_allclose(two.metrics[key], values, **TOLERANCE)
+
+
+@pytest.mark.parametrize("m", [2, 3, 9])
+@pytest.mark.parametrize("name", ALL)
+def test_the_noiseless_truth_is_a_fixed_point(name, m):
+    d, k, n = 5, 2, 4
+    world = draw_world([m] * n, d, k)
+    B_star = ref.qr_positive(world.B_star)[0]
+    X = np.array(world.X)
+    y = X @ B_star[None] @ world.W_star[..., None]
+    active = np.array([[0, 2, 3]])
+    batch = ExplicitBatch(X[active], y[active][..., 0], active=active)
+    truth = world.W_star @ B_star.T
+    state = lf.State(S=truth[None]) if name in LOCAL else lf.State(B=B_star[None], W=world.W_star[None])
+    for _ in range(3):
+        state = make(name, rank=k, step_size=0.3).step(state, batch, None)
+    # A ridge shrinks what it fits, and fewer samples than unknowns do not determine it.
+    unbiased = "ridge" not in name and (m >= d or name not in LOCAL)
+    error = np.abs(state.predictors()[0] - truth).max()
+    assert error < 1e-12 if unbiased else error > 1e-3
+    if unbiased and name in FEDREP:
+        np.testing.assert_allclose(state.B[0], B_star, atol=1e-12)
+        np.testing.assert_allclose(state.W[0], world.W_star, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in FEDREP if "gradient" not in name and "ridge" not in name])
+def test_a_run_from_the_true_subspace_stays_there(name):
+    problem = lf.SharedRepresentation(n_clients=6, dim=9, rank=2)
+    algorithm = make(name, rank=2, init=lf.AtDistance(0.0))
+    if name == "rotated":
+        algorithm = dataclasses.replace(algorithm, head_solver="exact")
+    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(5), rounds=20, participation=0.5, trials=3)
+    assert result.metrics["subspace_distance"].max() < 1e-13
+
+
+# --- equality with the loops ---------------------------------------------------------------------------------
+
+# name: samples of each client, d, k, participants a round
+SHAPES = {
+    "plain": ([7] * 6, 8, 3, 6),
+    "some take part": ([7] * 6, 8, 3, 4),
+    "one takes part": ([7] * 5, 6, 2, 1),
+    "n == k": ([7] * 3, 6, 3, 3),
+    "k == 1": ([4] * 5, 6, 1, 3),
+    "n == 1": ([8], 6, 2, 1),
+    "n == k == d == m": ([3] * 3, 3, 3, 3),
+    "k == d": ([6] * 4, 3, 3, 2),
+    "unequal": ([1, 2, 3, 12, 7, 5], 6, 3, 4),
+    "unequal, all above k": ([12, 4, 7, 5], 6, 3, 4),
+    "m < k": ([2] * 5, 6, 3, 3),
+    "m == k": ([3] * 5, 6, 3, 3),
+}
+ROUNDS = 24
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ALL)
+def test_runs_equal_the_loops(name, shape):
+    counts, d, k, p = SHAPES[shape]
+    world = draw_world(counts, d, k, noise=0.3, seed=1)
+    participants = draw_participants(world.n, p, ROUNDS)
+    algorithm = make(name, rank=k, init=world.B)
+    result = lf.simulate(
+        algorithm,
+        world.problem(noise_std=0.3),
+        data=world.data() if len(set(counts)) > 1 else lf.GivenSamples(np.array(world.X), np.array(world.y)),
+        rounds=ROUNDS,
+        participation=participants,
+    )
+    assert result.status == [lf.Status.COMPLETED]
+    if name in LOCAL:
+        states = ref.local_only(world.X, world.y, participants, **LOCAL[name])
+        np.testing.assert_allclose(result.final.S[0], states[-1], **TOLERANCE)
+        predictors = states
+    else:
+        states = ref.fedrep(world.X, world.y, participants, world.B, step_size=0.1, **FEDREP[name])
+        np.testing.assert_allclose(result.final.B[0], states[-1][0], **TOLERANCE)
+        np.testing.assert_allclose(result.final.W[0], states[-1][1], **TOLERANCE)
+        predictors = [W @ B.T for B, W in states]
+        distances = [ref.subspace_distance(world.B_star, B) for B, _ in states]
+        np.testing.assert_allclose(result.metrics["subspace_distance"][0], distances, **TOLERANCE)
+    dense = {
+        "parameter_error": ref.parameter_error,
+        "mean_client_error": ref.mean_client_error,
+        "risk": lambda Theta, Phi: ref.risk(Theta, Phi, np.eye(d), 0.3),
+    }
+    for key, measure in dense.items():
+        values = [measure(Theta, world.Phi) for Theta in predictors]
+        np.testing.assert_allclose(result.metrics[key][0], values, **TOLERANCE)
+    np.testing.assert_allclose(result.final.predictors()[0], predictors[-1], **TOLERANCE)
+
+
+@pytest.mark.parametrize("p", [2, 5])
+@pytest.mark.parametrize("name", ALL)
+def test_every_array_may_have_trials(name, p):
+    worlds = [draw_world([6] * 5, 7, 2, noise=0.2, seed=seed) for seed in range(3)]
+    participants = np.array([draw_participants(5, p, ROUNDS, seed) for seed in range(3)])
+    data = lf.GivenSamples(np.array([world.X for world in worlds]), np.array([world.y for world in worlds]))
+    problem = lf.GivenTruth(
+        B=np.array([world.B_star for world in worlds]), W=np.array([world.W_star for world in worlds])
+    )
+    algorithm = make(name, rank=2, init=np.array([world.B for world in worlds]))
+    result = lf.simulate(algorithm, problem, data=data, rounds=ROUNDS, participation=participants)
+    for t, world in enumerate(worlds):
+        if name in LOCAL:
+            wanted = {"S": ref.local_only(world.X, world.y, participants[t], **LOCAL[name])[-1]}
+            Theta = wanted["S"]
+        else:
+            B, W = ref.fedrep(world.X, world.y, participants[t], world.B, step_size=0.1, **FEDREP[name])[-1]
+            wanted, Theta = {"B": B, "W": W}, W @ B.T
+            distance = ref.subspace_distance(world.B_star, B)
+            np.testing.assert_allclose(result.metrics["subspace_distance"][t, -1], distance, **TOLERANCE)
+        for key, array in wanted.items():
+            np.testing.assert_allclose(result.final.arrays()[key][t], array, **TOLERANCE)
+        error = ref.parameter_error(Theta, world.Phi)
+        np.testing.assert_allclose(result.metrics["parameter_error"][t, -1], error, **TOLERANCE)
+
+
+@pytest.mark.parametrize("rows", ["drawn ahead", "drawn when read"])
+@pytest.mark.parametrize("data", [lf.FreshSamples(6), lf.FixedSamples(6)], ids=repr)
+@pytest.mark.parametrize("name", FEDREP)
+def test_drawn_data_replayed_through_the_loops(name, data, rows, monkeypatch):
+    if rows == "drawn when read":
+        monkeypatch.setattr(sources, "CACHE_VALUES", 0)
+        monkeypatch.setattr(explicit, "CACHE_VALUES", 2 * 6 * 7)
+    trials, n, d, k = 2, 5, 7, 2
+    truth = [draw_world([1] * n, d, k, seed=seed) for seed in range(trials)]
+    problem = lf.GivenTruth(B=np.array([w.B_star for w in truth]), W=np.array([w.W_star for w in truth]))
+    algorithm = recorded(name, rank=k, step_size=0.1, init=np.array([w.B for w in truth]))
+    result = lf.simulate(algorithm, problem, data=data, rounds=ROUNDS, participation=3)
+    assert len(algorithm.log) == ROUNDS
+    for t in range(trials):
+        B, W = truth[t].B, np.zeros((n, k))
+        for X, y, active, *_ in algorithm.log:
+            assert np.allclose(y[t], np.vecdot(X[t], truth[t].Phi[active[t], None]), **TOLERANCE)
+            B, W = ref.fedrep_round(B, W, X[t], y[t], active[t], step_size=0.1, **FEDREP[name])
+        np.testing.assert_allclose(result.final.B[t], B, **TOLERANCE)
+        np.testing.assert_allclose(result.final.W[t], W, **TOLERANCE)
+    first, second = algorithm.log[0], algorithm.log[1]
+    assert isinstance(data, lf.FixedSamples) or not np.isin(first[0], second[0]).any()
+
+
+@pytest.mark.parametrize("limit", [None, 1], ids=["one block", "client by client"])
+@pytest.mark.parametrize("clients", [None, 4])
+@pytest.mark.parametrize("counts", [[9] * 6, [3, 12, 5, 9, 4, 7]], ids=["equal", "unequal"])
+def test_moments_init(counts, clients, limit, monkeypatch):
+    if limit:
+        monkeypatch.setattr(sources, "CACHE_VALUES", limit)
+    world = draw_world(counts, 6, 2, noise=0.1)
+    algorithm = lf.FedRep(rank=2, step_size=0.1, init=lf.Moments(clients=clients))
+    B = lf.simulate(algorithm, data=world.data(), rounds=0).final.B[0]
+    np.testing.assert_allclose(B.T @ B, np.eye(2), atol=1e-12)
+    assert ref.subspace_distance(ref.moments(world.X[:clients], world.y[:clients], 2), B) < 1e-10
+    others = ref.moments(world.X[:3], world.y[:3], 2)
+    assert ref.subspace_distance(others, B) > 1e-3
+
+
+# --- metrics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-13, 1e-9, 1e-4, 0.3, 1.0])
+def test_a_distance_has_its_relative_accuracy(delta):
+    E = np.eye(9)
+    B = np.sqrt(1 - delta**2) * E[:, :3] + delta * E[:, 3:6] * [1.0, 0.5, 1.0]
+    B[:, 1] = np.sqrt(1 - delta**2 / 4) * E[:, 1] + delta / 2 * E[:, 4]
+    problem = lf.GivenTruth(B=E[:, :3], W=np.ones((2, 3)))
+    result = lf.simulate(lf.FedRep(rank=3, step_size=0.1, init=B), problem, data=lf.FreshSamples(4), rounds=0)
+    np.testing.assert_allclose(result.metrics["subspace_distance"], delta, rtol=1e-12, atol=0)
+
+
+def test_distance_falls_to_rounding_in_a_noiseless_run():
+    world = draw_world([12] * 8, 6, 2)
+    rounds = 300
+    result = lf.simulate(
+        lf.FedRep(rank=2, step_size=0.3, init=world.B), world.problem(), data=world.data(), rounds=rounds
+    )
+    states = ref.fedrep(world.X, world.y, [range(8)] * rounds, world.B, step_size=0.3)
+    wanted = np.array([ref.subspace_distance(world.B_star, B) for B, _ in states])
+    got = result.metrics["subspace_distance"][0]
+    np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=3e-15)
+    small = (got < 1e-12) & (got > 1e-14)
+    assert small.sum() >= 3
+    assert (np.diff(got[: small.nonzero()[0][-1] + 1]) < 0).all()
+    assert got[-1] < 3e-15
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+@pytest.mark.parametrize("parts", ["BW", "B not orthonormal", "BW+S", "Phi", "Phi, B"])
+def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):
+    n, d, r, noise = 5, 8, 3, 0.4
+    rng = np.random.default_rng(2)
+    world = draw_world([6] * n, d, r)
+    B, W, S = world.B_star, world.W_star, rng.standard_normal((n, d))
+    if parts == "B not orthonormal":
+        B = B @ rng.standard_normal((r, r))
+    root = rng.standard_normal((d, d))
+    covariance = root @ root.T / d
+    arrays, Phi = {
+        "BW": ({"B": B, "W": W}, W @ B.T),
+        "B not orthonormal": ({"B": B, "W": W}, W @ B.T),
+        "BW+S": ({"B": B, "W": W, "S": S}, W @ B.T + S),
+        "Phi": ({"Phi": S}, S),
+        "Phi, B": ({"Phi": S, "B": B}, S),
+    }[parts]
+    problem = lf.GivenTruth(**arrays, noise_std=noise, design=lf.Gaussian(covariance=covariance))
+    init = rng.standard_normal((d, rank))
+    for algorithm in (lf.FedRep(rank=rank, step_size=0.05, init=init, orthonormalize=False), lf.LocalOnly()):
+        result = lf.simulate(algorithm, problem, data=world.data(), rounds=3, participation=[[0, 2], [1, 3], [2, 3]])
+        Theta = result.final.predictors()[0]
+        dense = {
+            "parameter_error": ref.parameter_error(Theta, Phi),
+            "mean_client_error": ref.mean_client_error(Theta, Phi),
+            "risk": ref.risk(Theta, Phi, covariance, noise),
+        }
+        if isinstance(algorithm, lf.FedRep) and parts != "Phi":
+            # a truth of larger rank is held against its best subspace of the learned rank
+            cut = rank < r and "S" not in arrays and "Phi" not in arrays
+            reference = ref.top_left_subspace(Phi, rank) if cut else B
+            dense["subspace_distance"] = ref.subspace_distance(reference, result.final.B[0])
+        assert result.metrics.keys() == dense.keys()
+        for key, value in dense.items():
+            np.testing.assert_allclose(result.metrics[key][0, -1], value, **TOLERANCE)
+
+
+# --- reductions ----------------------------------------------------------------------------------------------
+
+
+def run(world, rounds=1, participation=1.0, **options):
+    arguments = {"rank": world.B.shape[1], "step_size": 0.1, "init": world.B, **options}
+    return lf.simulate(lf.FedRep(**arguments), data=world.data(), rounds=rounds, participation=participation).final
+
+
+def assert_same_state(one, other, tolerance=TOLERANCE):
+    for key, array in one.arrays().items():
+        np.testing.assert_allclose(other.arrays()[key], array, **tolerance)
+
+
+@pytest.mark.parametrize("counts", [[7] * 5, [2, 9, 4, 3, 7]], ids=["equal", "unequal"])
+@pytest.mark.parametrize("head_solver", ["exact", "gradient"])
+def test_one_local_step_is_algorithm_2(head_solver, counts):
+    """Algorithm 1's server averages the B_i; Algorithm 2's takes one step along the averaged gradient."""
+    world = draw_world(counts, 6, 2, noise=0.2)
+    final = run(world, 20, head_solver=head_solver, head_steps=3)
+    B, W = world.B, np.zeros((5, 2))
+    for _ in range(20):
+        _, W = ref.fedrep_round(B, W, world.X, world.y, range(5), step_size=0.1, head_solver=head_solver, head_steps=3)
+        gradients = [np.outer(ref.gradient(X, y, B @ w), w) for X, y, w in zip(world.X, world.y, W, strict=True)]
+        B = ref.qr_positive(B - 0.1 * np.mean(gradients, axis=0))[0]
+    np.testing.assert_allclose(final.B[0], B, **TOLERANCE)
+    np.testing.assert_allclose(final.W[0], W, **TOLERANCE)
+
+
+@pytest.mark.parametrize("orthonormalize", [True, False])
+@pytest.mark.parametrize("head_solver", ["exact", "gradient"])
+@pytest.mark.parametrize("p", [1, 3, 5])
+def test_sum_with_a_share_of_the_step_is_the_mean(p, head_solver, orthonormalize):
+    world = draw_world([7] * 5, 6, 2, noise=0.2)
+    options = {"head_solver": head_solver, "head_step_size": 0.2, "orthonormalize": orthonormalize}
+    participation = draw_participants(5, p, 20)
+    mean = run(world, 20, participation, **options)
+    assert_same_state(mean, run(world, 20, participation, aggregate="sum", step_size=0.1 / p, **options))
+
+
+@pytest.mark.parametrize("orthonormalize", [True, False])
+def test_many_gradient_steps_reach_the_exact_heads(orthonormalize):
+    world = draw_world([12] * 5, 6, 2, noise=0.2)
+    exact = run(world, 3, orthonormalize=orthonormalize)
+    errors = []
+    for steps in (5, 50, 500):
+        state = run(
+            world, 3, head_solver="gradient", head_steps=steps, head_step_size=0.3, orthonormalize=orthonormalize
+        )
+        errors.append(max(np.abs(state.B - exact.B).max(), np.abs(state.W - exact.W).max()))
+    assert errors[0] > 10 * errors[1] > 100 * errors[2]
+    assert errors[2] < 1e-10
+
+
+@pytest.mark.parametrize("name", [name for name, options in FEDREP.items() if "orthonormalize" not in options])
+def test_normalising_takes_the_q_factor_of_the_unnormalised_round(name):
+    options = FEDREP[name]
+    world = draw_world([7] * 5, 6, 2, noise=0.2)
+    one, other = run(world, **options), run(world, **options, orthonormalize=False)
+    Q, R = ref.qr_positive(other.B[0])
+    np.testing.assert_allclose(one.B[0], Q, **TOLERANCE)
+    heads = other.W[0] @ R.T if options.get("rotate_heads") else other.W[0]
+    np.testing.assert_allclose(one.W[0], heads, **TOLERANCE)
+
+
+def test_normalising_changes_the_later_rounds():
+    world = draw_world([7] * 5, 6, 2, noise=0.2)
+    one, other = run(world, 2, step_size=0.5), run(world, 2, step_size=0.5, orthonormalize=False)
+    assert ref.subspace_distance(one.B[0], other.B[0]) > 1e-4
+
+
+@pytest.mark.parametrize("p", [5, 2], ids=["all", "some"])
+def test_rotating_heads_keeps_predictors(p):
+    world, participants = draw_world([7] * 5, 6, 2, noise=0.2), draw_participants(5, p, 3)
+    options = {"head_solver": "gradient", "step_size": 0.4}
+    before, after = (run(world, r, participants[:r], rotate_heads=True, **options) for r in (2, 3))
+    active = participants[2]
+    chosen = [world.X[i] for i in active], [world.y[i] for i in active]
+    B, W = ref.fedrep_round(before.B[0], before.W[0], *chosen, active, orthonormalize=False, **options)
+    np.testing.assert_allclose(after.predictors()[0], W @ B.T, **TOLERANCE)
+    np.testing.assert_allclose(after.B[0].T @ after.B[0], np.eye(2), atol=1e-12)
+    assert np.abs(B.T @ B - np.eye(2)).max() > 1e-3
+
+
+def test_rotating_heads_matters_to_gradient_heads_only():
+    world = draw_world([7] * 5, 6, 2, noise=0.2)
+    for head_solver, same in (("exact", True), ("gradient", False)):
+        one, other = (run(world, 10, head_solver=head_solver, step_size=0.4, rotate_heads=r) for r in (False, True))
+        assert np.allclose(one.B, other.B, **TOLERANCE) is same
+
+
+def test_a_huge_ridge_leaves_nothing():
+    world = draw_world([7] * 5, 6, 2, noise=0.2)
+    for ridge in (1e6, 1e12):
+        S = lf.simulate(lf.LocalOnly(ridge=ridge), data=world.data(), rounds=1).final.S[0]
+        moments = [X.T @ y / len(y) for X, y in zip(world.X, world.y, strict=True)]
+        np.testing.assert_allclose(ridge * S, moments, rtol=1e-3 * 1e6 / ridge * 10 + 1e-6)
+        state = run(world, head_ridge=ridge)
+        assert np.abs(state.W).max() < 100 / ridge
+        np.testing.assert_allclose(state.B[0], ref.qr_positive(world.B)[0], atol=100 / ridge)
+
+
+def test_a_vanishing_ridge_is_none():
+    world = draw_world([7] * 5, 6, 2, noise=0.2)
+    assert_same_state(run(world, 5), run(world, 5, head_ridge=1e-13))
+
+
+def test_local_only_with_enough_noiseless_samples_is_the_truth():
+    problem = lf.SharedRepresentation(n_clients=4, dim=5, rank=2)
+    result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(5), rounds=1)
+    assert result.metrics["parameter_error"][0, -1] < 1e-10
+    assert "subspace_distance" not in result.metrics
+
+
+# --- facts of the theory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [[7] * 5, [2, 9, 4, 3, 7]], ids=["equal", "unequal"])
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_heads_make_the_gradient_orthogonal_to_b(seed, counts):
+    eta, world = 0.7, draw_world(counts, 6, 3, noise=0.5, seed=seed)
+    world.B = ref.qr_positive(world.B)[0]
+
+    def round_(**options):
+        moved = run(world, step_size=eta, orthonormalize=False, **options).B[0]
+        return moved, (world.B - moved) / eta
+
+    moved, G = round_()
+    assert np.abs(G).max() > 1e-2
+    np.testing.assert_allclose(world.B.T @ G, 0, atol=1e-13)
+    B = run(world, step_size=eta).B[0]
+    R = B.T @ moved
+    np.testing.assert_allclose(R, np.triu(R), atol=1e-13)
+    assert (np.diag(R) > 0).all()
+    np.testing.assert_allclose(R.T @ R, np.eye(3) + eta**2 * G.T @ G, rtol=1e-12, atol=1e-12)
+    assert scipy.linalg.svdvals(np.linalg.inv(R))[0] <= 1 + 1e-13
+    # Other heads do not solve the normal equations.
+    for options in ({"head_solver": "gradient"}, {"head_ridge": 0.2}):
+        assert np.abs(world.B.T @ round_(**options)[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("options", [{}, {"aggregate": "sum"}, {"rotate_heads": True}, {"representation_steps": 3}])
+@pytest.mark.parametrize("counts", [[1] * 5, [2] * 5, [3] * 5, [3, 1, 2, 3, 1]], ids=str)
+def test_at_most_k_samples_freeze_b(counts, options):
+    world = draw_world(counts, 6, 3, noise=0.5)
+    options = {**options, "step_size": 5.0}
+    participation = draw_participants(5, 3, 50)
+    unnormalised = run(world, 50, participation, **options, orthonormalize=False)
+    assert np.array_equal(unnormalised.B[0], world.B)
+    assert unnormalised.W.any()
+    world.B = ref.qr_positive(world.B)[0]
+    np.testing.assert_allclose(run(world, 50, participation, **options).B[0], world.B, rtol=0, atol=1e-14)
+
+
+def test_one_client_with_more_than_k_samples_is_enough_to_move_b():
+    world = draw_world([2, 3, 4, 1, 3], 6, 3, noise=0.5)
+    assert np.abs(run(world, orthonormalize=False).B[0] - world.B).max() > 1e-4
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_one_step_mean(participation):
+    """``E[B_bar] = B + eta c (I - BB')MB``, c = 1 - k/m, for any phi_i and with label noise.
+
+    Judged by the largest t-statistic of the d k entries, Bonferroni-corrected: a right law fails for one seed in 1000.
+    """
+    n, d, k, m, eta, trials, failure_rate = 1200, 6, 2, 8, 0.5, 300, 1e-3
+    rng = np.random.default_rng(5)
+    # Few different clients, many times: M is then far from isotropic and the drift large.
+    Phi = np.tile(rng.standard_normal((4, d)), (n // 4, 1))
+    B = ref.qr_positive(rng.standard_normal((d, k)))[0]
+    result = lf.simulate(
+        lf.FedRep(rank=k, step_size=eta, init=B, orthonormalize=False),
+        lf.GivenTruth(Phi=Phi, noise_std=0.5),
+        data=lf.FreshSamples(m),
+        rounds=1,
+        trials=trials,
+        participation=participation,
+        seed=3,
+        metrics=[],
+    )
+    drift = (np.eye(d) - B @ B.T) @ (Phi.T @ Phi / n) @ B
+
+    def worst(c):
+        difference = result.final.B - (B + eta * c * drift)
+        return np.abs(difference.mean(axis=0) / (difference.std(axis=0, ddof=1) / np.sqrt(trials))).max()
+
+    threshold = scipy.stats.t.isf(failure_rate / (2 * d * k), df=trials - 1)
+    assert worst(1 - k / m) < threshold
+    for wrong in (1.0, 1 - (k + 1) / m, 1 - (k - 1) / m):  # it tells the factor from its neighbours
+        assert worst(wrong) > 1.5 * threshold

@@ -1,0 +1,503 @@
+"""Every question of a batch, answered by explicit rows, against a loop over trials and clients."""
+
+import itertools
+
+import numpy as np
+import pytest
+import references as ref
+
+from linfed.data import explicit
+from linfed.data.explicit import ExplicitBatch, LabelLaw, Workspace
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+TRIALS = 3
+
+# name: samples of each client (one row for all trials, or one per trial), d, k
+SHAPES = {
+    "m > d": ([[12, 12, 12, 12]], 5, 3),
+    "m == d": ([[5, 5, 5, 5]], 5, 3),
+    "m < d": ([[4, 4, 4, 4]], 6, 3),
+    "m == k": ([[3, 3, 3, 3, 3]], 6, 3),
+    "m < k": ([[2, 2, 2, 2]], 6, 3),
+    "k == 1": ([[4, 4, 4]], 5, 1),
+    "k == d": ([[7, 7]], 3, 3),
+    "one client": ([[6]], 5, 2),
+    "one sample of one client": ([[1]], 4, 2),
+    "all sizes equal": ([[3, 3, 3]], 3, 3),
+    "unequal": ([[1, 2, 3, 9], [9, 3, 5, 6], [4, 9, 2, 3]], 5, 3),
+    "several blocks of clients": ([[40] * 45], 40, 3),
+}
+# name: values of X in a block, given (p, m, d)
+CUTS = {
+    "default": lambda p, m, d: explicit.CACHE_VALUES,
+    "two trials": lambda p, m, d: 2 * p * m * d,
+    "two clients": lambda p, m, d: 2 * m * d,
+    "one client": lambda p, m, d: 1,
+}
+
+
+def draw(counts, d, seed=0):
+    """Return X (T, p, m, d) and y (T, p, m), zero beyond each client's count, and the counts (T, p)."""
+    rng = np.random.default_rng(seed)
+    counts = np.broadcast_to(np.array(counts, dtype=float), (TRIALS, len(counts[0]))).copy()
+    m = int(counts.max())
+    inside = np.arange(m) < counts[..., None]
+    X = rng.standard_normal((*counts.shape, m, d)) * inside[..., None]
+    return X, rng.standard_normal((*counts.shape, m)) * inside, counts
+
+
+def rows(X, y, counts):
+    """Return nested lists [trial][client] of (X_i, y_i) without padding."""
+    return [
+        [(X_i[: int(m)], y_i[: int(m)]) for X_i, y_i, m in zip(*trial, strict=True)]
+        for trial in zip(X, y, counts, strict=True)
+    ]
+
+
+def everyone(X):
+    return np.broadcast_to(np.arange(X.shape[1]), X.shape[:2])
+
+
+def explicit_batch(X, y, counts):
+    return ExplicitBatch(X, y, active=everyone(X), counts=counts)
+
+
+class Asked:
+    """Where the questions are asked: B, per-client theta and heads, one theta for all, weights of clients."""
+
+    def __init__(self, p, d, k, trials=TRIALS, seed=1):
+        rng = np.random.default_rng(seed)
+        self.B = rng.standard_normal((trials, d, k))
+        self.theta, self.common = rng.standard_normal((trials, p, d)), rng.standard_normal((trials, 1, d))
+        self.W, self.weights = rng.standard_normal((trials, p, k)), rng.random((trials, p))
+
+    def trial(self, t):
+        one = object.__new__(Asked)
+        one.__dict__ = {name: value[t : t + 1] for name, value in vars(self).items()}
+        return one
+
+
+def answers(batch, asked):
+    """Return the batch's answer to every question, by name."""
+    features = batch.project(asked.B)
+    heads, ridge_heads = features.least_squares(), features.least_squares(0.3)
+    A, b = batch.normal_equations()
+    # Twice, so that what the first call keeps is tried too.
+    first_head_gradient = features.head_gradient(asked.W)
+    return {
+        "heads": heads,
+        "ridge heads": ridge_heads,
+        "head gradient": first_head_gradient,
+        "head gradient again": features.head_gradient(asked.W[:, ::-1]),
+        "representation gradient": features.representation_gradient(asked.W),
+        "representation gradient, sum": features.representation_gradient(asked.W, 1.0),
+        "representation gradient, weighted": features.representation_gradient(asked.W, asked.weights),
+        "representation gradient at the ridge heads": features.representation_gradient(ridge_heads),
+        "representation gradient at the heads": features.representation_gradient(heads),
+        "representation gradient at the latest heads": features.representation_gradient(features.least_squares()),
+        "gradient": batch.gradient(asked.theta),
+        "gradient at one theta": batch.gradient(asked.common),
+        "loss": batch.loss(asked.theta),
+        "loss at one theta": batch.loss(asked.common),
+        "least squares": batch.least_squares(),
+        "ridge": batch.least_squares(0.3),
+        "A": A,
+        "b": b,
+    }
+
+
+def loop_answers(data, asked):
+    """Return the same from a loop; `data` as of `rows`."""
+    p = len(data[0])
+
+    def each(question):
+        return np.array([[question(X, y, t, i) for i, (X, y) in enumerate(clients)] for t, clients in enumerate(data)])
+
+    def representation(W, weights):
+        per_client = each(lambda X, y, t, i: np.outer(ref.gradient(X, y, asked.B[t] @ W[t, i]), W[t, i]))
+        return (np.broadcast_to(weights, (len(data), p))[..., None, None] * per_client).sum(axis=1)
+
+    B, W, reverse = asked.B, asked.W, asked.W[:, ::-1]
+    heads = each(lambda X, y, t, i: ref.least_squares(X @ B[t], y))
+    ridge_heads = each(lambda X, y, t, i: ref.least_squares(X @ B[t], y, 0.3))
+    return {
+        "heads": heads,
+        "ridge heads": ridge_heads,
+        "head gradient": each(lambda X, y, t, i: ref.gradient(X @ B[t], y, W[t, i])),
+        "head gradient again": each(lambda X, y, t, i: ref.gradient(X @ B[t], y, reverse[t, i])),
+        "representation gradient": representation(W, 1 / p),
+        "representation gradient, sum": representation(W, 1.0),
+        "representation gradient, weighted": representation(W, asked.weights),
+        "representation gradient at the ridge heads": representation(ridge_heads, 1 / p),
+        "representation gradient at the heads": representation(heads, 1 / p),
+        "representation gradient at the latest heads": representation(heads, 1 / p),
+        "gradient": each(lambda X, y, t, i: ref.gradient(X, y, asked.theta[t, i])),
+        "gradient at one theta": each(lambda X, y, t, i: ref.gradient(X, y, asked.common[t, 0])),
+        "loss": each(lambda X, y, t, i: ref.loss(X, y, asked.theta[t, i])),
+        "loss at one theta": each(lambda X, y, t, i: ref.loss(X, y, asked.common[t, 0])),
+        "least squares": each(lambda X, y, t, i: ref.least_squares(X, y)),
+        "ridge": each(lambda X, y, t, i: ref.least_squares(X, y, 0.3)),
+        "A": each(lambda X, y, t, i: X.T @ X / max(len(y), 1)),
+        "b": each(lambda X, y, t, i: X.T @ y / max(len(y), 1)),
+    }
+
+
+def assert_answers(batch, data, asked):
+    assert np.array_equal(batch.counts, [[len(y) for _, y in clients] for clients in data])
+    got, wanted = answers(batch, asked), loop_answers(data, asked)
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(got[name], value, **TOLERANCE, err_msg=name)
+
+
+def assert_same_bits(one, other):
+    for name, value in one.items():
+        assert np.array_equal(value, other[name]), name
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_question_equals_a_loop(shape, cut, monkeypatch):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    monkeypatch.setattr(explicit, "CACHE_VALUES", CUTS[cut](*X.shape[1:]))
+    assert_answers(explicit_batch(X, y, counts), rows(X, y, counts), Asked(X.shape[1], d, k))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("shape", ["m > d", "unequal", "several blocks of clients"])
+def test_blocks_hold_every_row_once_and_keep_to_the_cache(shape, cut, monkeypatch):
+    X, y, counts = draw(*SHAPES[shape][:2])
+    _, p, m, d = X.shape
+    limit = CUTS[cut](p, m, d)
+    monkeypatch.setattr(explicit, "CACHE_VALUES", limit)
+    seen, number = np.zeros(X.shape[:2], dtype=int), 0
+    for trials, clients, block in explicit_batch(X, y, counts).blocks():
+        assert np.array_equal(block, X[trials, clients])
+        assert block.size <= max(limit, m * d)
+        seen[trials, clients] += 1
+        number += 1
+    assert (seen == 1).all()
+    if cut != "default":
+        expected = {"two trials": 2, "two clients": TRIALS * -(-p // 2), "one client": TRIALS * p}
+        assert number == expected[cut]
+    elif shape == "several blocks of clients":
+        assert number == 2 * TRIALS
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("shape", ["m > d", "m < k", "unequal", "several blocks of clients"])
+def test_a_trial_alone_has_the_same_bits(shape, cut, monkeypatch):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    monkeypatch.setattr(explicit, "CACHE_VALUES", CUTS[cut](*X.shape[1:]))
+    asked = Asked(X.shape[1], d, k)
+    together = answers(explicit_batch(X, y, counts), asked)
+    for t in range(TRIALS):
+        one = slice(t, t + 1)
+        alone = answers(explicit_batch(X[one], y[one], counts[one]), asked.trial(t))
+        assert_same_bits(alone, {name: value[one] for name, value in together.items()})
+
+
+def test_asking_writes_into_nothing():
+    X, y, counts = draw([[2, 3, 9, 5]], 4)
+    asked = Asked(4, 4, 3)
+    order = np.random.default_rng(2).permuted(np.broadcast_to(np.arange(9), (TRIALS, 4, 9)), axis=-1)
+    for array in (X, y, counts, order, *vars(asked).values()):
+        array.setflags(write=False)  # then any write raises
+    batch = explicit_batch(X, y, counts)
+    answers(batch, asked)
+    for other in (batch.shifted(asked.theta), *batch.minibatches(2, order), *batch.split()):
+        answers(other, asked)
+
+
+# --- labels --------------------------------------------------------------------------------------------------
+
+PARTS = [parts for size in range(4) for parts in itertools.combinations(("BW", "S", "noise"), size)]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("first", ["y", "project", "gradient"])
+@pytest.mark.parametrize("parts", PARTS, ids="+".join)
+def test_labels_from_a_law(parts, first, cut, monkeypatch):
+    p, m, d, r = 4, 5, 6, 2
+    X = draw([[m] * p], d)[0]
+    monkeypatch.setattr(explicit, "CACHE_VALUES", CUTS[cut](p, m, d))
+    rng = np.random.default_rng(3)
+    B, W = rng.standard_normal((TRIALS, d, r)), rng.standard_normal((TRIALS, p, r))
+    S, noise = rng.standard_normal((TRIALS, p, d)), rng.standard_normal((TRIALS, p, m))
+    y = np.zeros((TRIALS, p, m))
+    for t, i in np.ndindex(TRIALS, p):
+        y[t, i] = (("BW" in parts) * (X[t, i] @ B[t] @ W[t, i]) + ("S" in parts) * (X[t, i] @ S[t, i])) + (
+            "noise" in parts
+        ) * noise[t, i]
+    law = LabelLaw(
+        B=B if "BW" in parts else None,
+        W=W if "BW" in parts else None,
+        S=S if "S" in parts else None,
+        noise=noise if "noise" in parts else None,
+    )
+    batch = ExplicitBatch(X, law, active=everyone(X))
+    asked = Asked(p, d, 3)
+    if first == "y":
+        assert batch.y.shape == y.shape
+    elif first == "gradient":
+        batch.gradient(asked.theta)
+    assert_answers(batch, rows(X, y, batch.counts), asked)
+    np.testing.assert_allclose(batch.y, y, **TOLERANCE)
+
+
+def test_features_of_a_round_outlive_later_ones():
+    X, _, counts = draw([[5, 5, 5]], 6)
+    first, second = Asked(3, 6, 3, seed=1), Asked(3, 6, 3, seed=2)
+    law = LabelLaw(B=first.B, W=first.W, S=None, noise=None)
+    batch = ExplicitBatch(X, law, active=everyone(X))
+    early = batch.project(first.B)
+    late = batch.project(second.B)
+    heads = late.least_squares()
+    late.representation_gradient(heads)
+    np.testing.assert_allclose(early.least_squares(), first.W, **TOLERANCE)
+    np.testing.assert_allclose(early.head_gradient(first.W), 0, atol=1e-10)
+    kept = early.representation_gradient(second.W)
+    early.representation_gradient(first.W)
+    data = rows(X, batch.y, counts)
+    wanted = loop_answers(data, _with_heads(first, second.W))["representation gradient"]
+    np.testing.assert_allclose(kept, wanted, **TOLERANCE)
+
+
+def _with_heads(asked, W):
+    other = object.__new__(Asked)
+    other.__dict__ = {**vars(asked), "W": W}
+    return other
+
+
+# --- rows drawn when they are read ---------------------------------------------------------------------------
+
+
+class Lazy:
+    """Rows that are written when first read, and a log of the writing."""
+
+    def __init__(self, X):
+        self.source, self.X = X, np.full_like(X, np.nan)
+        self.log = [[] for _ in X]
+
+    def fill(self, trial, clients, out):
+        self.log[trial] += range(clients.start, clients.stop)
+        out[...] = self.source[trial, clients]
+
+
+@pytest.mark.parametrize("labels", ["given", "law"])
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("shape", ["m > d", "m < k", "several blocks of clients"])
+def test_lazy_rows_give_the_bits_of_eager_ones(shape, cut, labels, monkeypatch):
+    counts, d, k = SHAPES[shape]
+    p, workspace = len(counts[0]), Workspace()
+    asked = Asked(p, d, k)
+    for seed in (0, 1):  # two rounds with one workspace
+        X, y, _ = draw(counts, d, seed)
+        monkeypatch.setattr(explicit, "CACHE_VALUES", CUTS[cut](*X.shape[1:]))
+        if labels == "law":
+            y = LabelLaw(B=asked.B, W=asked.W, S=asked.theta, noise=y)
+        lazy = Lazy(X)
+        batch = ExplicitBatch(lazy.X, y, active=everyone(X), fill=lazy.fill, workspace=workspace)
+        assert_same_bits(answers(ExplicitBatch(X, y, active=everyone(X)), asked), answers(batch, asked))
+        batch.finish()
+        assert lazy.log == [list(range(p))] * TRIALS  # each client once, in the stream's order
+
+
+@pytest.mark.parametrize("question", ["finish", "X", "y", "project", "gradient", "loss", "least_squares", "shifted"])
+def test_any_first_question_draws_the_rows(question, monkeypatch):
+    X, y, _ = draw([[4, 4, 4]], 3)
+    monkeypatch.setattr(explicit, "CACHE_VALUES", 2 * 4 * 3)
+    lazy, theta = Lazy(X), np.ones((TRIALS, 1, 3))
+    law = LabelLaw(B=None, W=None, S=np.ones((TRIALS, 3, 3)), noise=y)
+    batch = ExplicitBatch(lazy.X, law, active=everyone(X), fill=lazy.fill)
+    value = getattr(batch, question)
+    if callable(value):
+        value(*{"project": [theta.swapaxes(1, 2)], "finish": [], "least_squares": []}.get(question, [theta]))
+    assert np.array_equal(lazy.X, X)
+    assert lazy.log == [[0, 1, 2]] * TRIALS
+
+
+# --- batches made from a batch -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("common", [False, True], ids=["per client", "one offset"])
+@pytest.mark.parametrize("shape", ["m > d", "m < d", "unequal"])
+def test_shifted_labels(shape, common):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    asked = Asked(X.shape[1], d, k)
+    offset = asked.common if common else asked.theta
+    batch = explicit_batch(X, y, counts).shifted(offset)
+    full = np.broadcast_to(offset, asked.theta.shape)
+    data = [
+        [(X_i, y_i - X_i @ full[t, i]) for i, (X_i, y_i) in enumerate(clients)]
+        for t, clients in enumerate(rows(X, y, counts))
+    ]
+    assert np.array_equal(batch.active, everyone(X))
+    assert_answers(batch, data, asked)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["as they lie", "ordered"])
+@pytest.mark.parametrize("size", [1, 3, 4, 9, 100])
+@pytest.mark.parametrize(
+    "counts", [[[9, 9, 9, 9]], [[1, 2, 3, 9], [9, 3, 5, 6], [4, 9, 2, 3]]], ids=["equal", "unequal"]
+)
+def test_minibatches(counts, size, ordered):
+    X, y, counts = draw(counts, 5)
+    _, p, m, d = X.shape
+    asked = Asked(p, d, 2)
+    everything = np.broadcast_to(np.arange(m), (TRIALS, p, m))
+    order = np.random.default_rng(4).permuted(everything, axis=-1) if ordered else None
+    batches = list(explicit_batch(X, y, counts).minibatches(size, order))
+    assert len(batches) == -(-m // size)
+    for number, batch in enumerate(batches):
+        data = []
+        for t in range(TRIALS):
+            data.append([])
+            for i in range(p):
+                own = [j for j in (everything if order is None else order)[t, i] if j < counts[t, i]]
+                chosen = own[number * size : (number + 1) * size]
+                data[t].append((X[t, i, chosen], y[t, i, chosen]))
+        assert_answers(batch, data, asked)
+        for t, i in np.ndindex(TRIALS, p):
+            X_i, y_i = data[t][i]
+            assert np.array_equal(batch.X[t, i, : len(y_i)], X_i)
+            assert np.array_equal(batch.y[t, i, : len(y_i)], y_i)
+            assert not batch.X[t, i, len(y_i) :].any()
+            assert not batch.y[t, i, len(y_i) :].any()
+
+
+@pytest.mark.parametrize(
+    "counts", [[[8, 8, 8]], [[7, 7, 7]], [[2, 3, 9], [9, 4, 5], [6, 2, 3]]], ids=["even", "odd", "unequal"]
+)
+def test_split_gives_the_two_halves(counts):
+    X, y, counts = draw(counts, 4)
+    asked = Asked(3, 4, 2)
+    for part, batch in enumerate(explicit_batch(X, y, counts).split()):
+        halves = [
+            [(X_i[part * h : (part + 1) * h], y_i[part * h : (part + 1) * h]) for X_i, y_i, h in with_half]
+            for with_half in ([(X_i, y_i, len(y_i) // 2) for X_i, y_i in clients] for clients in rows(X, y, counts))
+        ]
+        assert_answers(batch, halves, asked)
+
+
+def test_split_refuses_a_single_sample():
+    X, y, counts = draw([[4, 1, 3]], 4)
+    with pytest.raises(ValueError, match="at least 2 samples"):
+        explicit_batch(X, y, counts).split()
+
+
+# --- certificates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["m > d", "m < d", "m < k", "unequal"])
+def test_gradients_are_central_differences_of_the_loss(shape):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    p = X.shape[1]
+    batch, asked = explicit_batch(X, y, counts), Asked(p, d, k)
+    features = batch.project(asked.B)
+    h = 0.5  # the loss is quadratic, so central differences are exact at any width
+
+    def predictors(B, W):
+        return W @ B.swapaxes(1, 2)
+
+    theta, W, B = (
+        np.empty((TRIALS, p, d)),
+        np.empty((TRIALS, p, k)),
+        np.empty((TRIALS, d, k)),
+    )
+    for j, e in enumerate(h * np.eye(d)):
+        theta[..., j] = (batch.loss(asked.theta + e) - batch.loss(asked.theta - e)) / (2 * h)
+        for c in range(k):
+            E = np.outer(e, np.eye(k)[c])
+            above, below = batch.loss(predictors(asked.B + E, asked.W)), batch.loss(predictors(asked.B - E, asked.W))
+            B[:, j, c] = (asked.weights * (above - below)).sum(axis=1) / (2 * h)
+    for c, e in enumerate(h * np.eye(k)):
+        above, below = batch.loss(predictors(asked.B, asked.W + e)), batch.loss(predictors(asked.B, asked.W - e))
+        W[..., c] = (above - below) / (2 * h)
+    np.testing.assert_allclose(batch.gradient(asked.theta), theta, **TOLERANCE)
+    np.testing.assert_allclose(features.head_gradient(asked.W), W, **TOLERANCE)
+    np.testing.assert_allclose(features.representation_gradient(asked.W, asked.weights), B, **TOLERANCE)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-3, 2.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_normal_equations_hold_and_norms_are_least(shape, ridge):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    p = X.shape[1]
+    batch, asked = explicit_batch(X, y, counts), Asked(p, d, k)
+    features = batch.project(asked.B)
+    heads, theta = features.least_squares(ridge), batch.least_squares(ridge)
+    np.testing.assert_allclose(features.head_gradient(heads) + ridge * heads, 0, atol=1e-10)
+    np.testing.assert_allclose(batch.gradient(theta) + ridge * theta, 0, atol=1e-10)
+    A, b = batch.normal_equations()
+    np.testing.assert_allclose((A @ theta[..., None])[..., 0] + ridge * theta, b, **TOLERANCE)
+    for t, i in np.ndindex(TRIALS, p):
+        X_i = X[t, i, : int(counts[t, i])]
+        for rows_i, solution in ((X_i, theta[t, i]), (X_i @ asked.B[t], heads[t, i])):
+            # of all solutions the shortest is the one in the span of the rows
+            np.testing.assert_allclose(np.linalg.pinv(rows_i) @ (rows_i @ solution), solution, **TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", ["m == k", "m < k", "unequal"])
+def test_gradient_is_exactly_zero_where_samples_do_not_exceed_k(shape):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    features = explicit_batch(X, y, counts).project(Asked(X.shape[1], d, k).B)
+    heads = features.least_squares()
+    for i in range(X.shape[1]):
+        alone = np.zeros(counts.shape)
+        alone[:, i] = 1.0
+        moves = features.representation_gradient(heads, alone).any(axis=(1, 2))
+        assert np.array_equal(moves, counts[:, i] > k)
+
+
+@pytest.mark.parametrize("cause", ["B", "samples", "a zero column of B"])
+@pytest.mark.parametrize("m", [2, 3, 4, 8])
+def test_dependent_features_give_the_shortest_head_and_a_flag(m, cause):
+    p, d, k = 3, 5, 3
+    X, y, counts = draw([[m] * p], d)
+    asked = Asked(p, d, k)
+    if cause == "samples":  # one client of one trial
+        X[1, 2] = np.outer(np.arange(1.0, m + 1), X[1, 2, 0])
+        marked = np.array([False, True, False])
+    else:
+        asked.B[1:, :, 2] = asked.B[1:, :, 0] - 2 * asked.B[1:, :, 1] if cause == "B" else 0.0
+        marked = np.array([False, True, True])
+    batch = explicit_batch(X, y, counts)
+    features = batch.project(asked.B)
+    assert not batch.singular.any()
+    features.least_squares(0.3)
+    assert not batch.singular.any()  # a ridge makes the head unique
+    heads = features.least_squares()
+    # With fewer samples than k every head is a choice of minimum norm: nothing unusual to mark.
+    assert np.array_equal(batch.singular, marked if m >= k else [False] * TRIALS)
+    assert np.array_equal(batch.shifted(asked.theta).singular, batch.singular)
+    wanted = loop_answers(rows(X, y, counts), asked)
+    np.testing.assert_allclose(heads, wanted["heads"], **TOLERANCE)
+    got = features.representation_gradient(heads)
+    np.testing.assert_allclose(got, wanted["representation gradient at the heads"], **TOLERANCE)
+
+
+def test_a_flag_raised_in_a_derived_batch_is_seen_in_the_batch():
+    X, y, counts = draw([[6, 6]], 4)
+    batch = explicit_batch(X, y, counts)
+    B = np.ones((TRIALS, 4, 2))
+    B[0, :2, 0] = -1.0
+    batch.shifted(np.ones((TRIALS, 1, 4))).project(B).least_squares()
+    assert np.array_equal(batch.singular, [False, True, True])
+
+
+@pytest.mark.parametrize("m", [3, 5, 9])
+def test_dependent_samples_give_the_shortest_least_squares(m):
+    X, y, counts = draw([[m, m, m]], 5)
+    X[0, 1] = np.outer(np.arange(1.0, m + 1), X[0, 1, 0])
+    X[2, 0, 1:] = 0.0
+    batch = explicit_batch(X, y, counts)
+    wanted = loop_answers(rows(X, y, counts), Asked(3, 5, 2))
+    np.testing.assert_allclose(batch.least_squares(), wanted["least squares"], **TOLERANCE)
+    np.testing.assert_allclose(batch.least_squares(0.3), wanted["ridge"], **TOLERANCE)

@@ -1,0 +1,379 @@
+"""Every kernel against a loop over single matrices by another method, and the two rules that hold for all of them."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import linfed as lf
+from linfed import linalg
+
+EPS = np.finfo(float).eps
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def graded(rng, m, k, condition):
+    """Return a matrix (m, k) with geometric singular values from 1 down to 1 / condition."""
+    U, _ = np.linalg.qr(rng.standard_normal((m, k)))
+    V, _ = np.linalg.qr(rng.standard_normal((k, k)))
+    return (U * np.geomspace(1.0, 1.0 / condition, k)) @ V.T
+
+
+# --- orthonormal bases ---------------------------------------------------------------------------------------
+
+
+def gram_schmidt(A):
+    """Classical Gram-Schmidt, every column projected twice."""
+    Q, R = np.zeros_like(A), np.zeros((A.shape[1], A.shape[1]))
+    for j, column in enumerate(A.T):
+        rest = column
+        for _ in range(2):
+            part = Q[:, :j].T @ rest
+            rest, R[:j, j] = rest - Q[:, :j] @ part, R[:j, j] + part
+        R[j, j] = np.sqrt(rest @ rest)
+        Q[:, j] = rest / R[j, j]
+    return Q, R
+
+
+@pytest.mark.parametrize("shape", [(4, 7, 3), (2, 3, 5, 5), (3, 4, 1), (1, 1), (6, 2)])
+def test_qr_is_gram_schmidt(shape):
+    A = normal(*shape)
+    Q, R = linalg.qr_positive(A)
+    assert np.array_equal(linalg.orthonormalize(A), Q)
+    for index in np.ndindex(shape[:-2]):
+        expected_Q, expected_R = gram_schmidt(A[index])
+        np.testing.assert_allclose(Q[index], expected_Q, atol=1e-13)
+        np.testing.assert_allclose(R[index], expected_R, atol=1e-13)
+        assert np.array_equal(R[index], np.triu(R[index]))
+
+
+def test_qr_of_dependent_columns_is_orthonormal_with_a_non_negative_diagonal():
+    A = normal(3, 6, 4)
+    A[0] = 0.0
+    A[1, :, 2] = A[1, :, 0]
+    A[2] *= -1e-300
+    Q, R = linalg.qr_positive(A)
+    np.testing.assert_allclose(np.swapaxes(Q, -1, -2) @ Q, np.broadcast_to(np.eye(4), (3, 4, 4)), atol=1e-14)
+    assert (np.diagonal(R, axis1=-2, axis2=-1) >= 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e150, 1.0, 1e-8, 1e-100, 1e-150])
+@pytest.mark.parametrize("shape", [(5, 8, 3), (2, 2, 4, 4), (3, 6, 1)])
+def test_spectral_norm_keeps_relative_accuracy_at_any_scale(scale, shape):
+    A = scale * normal(*shape)
+    values = linalg.spectral_norm(A)
+    assert values.shape == shape[:-2]
+    for index in np.ndindex(shape[:-2]):
+        assert values[index] == pytest.approx(np.linalg.svd(A[index], compute_uv=False)[0], rel=1e-14)
+
+
+# --- distances -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-150, 1e-14, 1e-9, 0.3, np.pi / 2])
+def test_distance_reads_tiny_angles(angle):
+    """e_1 and e_2 are turned towards e_4 and e_5, by `angle` and a tenth of it: no rounding in the input."""
+    eye = np.eye(7)
+    turned = np.stack(
+        [
+            np.cos(angle) * eye[0] + np.sin(angle) * eye[3],
+            np.cos(angle / 10) * eye[1] + np.sin(angle / 10) * eye[4],
+            eye[2],
+        ],
+        axis=-1,
+    )
+    assert lf.subspace_distance(eye[:, :3], turned) == pytest.approx(np.sin(angle), rel=1e-12, abs=0)
+    mix = np.array([[2.0, 1.0, 0.0], [0.0, -1.0, 1.0], [1.0, 0.0, 3.0]])  # any basis of the same spaces
+    Q, _ = np.linalg.qr(normal(7, 7))
+    assert lf.subspace_distance(Q[:, :3] @ mix, Q @ turned @ mix.T) == pytest.approx(np.sin(angle), abs=2e-15)
+
+
+@pytest.mark.parametrize("stretch", [4e-14, 4e-13, 1e-3])
+def test_distance_does_not_see_the_lengths_of_the_columns(stretch):
+    Q = linalg.orthonormalize(normal(5, 9, 3))
+    stretched = Q * (1.0 + stretch * np.array([1.0, -1.0, 0.5]))
+    assert (lf.subspace_distance(stretched, stretched) <= 2e-15).all()
+    assert (lf.subspace_distance(Q, stretched) <= 2e-15).all()
+
+
+@pytest.mark.parametrize(("k1", "k2"), [(3, 3), (4, 2), (2, 4), (1, 5), (5, 5)])
+def test_distance_is_the_sine_of_the_largest_angle(k1, k2):
+    B1, B2 = normal(4, 6, k1), normal(4, 6, k2, seed=1)
+    values = lf.subspace_distance(B1, B2)
+    np.testing.assert_allclose(lf.subspace_distance(B2, B1), values, atol=1e-14)
+    for a, b, value in zip(B1, B2, values, strict=True):
+        assert value == pytest.approx(np.sin(scipy.linalg.subspace_angles(a, b).max()), abs=1e-13)
+    assert (values <= 1.0).all()
+
+
+def test_distance_never_exceeds_one():
+    eye = np.eye(8)
+    rotations = linalg.orthonormalize(normal(50, 8, 8))
+    assert (lf.subspace_distance(rotations @ eye[:, :4], rotations @ eye[:, 4:]) <= 1.0).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_top_eigenvectors_against_a_full_decomposition(k):
+    A = normal(4, 5, 5)
+    M = A @ np.swapaxes(A, -1, -2)
+    M[3] = -M[3]  # the largest, not the largest in modulus
+    vectors = linalg.top_eigenvectors(M, k)
+    for matrix, basis in zip(M, vectors, strict=True):
+        expected = np.linalg.eigh(matrix)[1][:, ::-1][:, :k]
+        signs = np.sign(expected[np.abs(expected).argmax(axis=0), np.arange(k)])
+        np.testing.assert_allclose(basis, expected * signs, atol=1e-12)
+
+
+# --- errors in factored form ---------------------------------------------------------------------------------
+
+
+def exact_length(pairs, client):
+    """Return ``||sum_j basis_j c_j||`` of one client in rational arithmetic."""
+    total = Fraction(0)
+    for row in range(pairs[0][0].shape[0]):
+        entry = sum(
+            Fraction(float(b)) * Fraction(float(c))
+            for basis, coordinates in pairs
+            for b, c in zip(basis[row], coordinates[client], strict=True)
+        )
+        total += entry * entry
+    return float(total) ** 0.5
+
+
+@pytest.mark.parametrize("gap", [1.0, 1e-6, 1e-12, 0.0])
+def test_errors_of_nearly_equal_vectors_lose_no_digits(gap):
+    basis, heads = normal(3, 6, 2), normal(3, 4, 2, seed=1)
+    other = linalg.orthonormalize(normal(2, 2, seed=2))
+    left = [(basis, heads), (basis @ other, -(heads @ other) + gap * normal(3, 4, 2, seed=3))]
+    bases = np.concatenate([basis for basis, _ in left], axis=-1)
+    lengths = np.sqrt(linalg.factored_squared_lengths(bases, [factor for _, factor in left]))
+    for trial in range(3):
+        for client in range(4):
+            exact = exact_length([(b[trial], c[trial]) for b, c in left], client)
+            # A few roundings of the vectors themselves; through squares it would be their root, 1e-8.
+            assert lengths[trial, client] == pytest.approx(exact, abs=1e-14)
+
+
+@pytest.mark.parametrize(("d", "ranks", "n"), [(5, (2, 1), 3), (3, (2, 2), 1), (1, (1, 1), 4), (30, (9, 3), 1)])
+def test_lengths_against_a_loop(d, ranks, n):
+    bases = [normal(2, d, rank, seed=rank) for rank in ranks]
+    heads = [normal(2, n, rank, seed=10 + rank) for rank in ranks]
+    values = linalg.factored_squared_lengths(np.concatenate(bases, axis=-1), heads)
+    for trial, client in np.ndindex(2, n):
+        vector = sum(basis[trial] @ head[trial, client] for basis, head in zip(bases, heads, strict=True))
+        assert values[trial, client] == pytest.approx(vector @ vector, rel=1e-12)
+
+
+# --- heads ---------------------------------------------------------------------------------------------------
+
+
+def heads_case(k, m, *, counts=None, dependent=False, trials=2, p=3):
+    """Return (Z, y, counts) with zero rows beyond each client's count, client 1 with a repeated column if asked."""
+    Z, y = normal(trials, k, p, m), normal(trials, p, m, seed=1)
+    held = np.broadcast_to(np.asarray(m if counts is None else counts, dtype=float), (trials, p)).copy()
+    if dependent:
+        Z[:, k - 1, 1] = -2.0 * Z[:, 0, 1]
+    beyond = np.arange(m) >= held[..., None]
+    Z[np.broadcast_to(beyond[:, None], Z.shape)] = 0.0
+    y[beyond] = 0.0
+    return Z, y, held
+
+
+HEADS = {
+    "tall": heads_case(3, 9),
+    "one column": heads_case(1, 4),
+    "square": heads_case(4, 4),
+    "one client": heads_case(2, 5, p=1),
+    "fewer samples than columns": heads_case(4, 2),
+    "one sample": heads_case(3, 1),
+    "unequal counts": heads_case(3, 8, counts=[8, 2, 3]),
+    "dependent": heads_case(3, 7, dependent=True),
+    "dependent, unequal counts": heads_case(3, 6, counts=[1, 5, 6], dependent=True),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_heads_against_a_solver_per_client(name, ridge):
+    Z, y, counts = HEADS[name]
+    k = Z.shape[1]
+    W, residual, deficient = linalg.head_least_squares(Z, y, counts, ridge)
+    for trial, client in np.ndindex(*counts.shape):
+        count = int(counts[trial, client])
+        rows, labels = Z[trial, :, client, :count].T, y[trial, client, :count]
+        extended = np.vstack([rows, np.sqrt(ridge * count) * np.eye(k)])
+        expected, _, rank, _ = np.linalg.lstsq(extended, np.append(labels, np.zeros(k)), rcond=1e-12)
+        np.testing.assert_allclose(W[trial, client], expected, atol=1e-12)
+        np.testing.assert_allclose(residual[trial, client, :count], rows @ expected - labels, atol=1e-12)
+        assert not residual[trial, client, count:].any()
+        if ridge == 0:
+            assert deficient[trial, client] == (rank < k <= count)
+            if count <= rank:
+                assert not residual[trial, client].any()  # exactly: B must not move on rounding
+
+
+def test_heads_satisfy_the_normal_equations():
+    Z, y, counts = heads_case(5, 40, p=20)
+    W, residual, _ = linalg.head_least_squares(Z, y, counts)
+    rows = np.moveaxis(Z, 1, -1)
+    np.testing.assert_allclose(residual, (rows @ W[..., None])[..., 0] - y, atol=1e-13)
+    lengths = np.sqrt(np.einsum("tpmk,tpmk->tpk", rows, rows) * np.vecdot(residual, residual)[..., None])
+    assert (np.abs(np.einsum("tpmk,tpm->tpk", rows, residual)) <= 20 * EPS * lengths).all()
+
+
+def backward_error(A, w, y):
+    """Return the relative size of the least change of A that makes w its least-squares solution.
+
+    Walden, Karlson and Sun 1995, Theorem 2.1, for a change of A alone.
+    """
+    r = y - A @ w
+    mu = np.sqrt((r @ r) / (w @ w))
+    outside = np.eye(len(y)) - np.outer(r, r) / (r @ r)
+    smallest = np.linalg.svd(np.hstack([A, mu * outside]), compute_uv=False)[-1]
+    return min(mu, smallest) / np.linalg.norm(A)
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e5, 1e8, 1e11])
+def test_heads_of_ill_conditioned_features_are_backward_stable(condition):
+    rng = np.random.default_rng(3)
+    p, m, k = 10, 12, 4
+    rows = np.stack([graded(rng, m, k, condition) for _ in range(p)])
+    y = rng.standard_normal((p, m))
+    Z = np.ascontiguousarray(np.moveaxis(rows, -1, 0))[None]
+    W, _, deficient = linalg.head_least_squares(Z, y[None], np.full((1, p), float(m)))
+    ours = [backward_error(A, w, labels) for A, w, labels in zip(rows, W[0], y, strict=True)]
+    theirs = [backward_error(A, np.linalg.lstsq(A, b, rcond=None)[0], b) for A, b in zip(rows, y, strict=True)]
+    assert max(ours) <= 10 * max(*theirs, EPS)
+    assert not deficient.any()
+
+
+def test_numerically_dependent_features_are_reported():
+    rng = np.random.default_rng(4)
+    Z, y, counts = heads_case(3, 8)
+    Z[0, 2, 0] = Z[0, 0, 0] + Z[0, 1, 0] + 1e-15 * rng.standard_normal(8)
+    Z[1, :, 2] = 0.0
+    deficient = linalg.head_least_squares(Z, y, counts).deficient
+    assert np.argwhere(deficient).tolist() == [[0, 0], [1, 2]]
+
+
+# --- full dimension ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "d"), [(3, 7), (7, 7), (12, 7), (1, 1), (5, 1), (1, 4)])
+@pytest.mark.parametrize("rank", [None, 1])
+def test_minimum_norm_against_a_solver_per_item(m, d, rank):
+    X, y = normal(4, m, d), normal(4, m, seed=1)
+    if rank is not None:
+        X = normal(4, m, 1) * normal(4, 1, d, seed=2)
+    X[3] = 0.0
+    solution, residual, ranks = linalg.minimum_norm(X, y)
+    for item in range(4):
+        expected, _, found, _ = np.linalg.lstsq(X[item], y[item], rcond=1e-12)
+        np.testing.assert_allclose(solution[item], expected, atol=1e-12)
+        np.testing.assert_allclose(residual[item], X[item] @ expected - y[item], atol=1e-12)
+        assert ranks[item] == found
+
+
+@pytest.mark.parametrize(("m", "d"), [(3, 7), (7, 7), (12, 7), (1, 1), (5, 1), (1, 4)])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("trouble", ["none", "zero rows", "dependent"])
+def test_full_least_squares_against_a_solver_per_client(m, d, ridge, trouble):
+    X, y, counts = normal(4, m, d), normal(4, m, seed=1), np.full(4, float(m))
+    if trouble == "zero rows":
+        counts[1:3] = np.maximum(1, m - 2), 1
+        beyond = np.arange(m) >= counts[:, None]
+        X[beyond], y[beyond] = 0.0, 0.0
+    if trouble == "dependent":
+        X[2] = normal(m, 1, seed=2) * normal(1, d, seed=3)
+    theta = linalg.full_least_squares(X, y, counts, ridge)
+    for item in range(4):
+        extended = np.vstack([X[item], np.sqrt(ridge * counts[item]) * np.eye(d)])
+        expected = np.linalg.lstsq(extended, np.append(y[item], np.zeros(d)), rcond=1e-12)[0]
+        np.testing.assert_allclose(theta[item], expected, atol=1e-11)
+
+
+# --- the two rules -------------------------------------------------------------------------------------------
+
+X_CASES = {"tall": (6, 4), "square": (4, 4), "wide": (2, 5), "one column": (5, 1), "one row": (1, 5)}
+
+
+def symmetric(A):
+    return A + np.swapaxes(A, -1, -2)
+
+
+def kernels():
+    """Return (name, function of stacks, its inputs with 4 items each); the first input is the one to spoil."""
+    table = [
+        ("qr", linalg.qr_positive, (normal(4, 6, 3),)),
+        ("spectral norm", linalg.spectral_norm, (normal(4, 6, 3),)),
+        ("distance", linalg.subspace_distance, (normal(4, 6, 3), normal(4, 6, 2, seed=1))),
+        ("distance, the other way", linalg.subspace_distance, (normal(4, 6, 2), normal(4, 6, 3, seed=1))),
+        ("top eigenvectors", lambda M: linalg.top_eigenvectors(M, 2), (symmetric(normal(4, 5, 5)),)),
+    ]
+    for n in (1, 7):
+        lengths = lambda B, W1, W2: linalg.factored_squared_lengths(B, [W1, W2])  # noqa: E731
+        table.append((f"lengths, {n}", lengths, (normal(4, 20, 12), normal(4, n, 9, seed=1), normal(4, n, 3, seed=2))))
+    for name, (m, d) in X_CASES.items():
+        X, y, counts = normal(4, m, d), normal(4, m, seed=1), np.full(4, float(m))
+        X[2] = X[2, :1] * np.ones((m, 1))  # one item of rank 1: a stack that takes both ways
+        table.append((f"minimum norm, {name}", linalg.minimum_norm, (X, y)))
+        for ridge in (0.0, 0.1):
+            solve = lambda X, y, counts, ridge=ridge: linalg.full_least_squares(X, y, counts, ridge)  # noqa: E731
+            table.append((f"full least squares, {name}, ridge {ridge}", solve, (X, y, counts)))
+    for name, (m, k) in X_CASES.items():
+        Z, y, counts = heads_case(k, m, trials=4)
+        if m > 1:
+            counts[1, 0] = 1.0
+            Z[1, :, 0, 1:], y[1, 0, 1:] = 0.0, 0.0
+        Z[2, :, 1] = Z[2, :1, 1]
+        for ridge in (0.0, 0.1):
+            solve = lambda Z, y, counts, ridge=ridge: linalg.head_least_squares(Z, y, counts, ridge)  # noqa: E731
+            table.append((f"heads, {name}, ridge {ridge}", solve, (Z, y, counts)))
+    return [pytest.param(function, inputs, id=name) for name, function, inputs in table]
+
+
+def outputs(function, *inputs):
+    # As the loop calls them: one thread, and no word about numbers that are not finite.
+    with linalg.one_blas_thread(), np.errstate(all="ignore"):
+        result = function(*inputs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize(("function", "inputs"), kernels())
+def test_an_item_is_the_same_bits_alone_and_in_a_stack(function, inputs):
+    together = outputs(function, *inputs)
+    for chosen in (slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4), slice(1, 4)):
+        for whole, part in zip(together, outputs(function, *(a[chosen] for a in inputs)), strict=True):
+            assert np.ascontiguousarray(whole[chosen]).tobytes() == np.ascontiguousarray(part).tobytes()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("function", "inputs"), kernels())
+def test_an_item_that_is_not_finite_spoils_itself_only(function, inputs, value):
+    clean = outputs(function, *inputs)
+    spoiled = inputs[0].copy()
+    spoiled[(1, *np.subtract(spoiled.shape[1:], 1))] = value
+    kept = [0, 2, 3]
+    for before, after in zip(clean, outputs(function, spoiled, *inputs[1:]), strict=True):
+        assert np.ascontiguousarray(before[kept]).tobytes() == np.ascontiguousarray(after[kept]).tobytes()
+    assert not np.isfinite(outputs(function, spoiled, *inputs[1:])[0][1]).all()
+
+
+def test_a_client_that_is_not_finite_spoils_itself_only():
+    for Z, y, counts in HEADS.values():
+        clean = linalg.head_least_squares(Z, y, counts)
+        last = Z.shape[2] - 1
+        for spoil in ("Z", "y"):
+            spoiled = {"Z": Z.copy(), "y": y.copy()}
+            spoiled[spoil][0, ..., last, 0] = np.nan
+            W, residual, deficient = outputs(linalg.head_least_squares, spoiled["Z"], spoiled["y"], counts)
+            assert np.isnan(W[0, last]).all()
+            others = np.ones(counts.shape, dtype=bool)
+            others[0, last] = False
+            assert W[others].tobytes() == clean.coefficients[others].tobytes()
+            assert residual[others].tobytes() == clean.residual[others].tobytes()
+            assert np.array_equal(deficient[others], clean.deficient[others])

@@ -1,0 +1,192 @@
+"""Truths: what the families promise exactly, and what a truth of one's own is taken to be."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import linfed as lf
+
+TRIALS = range(4)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def projector(basis):
+    Q, _ = np.linalg.qr(basis)
+    return Q @ Q.T
+
+
+# --- shared representation -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(20, 7, 3), (3, 5, 3), (2, 4, 3), (5, 4, 4), (9, 6, 1), (1, 1, 1)])
+def test_shared_representation_has_orthonormal_columns_and_heads_of_one_length(n, d, k):
+    problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=0.5)
+    truth = problem.truth(0, TRIALS)
+    assert (truth.B.shape, truth.W.shape, truth.S) == ((4, d, k), (4, n, k), None)
+    np.testing.assert_allclose(
+        np.swapaxes(truth.B, -1, -2) @ truth.B, np.broadcast_to(np.eye(k), (4, k, k)), atol=1e-14
+    )
+    np.testing.assert_allclose(np.sqrt(np.vecdot(truth.W, truth.W)), math.sqrt(k), rtol=1e-14)
+    np.testing.assert_allclose(truth.scale, math.sqrt(k), rtol=1e-14)
+    assert (problem.n_clients, problem.dim, problem.rank, problem.subspace_rank) == (n, d, k, k)
+    assert (truth.noise_std, truth.design) == (0.5, lf.Gaussian())
+    assert problem.floats_per_trial() == truth.B[0].size + truth.W[0].size
+
+
+@pytest.mark.parametrize("norm", [1e-3, 1, 250.0])
+def test_head_norm(norm):
+    truth = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, head_norm=norm).truth(0, TRIALS)
+    np.testing.assert_allclose(np.sqrt(np.vecdot(truth.W, truth.W)), norm, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "kappa"),
+    [(30, 3, 1.0), (30, 3, 2.5), (100, 5, 10.0), (4, 2, 30.0), (3, 3, 1.0), (7, 1, 1.0), (40, 2, 1e4)],
+)
+def test_condition_number_is_exact_and_heads_keep_their_length(n, k, kappa):
+    problem = lf.SharedRepresentation(n_clients=n, dim=6, rank=k, condition_number=kappa, head_norm=2.0)
+    for W in problem.truth(3, TRIALS).W:
+        values = np.linalg.svd(W, compute_uv=False)
+        expected = np.geomspace(kappa, 1.0, k)
+        expected *= 2.0 * math.sqrt(n) / math.sqrt((expected**2).sum())
+        # Heads have their length to 1e-12, and that moves each singular value by as much of the largest.
+        np.testing.assert_allclose(values, expected, atol=2e-12 * expected[0])
+        np.testing.assert_allclose(np.sqrt(np.vecdot(W, W)), 2.0, rtol=1e-14)
+
+
+def test_a_condition_number_keeps_the_trials_apart():
+    W = lf.SharedRepresentation(n_clients=9, dim=4, rank=2, condition_number=3.0).truth(0, TRIALS).W
+    assert len({heads.tobytes() for heads in W}) == 4
+
+
+@pytest.mark.parametrize("kappa", [None, 3.0])
+def test_a_truth_depends_on_seed_and_trial_alone(kappa):
+    problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2, condition_number=kappa)
+    truth, alone, other = problem.truth(1, range(8)), problem.truth(1, [7]), problem.truth(2, range(8))
+    assert truth.B[7].tobytes() == alone.B[0].tobytes()
+    assert truth.W[7].tobytes() == alone.W[0].tobytes()
+    assert not np.isclose(truth.B, other.B).any()
+    # Noise and law of x are no part of the draw: figures over them compare one truth.
+    noisy = lf.SharedRepresentation(n_clients=9, dim=5, rank=2, condition_number=kappa, noise_std=1.0, design="cube")
+    assert np.array_equal(noisy.truth(1, range(8)).W, truth.W)
+
+
+def test_shared_representation_is_a_value():
+    problem = lf.SharedRepresentation(n_clients=np.int64(5), dim=4, rank=2, design="sphere")
+    assert problem == lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=lf.UniformSphere())
+    assert hash(problem) == hash(pickle.loads(pickle.dumps(problem)))
+    assert eval(repr(problem), vars(lf)) == problem
+    with pytest.raises(AttributeError):
+        problem.rank = 3
+
+
+# --- a truth of one's own ------------------------------------------------------------------------------------
+
+B, W, S = normal(5, 2), normal(6, 2, seed=1), normal(6, 5, seed=2)
+FORMS = {
+    "B, W": ({"B": B, "W": W}, W @ B.T, 2),
+    "S": ({"S": S}, S, None),
+    "B, W, S": ({"B": B, "W": W, "S": S}, W @ B.T + S, 2),
+    "Phi": ({"Phi": S}, S, None),
+    "Phi, B": ({"Phi": S, "B": B}, S, 2),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_given_truth_in_all_forms(form):
+    arrays, phi, rank = FORMS[form]
+    problem = lf.GivenTruth(**arrays, noise_std=0.2, design="rademacher")
+    truth = problem.truth(0, [3, 1])
+    np.testing.assert_allclose(truth.dense(), np.broadcast_to(phi, (2, 6, 5)), atol=1e-14)
+    np.testing.assert_allclose(truth.scale, math.sqrt((phi**2).sum() / 6), rtol=1e-14)
+    assert (problem.n_clients, problem.dim, problem.n_trials, problem.subspace_rank) == (6, 5, None, rank)
+    assert (truth.noise_std, truth.design) == (0.2, lf.Rademacher())
+    assert problem.floats_per_trial() == sum(array.size for array in arrays.values())
+    reference = truth.reference(2)
+    if rank is None:
+        assert reference is None
+    else:
+        np.testing.assert_allclose(reference[1] @ reference[1].T, projector(B), atol=1e-14)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("axis", ["every array", "one array"])
+def test_given_truth_with_a_trial_axis(form, axis):
+    arrays, _, _ = FORMS[form]
+    leading = {name: normal(4, *array.shape, seed=i) for i, (name, array) in enumerate(arrays.items())}
+    mixed = leading if axis == "every array" else arrays | dict(list(leading.items())[-1:])
+    problem = lf.GivenTruth(**mixed)
+    assert problem.n_trials == 4
+    assert (problem.n_clients, problem.dim) == (6, 5)
+    truth = problem.truth(0, [2, 3])
+    for row, trial in enumerate([2, 3]):
+        own = {name: array[trial] if array.ndim == 3 else array for name, array in mixed.items()}
+        expected = lf.GivenTruth(**own).truth(9, [0])
+        assert np.array_equal(truth.dense()[row], expected.dense()[0])
+        np.testing.assert_allclose(truth.scale[row], expected.scale[0], rtol=1e-14)
+
+
+def test_given_truth_is_kept_apart_from_the_caller():
+    given = B.copy()
+    problem = lf.GivenTruth(B=given, W=W)
+    given[:] = 0.0
+    assert np.array_equal(problem.truth(0, [0]).B[0], B)
+    with pytest.raises(ValueError, match="read-only"):
+        problem.B[0] = 1.0
+
+
+def test_scale_is_the_root_mean_square_length():
+    """For each trial alone; a basis that is not orthonormal counts with its lengths."""
+    bases, heads = normal(3, 5, 2) * np.array([1.0, 100.0, 1e-3])[:, None, None], normal(3, 6, 2, seed=1)
+    scale = lf.GivenTruth(B=bases, W=heads).truth(0, range(3)).scale
+    for trial in range(3):
+        phi = heads[trial] @ bases[trial].T
+        assert scale[trial] == pytest.approx(math.sqrt(np.mean([row @ row for row in phi])), rel=1e-13)
+
+
+# --- what a representation is held against -------------------------------------------------------------------
+
+
+def low_rank_truth(rank, trials=3):
+    bases, heads = normal(trials, 7, rank), normal(trials, 9, rank, seed=1)
+    return lf.GivenTruth(B=bases, W=heads).truth(0, range(trials)), heads @ np.swapaxes(bases, -1, -2)
+
+
+@pytest.mark.parametrize("learned", [3, 4, 7])
+def test_reference_of_a_truth_of_at_most_the_learned_rank_is_its_span(learned):
+    truth, _ = low_rank_truth(3)
+    for basis, reference in zip(truth.B, truth.reference(learned), strict=True):
+        assert reference.shape == (7, 3)
+        np.testing.assert_allclose(reference @ reference.T, projector(basis), atol=1e-13)
+
+
+@pytest.mark.parametrize("learned", [1, 2, 4])
+def test_reference_of_a_truth_of_larger_rank_is_its_top_singular_subspace(learned):
+    truth, phi = low_rank_truth(5)
+    for rows, reference in zip(phi, truth.reference(learned), strict=True):
+        top = np.linalg.svd(rows.T)[0][:, :learned]
+        assert reference.shape == (7, learned)
+        np.testing.assert_allclose(reference @ reference.T, top @ top.T, atol=1e-12)
+        np.testing.assert_allclose(reference.T @ reference, np.eye(learned), atol=1e-13)
+
+
+def test_reference_beside_full_dimensional_parts_is_the_shared_span():
+    """With shortcuts the shared factor stays the reference, also where it has more columns than are learned."""
+    truth = lf.GivenTruth(B=B, W=W, S=S).truth(0, [0])
+    for learned in (1, 2, 3):
+        np.testing.assert_allclose(
+            truth.reference(learned)[0] @ truth.reference(learned)[0].T, projector(B), atol=1e-14
+        )
+
+
+def test_given_subspace_of_all_regressors_is_taken_as_it_is():
+    truth = lf.GivenTruth(Phi=S, B=3.0 * B).truth(0, [0])
+    for learned in (1, 2, 4):
+        np.testing.assert_allclose(
+            truth.reference(learned)[0] @ truth.reference(learned)[0].T, projector(B), atol=1e-14
+        )

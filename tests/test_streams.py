@@ -1,0 +1,174 @@
+"""Random streams: a trial's draws depend on (seed, stream, trial) alone, and participation has the law it states."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from linfed.streams import Participants, RoundStream, Stream, TrialRandom, generators, n_participants
+
+SEEDS = [0, 1, 12345, (1, 2), (2, 1), (1, 2, 3), (0, 1)]
+
+# Each statistical test below rejects a correct program with this probability (before its seed was fixed).
+ERROR_RATE = 1e-3
+
+
+# --- keys ----------------------------------------------------------------------------------------------------
+
+
+def test_every_seed_stream_and_trial_has_draws_of_its_own():
+    firsts = [
+        rng.bit_generator.random_raw()
+        for seed, stream in itertools.product(SEEDS, Stream)
+        for rng in generators(seed, stream, range(50))
+    ]
+    assert len(set(firsts)) == len(SEEDS) * len(Stream) * 50
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_generator_is_its_documented_key(seed):
+    (rng,) = generators(seed, Stream.NOISE, [7])
+    key = np.random.SeedSequence(seed, spawn_key=(4, 7))  # published numbers rest on the number of a stream
+    assert np.array_equal(rng.random(5), np.random.Generator(np.random.SFC64(key)).random(5))
+
+
+def test_a_trial_has_the_same_generator_among_any_others():
+    values = {trials: [rng.random() for rng in generators(3, Stream.X, trials)] for trials in (range(9), range(7, 8))}
+    assert values[range(9)][7] == values[range(7, 8)][0]
+
+
+def test_stream_numbers_never_change():
+    names = ["TRUTH", "INIT", "PARTICIPATION", "X", "NOISE", "ALGORITHM", "INIT_X", "INIT_NOISE"]
+    assert {name: int(Stream[name]) for name in names} == {name: number for number, name in enumerate(names)}
+
+
+# --- draws round by round ------------------------------------------------------------------------------------
+
+
+def rounds_of(shape, trials, rounds):
+    def fill(rng, out):
+        rng.standard_normal(out=out)
+
+    stream = RoundStream(generators(5, Stream.X, trials), shape, fill)
+    return np.stack([stream.next().copy() for _ in range(rounds)], axis=1)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 4), (100, 9), (9000,), (2, 0)])
+def test_rounds_are_consecutive_values_of_the_trial(shape):
+    values = rounds_of(shape, range(4), 23)
+    assert values.shape == (4, 23, *shape)
+    for rng, drawn in zip(generators(5, Stream.X, range(4)), values, strict=True):
+        assert np.array_equal(drawn, rng.standard_normal((23, *shape)))
+    assert np.array_equal(rounds_of(shape, range(4), 9), values[:, :9])
+    assert np.array_equal(rounds_of(shape, [2], 23), values[2:3])
+
+
+def test_an_algorithm_draws_from_each_trial_alone():
+    def draw(trials):
+        random = TrialRandom(generators(1, Stream.ALGORITHM, trials))
+        return [random.standard_normal((2, 3)), random.uniform((4,)), random.permutations((2, 5), 6)]
+
+    together = draw(range(5))
+    normals, uniforms, orders = together
+    assert (normals.shape, uniforms.shape, orders.shape) == ((5, 2, 3), (5, 4), (5, 2, 5, 6))
+    assert ((uniforms >= 0) & (uniforms < 1)).all()
+    assert np.array_equal(np.sort(orders, axis=-1), np.broadcast_to(np.arange(6), orders.shape))
+    assert len({order.tobytes() for order in orders.reshape(-1, 6)}) > 40  # 50 draws from 720
+    for trial in range(5):
+        for whole, alone in zip(together, draw([trial]), strict=True):
+            assert np.array_equal(whole[trial], alone[0])
+
+
+# --- how many take part --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("participation", "n_clients", "count"),
+    [
+        (1.0, 7, 7),
+        (0.999, 7, 7),
+        (0.5, 5, 3),
+        (0.25, 10, 3),
+        (0.24, 10, 2),
+        (0.1, 100, 10),
+        (0.1, 5, 1),
+        (0.01, 10, 1),
+        (1e-9, 1, 1),
+        (0.7, 5, 4),
+        (1, 7, 1),
+        (7, 7, 7),
+        (np.int64(3), 7, 3),
+        (np.float32(0.5), 7, 4),
+    ],
+)
+def test_a_share_is_rounded_half_up_and_a_count_is_a_count(participation, n_clients, count):
+    assert n_participants(participation, n_clients) == count
+
+
+# --- who takes part ------------------------------------------------------------------------------------------
+
+SMALL, LARGE = (11, 4), (5000, 60)  # many rounds shuffled in one call, and one choice per round
+
+
+def draw_participants(n, p, trials, rounds, seed=2):
+    drawn = Participants(p, n_clients=n, rounds=rounds, trials=trials, n_trials=10, seed=seed)
+    return np.stack([drawn.next().copy() for _ in range(rounds)], axis=1)
+
+
+@pytest.mark.parametrize(("n", "p"), [SMALL, LARGE, (4096, 30), (4097, 30), (6, 1), (5, 5), (1, 1), (20000, 19999)])
+def test_participants_are_sorted_and_distinct(n, p):
+    chosen = draw_participants(n, p, range(3), 9)
+    assert chosen.shape == (3, 9, p)
+    assert chosen.min() >= 0
+    assert chosen.max() < n
+    assert (np.diff(chosen, axis=-1) > 0).all()
+
+
+@pytest.mark.parametrize(("n", "p"), [SMALL, LARGE])
+def test_participants_depend_on_seed_and_trial_alone(n, p):
+    chosen = draw_participants(n, p, range(4), 20)
+    assert np.array_equal(draw_participants(n, p, [2], 20)[0], chosen[2])
+    assert np.array_equal(draw_participants(n, p, range(4), 7), chosen[:, :7])
+    assert len({rows.tobytes() for rows in chosen}) == 4
+    assert not np.array_equal(draw_participants(n, p, range(4), 20, seed=3), chosen)
+
+
+@pytest.mark.parametrize(("n", "p", "rounds"), [(11, 4, 20_000), (5000, 500, 1000), (4, 3, 20_000)])
+def test_every_client_is_chosen_equally_often(n, p, rounds):
+    """Pearson's statistic, scaled for draws without replacement, has the chi-square law with n - 1 degrees."""
+    counts = np.bincount(draw_participants(n, p, [0], rounds).ravel(), minlength=n)
+    expected = rounds * p / n
+    statistic = ((counts - expected) ** 2).sum() / expected * (n - 1) / (n - p)
+    low, high = stats.chi2(n - 1).ppf([ERROR_RATE / 2, 1 - ERROR_RATE / 2])
+    assert low < statistic < high
+
+
+def test_every_subset_is_chosen_equally_often():
+    chosen = draw_participants(5, 2, range(4), 5000).reshape(-1, 2)
+    counts = np.bincount(5 * chosen[:, 0] + chosen[:, 1], minlength=25).reshape(5, 5)[np.triu_indices(5, 1)]
+    assert counts.sum() == 20_000
+    assert stats.chisquare(counts).pvalue > ERROR_RATE
+
+
+def test_rounds_and_trials_choose_independently():
+    """Whether client 0 takes part in this round, the next one, and another trial: eight equally likely cells."""
+    taken = (draw_participants(6, 3, range(2), 8000) == 0).any(axis=-1)
+    cells = 4 * taken[0, :-1:2] + 2 * taken[0, 1::2] + taken[1, 1::2]
+    assert stats.chisquare(np.bincount(cells, minlength=8)).pvalue > ERROR_RATE
+
+
+def test_given_participants_are_served_sorted():
+    given = np.array([[3, 0], [1, 2], [4, 2]])
+    served = Participants(given, n_clients=5, rounds=3, trials=range(2, 4), n_trials=6, seed=0)
+    assert served.count == 2
+    rows = np.stack([served.next() for _ in range(3)], axis=1)
+    assert rows.tolist() == [[[0, 3], [1, 2], [2, 4]]] * 2
+    assert given.tolist() == [[3, 0], [1, 2], [4, 2]]
+
+
+def test_given_participants_of_each_trial_follow_the_trial():
+    given = np.random.default_rng(0).permuted(np.broadcast_to(np.arange(7), (6, 4, 7)), axis=-1)[..., :3]
+    served = Participants(given.tolist(), n_clients=7, rounds=4, trials=range(2, 5), n_trials=6, seed=0)
+    rows = np.stack([served.next() for _ in range(4)], axis=1)
+    assert np.array_equal(rows, np.sort(given[2:5], axis=-1))

@@ -6,7 +6,7 @@ claim's side of the reference value, NOT SUPPORTED when it lies on the other sid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -133,7 +133,12 @@ def probability_smaller(
 
 
 def bootstrap_interval(
-    statistic: object, samples: Sequence[Array], *, confidence: float = 0.95, seed: int = 0, resamples: int = 2000
+    statistic: Callable[..., float],
+    samples: Sequence[Array],
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = 2000,
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of a statistic of independent samples.
 
@@ -149,7 +154,7 @@ def bootstrap_interval(
     rng: Generator = np.random.default_rng(seed)
     found = stats.bootstrap(
         tuple(samples),
-        statistic,  # type: ignore[arg-type]
+        statistic,
         confidence_level=confidence,
         n_resamples=resamples,
         method="percentile",
@@ -160,14 +165,19 @@ def bootstrap_interval(
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """Return the claims as text, one block each: verdict, sentence, setting, statistic with its interval, note."""
-    lines = []
-    for claim in claims:
-        lines.append(f"{claim.verdict.value:<14} {claim.text}  [{claim.where}]")
-        lines.append(
-            f"{'':<14}   {claim.statistic}: {claim.estimate:.3g}, 95 % interval [{claim.low:.3g}, {claim.high:.3g}], "
-            f"claim says > {claim.reference:g}"
-        )
+    """Return the claims as text: each sentence once, below it a line per setting with verdict, estimate and interval."""
+    notes: list[str] = []
+    lines: list[str] = []
+    width = max((len(claim.where) for claim in claims), default=0)
+    for index, claim in enumerate(claims):
+        if index == 0 or (claims[index - 1].text, claims[index - 1].statistic) != (claim.text, claim.statistic):
+            lines += ["", claim.text, f"  {claim.statistic}; the claim says above {claim.reference:g}"]
+        mark = ""
         if claim.note:
-            lines.append(f"{'':<14}   {claim.note}")
-    return "\n".join(lines)
+            if claim.note not in notes:
+                notes.append(claim.note)
+            mark = f"  ({notes.index(claim.note) + 1})"
+        measured = f"{claim.estimate:8.3g}  [{claim.low:.3g}, {claim.high:.3g}]"
+        lines.append(f"    {claim.verdict.value:<14} {claim.where:<{width}} {measured}{mark}")
+    lines += ["", "95 % intervals over trials.", *(f"({number}) {note}" for number, note in enumerate(notes, start=1))]
+    return "\n".join(lines[1:])

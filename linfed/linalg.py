@@ -153,14 +153,13 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
         With ``[basis_1, basis_2, ..] = Q R`` it is ``||R [c_1; c_2; ..]||^2``: nothing of size (n, d), and a
         difference of nearly equal vectors loses no digits.
     """
-    R = np.linalg.qr(stacked, mode="r")
-    start, parts = 0, None
+    R = np.asarray(np.linalg.qr(stacked, mode="r"))
+    start, parts = 0, np.zeros(())
     for factor in coordinates:
         stop = start + factor.shape[-1]
         part = R[..., start:stop] @ np.swapaxes(factor, -1, -2)
-        parts = part if parts is None else np.add(parts, part, out=parts)
+        parts = np.add(parts, part, out=parts) if start else part
         start = stop
-    assert parts is not None
     return np.asarray(np.square(parts, out=parts).sum(axis=-2))
 
 

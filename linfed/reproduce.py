@@ -1,8 +1,9 @@
 """Running an experiment: find it, run its cells, save what was measured, draw it, judge the claims.
 
-An experiment is a module with ``SUMMARY``, ``Config`` (a frozen dataclass with a ``quick()`` method), ``cells(config)``,
-``run_cell(cell)``, ``tables(config, results)``, ``plot(tables)`` and ``claims(tables)``. Its name is the module's, with
-hyphens. Tables are tidy structured arrays; everything is saved before anything is drawn.
+An experiment is a module with ``SUMMARY``, ``Config`` (a frozen dataclass with a ``quick()`` method), ``cells(config)``
+(the pieces that run on their own), ``run_cell(cell)``, ``tables(config, results)``, ``plot(tables)`` and
+``claims(tables)``. Its name is the module's, with hyphens. Tables are tidy structured arrays; everything is saved
+before anything is drawn.
 """
 
 from __future__ import annotations
@@ -129,12 +130,13 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
     config = module.Config().quick() if options.quick else module.Config()
     changes = {"trials": options.trials, "seed": options.seed}
     config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
+    workers = default_workers() if options.workers is None else check_integer("workers", options.workers)
     cells: Sequence[Any] = module.cells(config)
     results = run_cells(
         module.run_cell,
         cells,
         folder=out / "cells",
-        workers=default_workers() if options.workers is None else check_integer("workers", options.workers),
+        workers=workers,
         progress=options.progress,
         label=name,
     )
@@ -203,13 +205,16 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
+    from linfed import plotting
+
     files = []
-    for key, figure in module.plot(tables).items():
-        for suffix in ("png", "pdf"):
-            path = out / f"{name}{'-' + key if key else ''}.{suffix}"
-            figure.savefig(path)
-            files.append(path)
-        plt.close(figure)
+    with plotting.style():
+        for key, figure in module.plot(tables).items():
+            for suffix in ("png", "pdf"):
+                path = out / f"{name}{'-' + key if key else ''}.{suffix}"
+                figure.savefig(path)
+                files.append(path)
+            plt.close(figure)
     return files
 
 

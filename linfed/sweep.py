@@ -1,7 +1,7 @@
 """Cells: independent pieces of an experiment, each a pure function of its configuration, kept in a file of its own.
 
-A cell's result is written by rename as soon as it is there, so a run that is killed loses nothing that was computed, and
-the next run with the same cells takes it up where it stopped.
+A cell's result is written by rename as soon as it is there, so a run that is killed loses nothing that was computed,
+and the next run with the same cells takes it up where it stopped.
 """
 
 from __future__ import annotations

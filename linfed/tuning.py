@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm
 from linfed.data.sources import Data
 from linfed.errors import check_choice, suggestion
@@ -48,21 +48,21 @@ class Tuning:
     settings: list[dict[str, Any]]
     scores: Array
     best: int
-    rounds: Array
+    rounds: Indices
     curves: Array
     at_edge: tuple[str, ...]
 
 
-def _area(rounds: Array, curve: Array) -> float:
+def _area(rounds: Indices, curve: Array) -> float:
     logs = np.log10(np.maximum(curve, np.finfo(float).tiny))
     return float(logs[1:].mean()) if len(logs) > 1 else float(logs[0])
 
 
-def _final(rounds: Array, curve: Array) -> float:
+def _final(rounds: Indices, curve: Array) -> float:
     return float(curve[-1])
 
 
-_SCORES: dict[str, Callable[[Array, Array], float]] = {"area": _area, "final": _final}
+_SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": _area, "final": _final}
 
 
 def tune(
@@ -73,7 +73,7 @@ def tune(
     data: Data,
     rounds: int,
     metric: str = "subspace_distance",
-    score: Literal["area", "final"] | Callable[[Array, Array], float] = "area",
+    score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area",
     participation: Participation = 1.0,
     trials: int = 20,
     seed: Seed = 0,
@@ -160,7 +160,7 @@ def _settings(
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
         raise ValueError(f"grid = {grid!r} names no hyper-parameter; give at least one")
-    names = [field.name for field in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else []
+    names = [f.name for f in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else list[str]()
     for setting in settings:
         for name in setting:
             if name not in names:

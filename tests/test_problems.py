@@ -80,7 +80,7 @@ def test_shared_representation_is_a_value():
     problem = lf.SharedRepresentation(n_clients=np.int64(5), dim=4, rank=2, design="sphere")
     assert problem == lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=lf.UniformSphere())
     assert hash(problem) == hash(pickle.loads(pickle.dumps(problem)))
-    assert eval(repr(problem), vars(lf)) == problem
+    assert eval(repr(problem), {name: getattr(lf, name) for name in lf.__all__}) == problem
     with pytest.raises(AttributeError):
         problem.rank = 3
 

@@ -1,0 +1,423 @@
+"""Results: their file, their text, their picture, and what they say when asked for something else."""
+
+import os
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.results import Result
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402 (after the choice of the backend)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(lf.State):
+    """A state with an array of its own."""
+
+    seen: np.ndarray = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(lf.Algorithm):
+    """A user's algorithm: the mean gradient for everybody, and how often each client was seen."""
+
+    step_size: float = 0.1
+
+    def initial_state(self, start):
+        shape = (start.trials, start.n_clients)
+        return Counting(S=np.zeros((*shape, start.dim)), seen=np.zeros((*shape, 1)))
+
+    def step(self, state, batch, rng):
+        seen = state.seen.copy()
+        np.put_along_axis(seen, batch.active[..., None], 1.0, axis=1)
+        mean = batch.gradient(state.S[:, :1]).mean(axis=1, keepdims=True)
+        return state.update(S=state.S - self.step_size * mean, seen=seen)
+
+    def floats_per_trial(self, *, n_clients, dim):
+        return n_clients * (dim + 1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OwnLaw(lf.Gaussian):
+    """A user's law of x."""
+
+
+# --- the file ------------------------------------------------------------------------------------------------
+
+PROBLEM = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+FEDREP = lf.FedRep(rank=2, step_size=0.3)
+B, W, S = normal(4, 2), normal(5, 2, seed=1), normal(5, 4, seed=2)
+X, Y = normal(5, 3, 4), normal(5, 3)
+SAVED = {
+    "defaults": (FEDREP, PROBLEM, lf.FreshSamples(5), 0),
+    "every field": (
+        lf.FedRep(
+            rank=2,
+            step_size=0.1,
+            init=lf.Moments(clients=3),
+            head_solver="gradient",
+            head_steps=3,
+            head_step_size=0.2,
+            representation_steps=2,
+            orthonormalize=False,
+            aggregate="sum",
+            rotate_heads=True,
+        ),
+        lf.SharedRepresentation(n_clients=5, dim=4, rank=2, head_norm=3.0, condition_number=2.0, design="sphere"),
+        lf.FixedSamples(4),
+        (3, 1, 4),
+    ),
+    "numpy numbers": (
+        lf.FedRep(
+            rank=np.int64(2), step_size=np.float64(0.3), init=lf.Moments(clients=np.int64(3)), orthonormalize=np.False_
+        ),
+        lf.SharedRepresentation(n_clients=np.int32(5), dim=4, rank=2, noise_std=np.float32(0.5)),
+        lf.FreshSamples(np.int64(5)),
+        np.int64(7),
+    ),
+    "random init": (lf.FedRep(rank=2, step_size=0.3, init="random"), PROBLEM, lf.FreshSamples(5), 2**70),
+    "init at a distance": (lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.25)), PROBLEM, lf.FreshSamples(5), 0),
+    "init given": (lf.FedRep(rank=2, step_size=0.3, init=B), PROBLEM, lf.FreshSamples(5), 0),
+    "init given to trials": (lf.FedRep(rank=2, step_size=0.3, init=normal(2, 4, 2)), PROBLEM, lf.FreshSamples(5), 0),
+    "local only": (lf.LocalOnly(ridge=0.1), PROBLEM, lf.FixedSamples(3), 0),
+    "truth B, W": (FEDREP, lf.GivenTruth(B=B, W=W), lf.FreshSamples(5), 0),
+    "truth S": (FEDREP, lf.GivenTruth(S=S, noise_std=0.1), lf.FreshSamples(5), 0),
+    "truth B, W, S": (FEDREP, lf.GivenTruth(B=B, W=W, S=S), lf.FreshSamples(5), 0),
+    "truth Phi, B of trials": (FEDREP, lf.GivenTruth(Phi=normal(2, 5, 4), B=B), lf.FreshSamples(5), 0),
+    "given samples": (FEDREP, None, lf.GivenSamples(X, Y), 0),
+    "given samples of trials": (FEDREP, PROBLEM, lf.GivenSamples(np.stack([X, -X]), np.stack([Y, Y])), 0),
+    "given lists": (FEDREP, None, lf.GivenSamples([x[: 1 + i % 3] for i, x in enumerate(X)], [y[: 1 + i % 3] for i, y in enumerate(Y)]), 0),
+    **{
+        f"covariance {name}": (
+            FEDREP,
+            lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=lf.UniformCube(covariance=covariance)),
+            lf.FreshSamples(5),
+            0,
+        )
+        for name, covariance in {"number": 2.0, "vector": [1.0, 2.0, 3.0, 4.0], "matrix": np.eye(4) + 0.5}.items()
+    },
+}  # fmt: skip
+
+
+def run(algorithm, problem, data, seed, **changes):
+    arguments = {"rounds": 4, "participation": 0.6, "trials": 2, "record_every": 3} | changes
+    return lf.simulate(algorithm, problem, data=data, seed=seed, **arguments)
+
+
+def assert_same_numbers(one, other):
+    assert list(one.metrics) == list(other.metrics)
+    for name, values in one.metrics.items():
+        assert values.tobytes() == other.metrics[name].tobytes()
+    assert one.final.arrays().keys() == other.final.arrays().keys()
+    for name, array in one.final.arrays().items():
+        assert np.ascontiguousarray(array).tobytes() == np.ascontiguousarray(other.final.arrays()[name]).tobytes()
+    assert one.rounds.tolist() == other.rounds.tolist()
+    assert one.status == other.status
+    assert one.status_round.tolist() == other.status_round.tolist()
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_file_gives_everything_back(name, tmp_path):
+    result = run(*SAVED[name])
+    path = result.save(tmp_path / "result.npz")
+    assert path == tmp_path / "result.npz"
+    loaded = Result.load(path)
+    assert_same_numbers(result, loaded)
+    assert loaded.metrics.absent == result.metrics.absent
+    assert (loaded.seed, type(loaded.seed)) == (result.seed, type(result.seed))
+    assert (loaded.participants, loaded.seconds, loaded.trials) == (3, result.seconds, 2)
+    assert loaded.algorithm == result.algorithm
+    assert repr((loaded.algorithm, loaded.problem, loaded.data)) == repr(
+        (result.algorithm, result.problem, result.data)
+    )
+    assert loaded.summary() == result.summary()
+    # What was run is there as well: it runs again, to the same bits.
+    assert_same_numbers(run(loaded.algorithm, loaded.problem, loaded.data, loaded.seed), result)
+
+
+def test_given_arrays_come_back_bit_for_bit(tmp_path):
+    data = SAVED["given lists"][2]
+    result = run(FEDREP, lf.GivenTruth(Phi=S, B=B, design=lf.Gaussian(covariance=np.eye(4) + 0.5)), data, 0)
+    loaded = Result.load(result.save(tmp_path / "x"))
+    for part in ("X", "y", "counts"):
+        assert getattr(loaded.data, part).tobytes() == getattr(data, part).tobytes()
+        assert getattr(loaded.data, part).shape == getattr(data, part).shape
+        assert not getattr(loaded.data, part).flags.writeable
+    assert np.array_equal(loaded.problem.Phi, S)
+    assert np.array_equal(loaded.problem.B, B)
+    assert (loaded.problem.W, loaded.problem.S) == (None, None)
+    assert loaded.problem.design == result.problem.design
+
+
+def test_diverged_trials_come_back(tmp_path):
+    algorithm = lf.FedRep(rank=2, step_size=50.0, init="random", head_solver="gradient", orthonormalize=False)
+    result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30)
+    assert lf.Status.DIVERGED in result.status
+    assert_same_numbers(result, Result.load(result.save(tmp_path / "x.npz")))
+
+
+def test_a_users_own_algorithm_comes_back_as_its_text(tmp_path):
+    result = run(Own(step_size=0.25), PROBLEM, lf.FixedSamples(5), 0)
+    loaded = Result.load(result.save(tmp_path / "own.npz"))
+    assert_same_numbers(result, loaded)
+    assert loaded.algorithm == "Own(step_size=0.25)"
+    assert type(loaded.final) is Counting
+    assert np.array_equal(loaded.final.predictors(), result.final.predictors())
+    assert "Own" in loaded.summary()
+
+
+def test_a_users_own_law_does_not_make_a_file_unreadable(tmp_path):
+    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=OwnLaw())
+    result = run(FEDREP, problem, lf.FixedSamples(5), 0)
+    loaded = Result.load(result.save(tmp_path / "law.npz"))
+    assert_same_numbers(result, loaded)
+    assert "OwnLaw" in repr(loaded.problem)
+
+
+@pytest.mark.parametrize(("given", "written"), [("a.npz", "a.npz"), ("a", "a.npz"), ("a.b", "a.b.npz")])
+def test_the_name_of_the_file(given, written, tmp_path):
+    result = run(*SAVED["defaults"])
+    assert result.save(str(tmp_path / given)) == tmp_path / written
+    assert os.listdir(tmp_path) == [written]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("old", [True, False])
+def test_an_interrupted_write_leaves_what_was_there(error, old, tmp_path, monkeypatch):
+    first, second = run(*SAVED["defaults"]), run(*SAVED["truth S"])
+    path = tmp_path / "result.npz"
+    if old:
+        first.save(path)
+
+    def interrupted(file, **arrays):
+        file.write(b"half of it")
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez_compressed", interrupted)
+        with pytest.raises(error):
+            second.save(path)
+    assert os.listdir(tmp_path) == (["result.npz"] if old else [])
+    if old:
+        assert_same_numbers(Result.load(path), first)
+    second.save(path)
+    assert_same_numbers(Result.load(path), second)
+
+
+def wrong_files(folder):
+    """Write files that are no results."""
+    whole = run(*SAVED["defaults"]).save(folder / "whole.npz").read_bytes()
+    (folder / "text").write_text("not a result\n")
+    (folder / "empty").write_bytes(b"")
+    (folder / "cut").write_bytes(whole[: len(whole) // 2])
+    np.save(folder / "one array.npy", np.ones(3))
+    np.savez(folder / "arrays.npz", a=np.ones(3))
+    np.savez(folder / "described.npz", description=np.array("something else"))
+    np.savez(folder / "near miss.npz", description=np.array("{}"))
+
+
+@pytest.mark.parametrize(
+    "name", ["text", "empty", "cut", "one array.npy", "arrays.npz", "described.npz", "near miss.npz"]
+)
+def test_a_file_that_is_no_result_is_named(name, tmp_path):
+    wrong_files(tmp_path)
+    with pytest.raises(ValueError, match="is not a result that linfed wrote") as caught:
+        Result.load(tmp_path / name)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_places_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        run(*SAVED["defaults"]).save(tmp_path / "nowhere" / "a.npz")
+    with pytest.raises(FileNotFoundError):
+        Result.load(tmp_path / "absent.npz")
+
+
+# --- text and records ----------------------------------------------------------------------------------------
+
+
+def mixed():
+    """Return a run of three trials of which the second diverges."""
+    heads = normal(3, 5, 2) * np.array([1.0, 100.0, 1.0])[:, None, None]
+    algorithm = lf.FedRep(
+        rank=2, step_size=0.3, init=normal(4, 2, seed=3) / 2, head_solver="gradient", orthonormalize=False
+    )
+    data = lf.FixedSamples(6)
+    result = lf.simulate(algorithm, lf.GivenTruth(B=np.eye(4)[:, :2], W=heads), data=data, rounds=20, record_every=2)
+    assert result.status == [lf.Status.COMPLETED, lf.Status.DIVERGED, lf.Status.COMPLETED]
+    return result
+
+
+def test_summary():
+    result = mixed()
+    text = result.summary()
+    for part in ("FedRep(rank=2", "FixedSamples(n_samples=6)", "3 trials of 20 rounds", "5 clients a round", "seed 0"):
+        assert part in text
+    assert "2 COMPLETED, 1 DIVERGED" in text
+    for name, values in result.metrics.items():
+        (line,) = (line for line in text.splitlines() if line.startswith(name))
+        assert f"{np.quantile(values[[0, 2], -1], 0.5):.4g}" in line
+    assert repr(result) == "<Result of FedRep: 3 trials, 20 rounds>"
+
+
+def test_summary_of_a_run_without_a_truth_and_of_one_trial():
+    text = run(*SAVED["given samples"], trials=1).summary()
+    assert "no truth given" in text
+    assert "1 trial of" in text
+    assert "median" not in text
+
+
+def test_summary_where_every_trial_diverged():
+    algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", head_solver="gradient", orthonormalize=False)
+    result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30)
+    assert "2 DIVERGED" in result.summary()
+    assert "nan" in result.summary()
+
+
+def test_records_are_one_line_per_number():
+    result = mixed()
+    records = result.to_records()
+    assert len(records) == 3 * len(result.rounds) * len(result.metrics)
+    columns = {int(round_): column for column, round_ in enumerate(result.rounds)}
+    for record in records:
+        expected = result.metrics[record["metric"]][record["trial"], columns[record["round"]]]
+        assert np.array_equal(record["value"], expected, equal_nan=True)
+        assert [type(value) for value in record.values()] == [int, int, str, float]
+    assert len({tuple(record.values())[:3] for record in records}) == len(records)
+
+
+def test_the_metric_table_is_a_mapping():
+    metrics = run(*SAVED["defaults"]).metrics
+    assert dict(metrics) == {name: metrics[name] for name in metrics}
+    assert (len(metrics), list(metrics)) == (len(lf.METRICS), list(lf.METRICS))
+    assert "risk: (2, 3)" in repr(metrics)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("risks", ["'risks' is unknown", "did you mean 'risk'?", "'parameter_error'"]),
+        ("subspace_distance", ["'subspace_distance' is absent", "no representation"]),
+        ("zzz", ["'zzz' is unknown"]),
+    ],
+)
+def test_a_metric_that_is_not_there_says_why(name, parts):
+    result = run(*SAVED["local only"])
+    with pytest.raises(KeyError) as caught:
+        result.metrics[name]
+    assert all(part in str(caught.value) for part in parts)
+    assert ("did you mean" in str(caught.value)) == (name == "risks")
+    with pytest.raises((KeyError, ValueError)) as caught:
+        result.plot(name)
+    assert name in str(caught.value)
+
+
+# --- the picture ---------------------------------------------------------------------------------------------
+
+
+def lines_and_bands(ax):
+    return ax.get_lines(), ax.collections
+
+
+def test_plot_draws_median_and_band():
+    result = run(*SAVED["defaults"], trials=21, rounds=12, record_every=1)
+    ax = result.plot("parameter_error")
+    assert isinstance(ax, plt.Axes)
+    (line,), (band,) = lines_and_bands(ax)
+    values = np.sort(result.metrics["parameter_error"], axis=0)
+    assert line.get_xdata().tolist() == list(range(13))
+    assert np.array_equal(line.get_ydata(), values[10])
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert values[1].min() <= heights.min() <= values[3].min()
+    assert values[17].max() <= heights.max() <= values[19].max()
+    assert (ax.get_yscale(), ax.get_xlabel(), ax.get_ylabel()) == ("log", "round", "parameter error")
+    assert line.get_label() == "FedRep"
+
+
+def test_plot_on_given_axes_with_a_label_and_no_band():
+    figure, ax = plt.subplots()
+    result = run(*SAVED["defaults"])
+    assert result.plot("risk", ax=ax, label="mine", band=False) is ax
+    other = run(*SAVED["local only"])
+    other.plot("risk", ax=ax)
+    lines, bands = lines_and_bands(ax)
+    assert [line.get_label() for line in lines] == ["mine", "LocalOnly"]
+    assert len(bands) == 1
+    assert lines[0].get_color() != lines[1].get_color()
+    assert ax.figure is figure
+
+
+def test_plot_of_one_trial_has_no_band():
+    ax = run(*SAVED["defaults"], trials=1).plot("risk")
+    lines, bands = lines_and_bands(ax)
+    assert (len(lines), len(bands)) == (1, 0)
+
+
+def test_plot_counts_diverged_trials_as_the_worst(tmp_path):
+    result = mixed()
+    ax = result.plot("parameter_error")
+    (line,), _ = lines_and_bands(ax)
+    values = np.sort(
+        np.where(np.isnan(result.metrics["parameter_error"]), np.inf, result.metrics["parameter_error"]), 0
+    )
+    assert np.array_equal(line.get_ydata(), values[1])  # the second best of three
+    ax.figure.savefig(tmp_path / "figure.pdf")
+
+
+def test_plot_where_every_trial_diverged_is_empty_from_there(tmp_path):
+    algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", head_solver="gradient", orthonormalize=False)
+    result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30, record_every=1)
+    ax = result.plot("parameter_error")
+    (line,), _ = lines_and_bands(ax)
+    assert len(line.get_xdata()) == result.status_round.max()
+    ax.figure.savefig(tmp_path / "figure.png")
+
+
+def test_plot_of_an_exact_zero_keeps_a_linear_axis(tmp_path):
+    problem = lf.GivenTruth(S=np.zeros((5, 4)))
+    ax = lf.simulate(lf.LocalOnly(), problem, data=lf.FreshSamples(6), rounds=3, trials=2).plot("parameter_error")
+    assert ax.get_yscale() == "linear"
+    ax.figure.savefig(tmp_path / "figure.png")
+
+
+# --- predictors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S"])
+@pytest.mark.parametrize("clients", [None, slice(1, 3), slice(None, None, 2), np.array([4, 0])])
+def test_predictors(parts, clients):
+    arrays = {"B": normal(2, 4, 2), "W": normal(2, 5, 2, seed=1), "S": normal(2, 5, 4, seed=2)}
+    held = {name: arrays[name] for name in parts.split(", ")}
+    theta = lf.State(**held).predictors(clients)
+    chosen = np.arange(5)[slice(None) if clients is None else clients]
+    assert theta.shape == (2, len(chosen), 4)
+    for trial, (row, client) in ((t, pair) for t in range(2) for pair in enumerate(chosen)):
+        expected = sum(
+            [held["B"][trial] @ held["W"][trial, client]] * ("B" in held) + [held["S"][trial, client]] * ("S" in held)
+        )
+        np.testing.assert_allclose(theta[trial, row], expected, atol=1e-14)
+    theta[:] = 0.0  # a copy: the state stays
+    assert all(array.any() for array in held.values())
+
+
+def test_predictors_beyond_8_gb_are_refused():
+    state = lf.State(B=np.broadcast_to(1.0, (1, 10_000, 1)), W=np.broadcast_to(2.0, (1, 1_000_000, 1)))
+    with pytest.raises(lf.SizeError, match="80 GB: name some clients="):
+        state.predictors()
+    assert np.array_equal(state.predictors(slice(7, 10)), np.full((1, 3, 10_000), 2.0))
+    assert state.predictors(np.array([5, 999_999])).shape == (1, 2, 10_000)

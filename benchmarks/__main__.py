@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import bound, client_loop, jax_round, reproduce, trials
-from benchmarks.timing import Measurement, Row, Settings, Skipped
+from benchmarks.timing import Measurement, Row, Settings, NotMeasuredError
 from linfed.linalg import one_blas_thread
 
 ROWS = [*bound.ROWS, *client_loop.ROWS, *jax_round.ROWS, *trials.ROWS, *reproduce.ROWS]
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         for row in chosen:
             try:
                 records.append(record_of(row, row.measure(settings)))
-            except Skipped as reason:
+            except NotMeasuredError as reason:
                 records.append({"name": row.name, "sizes": row.sizes, "verdict": "skipped", "note": str(reason)})
             print(line_of(records[-1]), flush=True)
     if options.json:

@@ -70,7 +70,7 @@ def measured(size: Size, kind: Literal["fresh", "fixed"], settings: Settings) ->
     loop = Loop(size)
     draws = ("by client", "at once") if kind == "fresh" else ("fixed",)
     rounds = {(draw, heads): loop.work(draw, heads) for draw in draws for heads in (normal_equations, lstsq)}
-    draw, heads = best = fastest(rounds, tries=5)
+    draw, heads = best = fastest(rounds)
     return interleaved(
         round_of_fedrep(size, kind, settings.seconds),
         repeated(rounds[best], settings.seconds),

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of_fedrep
-from benchmarks.timing import Measurement, Row, Settings, Skipped, Target, fastest, interleaved, repeated
+from benchmarks.timing import Measurement, Row, Settings, NotMeasuredError, Target, fastest, interleaved, repeated
 
 SIZES = Size(100, 20, 2, 10), Size(1000, 10, 2, 5), Size(200, 1000, 5, 100), Size(1000, 200, 5, 50)
 SOLVERS = "solve", "cho_solve", "unrolled"
@@ -111,9 +111,9 @@ def rounds(size: Size, kind: Literal["fresh", "fixed"]) -> dict[str, Callable[[]
 
 def measured(size: Size, kind: Literal["fresh", "fixed"], settings: Settings) -> Measurement:
     if importlib.util.find_spec("jax") is None:
-        raise Skipped("pip install linfed[bench]")
+        raise NotMeasuredError("pip install linfed[bench]")
     ways = rounds(size, kind)
-    best = fastest(ways, tries=5 if size.n * size.m * size.d > 10**6 else 30)
+    best = fastest(ways)
     return interleaved(
         round_of_fedrep(size, kind, settings.seconds),
         repeated(ways[best], settings.seconds),

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.timing import Measurement, Row, Settings, Skipped, Target
+from benchmarks.timing import Measurement, Row, Settings, NotMeasuredError, Target
 
 SECONDS, MEGABYTES = 120.0, 1000.0
 
@@ -50,7 +50,9 @@ def run() -> tuple[float, float, str]:
             seconds = time.perf_counter() - started
             errors = process.stderr.read().decode() if process.stderr else ""
     if process.returncode != 0:
-        raise Skipped(f"the command failed: {errors.strip().splitlines()[-1] if errors.strip() else 'no message'}")
+        raise NotMeasuredError(
+            f"the command failed: {errors.strip().splitlines()[-1] if errors.strip() else 'no message'}"
+        )
     # The kernel's own peak is exact, but of the largest single process; sampling sees all of them, every 50 ms.
     kernel = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
     how = f"sum over processes, sampled: {peak:.0f} MB; largest single process, exact: {kernel:.0f} MB"
@@ -59,7 +61,7 @@ def run() -> tuple[float, float, str]:
 
 def measured(what: str, settings: Settings) -> Measurement:
     if not settings.full:
-        raise Skipped("takes minutes: --full")
+        raise NotMeasuredError("takes minutes: --full")
     seconds, megabytes, how = run()
     if what == "time":
         return Measurement([1e3 * seconds], [1e3 * SECONDS], note="wall time of a new process, against 120 s")

@@ -20,7 +20,7 @@ Side = Callable[[], float]
 T = TypeVar("T")
 
 
-class Skipped(Exception):
+class NotMeasuredError(Exception):
     """A row that cannot be measured here; the message says what to do."""
 
 
@@ -105,17 +105,24 @@ def repeated(work: Callable[[], object], seconds: float) -> Side:
     return side
 
 
-def fastest(candidates: dict[T, Callable[[], object]], tries: int) -> T:
+def fastest(candidates: dict[T, Callable[[], object]]) -> T:
     """Return the key of the fastest candidate: the other side is held at its best.
 
-    All candidates take turns, and each is judged by its least time, which noise can only raise.
+    All candidates take turns, and each is judged by its least time, which noise can only raise. The better half goes on
+    to the next heat, with more turns, so that the near ties are decided by the most of them.
     """
-    least = dict.fromkeys(candidates, np.inf)
-    for work in candidates.values():
+    least: dict[T, float] = {}
+    for key, work in candidates.items():
         work()
-    for _ in range(tries):
-        for key, work in candidates.items():
-            started = time.perf_counter()
-            work()
-            least[key] = min(least[key], time.perf_counter() - started)
-    return min(least, key=lambda key: least[key])
+        least[key] = np.inf
+    turns = 2
+    while len(least) > 1:
+        for _ in range(turns):
+            for key in least:
+                started = time.perf_counter()
+                candidates[key]()
+                least[key] = min(least[key], time.perf_counter() - started)
+        ranked = sorted(least, key=lambda key: least[key])
+        least = {key: least[key] for key in ranked[: len(ranked) // 2]}
+        turns += 2
+    return next(iter(least))

@@ -37,6 +37,7 @@ PRESETS = ("paper", "notebook")
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
 THRESHOLDS = (0.1, 0.01)
+NEVER = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,20 +326,20 @@ def _gain(crossing: Any, other: str, small: int, large: int, preset: str) -> Cla
     after = np.stack([crossing("FedRep", large), crossing(other, large)])
 
     def ratio(i: Any, j: Any) -> float:
-        i, j = i.astype(int), j.astype(int)
-        a, b = (np.quantile(part, 0.5, axis=1, method="closest_observation") for part in (before[:, i], after[:, j]))
-        if not np.isfinite([a, b]).all():
-            return math.nan
-        gains = np.maximum(a, 1.0) / np.maximum(b, 1.0)
+        medians = [
+            np.quantile(part[:, k.astype(int)], 0.5, axis=1, method="closest_observation")
+            for part, k in ((before, i), (after, j))
+        ]
+        few, many = (np.clip(median, 1.0, NEVER) for median in medians)
+        gains = few / many
         return float(gains[0] / gains[1])
 
     trials = np.arange(before.shape[1])
-    estimate, low, high = ratio(trials, trials), math.nan, math.nan
+    estimate = ratio(trials, trials)
+    low, high = bootstrap_interval(ratio, (trials, trials))
     note = "medians of rounds; trials resampled together for both methods"
-    if math.isfinite(estimate):
-        low, high = bootstrap_interval(ratio, (trials, trials))
-    else:
-        note = f"more than half of the trials never reach distance {THRESHOLDS[-1]:g}, so the gain is undefined"
+    if not np.isfinite([before, after]).all():
+        note += f"; a median that is never reached counts as {NEVER:,.0f} rounds"
     return Claim(
         text=f"{other} gains less from more clients than FedRep",
         where=f"{preset}: n = {small:,} to {large:,}",

@@ -165,7 +165,7 @@ def bootstrap_interval(
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """Return the claims as text: each sentence once, below it a line per setting with verdict, estimate and interval."""
+    """Return the claims as text: each sentence once, below it a line per setting with verdict and interval."""
     notes: list[str] = []
     lines: list[str] = []
     width = max((len(claim.where) for claim in claims), default=0)

@@ -7,7 +7,7 @@ item that is not finite gives a result that is not finite, instead of an error f
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -16,6 +16,9 @@ import scipy.linalg
 from threadpoolctl import ThreadpoolController
 
 from linfed._types import Array, Mask
+
+CACHE_VALUES = 65_536
+"""Numbers in one block of clients: half a megabyte, so that a block stays in a core's cache."""
 
 RANK_TOLERANCE = 1e-13
 """A column whose part outside the span of the columns before it is below this share of its length is dependent."""
@@ -202,33 +205,10 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0) ->
     Householder QR is (Bjorck 1967), and it gives the residual for nothing. Cost O(p m k^2).
     """
     trials, k, p, m = Z.shape
-    extra = k if ridge > 0 else 0
-    work = np.zeros((trials, k + 1, p, m + extra))
-    work[:, :k, :, :m] = Z
-    work[:, k, :, :m] = y
-    for j in range(extra):
-        work[:, j, :, m + j] = np.sqrt(ridge * counts)
-    R = np.zeros((k, k + 1, trials, p))
-    lengths = np.sqrt(np.vecdot(work[:, :k], work[:, :k]))
+    W, residual = np.empty((trials, p, k)), np.empty((trials, p, m))
     dependent = np.zeros((trials, p), dtype=bool)
-    for j in range(k):
-        column = work[:, j]
-        norm = np.sqrt(np.vecdot(column, column))
-        small = norm <= RANK_TOLERANCE * lengths[:, j]
-        dependent |= small
-        R[j, j] = np.where(small, 1.0, norm)
-        column /= R[j, j][..., None]
-        for later in range(j + 1, k + 1):
-            R[j, later] = np.vecdot(column, work[:, later])
-            work[:, later] -= R[j, later][..., None] * column
-    coefficients = np.empty((k, trials, p))
-    for j in reversed(range(k)):
-        value = R[j, k]
-        for later in range(j + 1, k):
-            value = value - R[j, later] * coefficients[later]
-        coefficients[j] = value / R[j, j]
-    W = np.ascontiguousarray(np.moveaxis(coefficients, 0, -1))
-    residual = -work[:, k, :, :m]
+    for t, c in client_blocks(trials, p, (k + 1) * m):
+        _gram_schmidt(Z[t, :, c], y[t, c], counts[t, c] * ridge, W[t, c], residual[t, c], dependent[t, c])
     few = counts < k
     if ridge == 0:
         residual[counts <= k] = 0.0
@@ -239,6 +219,57 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0) ->
             W[irregular] = solved
             residual[irregular] = np.where((counts[irregular] <= rank)[:, None], 0.0, rest)
     return Solution(W, residual, dependent & ~few)
+
+
+def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:
+    """Yield (trials, clients) in blocks of at most `CACHE_VALUES` numbers, where one client needs `values` of them.
+
+    How a trial is cut depends on its own size alone, so that a sum over blocks does not depend on other trials.
+    """
+    width = max(1, min(clients, CACHE_VALUES // max(1, values)))
+    together = max(1, CACHE_VALUES // max(1, clients * values)) if width == clients else 1
+    for t in range(0, trials, together):
+        for c in range(0, clients, width):
+            yield slice(t, min(t + together, trials)), slice(c, min(c + width, clients))
+
+
+def _gram_schmidt(Z: Array, y: Array, ridges: Array, W: Array, residual: Array, dependent: Mask) -> None:
+    """Write the least-squares heads of one block of clients into `W`, `residual` and `dependent`.
+
+    The clients are the last axis of all that is computed here: every operation is one long vector.
+    """
+    trials, k, clients, m = Z.shape
+    ridge = bool(ridges.any())
+    count, rows = trials * clients, m + k if ridge else m
+    width = max(count, 2)  # a single client is computed twice: NumPy sums a lone column in another order
+    work = np.empty((k + 1, rows, width))
+    work[:k, :m] = Z.transpose(1, 3, 0, 2).reshape(k, m, count)
+    work[k, :m] = y.transpose(2, 0, 1).reshape(m, count)
+    if ridge:
+        work[:, m:] = 0.0
+        for j in range(k):
+            work[j, m + j] = np.sqrt(ridges).ravel()
+    R = np.empty((k, k + 1, width))
+    lengths = np.square(work[:k]).sum(axis=1)
+    bad = np.zeros(width, dtype=bool)
+    for j in range(k):
+        column, later = work[j], work[j + 1 :]
+        square = np.square(column).sum(axis=0)
+        small = square <= RANK_TOLERANCE**2 * lengths[j]
+        bad |= small
+        R[j, j] = np.sqrt(np.where(small, 1.0, square))
+        column /= R[j, j]
+        R[j, j + 1 :] = (later * column).sum(axis=1)
+        later -= R[j, j + 1 :, None] * column
+    solved = np.empty((k, width))
+    for j in reversed(range(k)):
+        value = R[j, k]
+        for later_column in range(j + 1, k):
+            value = value - R[j, later_column] * solved[later_column]
+        solved[j] = value / R[j, j]
+    W[...] = solved[:, :count].reshape(k, trials, clients).transpose(1, 2, 0)
+    residual[...] = -work[k, :m, :count].reshape(m, trials, clients).transpose(1, 2, 0)
+    dependent[...] = bad[:count].reshape(trials, clients)
 
 
 def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:

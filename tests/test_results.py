@@ -11,7 +11,7 @@ import linfed as lf
 from linfed.results import Result
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 (after the choice of the backend)
+from matplotlib import pyplot as plt
 
 
 def normal(*shape, seed=0):
@@ -62,6 +62,7 @@ PROBLEM = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
 B, W, S = normal(4, 2), normal(5, 2, seed=1), normal(5, 4, seed=2)
 X, Y = normal(5, 3, 4), normal(5, 3)
+UNEQUAL = lf.GivenSamples([X[i, : 1 + i % 3] for i in range(5)], [Y[i, : 1 + i % 3] for i in range(5)])
 SAVED = {
     "defaults": (FEDREP, PROBLEM, lf.FreshSamples(5), 0),
     "every field": (
@@ -100,7 +101,7 @@ SAVED = {
     "truth Phi, B of trials": (FEDREP, lf.GivenTruth(Phi=normal(2, 5, 4), B=B), lf.FreshSamples(5), 0),
     "given samples": (FEDREP, None, lf.GivenSamples(X, Y), 0),
     "given samples of trials": (FEDREP, PROBLEM, lf.GivenSamples(np.stack([X, -X]), np.stack([Y, Y])), 0),
-    "given lists": (FEDREP, None, lf.GivenSamples([x[: 1 + i % 3] for i, x in enumerate(X)], [y[: 1 + i % 3] for i, y in enumerate(Y)]), 0),
+    "given lists": (FEDREP, None, UNEQUAL, 0),
     **{
         f"covariance {name}": (
             FEDREP,
@@ -110,7 +111,7 @@ SAVED = {
         )
         for name, covariance in {"number": 2.0, "vector": [1.0, 2.0, 3.0, 4.0], "matrix": np.eye(4) + 0.5}.items()
     },
-}  # fmt: skip
+}
 
 
 def run(algorithm, problem, data, seed, **changes):
@@ -150,8 +151,8 @@ def test_a_file_gives_everything_back(name, tmp_path):
 
 
 def test_given_arrays_come_back_bit_for_bit(tmp_path):
-    data = SAVED["given lists"][2]
-    result = run(FEDREP, lf.GivenTruth(Phi=S, B=B, design=lf.Gaussian(covariance=np.eye(4) + 0.5)), data, 0)
+    data, design = UNEQUAL, lf.Gaussian(covariance=np.eye(4) + 0.5)
+    result = run(FEDREP, lf.GivenTruth(Phi=S, B=B, design=design), data, 0)
     loaded = Result.load(result.save(tmp_path / "x"))
     for part in ("X", "y", "counts"):
         assert getattr(loaded.data, part).tobytes() == getattr(data, part).tobytes()
@@ -341,12 +342,20 @@ def test_plot_draws_median_and_band():
     (line,), (band,) = lines_and_bands(ax)
     values = np.sort(result.metrics["parameter_error"], axis=0)
     assert line.get_xdata().tolist() == list(range(13))
-    assert np.array_equal(line.get_ydata(), values[10])
+    assert np.array_equal(line.get_ydata(), np.median(values, axis=0))
     heights = band.get_paths()[0].vertices[:, 1]
     assert values[1].min() <= heights.min() <= values[3].min()
     assert values[17].max() <= heights.max() <= values[19].max()
     assert (ax.get_yscale(), ax.get_xlabel(), ax.get_ylabel()) == ("log", "round", "parameter error")
     assert line.get_label() == "FedRep"
+
+
+@pytest.mark.parametrize("trials", [1, 3, 5, 7, 9])
+def test_plot_draws_the_middle_trial(trials):
+    """An odd number of trials has one middle value, and that is the median, whatever its parity."""
+    result = run(*SAVED["defaults"], trials=trials)
+    (line,), _ = lines_and_bands(result.plot("risk"))
+    assert np.array_equal(line.get_ydata(), np.median(result.metrics["risk"], axis=0))
 
 
 def test_plot_on_given_axes_with_a_label_and_no_band():
@@ -407,9 +416,11 @@ def test_predictors(parts, clients):
     chosen = np.arange(5)[slice(None) if clients is None else clients]
     assert theta.shape == (2, len(chosen), 4)
     for trial, (row, client) in ((t, pair) for t in range(2) for pair in enumerate(chosen)):
-        expected = sum(
-            [held["B"][trial] @ held["W"][trial, client]] * ("B" in held) + [held["S"][trial, client]] * ("S" in held)
-        )
+        expected = np.zeros(4)
+        if "B" in held:
+            expected += held["B"][trial] @ held["W"][trial, client]
+        if "S" in held:
+            expected += held["S"][trial, client]
         np.testing.assert_allclose(theta[trial, row], expected, atol=1e-14)
     theta[:] = 0.0  # a copy: the state stays
     assert all(array.any() for array in held.values())

@@ -62,7 +62,7 @@ class Held(lf.Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class Exploding(lf.Algorithm):
-    """An algorithm whose second trial leaves the finite range in its second round."""
+    """An algorithm whose second trial leaves the finite range in its second round; it names no size of its state."""
 
     inner: lf.Algorithm
 
@@ -463,12 +463,20 @@ def test_divergence_outweighs_a_singular_head():
     arguments = {"data": data, "rounds": 4, "trials": 2}
     inner = lf.FedRep(rank=2, step_size=0.1, init=normal(3, 2))
     assert lf.simulate(inner, **arguments).status == [lf.Status.SINGULAR_HEAD] * 2
-    result = lf.simulate(Exploding(inner=inner), **arguments)
+    problem = lf.GivenTruth(S=np.zeros((2, 3)))
+    result = lf.simulate(Exploding(inner=inner), problem, **arguments)
     assert result.status == [lf.Status.SINGULAR_HEAD, lf.Status.DIVERGED]
     assert result.status_round.tolist() == [1, 2]
 
 
 # --- data without a truth ------------------------------------------------------------------------------------
+
+
+def test_an_algorithm_that_names_no_size_runs_on_data_alone():
+    data = lf.GivenSamples(normal(2, 5, 3), normal(2, 5))
+    arguments = {"data": data, "rounds": 2, "trials": 2}
+    inner = lf.FedRep(rank=2, step_size=0.1)
+    assert_same(lf.simulate(Exploding(inner=inner), **arguments), lf.simulate(inner, **arguments), 0, 0)
 
 
 def test_given_data_need_no_truth():

@@ -14,10 +14,7 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed.errors import check_integer
-from linfed.linalg import full_least_squares, head_least_squares
-
-CACHE_VALUES = 65_536
-"""Values of X in one block: half a megabyte, so that a block and its features stay in a core's cache."""
+from linfed.linalg import client_blocks, full_least_squares, head_least_squares
 
 FillRows = Callable[[int, slice, Array], None]
 """``fill(trial, clients, out)`` writes the rows of the named clients, in order, into (clients, m, d)."""
@@ -97,17 +94,10 @@ class ExplicitBatch:
     # --- rows, block by block --------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield (trials, clients, rows (t, c, m, d)) in blocks that fit in cache.
-
-        How a trial is cut depends on its own size alone, so the sums over blocks do not depend on other trials.
-        """
+        """Yield (trials, clients, rows (t, c, m, d)) in blocks that stay in cache."""
         trials, p, m, d = self._X.shape
-        clients = max(1, min(p, CACHE_VALUES // max(1, m * d)))
-        together = max(1, CACHE_VALUES // max(1, p * m * d)) if clients == p else 1
-        for t in range(0, trials, together):
-            for c in range(0, p, clients):
-                where = slice(t, min(t + together, trials)), slice(c, min(c + clients, p))
-                yield (*where, self._rows(*where))
+        for t, c in client_blocks(trials, p, m * d):
+            yield t, c, self._rows(t, c)
 
     def _rows(self, trials: slice, clients: slice) -> Array:
         rows = self._X[trials, clients]

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.data.explicit import CACHE_VALUES, ExplicitBatch, LabelLaw, Workspace
+from linfed.data.explicit import ExplicitBatch, LabelLaw, Workspace
 from linfed.errors import check_array, check_integer, check_shape
+from linfed.linalg import CACHE_VALUES
 from linfed.problems import Truth
 from linfed.streams import RoundStream, Seed, Stream, generators
 

@@ -1,0 +1,366 @@
+"""Calls that cannot be meant: each raises at once, in one line that names the argument, its value and what is right."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+
+NAN, INF = float("nan"), float("inf")
+PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
+GIVEN = lf.GivenSamples(np.ones((8, 3, 6)), np.ones((8, 3)))
+THREE_CLIENTS = [[0, 1, 2]] * 4
+
+
+def fedrep(**changes):
+    return lf.FedRep(**{"rank": 2, "step_size": 0.1} | changes)
+
+
+def run(algorithm=None, problem=PROBLEM, **changes):
+    arguments = {"data": lf.FreshSamples(5), "rounds": 4} | changes
+    return lf.simulate(algorithm or fedrep(), problem, **arguments)
+
+
+def shared(**changes):
+    return lf.SharedRepresentation(**{"n_clients": 8, "dim": 6, "rank": 2} | changes)
+
+
+def spoiled(*shape, value=NAN, at=()):
+    array = np.ones(shape)
+    for index in at:
+        array[index] = value
+    return array
+
+
+def given(X=None, y=None):
+    return lf.GivenSamples(np.ones((4, 3, 2)) if X is None else X, np.ones((4, 3)) if y is None else y)
+
+
+def truth(**arrays):
+    return lf.GivenTruth(**arrays)
+
+
+def ones(*shape):
+    return np.ones(shape)
+
+
+CALLS = {
+    # --- rank ---
+    "rank above dim, learned": (lambda: run(fedrep(rank=7)), ["rank = 7", "at most dim = 6"]),
+    "rank above dim, true": (lambda: shared(rank=7), ["rank = 7", "at most dim = 6"]),
+    "rank above dim, given": (lambda: truth(B=ones(2, 3), W=ones(5, 3)), ["B", "(2, 3)", "rank 3", "at most d = 2"]),
+    **{
+        f"{name} = {value!r}": (
+            lambda name=name, value=value: shared(**{name: value}),
+            [f"{name} = {value!r}", "integer"],
+        )
+        for name in ("rank", "n_clients", "dim")
+        for value in (0, -1, 2.0, True, None, "2")
+    },
+    **{
+        f"FedRep, {name} = {value!r}": (
+            lambda name=name, value=value: fedrep(**{name: value}),
+            [f"{name} = {value!r}", "integer of at least 1"],
+        )
+        for name in ("rank", "head_steps", "representation_steps")
+        for value in (0, -3, 1.5, True)
+    },
+    # --- participation ---
+    "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
+    "participation 0.0": (lambda: run(participation=0.0), ["participation = 0.0", "positive"]),
+    "participation above n": (lambda: run(participation=9), ["participation = 9", "n_clients = 8", "share is a float"]),
+    "a share above 1": (lambda: run(participation=1.5), ["participation = 1.5", "share in (0, 1]", "give an int"]),
+    "a share of 2.0": (lambda: run(participation=2.0), ["participation = 2.0", "share in (0, 1]", "give an int"]),
+    "a negative count": (lambda: run(participation=-1), ["participation = -1", "from 1 to n_clients = 8"]),
+    "a negative share": (lambda: run(participation=-0.5), ["participation = -0.5", "positive"]),
+    "participation NaN": (lambda: run(participation=NAN), ["participation = nan", "finite"]),
+    "participation infinite": (lambda: run(participation=INF), ["participation = inf", "share in (0, 1]"]),
+    "participation True": (lambda: run(participation=True), ["participation = True", "must be"]),
+    "participation a word": (
+        lambda: run(participation="all"),
+        ["participation = 'all'", "share in (0, 1]", "(rounds, p)"],
+    ),
+    "participation None": (lambda: run(participation=None), ["participation = None", "share in (0, 1]"]),
+    "index too large": (lambda: run(participation=[[0, 8]] * 4), ["participation", "index 8", "n_clients - 1 = 7"]),
+    "index negative": (
+        lambda: run(participation=[[0, -1]] * 4),
+        ["participation", "index -1", "0 to n_clients - 1 = 7"],
+    ),
+    "index repeated": (lambda: run(participation=[[3, 3]] * 4), ["participation", "twice in one round"]),
+    "indices of one round": (lambda: run(participation=[0, 1]), ["participation = [0, 1]", "(rounds, p)"]),
+    "indices of other rounds": (lambda: run(participation=THREE_CLIENTS[:3]), ["participation", "(3, 3)", "(4, p)"]),
+    "indices of other trials": (
+        lambda: run(participation=[THREE_CLIENTS] * 2, trials=3),
+        ["participation", "(2, 4, 3)", "(3, 4, p)"],
+    ),
+    "indices of no client": (lambda: run(participation=np.zeros((4, 0), dtype=int)), ["participation", "(rounds, p)"]),
+    "indices that are no integers": (
+        lambda: run(participation=ones(4, 3)),
+        ["participation", "integer", "(rounds, p)"],
+    ),
+    "indices of unequal rounds": (lambda: run(participation=[[0], [0, 1]] * 2), ["participation", "(rounds, p)"]),
+    # --- step sizes and other numbers ---
+    **{
+        f"{name} = {value!r}": (
+            lambda name=name, value=value: fedrep(**{name: value}),
+            [f"{name} = {value!r}", "positive finite number"],
+        )
+        for name in ("step_size", "head_step_size")
+        for value in (-0.1, 0, 0.0, NAN, INF, -INF, "fast", True, 1j)
+    },
+    "step_size None": (lambda: fedrep(step_size=None), ["step_size = None", "positive finite number"]),
+    "step_size an array": (lambda: fedrep(step_size=ones(2, 2)), ["step_size", "positive finite number"]),
+    "negative head_ridge": (lambda: fedrep(head_ridge=-1.0), ["head_ridge = -1.0", "at least 0"]),
+    "head_ridge of gradient heads": (
+        lambda: fedrep(head_ridge=0.5, head_solver="gradient"),
+        ["head_ridge = 0.5", "head_solver = 'exact'"],
+    ),
+    "ridge NaN": (lambda: lf.LocalOnly(ridge=NAN), ["ridge = nan", "at least 0"]),
+    "negative noise_std": (lambda: shared(noise_std=-1.0), ["noise_std = -1.0", "at least 0"]),
+    "noise_std infinite": (lambda: truth(Phi=ones(3, 2), noise_std=INF), ["noise_std = inf", "finite"]),
+    "head_norm 0": (lambda: shared(head_norm=0.0), ["head_norm = 0.0", "positive"]),
+    "n_samples 0, fresh": (lambda: lf.FreshSamples(0), ["n_samples = 0", "integer of at least 1"]),
+    "n_samples 2.5, fixed": (lambda: lf.FixedSamples(2.5), ["n_samples = 2.5", "integer of at least 1"]),
+    # --- given samples ---
+    "X of two axes": (lambda: given(X=ones(3, 2)), ["X", "(3, 2)", "(n, m, d)", "(trials, n, m, d)"]),
+    "X of five axes": (lambda: given(X=ones(1, 1, 4, 3, 2)), ["X", "(1, 1, 4, 3, 2)", "(n, m, d)"]),
+    "y of one axis": (lambda: given(y=ones(4)), ["y", "(4,)", "(n, m)"]),
+    "y of other clients": (lambda: given(y=ones(5, 3)), ["y", "(5, 3)", "(4, 3)", "(4, 3, 2)"]),
+    "y without the trials of X": (lambda: given(X=ones(2, 4, 3, 2)), ["y", "(4, 3)", "(2, 4, 3)"]),
+    "y as a column": (lambda: given(y=ones(4, 3, 1)), ["y", "(4, 3, 1)", "(4, 3)"]),
+    "NaN in X": (
+        lambda: given(X=spoiled(4, 3, 2, at=[(2, 1, 0), (3, 0, 0)])),
+        ["X", "2 values", "NaN or infinite", "(2, 1, 0)"],
+    ),
+    "infinity in X": (lambda: given(X=spoiled(4, 3, 2, value=INF, at=[(0, 2, 1)])), ["X", "1 value ", "(0, 2, 1)"]),
+    "NaN in y": (lambda: given(y=spoiled(4, 3, at=[(1, 2)])), ["y", "1 value ", "NaN or infinite", "(1, 2)"]),
+    "X of words": (lambda: given(X=[["a"]]), ["X", "array of numbers", "(n, m, d)"]),
+    "X complex": (lambda: given(X=1j * ones(4, 3, 2)), ["X", "array of numbers"]),
+    "X None": (lambda: lf.GivenSamples(None, ones(4, 3)), ["X", "(n, m, d)"]),
+    "no clients": (lambda: given(X=ones(0, 3, 2), y=ones(0, 3)), ["X", "(0, 3, 2)", "empty"]),
+    "no samples": (lambda: given(X=ones(4, 0, 2), y=ones(4, 0)), ["X", "(4, 0, 2)", "empty"]),
+    "no dimension": (lambda: given(X=ones(4, 3, 0)), ["X", "(4, 3, 0)", "empty"]),
+    "empty lists": (lambda: lf.GivenSamples([], []), ["X"]),
+    "lists of unequal length": (
+        lambda: given(X=[ones(2, 3), ones(4, 3)], y=[ones(2)]),
+        ["y", "n = 2 arrays", "(m_i,)"],
+    ),
+    "lists of unequal dimension": (
+        lambda: given(X=[ones(2, 3), ones(2, 4)], y=[ones(2), ones(2)]),
+        ["X[1]", "(2, 4)", "(2, 3)"],
+    ),
+    "lists of unequal counts": (
+        lambda: given(X=[ones(2, 3), ones(4, 3)], y=[ones(2), ones(3)]),
+        ["y[1]", "(3,)", "(4,)", "(4, 3)"],
+    ),
+    "labels in unequal lists": (lambda: given(X=[ones(2, 3)] * 2, y=[ones(2), ones(3)]), ["y", "(n, m)"]),
+    "a client without samples": (
+        lambda: given(X=[ones(0, 3), ones(2, 3)], y=[ones(0), ones(2)]),
+        ["X[0]", "no sample"],
+    ),
+    "lists without dimension": (lambda: given(X=[ones(1, 0), ones(2, 0)], y=[ones(1), ones(2)]), ["X[0]", "(1, 0)"]),
+    "NaN in a list": (
+        lambda: given(X=[ones(2, 3), spoiled(1, 3, at=[(0, 2)])], y=[ones(2), ones(1)]),
+        ["X[1]", "1 value ", "(0, 2)"],
+    ),
+    "a ragged client": (lambda: given(X=[[[1.0, 2.0], [3.0]], [[1.0, 2.0]]], y=[[1.0, 2.0], [1.0]]), ["X"]),
+    "data of another dimension": (
+        lambda: run(data=given(X=ones(8, 3, 5), y=ones(8, 3))),
+        ["X", "(8, 3, 5)", "n = 8", "d = 6"],
+    ),
+    "data of other clients": (lambda: run(data=given()), ["X", "(4, 3, 2)", "n = 8", "d = 6"]),
+    "data of other trials": (
+        lambda: run(data=given(X=ones(2, 8, 3, 6), y=ones(2, 8, 3)), trials=3),
+        ["trials = 3", "data", "2 trials"],
+    ),
+    # --- given truth ---
+    "no regressors": (lambda: truth(), ["B and W", "S", "Phi"]),
+    "heads without B": (lambda: truth(W=ones(4, 2), S=ones(4, 3)), ["W", "no B"]),
+    "B without heads": (lambda: truth(B=ones(3, 2)), ["B and W"]),
+    "B beside S without heads": (lambda: truth(B=ones(3, 2), S=ones(4, 3)), ["no W", "Phi="]),
+    "Phi beside heads": (lambda: truth(Phi=ones(4, 3), B=ones(3, 2), W=ones(4, 2)), ["Phi", "not both"]),
+    "B of another dimension": (lambda: truth(B=ones(5, 2), Phi=ones(4, 3)), ["B", "(5, 2)", "(3, 2)"]),
+    "heads of another rank": (lambda: truth(B=ones(3, 2), W=ones(4, 1)), ["B", "(3, 2)", "(3, 1)"]),
+    "S of other clients": (lambda: truth(B=ones(3, 2), W=ones(4, 2), S=ones(5, 3)), ["S", "(5, 3)", "n = 4"]),
+    "truths of unequal trials": (lambda: truth(B=ones(2, 3, 2), W=ones(5, 4, 2)), ["2", "5", "trials"]),
+    "Phi of one axis": (lambda: truth(Phi=ones(3)), ["Phi", "(3,)", "(n, d)", "(trials, n, d)"]),
+    "NaN in Phi": (lambda: truth(Phi=spoiled(4, 3, at=[(1, 0), (1, 1), (3, 2)])), ["Phi", "3 values", "(1, 0)"]),
+    "infinity in heads": (
+        lambda: truth(B=ones(3, 1), W=spoiled(4, 1, value=-INF, at=[(3, 0)])),
+        ["W", "1 value ", "(3, 0)"],
+    ),
+    "truth of no clients": (lambda: truth(Phi=ones(0, 3)), ["Phi", "(0, 3)"]),
+    "truth of no rank": (lambda: truth(B=ones(3, 0), W=ones(4, 0)), ["(3, 0)"]),
+    "truth of no trials": (lambda: truth(Phi=ones(0, 4, 3)), ["Phi", "(0, 4, 3)"]),
+    "truth of other trials": (
+        lambda: run(problem=truth(Phi=ones(2, 4, 3)), trials=3),
+        ["trials = 3", "problem", "2 trials"],
+    ),
+    # --- names ---
+    "unknown metric": (lambda: run(metrics=["risks"]), ["metrics = 'risks'", "did you mean 'risk'?", "allowed"]),
+    "metric that does not apply": (
+        lambda: run(lf.LocalOnly(), metrics=["subspace_distance"]),
+        ["metrics = 'subspace_distance'", "no representation"],
+    ),
+    "metric without a truth": (
+        lambda: run(problem=None, data=GIVEN, metrics=["risk"]),
+        ["metrics = 'risk'", "without one", "problem="],
+    ),
+    "metric that is no word": (lambda: run(metrics=[3]), ["metrics = 3", "allowed"]),
+    "metrics that are no words": (lambda: run(metrics=3), ["metrics = 3"]),
+    "unknown init": (lambda: fedrep(init="momets"), ["init = 'momets'", "did you mean 'moments'?", "'random'"]),
+    "unknown head_solver": (lambda: fedrep(head_solver="exakt"), ["head_solver = 'exakt'", "did you mean 'exact'?"]),
+    "unknown aggregate": (lambda: fedrep(aggregate="Mean"), ["aggregate = 'Mean'", "did you mean 'mean'?", "'sum'"]),
+    "unknown design": (lambda: shared(design="gausian"), ["design = 'gausian'", "did you mean 'gaussian'?", "'cube'"]),
+    "design of a truth": (
+        lambda: truth(Phi=ones(3, 2), design="sfere"),
+        ["design = 'sfere'", "did you mean 'sphere'?"],
+    ),
+    "design that is no word": (lambda: shared(design=np.eye(6)), ["design", "allowed", "'gaussian'"]),
+    "orthonormalize a word": (lambda: fedrep(orthonormalize="no"), ["orthonormalize = 'no'"]),
+    "rotate_heads a number": (lambda: fedrep(rotate_heads=2), ["rotate_heads = 2"]),
+    "unknown attribute": (lambda: lf.FedReb, ["'linfed'", "'FedReb'", "did you mean 'FedRep'?"]),
+    "unknown attribute, far from all": (lambda: lf.zzzzzz, ["'linfed'", "'zzzzzz'"]),
+    # --- sizes of the run ---
+    **{
+        f"{name} = {value!r}": (
+            lambda name=name, value=value: run(**{name: value}),
+            [f"{name} = {value!r}", "integer of at least"],
+        )
+        for name, values in {
+            "rounds": (-1, 2.0, None, True),
+            "trials": (0, -1, 1.5, "3", True),
+            "record_every": (0, -1, 0.5, None),
+            "workers": (0, -1, 1.5, None, True),
+            "seed": (-1, 1.5, None, "7", True, ()),
+        }.items()
+        for value in values
+    },
+    "seed tuple": (lambda: run(seed=(1, -2)), ["seed = -2", "integer of at least 0"]),
+    "memory_budget": (lambda: run(memory_budget=-1e9), ["memory_budget = -1000000000.0", "positive"]),
+    # --- kinds ---
+    "no algorithm": (lambda: run("FedRep"), ["algorithm = 'FedRep'", "lf.FedRep(rank=2"]),
+    "an array for an algorithm": (
+        lambda: lf.simulate(ones(3, 3), PROBLEM, data=GIVEN, rounds=1),
+        ["algorithm", "lf.FedRep("],
+    ),
+    "an algorithm's class": (lambda: run(lf.FedRep), ["algorithm = ", "lf.FedRep(rank=2"]),
+    "no problem": (lambda: run(problem="shared"), ["problem = 'shared'", "lf.SharedRepresentation"]),
+    "no data": (lambda: run(data=ones(8, 3, 6)), ["data", "lf.FreshSamples", "lf.GivenSamples"]),
+    "labels without a truth": (lambda: run(problem=None), ["FreshSamples(n_samples=5)", "problem="]),
+    "labels without a truth, fixed": (
+        lambda: run(problem=None, data=lf.FixedSamples(4)),
+        ["FixedSamples(n_samples=4)", "problem="],
+    ),
+    # --- initial states ---
+    "delta negative": (lambda: lf.AtDistance(-0.1), ["delta = -0.1", "at least 0", "at most 1"]),
+    "delta above 1": (lambda: lf.AtDistance(1.1), ["delta = 1.1", "at most 1"]),
+    "delta NaN": (lambda: lf.AtDistance(NAN), ["delta = nan", "at most 1"]),
+    "distance without a truth": (
+        lambda: run(fedrep(init=lf.AtDistance(0.5)), None, data=GIVEN),
+        ["init = AtDistance(delta=0.5)", "truth", "problem="],
+    ),
+    "distance without a shared part": (
+        lambda: run(fedrep(init=lf.AtDistance(0.5)), truth(S=ones(8, 6))),
+        ["init = AtDistance(delta=0.5)", "reference subspace"],
+    ),
+    "distance in too few dimensions": (
+        lambda: run(fedrep(rank=2, init=lf.AtDistance(0.5)), shared(dim=3)),
+        ["init = AtDistance(delta=0.5)", "dim >= 2 rank", "dim = 3", "rank = 2"],
+    ),
+    "distance to a smaller truth": (
+        lambda: run(fedrep(rank=3, init=lf.AtDistance(0.5))),
+        ["init = AtDistance(delta=0.5)", "rank = 3", "2"],
+    ),
+    "distance to a larger given subspace": (
+        lambda: run(fedrep(init=lf.AtDistance(0.5)), truth(Phi=ones(8, 6), B=np.eye(6)[:, :3])),
+        ["init = AtDistance(delta=0.5)", "rank 2", "3"],
+    ),
+    "moments of too many clients": (lambda: run(fedrep(init=lf.Moments(clients=9))), ["clients = 9", "n_clients = 8"]),
+    "moments of no clients": (lambda: lf.Moments(clients=0), ["clients = 0", "integer of at least 1"]),
+    "init of another shape": (lambda: run(fedrep(init=ones(6, 3))), ["init", "(6, 3)", "(d, k) = (6, 2)"]),
+    "init of other trials": (lambda: run(fedrep(init=ones(2, 6, 2)), trials=3), ["trials = 3", "init", "2 trials"]),
+    "init of no trials": (lambda: run(fedrep(init=ones(0, 6, 2))), ["init", "(0, 6, 2)"]),
+    "init of one axis": (lambda: fedrep(init=ones(6)), ["init", "(6,)", "(d, k)", "(trials, d, k)"]),
+    "NaN in init": (lambda: fedrep(init=spoiled(6, 2, at=[(4, 1)])), ["init", "1 value ", "(4, 1)"]),
+    "init a number": (lambda: fedrep(init=3), ["init", "()", "(d, k)"]),
+    # --- condition number and covariance ---
+    "condition number below 1": (lambda: shared(condition_number=0.5), ["condition_number = 0.5", "at least 1"]),
+    "condition number of too few clients": (
+        lambda: shared(n_clients=1, condition_number=2.0),
+        ["condition_number = 2", "n_clients >= rank", "1 < 2"],
+    ),
+    "condition number of rank 1": (lambda: shared(rank=1, condition_number=2.0), ["condition_number = 2", "rank = 1"]),
+    "covariance 0": (lambda: lf.Gaussian(covariance=0.0), ["covariance = ", "positive"]),
+    "covariance negative": (lambda: lf.Rademacher(covariance=[1.0, -1.0]), ["covariance = ", "positive"]),
+    "covariance of many zeros": (lambda: lf.Gaussian(covariance=np.zeros(60)), ["covariance", "positive"]),
+    "covariance NaN": (lambda: lf.Gaussian(covariance=[1.0, NAN]), ["covariance", "1 value ", "(1,)"]),
+    "covariance not square": (lambda: lf.Gaussian(covariance=ones(2, 3)), ["covariance", "(2, 3)", "symmetric"]),
+    "covariance not symmetric": (
+        lambda: lf.Gaussian(covariance=[[1.0, 2.0], [0.0, 1.0]]),
+        ["covariance", "(2, 2)", "symmetric"],
+    ),
+    "covariance indefinite": (
+        lambda: lf.Gaussian(covariance=[[1.0, 2.0], [2.0, 1.0]]),
+        ["covariance", "-1", "semi-definite"],
+    ),
+    "covariance 0 of a matrix": (lambda: lf.Gaussian(covariance=-np.eye(2)), ["covariance", "-1", "semi-definite"]),
+    "covariance of three axes": (lambda: lf.Gaussian(covariance=ones(2, 2, 2)), ["covariance", "(2, 2, 2)", "(d, d)"]),
+    "covariance of another dimension": (
+        lambda: shared(design=lf.Gaussian(covariance=ones(5))),
+        ["covariance", "(5,)", "dim = 6"],
+    ),
+    # --- memory ---
+    "data that would not fit": (
+        lambda: run(problem=shared(n_clients=10**6, dim=10**4), data=lf.FixedSamples(100)),
+        ["one trial needs about 8 TB", "memory_budget is", "n_samples", "participation"],
+    ),
+    "a state that would not fit": (
+        lambda: run(lf.LocalOnly(), shared(n_clients=10**7, dim=10**4), participation=10),
+        ["one trial needs about", "memory_budget is", "n_clients", "dim"],
+    ),
+}
+KINDS = {
+    "unknown attribute": AttributeError,
+    "unknown attribute, far from all": AttributeError,
+    "data that would not fit": lf.SizeError,
+    "a state that would not fit": lf.SizeError,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_bad_call_says_what_is_wrong_in_one_line(name):
+    call, fragments = CALLS[name]
+    with pytest.raises(KINDS.get(name, (ValueError, TypeError))) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for fragment in fragments:
+        assert fragment in message
+
+
+@pytest.mark.parametrize("kind", [lf.FedRep, lf.LocalOnly, lf.SharedRepresentation, lf.GivenTruth, lf.Gaussian])
+def test_unknown_and_positional_fields_are_refused(kind):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
+        kind(step=1)
+    with pytest.raises(TypeError, match="positional"):
+        kind(1)
+
+
+def test_a_size_error_is_a_memory_error():
+    assert issubclass(lf.SizeError, MemoryError)
+
+
+def test_what_is_right_at_the_border_passes():
+    """The other side of the checks above: the last value that is allowed."""
+    result = run(fedrep(rank=6), shared(rank=6), participation=8, rounds=1)
+    assert result.participants == 8
+    assert run(participation=1e-9, rounds=0, trials=1, seed=(0,)).participants == 1
+    assert lf.AtDistance(1).delta == 1.0
+    assert run(fedrep(init=lf.Moments(clients=8)), rounds=1).trials == 1
+    assert run(fedrep(init=lf.AtDistance(0.0)), shared(dim=4), rounds=0).metrics["subspace_distance"] < 1e-15
+    assert shared(rank=1, condition_number=1).condition_number == 1.0
+
+
+def test_given_participants_of_no_rounds_are_none():
+    result = run(participation=np.zeros((0, 3), dtype=int), rounds=0)
+    assert (result.participants, result.rounds.tolist()) == (3, [0])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import bound, client_loop, jax_round, reproduce, trials
-from benchmarks.timing import Measurement, Row, Settings, NotMeasuredError
+from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.linalg import one_blas_thread
 
 ROWS = [*bound.ROWS, *client_loop.ROWS, *jax_round.ROWS, *trials.ROWS, *reproduce.ROWS]

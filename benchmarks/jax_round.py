@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of_fedrep
-from benchmarks.timing import Measurement, Row, Settings, NotMeasuredError, Target, fastest, interleaved, repeated
+from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Target, fastest, interleaved, repeated
 
 SIZES = Size(100, 20, 2, 10), Size(1000, 10, 2, 5), Size(200, 1000, 5, 100), Size(1000, 200, 5, 50)
 SOLVERS = "solve", "cho_solve", "unrolled"

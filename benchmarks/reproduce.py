@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.timing import Measurement, Row, Settings, NotMeasuredError, Target
+from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Target
 
 SECONDS, MEGABYTES = 120.0, 1000.0
 

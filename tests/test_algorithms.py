@@ -9,7 +9,8 @@ import scipy.linalg
 import scipy.stats
 
 import linfed as lf
-from linfed.data import explicit, sources
+from linfed import linalg
+from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -361,7 +362,7 @@ def test_every_array_may_have_trials(name, p):
 def test_drawn_data_replayed_through_the_loops(name, data, rows, monkeypatch):
     if rows == "drawn when read":
         monkeypatch.setattr(sources, "CACHE_VALUES", 0)
-        monkeypatch.setattr(explicit, "CACHE_VALUES", 2 * 6 * 7)
+        monkeypatch.setattr(linalg, "CACHE_VALUES", 2 * 6 * 7)
     trials, n, d, k = 2, 5, 7, 2
     truth = [draw_world([1] * n, d, k, seed=seed) for seed in range(trials)]
     problem = lf.GivenTruth(B=np.array([w.B_star for w in truth]), W=np.array([w.W_star for w in truth]))

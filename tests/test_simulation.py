@@ -11,6 +11,8 @@ import linfed as lf
 from linfed import simulation
 from linfed.streams import Stream, generators
 
+EPS = np.finfo(float).eps
+
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
@@ -29,9 +31,10 @@ def assert_same(one, other, first=slice(None), second=slice(None)):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Watched(lf.Algorithm):
-    """An algorithm that runs another one and keeps what it was shown."""
+    """An algorithm that runs another one and keeps what it was shown, or looks in every few rounds only."""
 
     inner: lf.Algorithm
+    every: int = 1
     active: list = field(default_factory=list)
     seen: list = field(default_factory=list)
 
@@ -40,6 +43,8 @@ class Watched(lf.Algorithm):
 
     def step(self, state, batch, rng):
         self.active.append(batch.active.copy())
+        if len(self.active) % self.every:
+            return state
         self.seen.append([part.copy() for part in batch.normal_equations()])
         return self.inner.step(state, batch, rng)
 
@@ -235,6 +240,17 @@ def test_algorithms_of_one_seed_see_the_same(problem, data):
             assert np.array_equal(A, A2)
             # Labels come out of a product with B beside B*, whose width may change their rounding.
             np.testing.assert_allclose(b, b2, rtol=0, atol=1e-13 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("case", ["fresh, small rounds", "fresh, large rounds", "fixed"])
+def test_rounds_without_a_question_leave_the_data_of_the_others_alone(case):
+    problem, data, _ = CASES[case]
+    asked, now_and_then = (Watched(inner=lf.LocalOnly(), every=every) for every in (1, 3))
+    for watched in (asked, now_and_then):
+        lf.simulate(watched, problem, data=data, rounds=7, participation=0.8, trials=2, metrics=["risk"])
+    assert [len(asked.seen), len(now_and_then.seen)] == [7, 2]
+    for one, other in zip(asked.seen[2::3], now_and_then.seen, strict=True):
+        assert all(map(np.array_equal, one, other))
 
 
 @pytest.mark.parametrize("init", ["random", lf.AtDistance(0.7), "moments", lf.Moments(clients=3)])
@@ -507,18 +523,20 @@ def test_a_metric_that_does_not_apply_is_absent(algorithm, problem, reason):
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-12, 0.3, 1.0])
-@pytest.mark.parametrize(("d", "truth_rank", "rank"), [(7, 3, 3), (4, 2, 2), (9, 4, 2), (2, 1, 1)])
+@pytest.mark.parametrize(("d", "truth_rank", "rank"), [(7, 3, 3), (6, 3, 3), (9, 4, 2), (2, 1, 1)])
 def test_at_distance_has_all_angles_equal(delta, d, truth_rank, rank):
+    """Over many trials: with d = 2k what is drawn beside the truth's subspace is now and then nearly dependent,
+    and must not come out of the orthogonal complement for that by more than rounding.
+    """
     problem = lf.SharedRepresentation(n_clients=6, dim=d, rank=truth_rank)
     algorithm = lf.FedRep(rank=rank, step_size=0.1, init=lf.AtDistance(delta))
-    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=0, trials=5, seed=2)
-    references = problem.truth(2, range(5)).reference(rank)
-    for B, Q in zip(result.final.B, references, strict=True):
-        sines = np.linalg.svd(B - Q @ (Q.T @ B), compute_uv=False)
-        np.testing.assert_allclose(sines, delta, atol=2e-15)
-        np.testing.assert_allclose(B.T @ B, np.eye(rank), atol=1e-14)
-    np.testing.assert_allclose(result.metrics["subspace_distance"][:, 0], delta, atol=2e-15)
-    assert len({B.tobytes() for B in result.final.B}) == 5
+    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=0, trials=300, seed=2)
+    B, Q = result.final.B, problem.truth(2, range(300)).reference(rank)
+    sines = np.linalg.svd(B - Q @ (np.swapaxes(Q, -1, -2) @ B), compute_uv=False)
+    np.testing.assert_allclose(sines, delta, atol=20 * EPS)
+    np.testing.assert_allclose(np.swapaxes(B, -1, -2) @ B, np.broadcast_to(np.eye(rank), (300, rank, rank)), atol=1e-14)
+    np.testing.assert_allclose(result.metrics["subspace_distance"][:, 0], delta, atol=20 * EPS)
+    assert len({basis.tobytes() for basis in B}) == 300
 
 
 def test_a_random_subspace_is_orthonormal_and_of_its_trial():

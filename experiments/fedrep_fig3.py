@@ -327,7 +327,7 @@ def _gain(crossing: Any, other: str, small: int, large: int, preset: str) -> Cla
 
     def ratio(i: Any, j: Any) -> float:
         medians = [
-            np.quantile(part[:, k.astype(int)], 0.5, axis=1, method="closest_observation")
+            np.quantile(part[:, k.astype(int)], 0.5, axis=1, method="inverted_cdf")
             for part, k in ((before, i), (after, j))
         ]
         few, many = (np.clip(median, 1.0, NEVER) for median in medians)

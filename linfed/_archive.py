@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
         if _KNOWN.get(type(value).__name__) is not type(value):  # a user's own class: keep what it says of itself
             return {"repr": repr(value)}
         parts = {f.name: encode(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
+        if any("repr" in part for part in parts.values()):
+            return {"repr": repr(value)}
         return {"class": type(value).__name__, "fields": parts}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
@@ -62,7 +64,9 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
     if "samples" in described:
         samples = GivenSamples.__new__(GivenSamples)
         for part in ("X", "y", "counts"):
-            setattr(samples, part, arrays[f"{described['samples']}/{part}"])
+            array = arrays[f"{described['samples']}/{part}"]
+            array.setflags(write=False)
+            setattr(samples, part, array)
         return samples
     if "class" in described:
         parts = {name: decode(part, arrays) for name, part in described["fields"].items()}
@@ -72,34 +76,49 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
 
 
 def state_class(name: str) -> type[State]:
-    """Return a state class by its name."""
-    classes: list[type[State]] = [State, *State.__subclasses__()]
-    return {cls.__name__: cls for cls in classes}[name]
+    """Return a state class by its name.
+
+    Raises
+    ------
+    ValueError
+        If the module that defines it has not been imported.
+    """
+    found: list[type[State]] = [State]
+    for cls in found:
+        if cls.__name__ == name:
+            return cls
+        found += cls.__subclasses__()
+    raise ValueError(f"the result holds a state of class {name!r}: import the module that defines it first")
 
 
-def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: str) -> Path:
+def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: Json) -> Path:
     """Write arrays and a description by rename: the file is whole, or the old one is still there."""
     target = Path(path)
     if target.suffix != ".npz":
         target = target.with_name(target.name + ".npz")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".npz")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, description=np.array(described), **arrays)  # type: ignore[arg-type]
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, description=np.array(json.dumps(described)), **arrays)  # type: ignore[arg-type]
         os.replace(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
     return target
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
     """Return the arrays and the description of a file that `write` made."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        return arrays, str(arrays.pop("description"))
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"path = {str(path)!r} is not a result that linfed wrote: {error}") from None
+        return arrays, json.loads(str(arrays.pop("description")))
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise not_ours(path, error) from None
+
+
+def not_ours(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    """Return the error for a file that linfed did not write."""
+    return ValueError(f"path = {str(path)!r} is not a result that linfed wrote ({' '.join(str(error).split())})")

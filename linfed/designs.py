@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator
-from linfed.errors import check_array, check_choice
+from linfed.errors import check_array, check_choice, shown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Design:
             return
         value = check_array("covariance", self.covariance, [(), ("d",), ("d", "d")])
         if value.ndim < 2 and np.any(value <= 0):
-            raise ValueError(f"covariance = {self.covariance!r} must have positive variances")
+            raise ValueError(f"covariance = {shown(self.covariance)} must have positive variances")
         if value.ndim == 2:
             if value.shape[0] != value.shape[1] or not np.allclose(value, value.T):
                 raise ValueError(f"covariance of shape {value.shape} must be a symmetric (d, d) matrix")
@@ -62,7 +62,7 @@ class Design:
         return (mine is None) == (its is None) and (mine is None or np.array_equal(mine, its))  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
-        return hash((type(self), None if self.covariance is None else np.asarray(self.covariance).tobytes()))
+        return hash((type(self), None if self.covariance is None else (np.asarray(self.covariance) + 0.0).tobytes()))
 
     def check_dim(self, dim: int) -> None:
         """Raise unless the covariance fits the dimension."""
@@ -102,7 +102,9 @@ def _root(covariance: Array) -> Array:
     if covariance.ndim < 2:
         return np.asarray(np.sqrt(covariance))
     values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    # An eigenvalue of rounding size would leak its square root, some 1e-8, into the null space.
+    tiny = len(values) * np.finfo(float).eps * values[-1]
+    return np.asarray(vectors * np.sqrt(np.where(values > tiny, values, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

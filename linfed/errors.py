@@ -14,9 +14,20 @@ from linfed._types import Array
 
 T = TypeVar("T")
 
+SHOWN = 120
+"""Characters of a value that a message shows."""
+
 
 class SizeError(MemoryError):
     """An array set that would not fit in the memory allowed; the message has the estimate and a way out."""
+
+
+def shown(value: object) -> str:
+    """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
+    if isinstance(value, np.ndarray) and value.size > 8:
+        return f"<array of shape {value.shape}>"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
@@ -31,13 +42,20 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
     if isinstance(value, str) and value in names:
         return value
     listed = ", ".join(repr(item) for item in names)
-    raise ValueError(f"{name} = {value!r} is unknown{suggestion(value, names)}; allowed: {listed}")
+    raise ValueError(f"{name} = {shown(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return `value` as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} = {shown(value)} must be True or False")
+    return bool(value)
 
 
 def check_integer(name: str, value: object, minimum: int = 1) -> int:
     """Return `value` as an int of at least `minimum`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral) or value < minimum:
-        raise ValueError(f"{name} = {value!r} must be an integer of at least {minimum}")
+        raise ValueError(f"{name} = {shown(value)} must be an integer of at least {minimum}")
     return int(value)
 
 
@@ -51,10 +69,10 @@ def check_number(
     if maximum < math.inf:
         wanted += f" of at most {maximum:g}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{name} = {value!r} must be {wanted}")
+        raise ValueError(f"{name} = {shown(value)} must be {wanted}")
     number = float(value)
     if not math.isfinite(number) or not minimum <= number <= maximum or (positive and number <= 0):
-        raise ValueError(f"{name} = {value!r} must be {wanted}")
+        raise ValueError(f"{name} = {shown(value)} must be {wanted}")
     return number
 
 
@@ -73,11 +91,16 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
     named = list(shapes)
     listed = " or ".join("(" + ", ".join(shape) + ")" for shape in named)
     try:
+        if np.asarray(value).dtype.kind == "c":
+            raise ValueError(f"{name} is complex; only real numbers are allowed")
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers of shape {listed}: {error}") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{name} must be an array of numbers of shape {listed}: {reason}") from None
     if array.ndim not in {len(shape) for shape in named}:
         raise ValueError(f"{name} has shape {array.shape}, expected {listed}")
+    if 0 in array.shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {listed}; no axis may be empty")
     check_finite(name, array)
     return array
 
@@ -103,4 +126,4 @@ def check_shape(name: str, array: Array, expected: tuple[int, ...], meaning: str
 def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], wanted: str) -> None:
     """Raise unless `value` is of the wanted kind."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} = {value!r} must be {wanted}")
+        raise TypeError(f"{name} = {shown(value)} must be {wanted}")

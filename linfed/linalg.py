@@ -114,7 +114,7 @@ def subspace_distance(B1: Array, B2: Array) -> Array:
 def _orthonormal_span(B: Array) -> Array:
     """Return an orthonormal basis of each column space: the basis itself where it is one already."""
     gram = np.swapaxes(B, -1, -2) @ B
-    good = np.abs(gram - np.eye(B.shape[-1])).max(axis=(-2, -1)) < 1e-13
+    good = np.abs(gram - np.eye(B.shape[-1])).max(axis=(-2, -1)) < 8 * np.finfo(float).eps
     return B if good.all() else np.where(good[..., None, None], B, orthonormalize(B))
 
 
@@ -210,15 +210,25 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0) ->
     for t, c in client_blocks(trials, p, (k + 1) * m):
         _gram_schmidt(Z[t, :, c], y[t, c], counts[t, c] * ridge, W[t, c], residual[t, c], dependent[t, c])
     few = counts < k
+    irregular = dependent if ridge > 0 else few | dependent
     if ridge == 0:
         residual[counts <= k] = 0.0
-        irregular = few | dependent
-        if irregular.any():
-            rows = np.moveaxis(Z, 1, -1)[irregular]
-            solved, rest, rank = minimum_norm(rows, y[irregular])
-            W[irregular] = solved
-            residual[irregular] = np.where((counts[irregular] <= rank)[:, None], 0.0, rest)
+    if irregular.any():
+        rows, labels = np.moveaxis(Z, 1, -1)[irregular], y[irregular]
+        if ridge > 0:  # so small that it is lost in rounding
+            rows, labels = _extended(rows, labels, counts[irregular] * ridge)
+        solved, rest, rank = minimum_norm(rows, labels)
+        W[irregular] = solved
+        explained = (counts[irregular] <= rank) & (ridge == 0)
+        residual[irregular] = np.where(explained[:, None], 0.0, rest[:, :m])
     return Solution(W, residual, dependent & ~few)
+
+
+def _extended(X: Array, y: Array, ridges: Array) -> tuple[Array, Array]:
+    """Return rows and labels whose plain least squares is the ridge regression with the weights `ridges` (items,)."""
+    items, _, d = X.shape
+    extra = np.sqrt(ridges)[:, None, None] * np.eye(d)
+    return np.concatenate([X, extra], axis=1), np.concatenate([y, np.zeros((items, d))], axis=1)
 
 
 def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:
@@ -323,13 +333,9 @@ def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) ->
     QR of X_i (m >= d) or of its transpose (m < d); with a ridge, QR of the rows extended by
     ``sqrt(ridge m_i) I``. Items without full rank go through the SVD.
     """
-    items, m, d = X.shape
     if ridge > 0:
-        eye = np.sqrt(ridge * counts)[:, None, None] * np.eye(d)
-        X = np.concatenate([X, eye], axis=1)
-        y = np.concatenate([y, np.zeros((items, d))], axis=1)
-        m += d
-    tall = m >= d
+        X, y = _extended(X, y, counts * ridge)
+    tall = X.shape[1] >= X.shape[2]
     Q, R = np.linalg.qr(X if tall else np.swapaxes(X, -1, -2))
     diagonal = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
     largest = diagonal.max(axis=-1)

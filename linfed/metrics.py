@@ -12,7 +12,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_choice, suggestion
+from linfed.errors import check_choice, shown, suggestion
 from linfed.linalg import factored_squared_lengths, subspace_distance
 from linfed.problems import Truth
 
@@ -70,6 +70,8 @@ def plan_metrics(wanted: Sequence[str] | None, *, truth: bool, reference: bool, 
     """
     if isinstance(wanted, str):
         wanted = [wanted]
+    if wanted is not None and not isinstance(wanted, Sequence):
+        raise TypeError(f"metrics = {shown(wanted)} must be a sequence of names; allowed: {', '.join(METRICS)}")
     absent: dict[str, str] = {}
     for name in METRICS:
         if not truth:
@@ -162,3 +164,10 @@ def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Ar
     elif squared is None:
         squared = squared_errors(state, truth)
     return 0.5 * squared + 0.5 * truth.noise_std**2
+
+
+def quantiles(values: Array) -> tuple[Array, Array, Array]:
+    """Return the median, 10 % and 90 % over trials (the first axis), with diverged trials (NaN) as the worst."""
+    worst = np.where(np.isnan(values), np.inf, values)
+    median, low, high = np.quantile(worst, [0.5, 0.1, 0.9], axis=0, method="inverted_cdf")
+    return median, low, high

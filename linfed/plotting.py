@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from linfed._types import Array, Indices
+from linfed.metrics import quantiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,13 +67,6 @@ def look(method: str) -> dict[str, Any]:
     """Return the colour, marker and line style of a method; methods without a place of their own share a few."""
     colour, marker, line = LOOKS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
     return {"color": colour, "marker": marker, "linestyle": line}
-
-
-def quantiles(values: Array) -> tuple[Array, Array, Array]:
-    """Return the median, 10 % and 90 % over trials, (rounds,), with diverged trials (NaN) as the worst."""
-    worst = np.where(np.isnan(values), np.inf, values)
-    median, low, high = np.quantile(worst, [0.5, 0.1, 0.9], axis=0, method="closest_observation")
-    return median, low, high
 
 
 def draw_curve(

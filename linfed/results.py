@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -10,14 +9,12 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.sources import Data
-from linfed.errors import check_choice
-from linfed.metrics import MetricTable
+from linfed.errors import check_choice, shown
+from linfed.metrics import MetricTable, quantiles
 from linfed.problems import Problem
 from linfed.streams import Seed
 
@@ -84,17 +81,16 @@ class Result:
         """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
         ended = ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
         lines = [
-            repr(self.algorithm),
-            f"{repr(self.problem) if self.problem is not None else 'no truth given'}, {self.data!r}",
+            shown(self.algorithm),
+            f"{shown(self.problem) if self.problem is not None else 'no truth given'}, {shown(self.data)}",
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self.rounds[-1]} rounds, "
             f"{self.participants} clients a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
         ]
         if self.metrics:
             lines.append(f"{'at the end':<20} {'median':>12} {'10 %':>12} {'90 %':>12}")
         for name, values in self.metrics.items():
-            last = values[np.isfinite(values[:, -1]), -1]
-            shown = np.quantile(last, [0.5, 0.1, 0.9]) if last.size else np.full(3, np.nan)
-            lines.append(f"{name:<20} " + " ".join(f"{value:12.4g}" for value in shown))
+            median, low, high = quantiles(values[:, -1])
+            lines.append(f"{name:<20} {median:12.4g} {low:12.4g} {high:12.4g}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -126,7 +122,7 @@ class Result:
             "state": type(self.final).__name__,
             "seconds": self.seconds,
         }
-        return _archive.write(path, arrays, json.dumps(described))
+        return _archive.write(path, arrays, described)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Result:
@@ -137,26 +133,11 @@ class Result:
         ValueError
             If the file is not one of linfed's results.
         """
-        arrays, text = _archive.read(path)
-        described = json.loads(text)
-        seed = described["seed"]
-        return Result(
-            algorithm=_archive.decode(described["algorithm"], arrays),
-            problem=_archive.decode(described["problem"], arrays),
-            data=_archive.decode(described["data"], arrays),
-            seed=tuple(seed) if isinstance(seed, list) else seed,
-            participants=described["participants"],
-            rounds=arrays["rounds"],
-            metrics=MetricTable(
-                {name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]
-            ),
-            status=[Status[name] for name in described["status"]],
-            status_round=arrays["status_round"],
-            final=_archive.state_class(described["state"])(
-                **{key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
-            ),
-            seconds=described["seconds"],
-        )
+        arrays, described = _archive.read(path)
+        try:
+            return _rebuilt(arrays, described)
+        except (KeyError, TypeError) as error:
+            raise _archive.not_ours(path, error) from None
 
     def plot(self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True) -> Axes:
         """Draw a metric against rounds: the median over trials, with a 10-90 % band.
@@ -184,3 +165,23 @@ class Result:
         return plotting.draw_curve(
             self.rounds, values, ax=ax, label=label or type(self.algorithm).__name__, band=band, ylabel=metric
         )
+
+
+def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
+    """Return the result that an archive describes."""
+    seed = described["seed"]
+    return Result(
+        algorithm=_archive.decode(described["algorithm"], arrays),
+        problem=_archive.decode(described["problem"], arrays),
+        data=_archive.decode(described["data"], arrays),
+        seed=tuple(seed) if isinstance(seed, list) else seed,
+        participants=described["participants"],
+        rounds=arrays["rounds"],
+        metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
+        status=[Status[name] for name in described["status"]],
+        status_round=arrays["status_round"],
+        final=_archive.state_class(described["state"])(
+            **{key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
+        ),
+        seconds=described["seconds"],
+    )

@@ -32,7 +32,7 @@ from linfed.data.sources import (
     check_truthless,
     second_moment,
 )
-from linfed.errors import SizeError, check_instance, check_integer, check_number
+from linfed.errors import SizeError, check_instance, check_integer, check_number, shown
 from linfed.linalg import one_blas_thread, orthonormalize, top_eigenvectors
 from linfed.metrics import MetricTable, Plan, Recorder, plan_metrics
 from linfed.problems import Problem, Truth
@@ -224,8 +224,9 @@ def _run_chunk(job: _Job, trials: range, tick: Callable[[int], Any] | None = Non
         recorder = Recorder(job.plan.names, truth, 0 if state.B is None else state.B.shape[-1])
         limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, truth, trials))
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
-        alive, status = np.ones(count, dtype=bool), [Status.COMPLETED] * count
-        status_round = np.full(count, job.rounds)
+        alive = _within(state, limit)
+        status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
+        status_round = np.where(alive, job.rounds, 0)
         columns = {int(round_): column for column, round_ in enumerate(job.recorded)}
 
         def record(round_: int) -> None:
@@ -300,7 +301,7 @@ def _checked(
     if problem is None:
         check_truthless(data)
     elif not hasattr(problem, "truth"):
-        raise TypeError(f"problem = {problem!r} must be a problem, e.g. lf.SharedRepresentation(...)")
+        raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
     rounds = check_integer("rounds", rounds, minimum=0)
     record_every = check_integer("record_every", record_every)
     seed = check_seed(seed)
@@ -329,7 +330,7 @@ def _checked(
         seed=seed,
         recorded=np.unique(np.append(np.arange(0, rounds + 1, record_every), rounds)),
         plan=plan,
-        sizes=Sizes(n_clients=n, dim=dim, participants=p),
+        sizes=Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds),
     )
 
 
@@ -397,7 +398,7 @@ def _chunks(job: _Job, workers: int, budget: float) -> list[range]:
     data = job.data.floats_per_trial(job.sizes)
     history = len(job.plan.names) * len(job.recorded)
     # Beside the state: the next one, the one before, and the metrics' temporaries.
-    each = 8.0 * (data + 3 * truth + 6 * state + history)
+    each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each > budget:
         raise SizeError(
             f"one trial needs about {_bytes(each)} at once (data {_bytes(8.0 * data)}, truth and state "

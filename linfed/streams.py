@@ -4,8 +4,8 @@ Every random number of a run belongs to one *stream* (truth, participation, x, n
 the generator of that pair is keyed explicitly by ``SeedSequence(seed, spawn_key=(stream, trial))``. A trial
 is therefore the same bits alone, among a hundred others, or in another process.
 
-A stream that is read once a round is drawn ahead in blocks of whole rounds; the length of a block depends on
-the size of one round alone. So a longer run extends a shorter one, and the number of trials changes nothing.
+A stream that is read once a round is drawn ahead in blocks of whole rounds, value by value: a longer run extends a
+shorter one, and neither the number of trials nor the length of a block changes anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer, check_number, shown
 
 Seed: TypeAlias = int | tuple[int, ...]
 Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
@@ -64,8 +64,10 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
     list of numpy.random.Generator
         SFC64 generators, each a function of (seed, stream, trial) alone.
     """
+    # The length comes first: a tuple that ends in zeros would otherwise be the same seed as a shorter one.
+    entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
     return [
-        np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), trial))))
+        np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy, spawn_key=(int(stream), trial))))
         for trial in trials
     ]
 
@@ -81,12 +83,20 @@ class RoundStream:
         Shape of one round's values for one trial.
     fill : callable
         ``fill(rng, out)`` writes consecutive values into a contiguous array.
+    rounds : int
+        Rounds that will be asked for: no more are drawn ahead.
+
+    Notes
+    -----
+    The values of a round do not depend on the length of a block, as `fill` reads its generator value by value.
     """
 
-    def __init__(self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None]) -> None:
+    def __init__(
+        self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None], rounds: int
+    ) -> None:
         size = max(1, int(np.prod(shape)))
         self._rngs, self._fill = rngs, fill
-        self._length = max(1, BLOCK_VALUES // size)
+        self._length = min(max(1, BLOCK_VALUES // size), max(1, rounds))
         self._buffer = np.empty((len(rngs), self._length, *shape))
         self._next = self._length
 
@@ -140,13 +150,13 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
     if isinstance(participation, int | np.integer) and not isinstance(participation, bool):
         if not 1 <= participation <= n_clients:
             raise ValueError(
-                f"participation = {participation!r} clients must be from 1 to n_clients = {n_clients} "
+                f"participation = {shown(participation)} clients must be from 1 to n_clients = {n_clients} "
                 "(an int is a count; a share is a float in (0, 1])"
             )
         return int(participation)
     if isinstance(participation, float | np.floating) and participation > 1:
         raise ValueError(
-            f"participation = {participation!r} must be a share in (0, 1]; for a number of clients give an int"
+            f"participation = {shown(participation)} must be a share in (0, 1]; for a number of clients give an int"
         )
     share = check_number("participation", participation, positive=True)
     return max(1, int(np.floor(share * n_clients + 0.5)))
@@ -186,7 +196,8 @@ class Participants:
             self.count = n_participants(participation, n_clients)
             self._rngs = generators(seed, Stream.PARTICIPATION, trials)
             # Shuffling all n costs O(n): worth it only where many rounds are drawn in one call.
-            self._length = max(1, BLOCK_VALUES // n_clients)
+            self._shuffles = n_clients <= BLOCK_VALUES // 2
+            self._length = min(BLOCK_VALUES // n_clients, max(1, rounds)) if self._shuffles else 1
             self._block = np.empty((self._trials, self._length, self.count), dtype=np.intp)
             self._everyone = np.broadcast_to(np.arange(n_clients), (self._trials, n_clients))
         else:
@@ -207,7 +218,7 @@ class Participants:
 
     def _draw(self) -> None:
         n, p = self._n, self.count
-        if self._length > 1:
+        if self._shuffles:
             base = np.broadcast_to(np.arange(n), (self._length, n))
             for rng, out in zip(self._rngs, self._block, strict=True):
                 out[:] = rng.permuted(base, axis=1)[:, :p]
@@ -225,7 +236,7 @@ def check_participants(participation: object, n_clients: int, rounds: int, n_tri
         given = np.array(None)
     if given.dtype.kind not in "iu" or given.ndim not in (2, 3) or given.shape[-1] == 0:
         raise ValueError(
-            f"participation = {participation!r} must be a share in (0, 1], a count, or an integer array of shape "
+            f"participation = {shown(participation)} must be a share in (0, 1], a count, or an integer array of shape "
             "(rounds, p) or (trials, rounds, p)"
         )
     wanted = (rounds,) if given.ndim == 2 else (n_trials, rounds)
@@ -234,7 +245,7 @@ def check_participants(participation: object, n_clients: int, rounds: int, n_tri
             f"participation has shape {given.shape}, expected (rounds, p) = ({rounds}, p) or "
             f"(trials, rounds, p) = ({n_trials}, {rounds}, p)"
         )
-    if given.min() < 0 or given.max() >= n_clients:
+    if given.size and (given.min() < 0 or given.max() >= n_clients):
         wrong = given.min() if given.min() < 0 else given.max()
         raise ValueError(f"participation holds the index {wrong}, allowed: 0 to n_clients - 1 = {n_clients - 1}")
     given = np.sort(given.astype(np.intp), axis=-1)

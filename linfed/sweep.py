@@ -7,8 +7,8 @@ and the next run with the same cells takes it up where it stopped.
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
+import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -45,8 +45,7 @@ def run_cells(
     function : callable
         A pure function at the top level of a module, from a cell to a dict of arrays.
     cells : sequence
-        Picklable configurations whose ``repr`` says everything that matters (frozen dataclasses). They are started in
-        this order: put the long ones first.
+        Picklable configurations (frozen dataclasses). They are started in this order: put the long ones first.
     folder : Path
         Where each cell's file is kept.
     workers : int
@@ -98,10 +97,10 @@ def _disabled(progress: bool | None) -> bool | None:
 
 def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None:
     arrays = function(cell)
-    _archive.write(path, arrays, json.dumps({"cell": repr(cell), "version": linfed.__version__}))
+    _archive.write(path, arrays, {"cell": repr(cell), "version": linfed.__version__})
 
 
 def _key(function: Callable[..., Any], cell: object) -> str:
     """Return a name for a cell's file: a digest of the function's name, the cell and the versions."""
-    text = "\n".join((function.__module__, function.__qualname__, repr(cell), linfed.__version__, np.__version__))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    text = "\n".join((function.__module__, function.__qualname__, linfed.__version__, np.__version__))
+    return hashlib.sha256(text.encode() + pickle.dumps(cell, protocol=4)).hexdigest()[:24]

@@ -529,7 +529,8 @@ def test_many_gradient_steps_reach_the_exact_heads(orthonormalize):
 def test_normalising_takes_the_q_factor_of_the_unnormalised_round(name):
     options = FEDREP[name]
     world = draw_world([7] * 5, 6, 2, noise=0.2)
-    one, other = run(world, **options), run(world, **options, orthonormalize=False)
+    plain = {**options, "rotate_heads": False, "orthonormalize": False}
+    one, other = run(world, **options), run(world, **plain)
     Q, R = ref.qr_positive(other.B[0])
     np.testing.assert_allclose(one.B[0], Q, **TOLERANCE)
     heads = other.W[0] @ R.T if options.get("rotate_heads") else other.W[0]
@@ -618,7 +619,8 @@ def test_at_most_k_samples_freeze_b(counts, options):
     world = draw_world(counts, 6, 3, noise=0.5)
     options = {**options, "step_size": 5.0}
     participation = draw_participants(5, 3, 50)
-    unnormalised = run(world, 50, participation, **options, orthonormalize=False)
+    plain = {**options, "rotate_heads": False, "orthonormalize": False}
+    unnormalised = run(world, 50, participation, **plain)
     assert np.array_equal(unnormalised.B[0], world.B)
     assert unnormalised.W.any()
     world.B = ref.qr_positive(world.B)[0]

@@ -155,7 +155,7 @@ CALLS = {
     "labels in unequal lists": (lambda: given(X=[ones(2, 3)] * 2, y=[ones(2), ones(3)]), ["y", "(n, m)"]),
     "a client without samples": (
         lambda: given(X=[ones(0, 3), ones(2, 3)], y=[ones(0), ones(2)]),
-        ["X[0]", "no sample"],
+        ["X[0]", "empty"],
     ),
     "lists without dimension": (lambda: given(X=[ones(1, 0), ones(2, 0)], y=[ones(1), ones(2)]), ["X[0]", "(1, 0)"]),
     "NaN in a list": (
@@ -217,6 +217,10 @@ CALLS = {
     ),
     "design that is no word": (lambda: shared(design=np.eye(6)), ["design", "allowed", "'gaussian'"]),
     "orthonormalize a word": (lambda: fedrep(orthonormalize="no"), ["orthonormalize = 'no'"]),
+    "rotate_heads without QR": (
+        lambda: fedrep(rotate_heads=True, orthonormalize=False),
+        ["rotate_heads = True", "orthonormalize = True"],
+    ),
     "rotate_heads a number": (lambda: fedrep(rotate_heads=2), ["rotate_heads = 2"]),
     "unknown attribute": (lambda: lf.FedReb, ["'linfed'", "'FedReb'", "did you mean 'FedRep'?"]),
     "unknown attribute, far from all": (lambda: lf.zzzzzz, ["'linfed'", "'zzzzzz'"]),

@@ -74,7 +74,7 @@ SAVED = {
             head_steps=3,
             head_step_size=0.2,
             representation_steps=2,
-            orthonormalize=False,
+            orthonormalize=True,
             aggregate="sum",
             rotate_heads=True,
         ),
@@ -272,7 +272,7 @@ def test_summary():
     assert "2 COMPLETED, 1 DIVERGED" in text
     for name, values in result.metrics.items():
         (line,) = (line for line in text.splitlines() if line.startswith(name))
-        assert f"{np.quantile(values[[0, 2], -1], 0.5):.4g}" in line
+        assert f"{np.sort(values[[0, 2], -1])[1]:.4g}" in line  # the diverged trial counts as the worst
     assert repr(result) == "<Result of FedRep: 3 trials, 20 rounds>"
 
 
@@ -287,7 +287,7 @@ def test_summary_where_every_trial_diverged():
     algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", head_solver="gradient", orthonormalize=False)
     result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30)
     assert "2 DIVERGED" in result.summary()
-    assert "nan" in result.summary()
+    assert "inf" in result.summary()
 
 
 def test_records_are_one_line_per_number():

@@ -12,7 +12,7 @@ from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Start, State
 from linfed.algorithms.initial import GivenSubspace, Initial, as_initial
 from linfed.data.batch import Batch, Features
-from linfed.errors import check_choice, check_integer, check_number
+from linfed.errors import check_bool, check_choice, check_integer, check_number
 from linfed.linalg import qr_positive
 from linfed.streams import TrialRandom
 
@@ -43,10 +43,11 @@ class FedRep(Algorithm):
     orthonormalize : bool
         Replace B by its Q factor after each round.
     aggregate : "mean" or "sum"
-        The step on B follows the mean or the sum of the participants' gradients.
+        The step on B follows the mean or the sum of the participants' gradients. (A head step that is left at its
+        default does not change with it.)
     rotate_heads : bool
         With the Q factor, replace every head w by ``R w``, so that predictors stay as they are; by default heads are
-        kept. It matters to gradient heads only.
+        kept. With exact heads it changes the predictors, but not B; it needs ``orthonormalize=True``.
 
     Notes
     -----
@@ -100,6 +101,10 @@ class FedRep(Algorithm):
         check_choice("aggregate", self.aggregate, ("mean", "sum"))
         for name in ("head_steps", "representation_steps"):
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        for name in ("orthonormalize", "rotate_heads"):
+            object.__setattr__(self, name, check_bool(name, getattr(self, name)))
+        if self.rotate_heads and not self.orthonormalize:
+            raise ValueError("rotate_heads = True needs orthonormalize = True: without QR there is no R to rotate by")
         if self.head_step_size is not None:
             value = check_number("head_step_size", self.head_step_size, positive=True)
             object.__setattr__(self, "head_step_size", value)
@@ -131,7 +136,7 @@ class FedRep(Algorithm):
             weights = None if self.aggregate == "mean" else 1.0
             moved = state.B - self.step_size * features.representation_gradient(W, weights)
         else:
-            moved = self._local_steps(state.B, W, batch)
+            moved = self._local_steps(state.B, W, features)
         if not self.orthonormalize:
             return state.update(B=moved, W=W, active=batch.active)
         B, R = qr_positive(moved)
@@ -150,12 +155,12 @@ class FedRep(Algorithm):
             W = W - alpha * features.head_gradient(W)
         return W
 
-    def _local_steps(self, B: Array, W: Array, batch: Batch) -> Array:
+    def _local_steps(self, B: Array, W: Array, features: Features) -> Array:
         """Return the aggregate of ``B_i = B - eta a_i w_i'`` after the local steps: one vector a_i per client."""
-        fitted = W @ np.swapaxes(B, -1, -2)
-        squared = np.vecdot(W, W)[..., None]
-        a = np.zeros_like(fitted)
+        rest = features.shifted(W)  # so that a_i is exactly 0 for a client whose head explains its samples
+        scale = self.step_size * np.vecdot(W, W)[..., None]
+        a = np.zeros((*W.shape[:-1], B.shape[-2]))
         for _ in range(self.representation_steps):
-            a = a + batch.gradient(fitted - self.step_size * squared * a)
+            a = a + rest.gradient(-scale * a)
         share = 1.0 / W.shape[1] if self.aggregate == "mean" else 1.0
         return B - self.step_size * share * (np.swapaxes(a, -1, -2) @ W)

@@ -37,7 +37,7 @@ class Moments:
 
     def __post_init__(self) -> None:
         if self.clients is not None:
-            check_integer("clients", self.clients)
+            object.__setattr__(self, "clients", check_integer("clients", self.clients))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class GivenSubspace:
         return isinstance(other, GivenSubspace) and np.array_equal(self.array, other.array)
 
     def __hash__(self) -> int:
-        return hash((self.array.shape, self.array.tobytes()))
+        return hash((self.array.shape, (self.array + 0.0).tobytes()))
 
 
 Initial: TypeAlias = Moments | RandomSubspace | AtDistance | GivenSubspace

@@ -33,6 +33,10 @@ class Features(Protocol):
         """
         ...
 
+    def shifted(self, W: Array) -> Batch:
+        """Return the same samples with labels ``y_i - Z_i w_i``: what the heads W (T, p, k) leave to explain."""
+        ...
+
 
 class Batch(Protocol):
     """The samples ``(X_i, y_i)`` of a round's participants."""

@@ -216,7 +216,11 @@ class ExplicitBatch:
 
     def shifted(self, offset: Array) -> ExplicitBatch:
         """Return the same rows with labels ``y_i - X_i offset_i``."""
-        return self._with(self.X, self.y - self._apply(offset), self.counts)
+        return self.with_labels(self.y - self._apply(offset))
+
+    def with_labels(self, y: Array) -> ExplicitBatch:
+        """Return the same rows with other labels (T, p, m)."""
+        return self._with(self.X, y, self.counts)
 
     def minibatches(self, size: int, order: Indices | None = None) -> Iterator[ExplicitBatch]:
         """Yield batches of at most `size` samples per client.
@@ -299,6 +303,7 @@ class ExplicitFeatures:
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the closed-form heads, (T, p, k); cost O(p m k^2)."""
         W, residual, deficient = head_least_squares(self._Z, self._y, self._batch.counts, ridge)
+        W.setflags(write=False)  # these heads are known by identity: changed in place they would keep this residual
         self._batch.singular |= deficient.any(axis=-1)
         self._solved = W, residual
         return W
@@ -319,19 +324,26 @@ class ExplicitFeatures:
             out += gram[column] * heads[:, column, None]
         return np.ascontiguousarray(np.swapaxes(out, -1, -2))
 
+    def _residual(self, W: Array) -> Array:
+        """Return ``Z_i w_i - y_i``, (T, p, m)."""
+        if self._solved is not None and self._solved[0] is W:
+            return self._solved[1]
+        residual = -self._y
+        for column in range(self._Z.shape[1]):
+            residual += self._Z[:, column] * W[..., column, None]
+        return residual
+
+    def shifted(self, W: Array) -> ExplicitBatch:
+        """Return the same rows with labels ``y_i - Z_i w_i``, exactly zero where `least_squares` found them so."""
+        return self._batch.with_labels(-self._residual(W))
+
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p m d k).
 
         At the heads that `least_squares` returned the residual is the one found there: exactly zero for a client
         with at most k samples, where rounding alone would move B.
         """
-        batch = self._batch
-        if self._solved is not None and self._solved[0] is W:
-            residual = self._solved[1]
-        else:
-            residual = -self._y
-            for column in range(self._Z.shape[1]):
-                residual += self._Z[:, column] * W[..., column, None]
+        batch, residual = self._batch, self._residual(W)
         share = 1.0 / W.shape[1] if weights is None else weights
         scaled = np.swapaxes(W * (share / batch._positive_counts)[..., None], -1, -2)
         V = batch._workspace.array("V", self._Z.shape)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.explicit import ExplicitBatch, LabelLaw, Workspace
-from linfed.errors import check_array, check_integer, check_shape
+from linfed.errors import check_array, check_integer, check_shape, shown
 from linfed.linalg import CACHE_VALUES
 from linfed.problems import Truth
 from linfed.streams import RoundStream, Seed, Stream, generators
@@ -24,11 +24,12 @@ from linfed.streams import RoundStream, Seed, Stream, generators
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes that a source needs to know: clients n, dimension d, participants p per round."""
+    """Sizes that a source needs to know: clients n, dimension d, participants p per round, and rounds."""
 
     n_clients: int
     dim: int
     participants: int
+    rounds: int
 
 
 class Source(ABC):
@@ -143,8 +144,6 @@ class GivenSamples:
             self.X, self.y, self.counts = _padded(X, y)
         else:
             self.X = check_array("X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
-            if 0 in self.X.shape:
-                raise ValueError(f"X has shape {self.X.shape}; no axis may be empty")
             wanted = "(n, m)" if self.X.ndim == 3 else "(trials, n, m)"
             self.y = check_array("y", y, [("n", "m"), ("trials", "n", "m")])
             check_shape("y", self.y, self.X.shape[:-1], f"{wanted} as X has shape {self.X.shape}")
@@ -201,21 +200,25 @@ def _range(counts: Array) -> str:
 
 
 def _regular(X: Sequence[Any]) -> bool:
-    return len({np.shape(part) for part in X}) == 1
+    """Return whether the parts stack into one array; a part that is ragged itself is left to the checks of lists."""
+    try:
+        return len({np.shape(part) for part in X}) == 1
+    except ValueError:
+        return False
 
 
 def _padded(X: Sequence[Any], y: Any) -> tuple[Array, Array, Array]:
     """Return zero-padded rows (n, m, d), labels (n, m) and counts (n,) from lists of arrays."""
     if not isinstance(y, list | tuple | np.ndarray) or len(y) != len(X):
         raise ValueError(f"y must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
+    if len(X) == 0:
+        raise ValueError("X is an empty sequence; at least one client is needed")
     parts = [check_array(f"X[{i}]", part, [("m_i", "d")]) for i, part in enumerate(X)]
     labels = [check_array(f"y[{i}]", part, [("m_i",)]) for i, part in enumerate(y)]
     dim = parts[0].shape[1]
     for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
         check_shape(f"X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
         check_shape(f"y[{i}]", label, part.shape[:1], f"(m_i,) as X[{i}] has shape {part.shape}")
-        if part.shape[0] == 0:
-            raise ValueError(f"X[{i}] has no sample; every client needs at least one")
     counts = np.array([float(part.shape[0]) for part in parts])
     rows = np.zeros((len(parts), int(counts.max()), dim))
     values = np.zeros(rows.shape[:-1])
@@ -235,13 +238,13 @@ class _FreshSource(Source):
         self._last: ExplicitBatch | None = None
         self._fill = None
         if np.prod(shape) * 2 <= CACHE_VALUES:
-            self._ahead: RoundStream | None = RoundStream(rngs, shape, design.fill)
+            self._ahead: RoundStream | None = RoundStream(rngs, shape, design.fill, sizes.rounds)
         else:
             self._ahead, self._X = None, np.empty((len(trials), *shape))
             self._fill = lambda trial, _, out: design.fill(rngs[trial], out)
         self._noise: RoundStream | None = None
         if truth.noise_std > 0:
-            self._noise = RoundStream(generators(seed, Stream.NOISE, trials), shape[:2], self._fill_noise)
+            self._noise = RoundStream(generators(seed, Stream.NOISE, trials), shape[:2], self._fill_noise, sizes.rounds)
 
     def _fill_noise(self, rng: Generator, out: Array) -> None:
         rng.standard_normal(out=out)
@@ -335,4 +338,4 @@ def second_moment(source: Source, clients: Indices, trials: int, dim: int) -> Ar
 def check_truthless(data: object) -> None:
     """Raise unless `data` can serve without a truth."""
     if not isinstance(data, GivenSamples):
-        raise ValueError(f"data = {data!r} draws its labels from a truth: give problem=, or GivenSamples")
+        raise ValueError(f"data = {shown(data)} draws its labels from a truth: give problem=, or GivenSamples")

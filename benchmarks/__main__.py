@@ -19,7 +19,7 @@ ROWS = [*bound.ROWS, *client_loop.ROWS, *jax_round.ROWS, *trials.ROWS, *reproduc
 
 METHOD = """\
 float64; BLAS at one thread on both sides, JAX at its default threads; garbage collection off while timing.
-A round of ours is (a run of R + 1 rounds - a run of 1 round) / R through lf.simulate, metrics at the ends only.
+A round of ours is the mean time from step to step within one lf.simulate, metrics at the ends only; trials whole runs.
 Repetitions of the two sides alternate; a ratio is the median over pairs, [lower, upper quartile], (least, most)."""
 
 

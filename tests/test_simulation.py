@@ -8,7 +8,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 import linfed as lf
-from linfed import simulation
+from linfed import job
 from linfed.streams import Stream, generators
 
 EPS = np.finfo(float).eps
@@ -158,7 +158,7 @@ def chunks(text, rounds):
 @pytest.mark.parametrize("how", ["chunk bytes", "memory budget"])
 def test_a_trial_does_not_depend_on_the_chunk(case, how, nine, monkeypatch, capsys):
     if how == "chunk bytes":
-        monkeypatch.setattr(simulation, "CHUNK_BYTES", 1.0)
+        monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
         result, wanted = run(case, progress=True), 9
     else:
         with pytest.raises(lf.SizeError) as caught:
@@ -190,7 +190,7 @@ def test_given_arrays_follow_their_trial_into_chunks(monkeypatch):
     active = np.argsort(normal(5, 4, 8, seed=4), axis=-1)[..., :3]
     arguments = {"data": lf.GivenSamples(X, y), "rounds": 4, "participation": active}
     whole = lf.simulate(algorithm, problem, **arguments)
-    monkeypatch.setattr(simulation, "CHUNK_BYTES", 1.0)
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
     assert_same(lf.simulate(algorithm, problem, **arguments), whole)
 
 

@@ -1,0 +1,48 @@
+"""What an algorithm may know before the first round; the truth stays behind the answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.initial import AtDistance, GivenSubspace, Initial, Moments
+from linfed.data.sources import Source, second_moment
+from linfed.job import Job
+from linfed.linalg import orthonormalize, top_eigenvectors
+from linfed.problems import Truth
+from linfed.streams import Stream, TrialRandom, generators
+
+
+class ResolvedStart:
+    """Answers an algorithm's questions before the first round (`linfed.algorithms.base.Start`)."""
+
+    def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
+        self._job, self._trials, self._truth, self._source = job, trials, truth, source
+        self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
+        self.rng = TrialRandom(generators(job.seed, Stream.ALGORITHM, trials))
+
+    def representation(self, init: Initial, rank: int) -> Array:
+        """Return the initial representation (trials, d, rank)."""
+        if isinstance(init, GivenSubspace):
+            array = init.array
+            if array.ndim == 3:
+                return array[list(self._trials)]
+            return np.broadcast_to(array, (self.trials, *array.shape)).copy()
+        if isinstance(init, Moments):
+            clients = np.arange(self.n_clients if init.clients is None else init.clients)
+            return top_eigenvectors(second_moment(self._source, clients, self.trials, self.dim), rank)
+        rngs = generators(self._job.seed, Stream.INIT, self._trials)
+        random = np.stack([rng.standard_normal((self.dim, rank)) for rng in rngs])
+        if not isinstance(init, AtDistance):
+            return orthonormalize(random)
+        reference = self._truth.reference(rank) if self._truth is not None else None
+        assert reference is not None
+        if reference.shape[-1] != rank:
+            raise ValueError(f"init = {init!r} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+        # Twice is enough: the second projection removes what rounding left of the first.
+        for _ in range(2):
+            random = orthonormalize(random - reference @ (np.swapaxes(reference, -1, -2) @ random))
+        turn = orthonormalize(np.stack([rng.standard_normal((rank, rank)) for rng in rngs]))
+        return math.sqrt(1.0 - init.delta**2) * (reference @ turn) + init.delta * random

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, or 2 for a mistake in the arguments."""
+    """Run the command line and return its exit status: 0, 2 for a mistake in the arguments, 130 if interrupted."""
     top = parser()
     given = top.parse_args(arguments)
     if given.version:
@@ -48,6 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(
+            "linfed: interrupted; what was finished is kept, and the same command goes on from there", file=sys.stderr
+        )
+        return 130
 
 
 def _list(given: argparse.Namespace) -> int:

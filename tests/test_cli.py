@@ -149,6 +149,19 @@ def test_a_run_that_breaks_off_keeps_its_cells(toy):
     assert Path("ran.txt").read_text().split() == ["0", "1", "2", "2"]
 
 
+def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
+    from linfed import sweep
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "_compute", interrupted)
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 130
+    assert capsys.readouterr().err == (
+        "linfed: interrupted; what was finished is kept, and the same command goes on from there\n"
+    )
+
+
 def test_worker_processes_find_the_experiment(toy):
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 2) == 0
     assert sorted(Path("ran.txt").read_text().split()) == ["0", "1", "2"]

@@ -17,8 +17,8 @@ from threadpoolctl import ThreadpoolController
 
 from linfed._types import Array, Mask
 
-CACHE_VALUES = 65_536
-"""Numbers in one block of clients: half a megabyte, so that a block stays in a core's cache."""
+CACHE_VALUES = 131_072
+"""Numbers in one block of clients: a megabyte, so that a block stays in a core's cache."""
 
 RANK_TOLERANCE = 1e-13
 """A column whose part outside the span of the columns before it is below this share of its length is dependent."""
@@ -169,59 +169,105 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
 # --- least squares -------------------------------------------------------------------------------------------
 
 
-class Solution(NamedTuple):
-    """Least-squares solutions of a stack: `coefficients`, `residual` = fit - labels, and which were `deficient`."""
+class Heads(NamedTuple):
+    """Least-squares heads of a block of clients, the clients last: `W` (k, C), `residual` (m, C), `deficient` (C,)."""
 
-    coefficients: Array
+    W: Array
     residual: Array
     deficient: Mask
 
 
-def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0) -> Solution:
-    """Solve one small least-squares problem per client, all clients at once.
+def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *, few: bool = False) -> Heads:
+    """Solve one small least-squares problem per client, all clients of a block at once.
 
     Parameters
     ----------
-    Z : ndarray (trials, k, p, m)
-        Features, feature-major; rows beyond a client's count are zero.
-    y : ndarray (trials, p, m)
+    Z : ndarray (k, m, C)
+        Features, clients last; rows beyond a client's count are zero.
+    y : ndarray (m, C)
         Labels.
-    counts : ndarray (trials, p)
+    counts : ndarray (C,)
         Samples per client m_i.
     ridge : float
         Adds ``(ridge / 2) ||w||^2`` to client i's loss ``(1 / 2 m_i) ||Z_i w - y_i||^2``.
+    few : bool
+        Whether blocks hold few clients of many samples: LAPACK then factors them one by one.
 
     Returns
     -------
-    Solution
-        coefficients (trials, p, k), residual ``Z w - y`` (trials, p, m), deficient (trials, p). Where there are
-        fewer samples than k, or dependent features, the solution of minimum norm. Where a client has at most as
-        many samples as the rank of its features the residual is exactly zero. `deficient` marks dependent
-        features among clients with at least k samples.
+    Heads
+        `W` (k, C), `residual` ``Z w - y`` (m, C), `deficient` (C,). Where there are fewer samples than k, or dependent
+        features, the solution of minimum norm. Where a client has at most as many samples as the rank of its features
+        the residual is exactly zero. `deficient` marks dependent features among clients with at least k samples.
 
     Notes
     -----
-    Modified Gram-Schmidt on ``[Z, y]``, a loop over k with the clients vectorised: backward stable, as
-    Householder QR is (Bjorck 1967), and it gives the residual for nothing. Cost O(p m k^2).
+    QR of ``[Z, y]``: by modified Gram-Schmidt, a loop over k in which every operation is one long vector over the
+    clients, and which is as stable as Householder's (Bjorck 1967) and gives the residual for nothing; or by LAPACK.
+    Cost O(C m k^2).
     """
-    trials, k, p, m = Z.shape
-    W, residual = np.empty((trials, p, k)), np.empty((trials, p, m))
-    dependent = np.zeros((trials, p), dtype=bool)
-    for t, c in client_blocks(trials, p, (k + 1) * m):
-        _gram_schmidt(Z[t, :, c], y[t, c], counts[t, c] * ridge, W[t, c], residual[t, c], dependent[t, c])
-    few = counts < k
-    irregular = dependent if ridge > 0 else few | dependent
+    k, m, _ = Z.shape
+    solve = _householder if few and ridge == 0 and m > k else _gram_schmidt
+    W, residual, dependent = solve(Z, y, counts * ridge if ridge > 0 else None)
+    short = counts < k
+    irregular = dependent if ridge > 0 else short | dependent
     if ridge == 0:
-        residual[counts <= k] = 0.0
+        residual[:, counts <= k] = 0.0
     if irregular.any():
-        rows, labels = np.moveaxis(Z, 1, -1)[irregular], y[irregular]
+        samples, labels = np.moveaxis(Z[:, :, irregular], -1, 0).mT, y[:, irregular].T
         if ridge > 0:  # so small that it is lost in rounding
-            rows, labels = _extended(rows, labels, counts[irregular] * ridge)
-        solved, rest, rank = minimum_norm(rows, labels)
-        W[irregular] = solved
+            samples, labels = _extended(samples, labels, counts[irregular] * ridge)
+        solved, rest, rank = minimum_norm(samples, labels)
         explained = (counts[irregular] <= rank) & (ridge == 0)
-        residual[irregular] = np.where(explained[:, None], 0.0, rest[:, :m])
-    return Solution(W, residual, dependent & ~few)
+        W[:, irregular] = solved.T
+        residual[:, irregular] = np.where(explained, 0.0, rest[:, :m].T)
+    return Heads(W, residual, dependent & ~short)
+
+
+def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
+    """Return heads (k, C), residual (m, C) and which clients' features are dependent."""
+    k, m, count = Z.shape
+    rows = m if ridges is None else m + k
+    width = max(count, 2)  # a single client is computed twice: NumPy sums a lone column in another order
+    work, products = np.empty((k + 1, rows, width)), np.empty((k, rows, width))
+    work[:k, :m], work[k, :m] = Z, y
+    if ridges is not None:
+        work[:, m:] = 0.0
+        for j in range(k):
+            work[j, m + j] = np.sqrt(ridges)
+    R = np.empty((k, k + 1, width))
+    dependent = np.zeros(width, dtype=bool)
+    for j in range(k):
+        column, later, product = work[j], work[j + 1 :], products[: k - j]
+        square = np.multiply(column, column, out=product[0]).sum(axis=0)
+        small = square <= RANK_TOLERANCE**2 * (square + np.square(R[:j, j]).sum(axis=0))
+        if small.any():
+            dependent |= small
+            square = np.where(small, 1.0, square)
+        R[j, j] = np.sqrt(square)
+        column /= R[j, j]
+        R[j, j + 1 :] = np.multiply(later, column, out=product).sum(axis=1)
+        later -= np.multiply(R[j, j + 1 :, None], column, out=product)
+    W = np.empty((k, width))
+    for j in reversed(range(k)):
+        value = R[j, k]
+        for later_column in range(j + 1, k):
+            value = value - R[j, later_column] * W[later_column]
+        W[j] = value / R[j, j]
+    return W[:, :count], -work[k, :m, :count], dependent[:count]
+
+
+def _householder(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
+    """Return the same as `_gram_schmidt`, for more samples than features."""
+    k = Z.shape[0]
+    samples, labels = np.ascontiguousarray(Z.transpose(2, 1, 0)), y.T[..., None]
+    R = np.asarray(np.linalg.qr(np.concatenate([samples, labels], axis=-1), mode="r"))
+    triangle, diagonal = R[:, :k, :k], np.abs(np.diagonal(R, axis1=-2, axis2=-1)[:, :k])
+    lengths = np.sqrt(np.square(triangle).sum(axis=-2))
+    dependent = (diagonal <= RANK_TOLERANCE * lengths).any(axis=-1)
+    safe = np.where(dependent[:, None, None], np.eye(k), triangle)
+    W = np.linalg.solve(safe, R[:, :k, k:])
+    return W[..., 0].T, (samples @ W - labels)[..., 0].T, dependent
 
 
 def _extended(X: Array, y: Array, ridges: Array) -> tuple[Array, Array]:
@@ -241,45 +287,6 @@ def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slic
     for t in range(0, trials, together):
         for c in range(0, clients, width):
             yield slice(t, min(t + together, trials)), slice(c, min(c + width, clients))
-
-
-def _gram_schmidt(Z: Array, y: Array, ridges: Array, W: Array, residual: Array, dependent: Mask) -> None:
-    """Write the least-squares heads of one block of clients into `W`, `residual` and `dependent`.
-
-    The clients are the last axis of all that is computed here: every operation is one long vector.
-    """
-    trials, k, clients, m = Z.shape
-    ridge = bool(ridges.any())
-    count, rows = trials * clients, m + k if ridge else m
-    width = max(count, 2)  # a single client is computed twice: NumPy sums a lone column in another order
-    work = np.empty((k + 1, rows, width))
-    work[:k, :m] = Z.transpose(1, 3, 0, 2).reshape(k, m, count)
-    work[k, :m] = y.transpose(2, 0, 1).reshape(m, count)
-    if ridge:
-        work[:, m:] = 0.0
-        for j in range(k):
-            work[j, m + j] = np.sqrt(ridges).ravel()
-    R = np.empty((k, k + 1, width))
-    lengths = np.square(work[:k]).sum(axis=1)
-    bad = np.zeros(width, dtype=bool)
-    for j in range(k):
-        column, later = work[j], work[j + 1 :]
-        square = np.square(column).sum(axis=0)
-        small = square <= RANK_TOLERANCE**2 * lengths[j]
-        bad |= small
-        R[j, j] = np.sqrt(np.where(small, 1.0, square))
-        column /= R[j, j]
-        R[j, j + 1 :] = (later * column).sum(axis=1)
-        later -= R[j, j + 1 :, None] * column
-    solved = np.empty((k, width))
-    for j in reversed(range(k)):
-        value = R[j, k]
-        for later_column in range(j + 1, k):
-            value = value - R[j, later_column] * solved[later_column]
-        solved[j] = value / R[j, j]
-    W[...] = solved[:, :count].reshape(k, trials, clients).transpose(1, 2, 0)
-    residual[...] = -work[k, :m, :count].reshape(m, trials, clients).transpose(1, 2, 0)
-    dependent[...] = bad[:count].reshape(trials, clients)
 
 
 def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:

@@ -7,17 +7,15 @@ next round uses again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from linfed._types import Array, Indices, Mask
+from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer
-from linfed.linalg import client_blocks, full_least_squares, head_least_squares
-
-FillRows = Callable[[int, slice, Array], None]
-"""``fill(trial, clients, out)`` writes the rows of the named clients, in order, into (clients, m, d)."""
+from linfed.linalg import CACHE_VALUES, full_least_squares, head_least_squares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,26 +37,12 @@ class LabelLaw:
     noise: Array | None
 
 
-class Workspace:
-    """Buffers kept from round to round: a fresh large array costs as much again as filling it."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, Array] = {}
-
-    def array(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Return an uninitialised array of this shape, the same memory at each call of this name."""
-        held = self._arrays.get(name)
-        if held is None or held.shape != shape:
-            held = self._arrays[name] = np.empty(shape)
-        return held
-
-
 class ExplicitBatch:
     """A round's samples as rows.
 
     Parameters
     ----------
-    X : ndarray (T, p, m, d)
+    X : ndarray (T, p, m, d) or Rows
         Samples; rows beyond a client's count are zero. C-contiguous within a trial.
     y : ndarray (T, p, m) or LabelLaw
         Labels, or how to make them (then they are computed together with the first features).
@@ -66,110 +50,90 @@ class ExplicitBatch:
         Which clients these are.
     counts : ndarray (T, p), optional
         Samples per client; m for all by default.
-    fill : callable, optional
-        Writes X where it is not drawn yet.
     workspace : Workspace, optional
         Buffers to use again.
     """
 
     def __init__(
         self,
-        X: Array,
+        X: Array | Rows,
         y: Array | LabelLaw,
         *,
         active: Indices,
         counts: Array | None = None,
-        fill: FillRows | None = None,
         workspace: Workspace | None = None,
     ) -> None:
-        self._X, self._fill = X, fill
+        self.rows: Rows = HeldRows(X) if isinstance(X, np.ndarray) else X
         self._y = None if isinstance(y, LabelLaw) else y
         self._law = y if isinstance(y, LabelLaw) else None
         self.active = active
-        self.counts = np.full(X.shape[:2], float(X.shape[2])) if counts is None else counts
-        self.singular: Mask = np.zeros(X.shape[0], dtype=bool)
-        self._filled = np.zeros(X.shape[0], dtype=np.intp)
+        trials, p, m, _ = self.shape
+        self.counts = np.full((trials, p), float(m)) if counts is None else counts
+        self.singular: Mask = np.zeros(trials, dtype=bool)
         self._workspace = workspace or Workspace()
 
-    # --- rows, block by block --------------------------------------------------------------------------------
-
-    def blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield (trials, clients, rows (t, c, m, d)) in blocks that stay in cache."""
-        trials, p, m, d = self._X.shape
-        for t, c in client_blocks(trials, p, m * d):
-            yield t, c, self._rows(t, c)
-
-    def _rows(self, trials: slice, clients: slice) -> Array:
-        rows = self._X[trials, clients]
-        if self._fill is not None:
-            for index in range(trials.start, trials.stop):
-                if self._filled[index] < clients.stop:
-                    self._fill(index, clients, rows[index - trials.start])
-                    self._filled[index] = clients.stop
-        return rows
-
-    def finish(self) -> None:
-        """Draw the rows that no question has asked for, so that the stream goes on where it should."""
-        if self._fill is not None and self._filled.min() < self._X.shape[1]:
-            for _ in self.blocks():
-                pass
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Trials T, participants p, samples m, dimension d."""
+        trials, p, m, d = self.rows.shape
+        return trials, p, m, d
 
     @property
     def X(self) -> Array:
         """The rows, (T, p, m, d)."""
-        self.finish()
-        return self._X
+        return self.rows.array()
 
     @property
     def y(self) -> Array:
         """The labels, (T, p, m)."""
         if self._y is None:
-            assert self._law is not None
-            if self._law.B is None:
-                self._y = self._labels(None)
-            else:
-                self._features(self._law.B[..., :0])
+            for _ in self.pass_over(np.empty((self.shape[0], self.shape[-1], 0))):
+                pass
         assert self._y is not None
         return self._y
 
-    def _labels(self, features: Array | None) -> Array:
-        """Return labels from the features ``X B*``, (T, r, p, m)."""
+    def _labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
+        """Return the labels of a block, clients last (m, C), from its features ``X B*``, (r, m, C)."""
+        count, m = rows.shape[0] * rows.shape[1], rows.shape[2]
+        if self._y is not None:
+            return self._y[t, c].reshape(count, m).T
         law = self._law
         assert law is not None
-        trials, p, m, _ = self._X.shape
-        y = self._workspace.array("y", (trials, p, m))
-        y[...] = 0.0 if law.noise is None else law.noise
-        if features is not None:
-            assert law.W is not None
-            for column in range(features.shape[1]):
-                y += features[:, column] * law.W[..., column, None]
+        y = np.zeros((m, count)) if law.noise is None else law.noise[t, c].reshape(count, m).T.copy()
+        if law.W is not None:
+            for star, heads in zip(stars, law.W[t, c].reshape(count, -1).T, strict=True):
+                y += star * heads
         if law.S is not None:
-            y += self._apply(law.S)
+            y += (rows @ law.S[t, c, :, None]).reshape(count, m).T
         return y
 
-    def _features(self, B: Array) -> Array:
-        """Return ``X_i B`` feature-major, (T, k, p, m), making the labels on the way if they are due."""
-        trials, p, m, d = self._X.shape
-        law, k = self._law, B.shape[-1]
-        due = self._y is None and law is not None and law.B is not None
+    def pass_over(self, B: Array, *, once: bool = False) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
+        """Yield (trials, clients, rows, features (k, m, C), labels (m, C)) block by block, the clients last.
+
+        Features and labels come from one product, ``X [B, B*]``, while the rows are in cache.
+        """
+        trials, p, m, d = self.shape
+        k, law = B.shape[-1], self._law
+        due = self._y is None
         basis = np.concatenate([B, law.B], axis=-1) if due and law is not None and law.B is not None else B
-        rows_of_basis = np.ascontiguousarray(np.swapaxes(basis, -1, -2))
-        # Later features of a round must not overwrite earlier ones that an algorithm still holds.
-        Z = self._workspace.array("Z", (trials, basis.shape[-1], p * m)) if due else np.empty((trials, k, p * m))
-        for t, c, rows in self.blocks():
-            flat = rows.reshape(rows.shape[0], -1, d)
-            np.matmul(rows_of_basis[t], np.swapaxes(flat, -1, -2), out=Z[t, :, c.start * m : c.stop * m])
-        shaped = Z.reshape(trials, -1, p, m)
-        if due:
-            self._y = self._labels(shaped[:, k:])
-        return shaped[:, :k]
+        kept = self._workspace.array("y", (trials, p, m)) if due else None
+        for t, c, rows in self.rows.blocks(once=once):
+            count = rows.shape[0] * rows.shape[1]
+            Z = rows.reshape(rows.shape[0], -1, d) @ basis[t]
+            features = np.ascontiguousarray(Z.reshape(count, m, -1).transpose(2, 1, 0))
+            y = self._labels(t, c, rows, features[k:])
+            if kept is not None:
+                kept[t, c] = y.T.reshape(*rows.shape[:3])
+            yield t, c, rows, features[:k], y
+        if kept is not None:
+            self._y = kept
 
     def _apply(self, theta: Array) -> Array:
         """Return ``X_i theta_i``, (T, p, m)."""
-        trials, p, m, d = self._X.shape
+        trials, p, m, d = self.shape
         theta = np.broadcast_to(theta, (trials, p, d))
         out = np.empty((trials, p, m))
-        for t, c, rows in self.blocks():
+        for t, c, rows in self.rows.blocks():
             np.matmul(rows, theta[t, c, :, None], out=out[t, c, :, None])
         return out
 
@@ -177,15 +141,14 @@ class ExplicitBatch:
 
     def project(self, B: Array) -> ExplicitFeatures:
         """Return the features at B (T, d, k); cost O(p m d k)."""
-        Z = self._features(B)
-        return ExplicitFeatures(self, Z, self.y)
+        return ExplicitFeatures(self, B)
 
     def gradient(self, theta: Array) -> Array:
         """Return ``(1/m_i) X_i'(X_i theta_i - y_i)``, (T, p, d); cost O(p m d)."""
-        trials, p, _, d = self._X.shape
+        trials, p, _, d = self.shape
         theta, y = np.broadcast_to(theta, (trials, p, d)), self.y
         out = np.empty((trials, p, d))
-        for t, c, rows in self.blocks():
+        for t, c, rows in self.rows.blocks():
             residual = (rows @ theta[t, c, :, None])[..., 0] - y[t, c]
             np.matmul(residual[..., None, :], rows, out=out[t, c, None, :])
         return out / self._positive_counts[..., None]
@@ -197,9 +160,9 @@ class ExplicitBatch:
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the minimiser in the full dimension, (T, p, d); cost O(p m d min(m, d))."""
-        trials, p, _, d = self._X.shape
+        trials, p, _, d = self.shape
         y, out = self.y, np.empty((trials, p, d))
-        for t, c, rows in self.blocks():
+        for t, c, rows in self.rows.blocks():
             shape = rows.shape[:2]
             solved = full_least_squares(
                 rows.reshape(-1, *rows.shape[2:]), y[t, c].reshape(-1, y.shape[-1]), self.counts[t, c].ravel(), ridge
@@ -234,7 +197,7 @@ class ExplicitBatch:
             own samples in this order, and empty batches (zero gradient) once it has run out.
         """
         size = check_integer("size", size)
-        trials, p, m, _ = self._X.shape
+        trials, p, m, _ = self.shape
         lying = np.broadcast_to(np.arange(m), (trials, p, m)) if order is None else order
         padded = lying >= self.counts[..., None]
         if padded.any():  # a client's padding goes last, its own samples keep their order
@@ -271,29 +234,68 @@ class ExplicitBatch:
     def pull_back(self, V: Array) -> Array:
         """Return ``sum_ij V[:, :, i, j] x_ij'``, (T, k, d), for V (T, k, p, m)."""
         trials, k, p, m = V.shape
-        out = np.zeros((trials, k, self._X.shape[-1]))
+        out = np.zeros((trials, k, self.shape[-1]))
         flat_V = V.reshape(trials, k, p * m)
-        for t, c, rows in self.blocks():
+        for t, c, rows in self.rows.blocks():
             out[t] += flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
         return out
 
+    def exact_heads(self, B: Array, ridge: float) -> ExactHeads:
+        """Return the closed-form heads and what they leave, in one pass while each block of rows is in cache."""
+        trials, p, m, d = self.shape
+        k = B.shape[-1]
+        W, gradient = np.empty((trials, p, k)), np.zeros((trials, k, d))
+        residual = self._workspace.array("residual", (trials, p, m))
+        for t, c, rows, Z, y in self.pass_over(B, once=True):
+            some, clients = rows.shape[:2]
+            counts = self.counts[t, c].ravel()
+            heads = head_least_squares(Z, y, counts, ridge, few=m * d > CACHE_VALUES // 8)
+            self.singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
+            W[t, c] = heads.W.T.reshape(some, clients, k)
+            residual[t, c] = heads.residual.T.reshape(some, clients, m)
+            V = np.empty((some, k, clients, m))
+            scaled = (heads.W / np.maximum(counts, 1.0)).reshape(k, 1, some, clients)
+            np.multiply(scaled, heads.residual.reshape(m, some, clients), out=V.transpose(1, 3, 0, 2))
+            gradient[t] += V.reshape(some, k, -1) @ rows.reshape(some, -1, d)
+        W.setflags(write=False)  # these heads are known by identity: changed in place they would keep this residual
+        return ExactHeads(W=W, residual=residual, gradient=np.swapaxes(gradient, -1, -2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactHeads:
+    """Closed-form heads W (T, p, k), their residual (T, p, m) and ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
+
+    W: Array
+    residual: Array
+    gradient: Array
+
 
 class ExplicitFeatures:
-    """The features ``Z_i = X_i B`` of an explicit batch.
+    """The features ``Z_i = X_i B`` of an explicit batch, computed when first asked for.
+
+    Exact heads do not ask for them: they are solved block by block, with the gradient that comes next, in one pass.
 
     Parameters
     ----------
     batch : ExplicitBatch
-    Z : ndarray (T, k, p, m)
-        Features, feature-major: contiguous for work that is vectorised over clients.
-    y : ndarray (T, p, m)
-        Labels.
+    B : ndarray (T, d, k)
     """
 
-    def __init__(self, batch: ExplicitBatch, Z: Array, y: Array) -> None:
-        self._batch, self._Z, self._y = batch, Z, y
-        self._solved: tuple[Array, Array] | None = None
+    def __init__(self, batch: ExplicitBatch, B: Array) -> None:
+        self._batch, self._B = batch, B
+        self._held: Array | None = None
+        self._exact: ExactHeads | None = None
         self._gram: tuple[Array, Array] | None = None
+
+    @property
+    def _Z(self) -> Array:
+        """The features, feature-major (T, k, p, m)."""
+        if self._held is None:
+            trials, p, m, _ = self._batch.shape
+            self._held = np.empty((trials, self._B.shape[-1], p, m))
+            for t, c, rows, Z, _ in self._batch.pass_over(self._B):
+                self._held[t, :, c] = Z.reshape(-1, m, *rows.shape[:2]).transpose(2, 0, 3, 1)
+        return self._held
 
     @property
     def Z(self) -> Array:
@@ -301,12 +303,9 @@ class ExplicitFeatures:
         return np.moveaxis(self._Z, 1, -1)
 
     def least_squares(self, ridge: float = 0.0) -> Array:
-        """Return the closed-form heads, (T, p, k); cost O(p m k^2)."""
-        W, residual, deficient = head_least_squares(self._Z, self._y, self._batch.counts, ridge)
-        W.setflags(write=False)  # these heads are known by identity: changed in place they would keep this residual
-        self._batch.singular |= deficient.any(axis=-1)
-        self._solved = W, residual
-        return W
+        """Return the closed-form heads, (T, p, k), read-only; cost O(p m (d k + k^2))."""
+        self._exact = self._batch.exact_heads(self._B, ridge)
+        return self._exact.W
 
     def head_gradient(self, W: Array) -> Array:
         """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); O(p m k^2) once, then O(p k^2) a call."""
@@ -316,7 +315,7 @@ class ExplicitFeatures:
             gram = np.empty((k, Z.shape[0], k, Z.shape[2]))
             for column in range(k):
                 gram[column] = np.vecdot(Z[:, column, None], Z) / m
-            self._gram = gram, np.vecdot(Z, self._y[:, None]) / m
+            self._gram = gram, np.vecdot(Z, self._batch.y[:, None]) / m
         gram, moment = self._gram
         heads = np.ascontiguousarray(np.swapaxes(W, -1, -2))
         out = -moment
@@ -326,10 +325,10 @@ class ExplicitFeatures:
 
     def _residual(self, W: Array) -> Array:
         """Return ``Z_i w_i - y_i``, (T, p, m)."""
-        if self._solved is not None and self._solved[0] is W:
-            return self._solved[1]
-        residual = -self._y
-        for column in range(self._Z.shape[1]):
+        if self._exact is not None and self._exact.W is W:
+            return self._exact.residual
+        residual = -self._batch.y
+        for column in range(self._B.shape[-1]):
             residual += self._Z[:, column] * W[..., column, None]
         return residual
 
@@ -343,9 +342,10 @@ class ExplicitFeatures:
         At the heads that `least_squares` returned the residual is the one found there: exactly zero for a client
         with at most k samples, where rounding alone would move B.
         """
-        batch, residual = self._batch, self._residual(W)
         share = 1.0 / W.shape[1] if weights is None else weights
+        if np.ndim(share) == 0 and self._exact is not None and self._exact.W is W:
+            return share * self._exact.gradient
+        batch, residual = self._batch, self._residual(W)
         scaled = np.swapaxes(W * (share / batch._positive_counts)[..., None], -1, -2)
-        V = batch._workspace.array("V", self._Z.shape)
-        np.multiply(np.ascontiguousarray(scaled)[..., None], residual[:, None], out=V)
+        V = np.ascontiguousarray(scaled)[..., None] * residual[:, None]
         return np.swapaxes(batch.pull_back(V), -1, -2)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.data.explicit import ExplicitBatch, LabelLaw, Workspace
+from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.rows import DrawnRows, Workspace
 from linfed.errors import check_array, check_integer, check_shape, shown
 from linfed.linalg import CACHE_VALUES
 from linfed.problems import Truth
@@ -236,12 +237,11 @@ class _FreshSource(Source):
         shape = (sizes.participants, n_samples, sizes.dim)
         self._workspace = Workspace()
         self._last: ExplicitBatch | None = None
-        self._fill = None
+        self._shape, self._rngs = (len(trials), *shape), rngs
         if np.prod(shape) * 2 <= CACHE_VALUES:
             self._ahead: RoundStream | None = RoundStream(rngs, shape, design.fill, sizes.rounds)
         else:
-            self._ahead, self._X = None, np.empty((len(trials), *shape))
-            self._fill = lambda trial, _, out: design.fill(rngs[trial], out)
+            self._ahead = None
         self._noise: RoundStream | None = None
         if truth.noise_std > 0:
             self._noise = RoundStream(generators(seed, Stream.NOISE, trials), shape[:2], self._fill_noise, sizes.rounds)
@@ -252,11 +252,24 @@ class _FreshSource(Source):
 
     def round(self, active: Indices) -> ExplicitBatch:
         if self._last is not None:
-            self._last.finish()
+            self._last.rows.finish()
         law = _restricted(self._truth, active, self._noise.next() if self._noise else None)
-        X = self._ahead.next() if self._ahead else self._X
-        self._last = ExplicitBatch(X, law, active=active, fill=self._fill, workspace=self._workspace)
+        X = self._ahead.next() if self._ahead else self._drawn()
+        self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace)
         return self._last
+
+    def _drawn(self) -> DrawnRows:
+        design, rngs = self._truth.design, self._rngs
+        states = [rng.bit_generator.state for rng in rngs]
+
+        def draw(trial: int, clients: slice, out: Array) -> None:
+            design.fill(rngs[trial], out)
+
+        def rewind() -> None:
+            for rng, state in zip(rngs, states, strict=True):
+                rng.bit_generator.state = state
+
+        return DrawnRows(self._shape, draw, rewind, self._workspace)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         truth, m, d = self._truth, self._m, self._sizes.dim

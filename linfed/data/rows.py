@@ -1,0 +1,146 @@
+"""The rows of a round: held in an array, or drawn when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.linalg import client_blocks
+
+Block = tuple[slice, slice, Array]
+"""Trials, clients, and their rows (t, c, m, d)."""
+
+
+class Workspace:
+    """Buffers kept from round to round: a fresh large array costs as much again as filling it."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return an uninitialised array of this shape, the same memory at each call of this name."""
+        held = self._arrays.get(name)
+        if held is None or held.shape != shape:
+            held = self._arrays[name] = np.empty(shape)
+        return held
+
+
+class Rows(Protocol):
+    """The rows of a round's participants, (T, p, m, d)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Trials T, participants p, samples m, dimension d."""
+        ...
+
+    def blocks(self, *, once: bool = False) -> Iterator[Block]:
+        """Yield all rows in blocks that stay in cache; `once` says that they may not be needed again."""
+        ...
+
+    def array(self) -> Array:
+        """Return all rows, (T, p, m, d)."""
+        ...
+
+    def finish(self) -> None:
+        """Draw what has not been read, so that the streams go on where they should."""
+        ...
+
+
+class HeldRows:
+    """Rows that are there.
+
+    Parameters
+    ----------
+    X : ndarray (T, p, m, d)
+        C-contiguous within a trial.
+    """
+
+    def __init__(self, X: Array) -> None:
+        self._X, self.shape = X, X.shape
+
+    def blocks(self, *, once: bool = False) -> Iterator[Block]:
+        """Yield all rows in blocks that stay in cache."""
+        trials, p, m, d = self.shape
+        for t, c in client_blocks(trials, p, m * d):
+            yield t, c, self._X[t, c]
+
+    def array(self) -> Array:
+        """Return all rows."""
+        return self._X
+
+    def finish(self) -> None:
+        """Do nothing: nothing is left to draw."""
+
+
+class DrawnRows:
+    """Rows that are drawn when they are read, block by block, while the products read them from cache.
+
+    Rows that are read once live in one block's buffer. When they are asked for again they are drawn again, from where
+    the streams stood, and kept.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Trials T, participants p, samples m, dimension d.
+    draw : callable
+        ``draw(trial, clients, out)`` writes the rows of the named clients, (clients, m, d); called in order.
+    rewind : callable
+        Takes the streams back to the round's first row.
+    workspace : Workspace
+        Buffers to use again.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        draw: Callable[[int, slice, Array], None],
+        rewind: Callable[[], None],
+        workspace: Workspace,
+    ) -> None:
+        self.shape: tuple[int, ...] = shape
+        self._draw, self._rewind, self._workspace = draw, rewind, workspace
+        self._drawn = False
+        self._X: Array | None = None
+        self._buffer: Array | None = None
+
+    def blocks(self, *, once: bool = False) -> Iterator[Block]:
+        """Yield all rows in blocks that stay in cache."""
+        trials, p, m, d = self.shape
+        if self._X is not None:
+            yield from HeldRows(self._X).blocks()
+            return
+        X = None if once and not self._drawn else self._workspace.array("X", (trials, p, m, d))
+        if self._drawn:
+            self._rewind()
+        self._drawn = True
+        for t, c in client_blocks(trials, p, m * d):
+            rows = self._block(t, c) if X is None else X[t, c]
+            for index in range(t.start, t.stop):
+                self._draw(index, c, rows[index - t.start])
+            yield t, c, rows
+        self._X = X
+
+    def _block(self, t: slice, c: slice) -> Array:
+        _, _, m, d = self.shape
+        shape = (t.stop - t.start, c.stop - c.start, m, d)
+        size = int(np.prod(shape))
+        if self._buffer is None:  # the first block is the largest
+            self._buffer = self._workspace.array("block", (size,))
+        return self._buffer[:size].reshape(shape)
+
+    def array(self) -> Array:
+        """Return all rows, drawn and kept."""
+        if self._X is None:
+            for _ in self.blocks():
+                pass
+        assert self._X is not None
+        return self._X
+
+    def finish(self) -> None:
+        """Draw the rows if nothing has read them."""
+        if not self._drawn:
+            for _ in self.blocks(once=True):
+                pass

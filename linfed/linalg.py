@@ -62,13 +62,18 @@ def qr_positive(A: Array) -> tuple[Array, Array]:
         Upper triangular with a non-negative diagonal.
     """
     Q, R = np.linalg.qr(A)
-    signs = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
-    return Q * signs[..., None, :], R * signs[..., :, None]
+    return _with_signs_of(R, Q), np.swapaxes(_with_signs_of(R, np.swapaxes(R, -1, -2)), -1, -2)
+
+
+def _with_signs_of(R: Array, columns: Array) -> Array:
+    """Return columns (..., d, k) with the signs of R's diagonal; 0 counts as positive."""
+    return columns * np.copysign(1.0, np.diagonal(R, axis1=-2, axis2=-1) + 0.0)[..., None, :]
 
 
 def orthonormalize(A: Array) -> Array:
     """Return the Q factor of `qr_positive`, (..., d, k)."""
-    return qr_positive(A)[0]
+    Q, R = np.linalg.qr(A)
+    return _with_signs_of(R, Q)
 
 
 def spectral_norm(A: Array) -> Array:
@@ -239,14 +244,14 @@ def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Arra
     dependent = np.zeros(width, dtype=bool)
     for j in range(k):
         column, later, product = work[j], work[j + 1 :], products[: k - j]
-        square = np.multiply(column, column, out=product[0]).sum(axis=0)
+        square = np.einsum("mc,mc->c", column, column)
         small = square <= RANK_TOLERANCE**2 * (square + np.square(R[:j, j]).sum(axis=0))
         if small.any():
             dependent |= small
             square = np.where(small, 1.0, square)
         R[j, j] = np.sqrt(square)
         column /= R[j, j]
-        R[j, j + 1 :] = np.multiply(later, column, out=product).sum(axis=1)
+        np.einsum("lmc,mc->lc", later, column, out=R[j, j + 1 :])
         later -= np.multiply(R[j, j + 1 :, None], column, out=product)
     W = np.empty((k, width))
     for j in reversed(range(k)):
@@ -278,11 +283,13 @@ def _extended(X: Array, y: Array, ridges: Array) -> tuple[Array, Array]:
 
 
 def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (trials, clients) in blocks of at most `CACHE_VALUES` numbers, where one client needs `values` of them.
+    """Yield (trials, clients) in blocks of about `CACHE_VALUES` numbers, where one client needs `values` of them.
 
     How a trial is cut depends on its own size alone, so that a sum over blocks does not depend on other trials.
     """
-    width = max(1, min(clients, CACHE_VALUES // max(1, values)))
+    # Two blocks' worth is taken at once: the calls saved are worth more than the cache.
+    whole = clients * values <= 2 * CACHE_VALUES
+    width = clients if whole else max(1, CACHE_VALUES // max(1, values))
     together = max(1, CACHE_VALUES // max(1, clients * values)) if width == clients else 1
     for t in range(0, trials, together):
         for c in range(0, clients, width):

@@ -29,7 +29,8 @@ from linfed.start import ResolvedStart
 from linfed.streams import Participants, Participation, Seed
 
 DIVERGENCE_MULTIPLE = 1e12
-"""A parameter beyond this multiple of the scale of the truth (or of given labels; at least 1) counts as diverged."""
+"""A parameter array whose norm exceeds this multiple of the truth's scale (or that of given labels; at least 1)
+has diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +167,13 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] | None = None
             batch = source.round(participants.next())
             new = job.algorithm.step(state, batch, start.rng)
             fine = _within(new, limit)
-            for trial in np.flatnonzero(alive & ~fine):
-                status[trial], status_round[trial] = Status.DIVERGED, round_
-            for trial in np.flatnonzero(alive & fine & batch.singular):
-                if status[trial] is Status.COMPLETED:
-                    status[trial], status_round[trial] = Status.SINGULAR_HEAD, round_
-            alive &= fine
+            if not fine.all() or batch.singular.any():
+                for trial in np.flatnonzero(alive & ~fine):
+                    status[trial], status_round[trial] = Status.DIVERGED, round_
+                for trial in np.flatnonzero(alive & fine & batch.singular):
+                    if status[trial] is Status.COMPLETED:
+                        status[trial], status_round[trial] = Status.SINGULAR_HEAD, round_
+                alive &= fine
             state = new if alive.all() else new.where(alive, state)
             record(round_)
             if tick is not None:
@@ -199,11 +201,12 @@ def _scale(job: Job, truth: Truth | None, trials: range) -> Array:
 
 
 def _within(state: State, limit: Array) -> Mask:
-    """Return the trials whose parameters are all finite and within the limit."""
+    """Return the trials whose parameters are all finite, each array of a norm within the limit."""
     fine = np.ones(len(limit), dtype=bool)
+    largest = np.minimum(limit**2, np.finfo(float).max)
     for array in state.arrays().values():
         flat = array.reshape(len(limit), -1)
-        fine &= (flat.max(axis=-1) <= limit) & (flat.min(axis=-1) >= -limit)  # false for NaN
+        fine &= np.vecdot(flat, flat) <= largest  # false for NaN
     return fine
 
 

@@ -13,7 +13,7 @@ from linfed.algorithms.base import Algorithm, Start, State
 from linfed.algorithms.initial import GivenSubspace, Initial, as_initial
 from linfed.data.batch import Batch, Features
 from linfed.errors import check_bool, check_choice, check_integer, check_number
-from linfed.linalg import qr_positive
+from linfed.linalg import orthonormalize, qr_positive
 from linfed.streams import TrialRandom
 
 
@@ -139,12 +139,12 @@ class FedRep(Algorithm):
             moved = self._local_steps(state.B, W, features)
         if not self.orthonormalize:
             return state.update(B=moved, W=W, active=batch.active)
+        if not self.rotate_heads:
+            return state.update(B=orthonormalize(moved), W=W, active=batch.active)
         B, R = qr_positive(moved)
         new = state.update(B=B, W=W, active=batch.active)
-        if self.rotate_heads:
-            assert new.W is not None
-            new = new.update(W=new.W @ np.swapaxes(R, -1, -2))
-        return new
+        assert new.W is not None
+        return new.update(W=new.W @ np.swapaxes(R, -1, -2))
 
     def _heads(self, state: State, batch: Batch, features: Features) -> Array:
         if self.head_solver == "exact":

@@ -1,5 +1,6 @@
 """Every kernel against a loop over single matrices by another method, and the two rules that hold for all of them."""
 
+import functools
 from fractions import Fraction
 
 import numpy as np
@@ -196,12 +197,20 @@ HEADS = {
 }
 
 
+def solve_heads(Z, y, counts, ridge=0.0, few=False):
+    """Call the kernel, which has the clients last, on features (trials, k, p, m) and labels (trials, p, m)."""
+    trials, k, p, m = Z.shape
+    features, labels = Z.transpose(1, 3, 0, 2).reshape(k, m, -1), y.transpose(2, 0, 1).reshape(m, -1)
+    W, residual, deficient = linalg.head_least_squares(features, labels, counts.ravel(), ridge, few=few)
+    return linalg.Heads(W.T.reshape(trials, p, k), residual.T.reshape(trials, p, m), deficient.reshape(trials, p))
+
+
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("ridge", [0.0, 0.7])
-def test_heads_against_a_solver_per_client(name, ridge):
+@pytest.mark.parametrize(("ridge", "few"), [(0.0, False), (0.0, True), (0.7, False), (0.7, True)])
+def test_heads_against_a_solver_per_client(name, ridge, few):
     Z, y, counts = HEADS[name]
     k = Z.shape[1]
-    W, residual, deficient = linalg.head_least_squares(Z, y, counts, ridge)
+    W, residual, deficient = solve_heads(Z, y, counts, ridge, few)
     for trial, client in np.ndindex(*counts.shape):
         count = int(counts[trial, client])
         rows, labels = Z[trial, :, client, :count].T, y[trial, client, :count]
@@ -218,7 +227,7 @@ def test_heads_against_a_solver_per_client(name, ridge):
 
 def test_heads_satisfy_the_normal_equations():
     Z, y, counts = heads_case(5, 40, p=20)
-    W, residual, _ = linalg.head_least_squares(Z, y, counts)
+    W, residual, _ = solve_heads(Z, y, counts)
     rows = np.moveaxis(Z, 1, -1)
     np.testing.assert_allclose(residual, (rows @ W[..., None])[..., 0] - y, atol=1e-13)
     lengths = np.sqrt(np.einsum("tpmk,tpmk->tpk", rows, rows) * np.vecdot(residual, residual)[..., None])
@@ -237,26 +246,28 @@ def backward_error(A, w, y):
     return min(mu, smallest) / np.linalg.norm(A)
 
 
+@pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("condition", [1e2, 1e5, 1e8, 1e11])
-def test_heads_of_ill_conditioned_features_are_backward_stable(condition):
+def test_heads_of_ill_conditioned_features_are_backward_stable(condition, few):
     rng = np.random.default_rng(3)
     p, m, k = 10, 12, 4
     rows = np.stack([graded(rng, m, k, condition) for _ in range(p)])
     y = rng.standard_normal((p, m))
     Z = np.ascontiguousarray(np.moveaxis(rows, -1, 0))[None]
-    W, _, deficient = linalg.head_least_squares(Z, y[None], np.full((1, p), float(m)))
+    W, _, deficient = solve_heads(Z, y[None], np.full((1, p), float(m)), few=few)
     ours = [backward_error(A, w, labels) for A, w, labels in zip(rows, W[0], y, strict=True)]
     theirs = [backward_error(A, np.linalg.lstsq(A, b, rcond=None)[0], b) for A, b in zip(rows, y, strict=True)]
     assert max(ours) <= 10 * max(*theirs, EPS)
     assert not deficient.any()
 
 
-def test_numerically_dependent_features_are_reported():
+@pytest.mark.parametrize("few", [False, True])
+def test_numerically_dependent_features_are_reported(few):
     rng = np.random.default_rng(4)
     Z, y, counts = heads_case(3, 8)
     Z[0, 2, 0] = Z[0, 0, 0] + Z[0, 1, 0] + 1e-15 * rng.standard_normal(8)
     Z[1, :, 2] = 0.0
-    deficient = linalg.head_least_squares(Z, y, counts).deficient
+    deficient = solve_heads(Z, y, counts, few=few).deficient
     assert np.argwhere(deficient).tolist() == [[0, 0], [1, 2]]
 
 
@@ -330,9 +341,9 @@ def kernels():
             counts[1, 0] = 1.0
             Z[1, :, 0, 1:], y[1, 0, 1:] = 0.0, 0.0
         Z[2, :, 1] = Z[2, :1, 1]
-        for ridge in (0.0, 0.1):
-            solve = lambda Z, y, counts, ridge=ridge: linalg.head_least_squares(Z, y, counts, ridge)  # noqa: E731
-            table.append((f"heads, {name}, ridge {ridge}", solve, (Z, y, counts)))
+        for ridge, few in ((0.0, False), (0.1, False), (0.0, True)):
+            solve = functools.partial(solve_heads, ridge=ridge, few=few)
+            table.append((f"heads, {name}, ridge {ridge}, {'few' if few else 'many'}", solve, (Z, y, counts)))
     return [pytest.param(function, inputs, id=name) for name, function, inputs in table]
 
 
@@ -365,15 +376,15 @@ def test_an_item_that_is_not_finite_spoils_itself_only(function, inputs, value):
 
 def test_a_client_that_is_not_finite_spoils_itself_only():
     for Z, y, counts in HEADS.values():
-        clean = linalg.head_least_squares(Z, y, counts)
+        clean = solve_heads(Z, y, counts)
         last = Z.shape[2] - 1
         for spoil in ("Z", "y"):
             spoiled = {"Z": Z.copy(), "y": y.copy()}
             spoiled[spoil][0, ..., last, 0] = np.nan
-            W, residual, deficient = outputs(linalg.head_least_squares, spoiled["Z"], spoiled["y"], counts)
+            W, residual, deficient = outputs(solve_heads, spoiled["Z"], spoiled["y"], counts)
             assert np.isnan(W[0, last]).all()
             others = np.ones(counts.shape, dtype=bool)
             others[0, last] = False
-            assert W[others].tobytes() == clean.coefficients[others].tobytes()
+            assert W[others].tobytes() == clean.W[others].tobytes()
             assert residual[others].tobytes() == clean.residual[others].tobytes()
             assert np.array_equal(deficient[others], clean.deficient[others])

@@ -40,6 +40,8 @@ class Claim:
         Its value and confidence interval.
     reference : float
         The value that separates true from false; the claim says that the statistic lies above it.
+    detail : str
+        Counts behind the estimate, e.g. ``"11 of 12, 38 ties"``.
     note : str
         What a reader should know, e.g. a hypothesis that fails here.
     """
@@ -51,6 +53,7 @@ class Claim:
     low: float
     high: float
     reference: float
+    detail: str = ""
     note: str = ""
 
     @property
@@ -80,7 +83,7 @@ def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
     return np.where(hit.any(axis=1), np.asarray(rounds, dtype=float)[hit.argmax(axis=1)], np.inf)
 
 
-def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[float, float, float]:
+def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[tuple[float, float, float], str]:
     """Return the share of paired trials in which the first is smaller, among those that differ.
 
     Parameters
@@ -91,14 +94,18 @@ def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> t
 
     Returns
     -------
-    estimate, low, high : float
+    (estimate, low, high) : tuple of float
         With a Clopper-Pearson interval; (nan, 0, 1) where all trials tie.
+    detail : str
+        The counts in words.
     """
     smaller, larger = int(np.sum(first < second)), int(np.sum(first > second))
+    ties = len(first) - smaller - larger
+    detail = f"{smaller} of {smaller + larger}" + (f", {ties} ties" if ties else "")
     if smaller + larger == 0:
-        return np.nan, 0.0, 1.0
+        return (np.nan, 0.0, 1.0), detail
     interval = stats.binomtest(smaller, smaller + larger).proportion_ci(confidence, method="exact")
-    return smaller / (smaller + larger), float(interval.low), float(interval.high)
+    return (smaller / (smaller + larger), float(interval.low), float(interval.high)), detail
 
 
 def probability_smaller(
@@ -177,7 +184,13 @@ def claims_table(claims: Sequence[Claim]) -> str:
             if claim.note not in notes:
                 notes.append(claim.note)
             mark = f"  ({notes.index(claim.note) + 1})"
-        measured = f"{claim.estimate:8.3g}  [{claim.low:.3g}, {claim.high:.3g}]"
-        lines.append(f"    {claim.verdict.value:<14} {claim.where:<{width}} {measured}{mark}")
-    lines += ["", "95 % intervals over trials.", *(f"({number}) {note}" for number, note in enumerate(notes, start=1))]
+        estimate = "-" if np.isnan(claim.estimate) else f"{claim.estimate:.3g}"
+        measured = f"{estimate:>8}  [{claim.low:.3g}, {claim.high:.3g}]"
+        detail = f"  {claim.detail}" if claim.detail else ""
+        lines.append(f"    {claim.verdict.value:<14} {claim.where:<{width}} {measured}{detail}{mark}")
+    lines += [
+        "",
+        "95 % intervals over trials, each claim by itself: of many, one in twenty may err.",
+        *(f"({number}) {note}" for number, note in enumerate(notes, start=1)),
+    ]
     return "\n".join(lines[1:])

@@ -39,10 +39,11 @@ def test_first_round_below():
 def test_share_smaller_leaves_ties_out():
     first = np.array([1.0, 2.0, 3.0, np.inf, 5.0])
     second = np.array([2.0, 3.0, 4.0, np.inf, 4.0])
-    share, low, high = share_smaller(first, second)
+    (share, low, high), detail = share_smaller(first, second)
+    assert detail == "3 of 4, 1 ties"
     exact = stats.binomtest(3, 4).proportion_ci(method="exact")
     assert (share, low, high) == (0.75, exact.low, exact.high)
-    assert share_smaller(first, first)[1:] == (0.0, 1.0)
+    assert share_smaller(first, first)[0][1:] == (0.0, 1.0)
 
 
 def test_probability_smaller_counts_pairs():
@@ -73,3 +74,4 @@ def test_table_says_each_sentence_once():
     assert text.count("\n  s; the claim says above 0.5") == 2
     assert text.count("(1)") == 3
     assert text.splitlines()[-1] == "(1) mind"
+    assert "  -  [" in claims_table([claim(0.0, 1.0, estimate=np.nan)])

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from linfed.designs import UniformCube as UniformCube
     from linfed.designs import UniformSphere as UniformSphere
     from linfed.errors import SizeError as SizeError
-    from linfed.linalg import subspace_distance as subspace_distance
     from linfed.metrics import METRICS as METRICS
+    from linfed.metrics import subspace_distance as subspace_distance
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import SharedRepresentation as SharedRepresentation
     from linfed.results import Result as Result
@@ -84,7 +84,7 @@ _PUBLIC = {
     "UniformCube": "linfed.designs",
     "UniformSphere": "linfed.designs",
     "simulate": "linfed.simulation",
-    "subspace_distance": "linfed.linalg",
+    "subspace_distance": "linfed.metrics",
     "tune": "linfed.tuning",
 }
 

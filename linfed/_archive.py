@@ -36,6 +36,17 @@ _KNOWN: dict[str, type[Any]] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """What a file says of a class of the user's own: its name and its text."""
+
+    name: str
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
     """Return a JSON description of a configuration; its arrays go into `arrays` under names that begin with `name`."""
     if isinstance(value, np.ndarray):
@@ -47,18 +58,18 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
         return {"samples": name}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         if _KNOWN.get(type(value).__name__) is not type(value):  # a user's own class: keep what it says of itself
-            return {"repr": repr(value)}
+            return {"repr": repr(value), "name": type(value).__name__}
         parts = {f.name: encode(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
         if any("repr" in part for part in parts.values()):
-            return {"repr": repr(value)}
+            return {"repr": repr(value), "name": type(value).__name__}
         return {"class": type(value).__name__, "fields": parts}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
-    return {"repr": repr(value)}
+    return {"repr": repr(value), "name": type(value).__name__}
 
 
 def decode(described: Json, arrays: dict[str, Any]) -> Any:
-    """Return the configuration that `encode` described; a class it does not know comes back as its text."""
+    """Return the configuration that `encode` described; a class it does not know comes back as `Unknown`."""
     if "array" in described:
         return arrays[described["array"]]
     if "samples" in described:
@@ -72,7 +83,7 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
         parts = {name: decode(part, arrays) for name, part in described["fields"].items()}
         cls = _KNOWN[described["class"]]
         return cls(**parts)
-    return described.get("value", described.get("repr"))
+    return Unknown(described["name"], described["repr"]) if "repr" in described else described["value"]
 
 
 def state_class(name: str) -> type[State]:
@@ -91,11 +102,14 @@ def state_class(name: str) -> type[State]:
     raise ValueError(f"the result holds a state of class {name!r}: import the module that defines it first")
 
 
+def with_suffix(path: str | os.PathLike[str]) -> Path:
+    """Return the path with ``.npz`` at its end."""
+    return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")
+
+
 def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: Json) -> Path:
     """Write arrays and a description by rename: the file is whole, or the old one is still there."""
-    target = Path(path)
-    if target.suffix != ".npz":
-        target = target.with_name(target.name + ".npz")
+    target = with_suffix(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -112,7 +126,8 @@ def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: Jso
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
     """Return the arrays and the description of a file that `write` made."""
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        found = Path(path) if Path(path).exists() else with_suffix(path)
+        with found.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         return arrays, json.loads(str(arrays.pop("description")))
     except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--quick", action="store_true", help="fewer trials and smaller sizes, the same meaning")
     run.add_argument("--trials", type=int, metavar="T", help="trials of each setting")
     run.add_argument("--seed", type=int, metavar="S", help="seed of the run")
-    run.add_argument("--out", metavar="DIR", help="where to write (default: results)")
+    run.add_argument("--out", metavar="DIR", help="where to write (default: results, or results/quick)")
     run.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     run.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
     return top
@@ -43,9 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         top.print_help()
         return 2
+    from linfed.errors import UsageError
+
     try:
         return _list(given) if given.command == "list" else _reproduce(given)
-    except ValueError as error:
+    except UsageError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -57,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _list(given: argparse.Namespace) -> int:
     from linfed.algorithms import ALGORITHMS
-    from linfed.reproduce import UsageError, experiment_files, experiments_folder, load
+    from linfed.errors import UsageError
+    from linfed.reproduce import experiment_files, experiments_folder, load
 
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
@@ -74,18 +77,20 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
+    from linfed.errors import UsageError
     from linfed.reproduce import Options, experiment_files, experiments_folder, load, report, reproduce, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0), ("workers", 1)):
         value = getattr(given, name)
         if value is not None and value < minimum:
-            raise ValueError(f"--{name} {value} must be at least {minimum}")
+            raise UsageError(f"--{name} {value} must be at least {minimum}")
     folder = experiments_folder(given.experiments)
+    for name in given.names:  # every mistake is found before the first computation
+        if name != "all":
+            load(name, folder)
     names = list(experiment_files(folder)) if "all" in given.names else list(dict.fromkeys(given.names))
-    for name in names:  # every mistake is found before the first computation
-        load(name, folder)
-    writable_folder(given.out)
     options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
+    writable_folder(options.folder)
     for name in names:
         print(report(name, reproduce(name, folder, options)), flush=True)
     return 0

@@ -7,7 +7,7 @@ Each law has mean 0 and identity covariance. A `covariance` other than None repl
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from linfed.errors import check_array, check_choice, shown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Design:
+class Design(ABC):
     """A law of x in R^d with mean 0; base of the four laws.
 
     Parameters
@@ -109,7 +109,19 @@ def _root(covariance: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gaussian(Design):
-    """Standard Gaussian samples, the papers' experiments."""
+    """Standard Gaussian samples, the papers' experiments.
+
+    Parameters
+    ----------
+    covariance : None, float, array_like (d,) or (d, d), optional
+        Covariance of x, the identity by default; see `Design`.
+
+    Notes
+    -----
+    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
+
+    **Deviations**: none.
+    """
 
     name: ClassVar[str] = "gaussian"
 
@@ -119,7 +131,19 @@ class Gaussian(Design):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rademacher(Design):
-    """Independent signs: every coordinate is +1 or -1 with equal probability."""
+    """Independent signs: every coordinate is +1 or -1 with equal probability.
+
+    Parameters
+    ----------
+    covariance : None, float, array_like (d,) or (d, d), optional
+        Covariance of x, the identity by default; see `Design`.
+
+    Notes
+    -----
+    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
+
+    **Deviations**: none.
+    """
 
     name: ClassVar[str] = "rademacher"
 
@@ -130,7 +154,19 @@ class Rademacher(Design):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UniformCube(Design):
-    """Independent coordinates, uniform on [-sqrt(3), sqrt(3)]."""
+    """Independent coordinates, uniform on [-sqrt(3), sqrt(3)].
+
+    Parameters
+    ----------
+    covariance : None, float, array_like (d,) or (d, d), optional
+        Covariance of x, the identity by default; see `Design`.
+
+    Notes
+    -----
+    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
+
+    **Deviations**: none.
+    """
 
     name: ClassVar[str] = "cube"
 
@@ -142,7 +178,19 @@ class UniformCube(Design):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UniformSphere(Design):
-    """Uniform on the sphere of radius sqrt(d): coordinates uncorrelated but not independent."""
+    """Uniform on the sphere of radius sqrt(d): coordinates uncorrelated but not independent.
+
+    Parameters
+    ----------
+    covariance : None, float, array_like (d,) or (d, d), optional
+        Covariance of x, the identity by default; see `Design`.
+
+    Notes
+    -----
+    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
+
+    **Deviations**: none.
+    """
 
     name: ClassVar[str] = "sphere"
 
@@ -159,4 +207,6 @@ def as_design(value: Design | str) -> Design:
     """Return a design from itself or from its name (``"gaussian"``, ``"rademacher"``, ``"cube"``, ``"sphere"``)."""
     if isinstance(value, Design):
         return value
+    if isinstance(value, type):
+        raise ValueError(f"design = {shown(value)} is a class: write lf.{value.__name__}()")
     return LAWS[check_choice("design", value, LAWS)]()

@@ -22,6 +22,10 @@ class SizeError(MemoryError):
     """An array set that would not fit in the memory allowed; the message has the estimate and a way out."""
 
 
+class UsageError(ValueError):
+    """A mistake in the command line: the message says what is allowed."""
+
+
 def shown(value: object) -> str:
     """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
     if isinstance(value, np.ndarray) and value.size > 8:
@@ -64,10 +68,10 @@ def check_number(
 ) -> float:
     """Return `value` as a finite float within ``[minimum, maximum]`` (and above 0 if `positive`)."""
     wanted = "a positive finite number" if positive else "a finite number"
-    if minimum > -math.inf:
+    if minimum > -math.inf and maximum < math.inf:
+        wanted += f" from {minimum:g} to {maximum:g}"
+    elif minimum > -math.inf:
         wanted += f" of at least {minimum:g}"
-    if maximum < math.inf:
-        wanted += f" of at most {maximum:g}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} = {shown(value)} must be {wanted}")
     number = float(value)
@@ -89,7 +93,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         The allowed shapes by the names of their axes, e.g. ``("n", "m", "d")``.
     """
     named = list(shapes)
-    listed = " or ".join("(" + ", ".join(shape) + ")" for shape in named)
+    listed = " or ".join(f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(shape) + ")" for shape in named)
     try:
         if np.asarray(value).dtype.kind == "c":
             raise ValueError(f"{name} is complex; only real numbers are allowed")

@@ -57,10 +57,16 @@ def checked_job(
     )
     if problem is None:
         check_truthless(data)
-    elif not hasattr(problem, "truth"):
+    elif isinstance(problem, type) or not hasattr(problem, "truth"):
         raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
     rounds = check_integer("rounds", rounds, minimum=0)
     record_every = check_integer("record_every", record_every)
+    recorded = rounds // record_every
+    if 8.0 * recorded > _physical_memory():
+        raise SizeError(
+            f"rounds = {rounds} with record_every = {record_every} would record {recorded:.3g} rounds, more than the "
+            "memory holds: give a larger record_every"
+        )
     seed = check_seed(seed)
     n, dim = _sizes(problem, data)
     algorithm.check(n_clients=n, dim=dim)
@@ -71,11 +77,12 @@ def checked_job(
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
     _check_init(algorithm, problem, n, dim)
+    features = 4 * (algorithm.columns + ((problem.subspace_rank or 0) if problem is not None else 0)) + 4
     plan = plan_metrics(
         metrics,
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
-        representation=hasattr(algorithm, "rank"),
+        representation=algorithm.columns > 0,
     )
     return Job(
         algorithm=algorithm,
@@ -87,7 +94,7 @@ def checked_job(
         seed=seed,
         recorded=np.unique(np.append(np.arange(0, rounds + 1, record_every), rounds)),
         plan=plan,
-        sizes=Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds),
+        sizes=Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features),
     )
 
 
@@ -122,7 +129,7 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
 
 def _check_init(algorithm: Algorithm, problem: Problem | None, n: int, dim: int) -> None:
     """Raise if the initial representation cannot be made for this problem."""
-    init, rank = getattr(algorithm, "init", None), int(getattr(algorithm, "rank", 0))
+    init, rank = getattr(algorithm, "init", None), algorithm.columns
     if isinstance(init, Moments) and init.clients is not None and init.clients > n:
         raise ValueError(f"clients = {init.clients} of the moments init must be at most n_clients = {n}")
     if isinstance(init, AtDistance):
@@ -154,6 +161,8 @@ def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
     state = job.algorithm.floats_per_trial(n_clients=n, dim=dim)
     data = job.data.floats_per_trial(job.sizes)
+    if isinstance(getattr(job.algorithm, "init", None), Moments):
+        data += 3 * dim**2  # the moment matrix and its decomposition
     history = len(job.plan.names) * len(job.recorded)
     # Beside the state: the next one, the one before, and the metrics' temporaries.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)

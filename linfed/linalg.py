@@ -87,28 +87,11 @@ def spectral_norm(A: Array) -> Array:
     return np.where(good, np.sqrt(np.maximum(values, 0.0)), np.nan)
 
 
-def subspace_distance(B1: Array, B2: Array) -> Array:
-    """Return the sine of the largest principal angle between column spaces.
+def span_distance(B1: Array, B2: Array) -> Array:
+    """Return the sine of the largest principal angle between column spaces, (...), of bases of full rank.
 
-    Parameters
-    ----------
-    B1, B2 : ndarray (..., d, k1), (..., d, k2)
-        Bases, orthonormal or not, of full column rank.
-
-    Returns
-    -------
-    ndarray (...)
-        ``||(I - Q1 Q1') Q2||_2`` in [0, 1]; with unequal ranks the smaller space is held against the larger.
-
-    Notes
-    -----
-    It is computed as this residual, never through cosines, which read 0 from about 1e-8 down.
-
-    **Deviations**: none for equal ranks; Definition 1 does not speak of unequal ones.
-
-    References
-    ----------
-    FedRep paper, Definition 1.
+    It is computed as the residual ``||(I - Q1 Q1') Q2||_2``, never through cosines, which read 0 from about 1e-8 down.
+    With unequal ranks the smaller space is held against the larger.
     """
     if B1.shape[-1] < B2.shape[-1]:
         B1, B2 = B2, B1

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_choice, shown, suggestion
-from linfed.linalg import factored_squared_lengths, subspace_distance
+from linfed.errors import check_array, check_choice, shown, suggestion
+from linfed.linalg import factored_squared_lengths, span_distance
 from linfed.problems import Truth
 
 METRICS: dict[str, str] = {
@@ -92,6 +93,49 @@ def plan_metrics(wanted: Sequence[str] | None, *, truth: bool, reference: bool, 
     return Plan(tuple(dict.fromkeys(wanted)), absent)
 
 
+def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
+    """Return the sine of the largest principal angle between two column spaces.
+
+    Parameters
+    ----------
+    B1, B2 : array_like (d, k1) and (d, k2), or with a leading trial axis
+        Bases, orthonormal or not, of full column rank.
+
+    Returns
+    -------
+    ndarray () or (trials,)
+        ``||(I - Q1 Q1') Q2||_2`` in [0, 1]; with unequal ranks the smaller space is held against the larger.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, values that are not finite, or a basis without full column rank.
+
+    Notes
+    -----
+    It is computed as this residual, never through cosines, which read 0 from about 1e-8 down.
+
+    **Deviations**: none for equal ranks; Definition 1 does not speak of unequal ones.
+
+    References
+    ----------
+    FedRep paper, Definition 1.
+
+    Examples
+    --------
+    >>> round(float(subspace_distance([[1.0], [0.0]], [[1.0], [1e-9]])), 12)
+    1e-09
+    """
+    shapes = [("d", "k"), ("trials", "d", "k")]
+    bases = [check_array(name, value, shapes) for name, value in (("B1", B1), ("B2", B2))]
+    if bases[0].shape[-2] != bases[1].shape[-2]:
+        raise ValueError(f"B1 and B2 have shapes {bases[0].shape} and {bases[1].shape}; their d must agree")
+    for name, basis in zip(("B1", "B2"), bases, strict=True):
+        if np.any(np.linalg.matrix_rank(basis) < basis.shape[-1]):
+            raise ValueError(f"{name} of shape {basis.shape} must have full column rank")
+    return span_distance(*bases)
+
+
 class Recorder:
     """Measures states of a chunk of trials against their truth.
 
@@ -114,7 +158,7 @@ class Recorder:
         out: dict[str, Array] = {}
         if self._reference is not None:
             assert state.B is not None
-            out["subspace_distance"] = subspace_distance(self._reference, state.B)
+            out["subspace_distance"] = span_distance(self._reference, state.B)
         if self._errors and self._truth is not None:
             squared = squared_errors(state, self._truth)
             if "parameter_error" in self._names:

@@ -52,7 +52,7 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
 }
 """Colour, marker and line of each method: the same in every figure."""
 
-_SPARE = (("#56B4E9", "P", "-"), ("#F0E442", "X", "--"), ("#999999", "*", "-."))
+_TURNS = (("#56B4E9", "P", "-"), *LOOKS.values(), ("#999999", "*", "-."))
 
 
 def style() -> AbstractContextManager[None]:
@@ -63,9 +63,9 @@ def style() -> AbstractContextManager[None]:
     return context
 
 
-def look(method: str) -> dict[str, Any]:
-    """Return the colour, marker and line style of a method; methods without a place of their own share a few."""
-    colour, marker, line = LOOKS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
+def look(method: str, before: int = 0) -> dict[str, Any]:
+    """Return the colour, marker and line style of a method; others take turns, after so many lines `before` them."""
+    colour, marker, line = LOOKS.get(method) or _TURNS[before % len(_TURNS)]
     return {"color": colour, "marker": marker, "linestyle": line}
 
 
@@ -98,19 +98,25 @@ def draw_curve(
     import matplotlib.pyplot as plt
 
     median, low, high = quantiles(values)
-    shape = look(method or label)
+    lines = len(ax.lines) if ax is not None else 0
+    shape = look(method or label, lines)
     with style():
         if ax is None:
             _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
             ax.set_xlabel("round")
             ax.set_ylabel(ylabel.replace("_", " "))
+            if band and values.shape[0] > 1:
+                ax.set_title(f"median and 10-90 % of {values.shape[0]} trials")
         every = max(1, len(rounds) // 8)
-        shift = sum(map(ord, method or label)) % every  # markers of different methods do not cover each other
+        shift = (3 * lines) % every  # markers of different methods do not cover each other
         finite = np.isfinite(median)
         ax.plot(rounds[finite], median[finite], label=label, markevery=(shift, every), **shape)
         if band and values.shape[0] > 1:
             shown = np.isfinite(low)
-            ax.fill_between(rounds[shown], low[shown], high[shown], color=shape["color"], alpha=0.2, linewidth=0)
+            top = np.minimum(
+                high[shown], values[np.isfinite(values)].max()
+            )  # diverged trials have no place of their own
+            ax.fill_between(rounds[shown], low[shown], top, color=shape["color"], alpha=0.2, linewidth=0)
         if np.any(median[finite] > 0):
             ax.set_yscale("log")
     return ax

@@ -147,6 +147,11 @@ class SharedRepresentation:
     design : Design or str, default "gaussian"
         Law of x.
 
+    Raises
+    ------
+    ValueError
+        For sizes below 1, rank above dim, a negative noise, or a condition number that these sizes do not allow.
+
     Notes
     -----
     ``B*`` is the Q factor of a standard Gaussian (d, k) matrix; ``w_i*`` a standard Gaussian vector scaled to length
@@ -250,6 +255,11 @@ class GivenTruth:
         Standard deviation of the label noise, in units of y.
     design : Design or str, default "gaussian"
         Law of x.
+
+    Raises
+    ------
+    ValueError
+        For parts that do not make regressors, shapes that do not agree, or values that are not finite.
 
     Notes
     -----

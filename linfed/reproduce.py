@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import importlib
 import json
+import math
 import os
 import platform
 import sys
@@ -28,14 +29,10 @@ import numpy.typing as npt
 
 import linfed
 from linfed.claims import Claim, claims_table
-from linfed.errors import check_integer, suggestion
+from linfed.errors import UsageError, check_integer, suggestion
 
 Table: TypeAlias = npt.NDArray[np.void]
 Tables: TypeAlias = dict[str, Table]
-
-
-class UsageError(ValueError):
-    """A mistake in the command line: the message says what is allowed."""
 
 
 def experiments_folder(given: str | None) -> Path:
@@ -50,6 +47,8 @@ def experiments_folder(given: str | None) -> Path:
     if folder.is_dir() and (folder / "__init__.py").exists():
         return folder.resolve()
     wanted = f"--experiments {given}" if given is not None else f"no experiments/ in {Path.cwd()}"
+    if folder.is_dir():
+        raise UsageError(f"{wanted}: the folder has no __init__.py; experiments are modules of a package")
     raise UsageError(
         f"{wanted}: the experiments lie beside the package, not in it; run this in a checkout of linfed, or name their "
         "folder with --experiments DIR"
@@ -73,9 +72,9 @@ def load(name: str, folder: Path) -> ModuleType:
     return importlib.import_module(f"{folder.name}.{files[name].stem}")
 
 
-def writable_folder(out: str | None) -> Path:
+def writable_folder(out: str) -> Path:
     """Return the output folder, made and tried before anything is computed."""
-    folder = Path("results" if out is None else out)
+    folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -94,7 +93,11 @@ class Options:
     seed: int | None = None
     out: str | None = None
     workers: int | None = None
-    progress: bool | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where to write: by default a quick run does not overwrite a full one."""
+        return self.out or ("results/quick" if self.quick else "results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,8 @@ class Reproduction:
 
     files: list[Path]
     claims: list[Claim]
+    cells: int
+    reused: int
     seconds: float
 
 
@@ -126,27 +131,28 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
 
     started = time.perf_counter()
     module = load(name, folder)
-    out = writable_folder(options.out)
+    out = writable_folder(options.folder)
     config = module.Config().quick() if options.quick else module.Config()
     changes = {"trials": options.trials, "seed": options.seed}
     config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
     workers = default_workers() if options.workers is None else check_integer("workers", options.workers)
     cells: Sequence[Any] = module.cells(config)
-    results = run_cells(
+    found = run_cells(
         module.run_cell,
         cells,
         folder=out / "cells",
         workers=workers,
-        progress=options.progress,
         label=name,
     )
-    tables: Tables = module.tables(config, results)
+    tables: Tables = module.tables(config, found.results)
     files = save_tables(name, tables, out)
     claims: list[Claim] = module.claims(tables)
     seconds = time.perf_counter() - started
     files.append(_save_json(name, config, claims, seconds, out))
     files += _draw(name, module, tables, out)
-    return Reproduction(files=files, claims=claims, seconds=time.perf_counter() - started)
+    return Reproduction(
+        files=files, claims=claims, cells=len(cells), reused=found.reused, seconds=time.perf_counter() - started
+    )
 
 
 def default_workers() -> int:
@@ -195,8 +201,17 @@ def _save_json(name: str, config: Any, claims: Sequence[Claim], seconds: float, 
         },
         "claims": [{**dataclasses.asdict(claim), "verdict": claim.verdict.value} for claim in claims],
     }
-    path.write_text(json.dumps(described, indent=2) + "\n")
+    path.write_text(json.dumps(_plain(described), indent=2, allow_nan=False) + "\n")
     return path
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as strict JSON has it: numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path]:
@@ -220,7 +235,8 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
 
 def report(name: str, done: Reproduction) -> str:
     """Return what to print after a run: the files, then the claims table."""
-    lines = [f"{name}: {done.seconds:.1f} s", *(f"  wrote {path}" for path in done.files), ""]
+    reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
+    lines = [f"{name}: {done.seconds:.1f} s{reused}", *(f"  wrote {path}" for path in done.files), ""]
     return "\n".join([*lines, claims_table(done.claims)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from linfed.data.sources import Data
 from linfed.errors import check_choice, shown
 from linfed.metrics import MetricTable, quantiles
 from linfed.problems import Problem
-from linfed.streams import Seed
+from linfed.streams import Participation, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,8 @@ class Result:
     ----------
     algorithm, problem, data, seed
         What was run.
+    participation : float, int or integer array
+        As it was given.
     participants : int
         Clients p in a round.
     rounds : ndarray of int
@@ -64,6 +67,7 @@ class Result:
     problem: Problem | None
     data: Data
     seed: Seed
+    participation: Participation
     participants: int
     rounds: Indices
     metrics: MetricTable
@@ -77,12 +81,18 @@ class Result:
         """Number of trials."""
         return len(self.status)
 
+    @property
+    def name(self) -> str:
+        """Name of the algorithm."""
+        known = isinstance(self.algorithm, Algorithm)
+        return type(self.algorithm).__name__ if known else str(getattr(self.algorithm, "name", self.algorithm))
+
     def summary(self) -> str:
         """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
         ended = ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
         lines = [
-            shown(self.algorithm),
-            f"{shown(self.problem) if self.problem is not None else 'no truth given'}, {shown(self.data)}",
+            _told(self.algorithm),
+            f"{_told(self.problem) if self.problem is not None else 'no truth given'}, {_told(self.data)}",
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self.rounds[-1]} rounds, "
             f"{self.participants} clients a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
         ]
@@ -94,7 +104,7 @@ class Result:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<Result of {type(self.algorithm).__name__}: {self.trials} trials, {self.rounds[-1]} rounds>"
+        return f"<Result of {self.name}: {self.trials} trials, {self.rounds[-1]} rounds>"
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``."""
@@ -115,6 +125,7 @@ class Result:
             "problem": _archive.encode(self.problem, "problem", arrays),
             "data": _archive.encode(self.data, "data", arrays),
             "seed": self.seed,
+            "participation": _archive.encode(self.participation, "participation", arrays),
             "participants": self.participants,
             "status": [status.name for status in self.status],
             "absent": self.metrics.absent,
@@ -162,9 +173,19 @@ class Result:
         if metric not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
         values = self.metrics[metric]
-        return plotting.draw_curve(
-            self.rounds, values, ax=ax, label=label or type(self.algorithm).__name__, band=band, ylabel=metric
-        )
+        return plotting.draw_curve(self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric)
+
+
+def _told(value: object) -> str:
+    """Return a configuration as one line: its fields that are not at their defaults."""
+    if not dataclasses.is_dataclass(value):
+        return shown(value)
+    told = []
+    for field in dataclasses.fields(value):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if repr(getattr(value, field.name)) != repr(default):
+            told.append(f"{field.name}={shown(getattr(value, field.name))}")
+    return f"{type(value).__name__}({', '.join(told)})"
 
 
 def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
@@ -175,6 +196,7 @@ def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
         problem=_archive.decode(described["problem"], arrays),
         data=_archive.decode(described["data"], arrays),
         seed=tuple(seed) if isinstance(seed, list) else seed,
+        participation=_archive.decode(described["participation"], arrays),
         participants=described["participants"],
         rounds=arrays["rounds"],
         metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),

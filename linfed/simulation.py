@@ -217,6 +217,7 @@ def _joined(job: Job, pieces: list[_Piece], seconds: float) -> Result:
         problem=job.problem,
         data=job.data,
         seed=job.seed,
+        participation=job.participation,
         participants=job.sizes.participants,
         rounds=job.recorded,
         metrics=MetricTable(metrics, job.plan.absent),

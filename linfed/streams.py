@@ -10,6 +10,7 @@ shorter one, and neither the number of trials nor the length of a block changes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_integer, check_number, shown
+from linfed.errors import check_integer, shown
 
 Seed: TypeAlias = int | tuple[int, ...]
 Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
@@ -44,7 +45,9 @@ def check_seed(seed: object) -> Seed:
     """Return `seed` as a non-negative int, or a tuple of them."""
     if isinstance(seed, tuple | list) and seed:
         return tuple(check_integer("seed", part, minimum=0) for part in seed)
-    return check_integer("seed", seed, minimum=0)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed = {shown(seed)} must be a non-negative integer, or a tuple of them")
+    return int(seed)
 
 
 def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Generator]:
@@ -158,7 +161,11 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
         raise ValueError(
             f"participation = {shown(participation)} must be a share in (0, 1]; for a number of clients give an int"
         )
-    share = check_number("participation", participation, positive=True)
+    share = float(participation) if isinstance(participation, float | np.floating) else math.nan
+    if not 0 < share <= 1:
+        raise ValueError(
+            f"participation = {participation!r} must be a share in (0, 1], or an int from 1 to {n_clients}"
+        )
     return max(1, int(np.floor(share * n_clients + 0.5)))
 
 

@@ -7,13 +7,14 @@ and the next run with the same cells takes it up where it stopped.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -28,6 +29,13 @@ Cell = TypeVar("Cell")
 Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 
+class Cells(NamedTuple):
+    """Results of cells, and how many of them were taken from files of an earlier run."""
+
+    results: list[Arrays]
+    reused: int
+
+
 def run_cells(
     function: Callable[[Cell], Arrays],
     cells: Sequence[Cell],
@@ -37,7 +45,7 @@ def run_cells(
     executor: Executor | None = None,
     progress: bool | None = None,
     label: str = "",
-) -> list[Arrays]:
+) -> Cells:
     """Return ``function(cell)`` for every cell, computing those that `folder` does not hold yet.
 
     Parameters
@@ -59,8 +67,12 @@ def run_cells(
 
     Returns
     -------
-    list of dict of arrays
-        In the order of the cells.
+    Cells
+        The results in the order of the cells, and how many were there before.
+
+    Notes
+    -----
+    A file is used again only while the cell, linfed's code and the function's module are the same to the letter.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{_key(function, cell)}.npz" for cell in cells]
@@ -88,7 +100,7 @@ def run_cells(
                 for future in started:
                     future.cancel()
                 raise
-    return [_archive.read(path)[0] for path in paths]
+    return Cells([_archive.read(path)[0] for path in paths], len(cells) - len(missing))
 
 
 def _disabled(progress: bool | None) -> bool | None:
@@ -101,6 +113,14 @@ def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None
 
 
 def _key(function: Callable[..., Any], cell: object) -> str:
-    """Return a name for a cell's file: a digest of the function's name, the cell and the versions."""
-    text = "\n".join((function.__module__, function.__qualname__, linfed.__version__, np.__version__))
+    """Return a name for a cell's file: a digest of the function, the cell and the code that computes it."""
+    text = "\n".join((function.__module__, function.__qualname__, np.__version__, _code_digest(function)))
     return hashlib.sha256(text.encode() + pickle.dumps(cell, protocol=4)).hexdigest()[:24]
+
+
+def _code_digest(function: Callable[..., Any]) -> str:
+    """Return a digest of the code that a cell's result rests on: linfed itself and the function's module."""
+    digest = hashlib.sha256()
+    for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), Path(inspect.getfile(function))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -13,7 +13,8 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm
 from linfed.data.sources import Data
-from linfed.errors import check_choice, suggestion
+from linfed.errors import check_choice, shown, suggestion
+from linfed.metrics import quantiles
 from linfed.problems import Problem
 from linfed.simulation import simulate
 from linfed.streams import Participation, Seed, check_seed
@@ -24,7 +25,7 @@ TUNING_SEED = 0x74756E65
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What `tune` found.
+    """What `tune` found; the median of an even number of trials is the lower middle one, as in every figure.
 
     Parameters
     ----------
@@ -106,6 +107,12 @@ def tune(
     ------
     ValueError
         For a field that the algorithm does not have, an empty grid, or when every setting diverged.
+
+    Notes
+    -----
+    All settings see the same truths, data and participants.
+
+    **Deviations**: the papers do not say how they chose their steps.
     """
     judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
     settings = _settings(algorithm, grid)
@@ -126,14 +133,18 @@ def tune(
             workers=workers,
         )
         values = result.metrics[metric]
-        curves.append(np.median(np.where(np.isnan(values), np.inf, values), axis=0))
+        curves.append(quantiles(values)[0])
     table = np.array(curves)
     scores = np.array([judge(result.rounds, curve) if np.isfinite(curve[-1]) else np.inf for curve in table])
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
         raise ValueError(f"every setting of the grid diverged: {grid!r}; try smaller steps")
     chosen = settings[best]
-    tried = {name: sorted({setting[name] for setting in settings}) for name in chosen}
+    tried: dict[str, list[float]] = {}
+    for name in chosen:
+        tested = [setting[name] for setting in settings]
+        if all(isinstance(value, int | float | np.number) for value in tested):
+            tried[name] = sorted(set(tested))
     return Tuning(
         algorithm=dataclasses.replace(algorithm, **chosen),  # type: ignore[type-var]
         settings=settings,
@@ -153,6 +164,8 @@ def _settings(
     """Return the settings to try, after checking that they name fields of the algorithm."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                raise ValueError(f"grid[{name!r}] = {shown(values)} must be a sequence of values to try")
             if len(values) == 0:
                 raise ValueError(f"grid[{name!r}] is empty; give at least one value")
         settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]

@@ -66,13 +66,13 @@ CALLS = {
     },
     # --- participation ---
     "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
-    "participation 0.0": (lambda: run(participation=0.0), ["participation = 0.0", "positive"]),
+    "participation 0.0": (lambda: run(participation=0.0), ["participation = 0.0", "share in (0, 1]"]),
     "participation above n": (lambda: run(participation=9), ["participation = 9", "n_clients = 8", "share is a float"]),
     "a share above 1": (lambda: run(participation=1.5), ["participation = 1.5", "share in (0, 1]", "give an int"]),
     "a share of 2.0": (lambda: run(participation=2.0), ["participation = 2.0", "share in (0, 1]", "give an int"]),
     "a negative count": (lambda: run(participation=-1), ["participation = -1", "from 1 to n_clients = 8"]),
-    "a negative share": (lambda: run(participation=-0.5), ["participation = -0.5", "positive"]),
-    "participation NaN": (lambda: run(participation=NAN), ["participation = nan", "finite"]),
+    "a negative share": (lambda: run(participation=-0.5), ["participation = -0.5", "share in (0, 1]"]),
+    "participation NaN": (lambda: run(participation=NAN), ["participation = nan", "share in (0, 1]"]),
     "participation infinite": (lambda: run(participation=INF), ["participation = inf", "share in (0, 1]"]),
     "participation True": (lambda: run(participation=True), ["participation = True", "must be"]),
     "participation a word": (
@@ -228,7 +228,7 @@ CALLS = {
     **{
         f"{name} = {value!r}": (
             lambda name=name, value=value: run(**{name: value}),
-            [f"{name} = {value!r}", "integer of at least"],
+            [f"{name} = {value!r}", "non-negative integer" if name == "seed" else "integer of at least"],
         )
         for name, values in {
             "rounds": (-1, 2.0, None, True),
@@ -239,6 +239,18 @@ CALLS = {
         }.items()
         for value in values
     },
+    "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "larger record_every"]),
+    "moments of too many dimensions": (
+        lambda: run(problem=shared(dim=200_000), data=lf.FreshSamples(2)),
+        ["one trial needs about 960 GB", "dim"],
+    ),
+    "a basis without full rank": (lambda: lf.subspace_distance(ones(4, 2), ones(4, 1)), ["B1", "full column rank"]),
+    "bases of two dimensions": (lambda: lf.subspace_distance(ones(4, 1), ones(5, 1)), ["(4, 1)", "(5, 1)", "agree"]),
+    "a basis of one axis": (lambda: lf.subspace_distance(ones(4), ones(4, 1)), ["B1", "(4,)", "(d, k)"]),
+    "head_steps for exact heads": (lambda: fedrep(head_steps=3), ["head_steps = 3", "head_solver = 'gradient'"]),
+    "a class for a problem": (lambda: run(problem=lf.SharedRepresentation), ["problem = <class", "must be a problem"]),
+    "a class for a design": (lambda: shared(design=lf.Rademacher), ["design", "lf.Rademacher()"]),
+    "complex samples": (lambda: given(X=1j * ones(4, 3, 2), y=ones(4, 3)), ["X is complex", "real"]),
     "seed tuple": (lambda: run(seed=(1, -2)), ["seed = -2", "integer of at least 0"]),
     "memory_budget": (lambda: run(memory_budget=-1e9), ["memory_budget = -1000000000.0", "positive"]),
     # --- kinds ---
@@ -256,9 +268,9 @@ CALLS = {
         ["FixedSamples(n_samples=4)", "problem="],
     ),
     # --- initial states ---
-    "delta negative": (lambda: lf.AtDistance(-0.1), ["delta = -0.1", "at least 0", "at most 1"]),
-    "delta above 1": (lambda: lf.AtDistance(1.1), ["delta = 1.1", "at most 1"]),
-    "delta NaN": (lambda: lf.AtDistance(NAN), ["delta = nan", "at most 1"]),
+    "delta negative": (lambda: lf.AtDistance(-0.1), ["delta = -0.1", "from 0 to 1"]),
+    "delta above 1": (lambda: lf.AtDistance(1.1), ["delta = 1.1", "from 0 to 1"]),
+    "delta NaN": (lambda: lf.AtDistance(NAN), ["delta = nan", "from 0 to 1"]),
     "distance without a truth": (
         lambda: run(fedrep(init=lf.AtDistance(0.5)), None, data=GIVEN),
         ["init = AtDistance(delta=0.5)", "truth", "problem="],
@@ -286,7 +298,7 @@ CALLS = {
     "init of no trials": (lambda: run(fedrep(init=ones(0, 6, 2))), ["init", "(0, 6, 2)"]),
     "init of one axis": (lambda: fedrep(init=ones(6)), ["init", "(6,)", "(d, k)", "(trials, d, k)"]),
     "NaN in init": (lambda: fedrep(init=spoiled(6, 2, at=[(4, 1)])), ["init", "1 value ", "(4, 1)"]),
-    "init a number": (lambda: fedrep(init=3), ["init", "()", "(d, k)"]),
+    "init a number": (lambda: fedrep(init=3), ["init = 3", "(d, k)", "'moments'"]),
     # --- condition number and covariance ---
     "condition number below 1": (lambda: shared(condition_number=0.5), ["condition_number = 0.5", "at least 1"]),
     "condition number of too few clients": (
@@ -316,7 +328,7 @@ CALLS = {
     # --- memory ---
     "data that would not fit": (
         lambda: run(problem=shared(n_clients=10**6, dim=10**4), data=lf.FixedSamples(100)),
-        ["one trial needs about 8 TB", "memory_budget is", "n_samples", "participation"],
+        ["one trial needs about 8.02 TB", "memory_budget is", "n_samples", "participation"],
     ),
     "a state that would not fit": (
         lambda: run(lf.LocalOnly(), shared(n_clients=10**7, dim=10**4), participation=10),
@@ -327,6 +339,8 @@ KINDS = {
     "unknown attribute": AttributeError,
     "unknown attribute, far from all": AttributeError,
     "data that would not fit": lf.SizeError,
+    "moments of too many dimensions": lf.SizeError,
+    "rounds beyond memory": lf.SizeError,
     "a state that would not fit": lf.SizeError,
 }
 

@@ -135,7 +135,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys
 
 def test_reproduce_quick_seed_and_all(toy, capsys):
     assert run("reproduce", "all", "--quick", "--seed", 7, "--experiments", toy, "--workers", 1) == 0
-    described = json.loads(Path("results/toy-one.json").read_text())
+    described = json.loads(Path("results/quick/toy-one.json").read_text())
     assert described["config"] == {"trials": 5, "seed": 7, "size": 3}
     assert "NOT SUPPORTED" in capsys.readouterr().out
 
@@ -147,6 +147,34 @@ def test_a_run_that_breaks_off_keeps_its_cells(toy):
     with pytest.raises(RuntimeError, match="unlucky"):
         run("reproduce", "toy-one", "--seed", 13, "--experiments", toy, "--workers", 1)
     assert Path("ran.txt").read_text().split() == ["0", "1", "2", "2"]
+
+
+def test_cells_are_used_again_until_their_code_changes(toy, capsys):
+    call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
+    assert run(*call) == 0
+    assert "earlier run" not in capsys.readouterr().out
+    assert run(*call) == 0
+    assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
+    module = toy / "toy_one.py"
+    module.write_text(module.read_text() + "# changed\n")
+    assert run(*call) == 0
+    assert "earlier run" not in capsys.readouterr().out
+    assert Path("ran.txt").read_text().split() == ["0", "1", "2"] * 2
+
+
+def test_a_bug_in_an_experiment_is_not_called_a_mistake_of_the_user(toy):
+    module = toy / "toy_one.py"
+    module.write_text(module.read_text().replace("low = float(", "low = [].index("))
+    with pytest.raises(ValueError, match="is not in list"):
+        run("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
+
+
+def test_json_is_strict(toy):
+    module = toy / "toy_one.py"
+    module.write_text(module.read_text().replace("low=low, high=low", "low=low, high=float('inf')"))
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", ".") == 0
+    written = json.loads(Path("toy-one.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert written["claims"][0]["high"] is None
 
 
 def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
@@ -171,6 +199,7 @@ def test_worker_processes_find_the_experiment(toy):
     ("arguments", "fragments"),
     [
         (["reproduce", "toy-on"], ["'toy-on'", "did you mean 'toy-one'"]),
+        (["reproduce", "all", "toy-on"], ["'toy-on'", "did you mean 'toy-one'"]),
         (["reproduce", "zzz"], ["'zzz'", "toy-one"]),
         (["reproduce", "toy-one", "--trials", "0"], ["--trials 0", "at least 1"]),
         (["reproduce", "toy-one", "--seed", "-1"], ["--seed -1", "at least 0"]),
@@ -186,6 +215,11 @@ def test_mistakes_are_one_line_before_anything_runs(toy, capsys, arguments, frag
     for fragment in fragments:
         assert fragment in message
     assert not Path("ran.txt").exists()
+
+
+def test_a_folder_that_is_no_package_is_said(tmp_path, capsys):
+    assert run("list", "--experiments", tmp_path) == 2
+    assert "no __init__.py" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["--experiments", "nowhere"]])

@@ -91,3 +91,43 @@ def test_fig3_judge_rejects_what_is_false(done):
     order = [claim for claim in module.claims({**tables, "summary": summary}) if "needs fewer" in claim.text]
     judged = {(claim.text, claim.where): claim.verdict for claim in order}
     assert judged["FedRep needs fewer rounds than 10GD-GD", "paper: n = 1,000"] is Verdict.NOT_SUPPORTED
+
+
+NEVER = np.inf
+
+
+@pytest.mark.parametrize(
+    ("fedrep", "rival", "verdict"),
+    [
+        ((60, 10), (60, 30), Verdict.SUPPORTED),
+        ((60, 30), (60, 10), Verdict.NOT_SUPPORTED),
+        ((60, 10), (NEVER, NEVER), Verdict.INCONCLUSIVE),
+        ((60, 10), (NEVER, 190), Verdict.INCONCLUSIVE),
+        ((60, 10), (150, NEVER), Verdict.SUPPORTED),  # the rival lost rounds, however many
+        ((NEVER, 10), (60, 30), Verdict.SUPPORTED),  # a gain of more than 20 against 2
+        ((NEVER, NEVER), (60, 30), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_fig3_gain_claims_nothing_that_rests_on_rounds_never_reached(fedrep, rival, verdict):
+    module = importlib.import_module("experiments.fedrep_fig3")
+    rounds = {("FedRep", n): r for n, r in zip((100, 1000), fedrep, strict=True)}
+    rounds |= {("GD-GD", n): r for n, r in zip((100, 1000), rival, strict=True)}
+    rng = np.random.default_rng(0)
+
+    def crossing(method, n):
+        return rounds[method, n] + rng.integers(0, 3, 50)
+
+    assert module._gain(crossing, "GD-GD", 100, 1000, "paper", 200).verdict is verdict
+
+
+def test_fig3_notes_are_of_the_setting(done):
+    name, module, out = done
+    if name != "fedrep-fig3":
+        pytest.skip("speaks of Figure 3")
+    tables = load_tables(out / f"{name}.npz")
+    assert "p = 1 participant" in module._note(tables, "paper", 10, ["FedRep"])
+    assert "Theorem" not in module._note(tables, "paper", 100, ["FedRep"])
+    tuning = tables["tuning"].copy()
+    tuning["at_edge"][(tuning["method"] == "GD-GD") & (tuning["n_clients"] == 100) & tuning["chosen"]] = True
+    changed = {**tables, "tuning": tuning}
+    assert "GD-GD lies at the edge" in module._note(changed, "paper", 100, ["FedRep", "GD-GD"])

@@ -321,8 +321,8 @@ def kernels():
     table = [
         ("qr", linalg.qr_positive, (normal(4, 6, 3),)),
         ("spectral norm", linalg.spectral_norm, (normal(4, 6, 3),)),
-        ("distance", linalg.subspace_distance, (normal(4, 6, 3), normal(4, 6, 2, seed=1))),
-        ("distance, the other way", linalg.subspace_distance, (normal(4, 6, 2), normal(4, 6, 3, seed=1))),
+        ("distance", linalg.span_distance, (normal(4, 6, 3), normal(4, 6, 2, seed=1))),
+        ("distance, the other way", linalg.span_distance, (normal(4, 6, 2), normal(4, 6, 3, seed=1))),
         ("top eigenvectors", lambda M: linalg.top_eigenvectors(M, 2), (symmetric(normal(4, 5, 5)),)),
     ]
     for n in (1, 7):

@@ -175,7 +175,7 @@ def test_a_users_own_algorithm_comes_back_as_its_text(tmp_path):
     result = run(Own(step_size=0.25), PROBLEM, lf.FixedSamples(5), 0)
     loaded = Result.load(result.save(tmp_path / "own.npz"))
     assert_same_numbers(result, loaded)
-    assert loaded.algorithm == "Own(step_size=0.25)"
+    assert (loaded.name, repr(loaded.algorithm)) == ("Own", "Own(step_size=0.25)")
     assert type(loaded.final) is Counting
     assert np.array_equal(loaded.final.predictors(), result.final.predictors())
     assert "Own" in loaded.summary()

@@ -15,7 +15,7 @@ from linfed.errors import SizeError
 from linfed.streams import TrialRandom
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class State:
     """What has been learned: predictors ``theta_i = B w_i + s_i``, any part of which may be missing.
 
@@ -39,6 +39,10 @@ class State:
     S: Array | None = None
 
     per_client: ClassVar[frozenset[str]] = frozenset({"W", "S"})
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in self.arrays().items())
+        return f"{type(self).__name__}({shapes})"
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays there are, by name."""
@@ -142,6 +146,12 @@ class Algorithm(ABC):
     summary: ClassVar[str]
     """One line for lists."""
 
+    @property
+    def columns(self) -> int:
+        """Columns k of the representation B it learns; 0 if it learns none. By default its field `rank`."""
+        rank: Any = getattr(self, "rank", 0)
+        return int(rank)
+
     def check(self, *, n_clients: int, dim: int) -> None:  # noqa: B027 (most algorithms have nothing to check)
         """Raise if the hyper-parameters do not fit a problem of this size."""
 
@@ -154,6 +164,5 @@ class Algorithm(ABC):
         """Return the state after one round with this batch; never writes into `state`."""
 
     def floats_per_trial(self, *, n_clients: int, dim: int) -> int:
-        """Return how many numbers one trial's state holds; by default its arrays for (B, W) of rank `rank`."""
-        rank: Any = getattr(self, "rank", 0)
-        return int(rank) * (n_clients + dim)
+        """Return how many numbers one trial's state holds; by default B and W."""
+        return self.columns * (n_clients + dim)

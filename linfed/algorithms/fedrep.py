@@ -49,6 +49,12 @@ class FedRep(Algorithm):
         With the Q factor, replace every head w by ``R w``, so that predictors stay as they are; by default heads are
         kept. With exact heads it changes the predictors, but not B; it needs ``orthonormalize=True``.
 
+    Raises
+    ------
+    ValueError
+        For a rank below 1, a step that is not positive, unknown names, settings that the chosen head solver ignores;
+        and in `simulate` for a rank above d.
+
     Notes
     -----
     One round, with ``Z_i = X_i B`` and participants I, |I| = p::
@@ -109,6 +115,9 @@ class FedRep(Algorithm):
             value = check_number("head_step_size", self.head_step_size, positive=True)
             object.__setattr__(self, "head_step_size", value)
         object.__setattr__(self, "head_ridge", check_number("head_ridge", self.head_ridge, minimum=0.0))
+        if self.head_solver == "exact" and (self.head_steps != 1 or self.head_step_size is not None):
+            name = "head_steps" if self.head_steps != 1 else "head_step_size"
+            raise ValueError(f"{name} = {getattr(self, name)} applies to head_solver = 'gradient' only")
         if self.head_solver == "gradient" and self.head_ridge:
             raise ValueError(f"head_ridge = {self.head_ridge:g} applies to head_solver = 'exact' only")
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_choice, check_integer, check_number
+from linfed.errors import check_array, check_choice, check_integer, check_number, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,12 @@ class Moments:
 
 @dataclass(frozen=True)
 class RandomSubspace:
-    """The column space of a standard Gaussian (d, k) matrix: uniform over subspaces."""
+    """The column space of a standard Gaussian (d, k) matrix: uniform over subspaces.
+
+    Notes
+    -----
+    **Deviations**: FLUTE's experiments start FedRep(RI) at FLUTE's own Gaussian draw; here it is orthonormalised.
+    """
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,10 @@ class GivenSubspace:
     Parameters
     ----------
     B : array_like (d, k) or (trials, d, k)
+
+    Notes
+    -----
+    **Deviations**: an addition, to replay other implementations.
     """
 
     B: npt.ArrayLike
@@ -106,4 +115,6 @@ def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
         return value
     if isinstance(value, str):
         return NAMED[check_choice("init", value, NAMED)]
+    if value is None or np.isscalar(value):
+        raise ValueError(f"init = {shown(value)} must be 'moments', 'random', lf.AtDistance(delta) or an array (d, k)")
     return GivenSubspace(value)

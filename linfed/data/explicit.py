@@ -14,7 +14,7 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed.data.rows import HeldRows, Rows, Workspace
-from linfed.errors import check_integer
+from linfed.errors import check_integer, check_number
 from linfed.linalg import CACHE_VALUES, full_least_squares, head_least_squares
 
 
@@ -160,6 +160,7 @@ class ExplicitBatch:
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the minimiser in the full dimension, (T, p, d); cost O(p m d min(m, d))."""
+        check_number("ridge", ridge, minimum=0.0)
         trials, p, _, d = self.shape
         y, out = self.y, np.empty((trials, p, d))
         for t, c, rows in self.rows.blocks():
@@ -199,6 +200,12 @@ class ExplicitBatch:
         size = check_integer("size", size)
         trials, p, m, _ = self.shape
         lying = np.broadcast_to(np.arange(m), (trials, p, m)) if order is None else order
+        if lying.shape != (trials, p, m) or not np.array_equal(
+            np.sort(lying, axis=-1), np.broadcast_to(np.arange(m), lying.shape)
+        ):
+            raise ValueError(
+                f"order of shape {lying.shape} must hold permutations of range(m), (T, p, m) = {trials, p, m}"
+            )
         padded = lying >= self.counts[..., None]
         if padded.any():  # a client's padding goes last, its own samples keep their order
             lying = np.take_along_axis(lying, np.argsort(padded, axis=-1, kind="stable"), axis=-1)
@@ -304,6 +311,7 @@ class ExplicitFeatures:
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the closed-form heads, (T, p, k), read-only; cost O(p m (d k + k^2))."""
+        check_number("ridge", ridge, minimum=0.0)
         self._exact = self._batch.exact_heads(self._B, ridge)
         return self._exact.W
 

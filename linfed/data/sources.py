@@ -25,12 +25,26 @@ from linfed.streams import RoundStream, Seed, Stream, generators
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes that a source needs to know: clients n, dimension d, participants p per round, and rounds."""
+    """Sizes that a source needs to know.
+
+    Parameters
+    ----------
+    n_clients, dim, participants, rounds : int
+        Clients n, dimension d, participants p per round, rounds.
+    features : int
+        Numbers per sample beside its row: features of B and B*, labels, noise, residual and what is pulled back.
+    """
 
     n_clients: int
     dim: int
     participants: int
     rounds: int
+    features: int
+
+    @property
+    def gathered(self) -> int:
+        """Clients whose fixed rows are copied each round: the participants, unless everybody takes part."""
+        return self.participants if self.participants < self.n_clients else 0
 
 
 class Source(ABC):
@@ -72,7 +86,7 @@ class FreshSamples:
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time."""
-        return sizes.participants * self.n_samples * (sizes.dim + 8)
+        return sizes.participants * self.n_samples * (sizes.dim + sizes.features)
 
 
 @dataclass(frozen=True)
@@ -110,8 +124,7 @@ class FixedSamples:
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time."""
-        gathered = sizes.participants if sizes.participants < sizes.n_clients else 0
-        return (sizes.n_clients + gathered) * self.n_samples * (sizes.dim + 4)
+        return (sizes.n_clients + sizes.gathered) * self.n_samples * (sizes.dim + sizes.features)
 
 
 class GivenSamples:
@@ -187,9 +200,8 @@ class GivenSamples:
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time, beyond the given arrays."""
-        gathered = sizes.participants if sizes.participants < sizes.n_clients else 0
-        held = sizes.n_clients if self.X.ndim == 4 else 0
-        return (gathered + held) * int(self.X.shape[-2]) * (sizes.dim + 4)
+        m, held = int(self.X.shape[-2]), sizes.n_clients if self.X.ndim == 4 else 0
+        return (sizes.gathered + held) * m * (sizes.dim + 1) + sizes.participants * m * sizes.features
 
 
 Data = FreshSamples | FixedSamples | GivenSamples

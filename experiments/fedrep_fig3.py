@@ -354,8 +354,9 @@ def _gain(crossing: Any, other: str, small: int, large: int, preset: str, last: 
             np.maximum(np.quantile(part[:, k.astype(int)], 0.5, axis=1, method="inverted_cdf"), 1.0)
             for part, k in ((before, i), (after, j))
         )
-        least = (min(b0, last) / a0) / (b1 / min(a1, last))
-        largest = (b0 / min(a0, last)) / (min(b1, last) / a1)
+        with np.errstate(divide="ignore"):  # a rival that never gets there gains nothing: the ratio has no bound
+            least = (min(b0, last) / a0) / (b1 / min(a1, last))
+            largest = (b0 / min(a0, last)) / (min(b1, last) / a1)
         return tuple(float(np.clip(value, *EXTREMES)) for value in (least, largest))
 
     trials = np.arange(before.shape[1])

@@ -261,6 +261,7 @@ def _figure(tables: Tables, preset: str) -> Figure:
                 values = chosen["distance"].reshape(trials, -1) ** power
                 rounds = chosen["round"].reshape(trials, -1)[0]
                 plotting.draw_curve(rounds, values, ax=ax, label=name, ylabel="", method=name)
+            ax.axhline(THRESHOLDS[-1] ** power, color="0.5", linewidth=0.6, zorder=0)
             ax.set_title(f"n = {n:,}")
             ax.set_xlabel("round")
         axes[0, 0].set_ylabel("squared subspace distance" if power == 2 else "subspace distance to B*")

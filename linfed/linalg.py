@@ -20,6 +20,8 @@ from linfed._types import Array, Mask
 CACHE_VALUES = 131_072
 """Numbers in one block of clients: a megabyte, so that a block stays in a core's cache."""
 
+TINY = np.finfo(float).tiny
+
 RANK_TOLERANCE = 1e-13
 """A column whose part outside the span of the columns before it is below this share of its length is dependent."""
 
@@ -197,9 +199,9 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
     k, m, _ = Z.shape
     solve = _householder if few and ridge == 0 and m > k else _gram_schmidt
     W, residual, dependent = solve(Z, y, counts * ridge if ridge > 0 else None)
-    short = counts < k
-    irregular = dependent if ridge > 0 else short | dependent
-    if ridge == 0:
+    short, irregular = counts < k, dependent
+    if ridge == 0 and counts.min() <= k:
+        irregular = short | dependent
         residual[:, counts <= k] = 0.0
     if irregular.any():
         samples, labels = np.moveaxis(Z[:, :, irregular], -1, 0).mT, y[:, irregular].T
@@ -223,25 +225,23 @@ def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Arra
         work[:, m:] = 0.0
         for j in range(k):
             work[j, m + j] = np.sqrt(ridges)
-    R = np.empty((k, k + 1, width))
-    dependent = np.zeros(width, dtype=bool)
+    R = np.zeros((k, k + 1, width))
     for j in range(k):
         column, later, product = work[j], work[j + 1 :], products[: k - j]
         square = np.einsum("mc,mc->c", column, column)
-        small = square <= RANK_TOLERANCE**2 * (square + np.square(R[:j, j]).sum(axis=0))
-        if small.any():
-            dependent |= small
-            square = np.where(small, 1.0, square)
-        R[j, j] = np.sqrt(square)
+        np.sqrt(np.maximum(square, TINY, out=square), out=R[j, j])  # a column of zeros stays one
         column /= R[j, j]
         np.einsum("lmc,mc->lc", later, column, out=R[j, j + 1 :])
         later -= np.multiply(R[j, j + 1 :, None], column, out=product)
+    squares = np.square(R[:, :k])
+    diagonal = np.diagonal(squares)  # (width, k)
+    dependent = (diagonal <= RANK_TOLERANCE**2 * squares.sum(axis=0).T + TINY).any(axis=-1)
     W = np.empty((k, width))
     for j in reversed(range(k)):
         value = R[j, k]
         for later_column in range(j + 1, k):
             value = value - R[j, later_column] * W[later_column]
-        W[j] = value / R[j, j]
+        np.divide(value, R[j, j], out=W[j])
     return W[:, :count], -work[k, :m, :count], dependent[:count]
 
 

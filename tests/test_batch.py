@@ -342,6 +342,20 @@ def test_any_first_question_draws_the_rows_once(question, monkeypatch):
     assert drawn.rewinds == (question in ("finish", "exact heads"))
 
 
+def test_heads_at_two_bases_of_one_round_stay_valid():
+    X, y, _ = draw([[6] * 4], 5)
+    batch = ExplicitBatch(X, y, active=everyone(X))
+    rng = np.random.default_rng(0)
+    bases = [rng.standard_normal((TRIALS, 5, 2)) for _ in range(2)]
+    features = [batch.project(B) for B in bases]
+    heads = [each.least_squares() for each in features]
+    for B, each, W in zip(bases, features, heads, strict=True):
+        theta = W @ np.swapaxes(B, -1, -2)
+        np.testing.assert_allclose(each.shifted(W).y, y - np.einsum("tpmd,tpd->tpm", X, theta), atol=1e-13)
+        gradient = np.einsum("tpd,tpk->tdk", batch.gradient(theta), W) / 4
+        np.testing.assert_allclose(each.representation_gradient(W), gradient, atol=1e-13)
+
+
 def test_exact_heads_and_their_gradient_keep_one_block_only(monkeypatch):
     X, y, _ = draw([[4] * 9], 3)
     monkeypatch.setattr(linalg, "CACHE_VALUES", 4 * 3)

@@ -1,8 +1,8 @@
 """The explicit batch: all rows of X at hand, any law of x, any number of samples per client.
 
-A round is two tall products over blocks of clients that stay in cache: ``[B, B*]' X'`` (features and labels in one)
-and the pull-back ``V X``. Fresh rows are drawn block by block inside the first of them, into a buffer that the
-next round uses again.
+A round is two tall products over blocks of clients that stay in cache: ``X [B, B*]`` (features and labels in one) and
+the pull-back ``V X``. With exact heads both are done in one pass, block by block, so that rows which are drawn for it
+need not be kept.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class ExplicitBatch:
         assert law is not None
         y = np.zeros((m, count)) if law.noise is None else law.noise[t, c].reshape(count, m).T.copy()
         if law.W is not None:
-            for star, heads in zip(stars, law.W[t, c].reshape(count, -1).T, strict=True):
-                y += star * heads
+            y += np.einsum("rmc,cr->mc", stars, law.W[t, c].reshape(count, -1))
         if law.S is not None:
             y += (rows @ law.S[t, c, :, None]).reshape(count, m).T
         return y
@@ -252,12 +251,13 @@ class ExplicitBatch:
         trials, p, m, d = self.shape
         k = B.shape[-1]
         W, gradient = np.empty((trials, p, k)), np.zeros((trials, k, d))
-        residual = self._workspace.array("residual", (trials, p, m))
+        residual = np.empty((trials, p, m))  # not from the workspace: heads at two B of one round both stay valid
         for t, c, rows, Z, y in self.pass_over(B, once=True):
             some, clients = rows.shape[:2]
             counts = self.counts[t, c].ravel()
             heads = head_least_squares(Z, y, counts, ridge, few=m * d > CACHE_VALUES // 8)
-            self.singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
+            if heads.deficient.any():
+                self.singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
             W[t, c] = heads.W.T.reshape(some, clients, k)
             residual[t, c] = heads.residual.T.reshape(some, clients, m)
             V = np.empty((some, k, clients, m))

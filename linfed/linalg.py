@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 from threadpoolctl import ThreadpoolController
 
-from linfed._types import Array, Mask
+from linfed._types import Array, Indices, Mask
 
 CACHE_VALUES = 131_072
 """Numbers in one block of clients: a megabyte, so that a block stays in a core's cache."""
@@ -44,6 +44,22 @@ def one_blas_thread() -> AbstractContextManager[object]:
 def finite_items(stack: Array) -> Mask:
     """Return which matrices of a stack (..., a, b) are wholly finite, (...)."""
     return np.asarray(np.isfinite(stack).all(axis=(-2, -1)))
+
+
+def take_clients(values: Array, active: Indices) -> Array:
+    """Return ``values[t, active[t, i]]``, (trials, p, ...); the array itself where every client is active."""
+    if active.shape[-1] == values.shape[1]:  # distinct and ascending, so it is everybody in order
+        return values
+    return np.asarray(values[np.arange(len(active))[:, None], active])
+
+
+def put_clients(values: Array, active: Indices, new: Array) -> Array:
+    """Return a copy of `values` (trials, n, ...) with the active clients' rows replaced."""
+    if active.shape[-1] == values.shape[1]:
+        return new
+    kept = values.copy()
+    kept[np.arange(len(active))[:, None], active] = new
+    return kept
 
 
 # --- orthonormal bases and distances -------------------------------------------------------------------------
@@ -95,9 +111,14 @@ def span_distance(B1: Array, B2: Array) -> Array:
     It is computed as the residual ``||(I - Q1 Q1') Q2||_2``, never through cosines, which read 0 from about 1e-8 down.
     With unequal ranks the smaller space is held against the larger.
     """
-    if B1.shape[-1] < B2.shape[-1]:
-        B1, B2 = B2, B1
-    Q1, Q2 = _orthonormal_span(B1), _orthonormal_span(B2)
+    return distance_from(_orthonormal_span(B1), B2)
+
+
+def distance_from(Q1: Array, B2: Array) -> Array:
+    """Return the same as `span_distance` for a first basis that is orthonormal already."""
+    Q2 = _orthonormal_span(B2)
+    if Q1.shape[-1] < Q2.shape[-1]:
+        Q1, Q2 = Q2, Q1
     return np.minimum(spectral_norm(Q2 - Q1 @ (np.swapaxes(Q1, -1, -2) @ Q2)), 1.0)
 
 

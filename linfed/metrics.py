@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.base import State
 from linfed.errors import check_array, check_choice, shown, suggestion
-from linfed.linalg import factored_squared_lengths, span_distance
+from linfed.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 
 METRICS: dict[str, str] = {
@@ -158,7 +158,7 @@ class Recorder:
         out: dict[str, Array] = {}
         if self._reference is not None:
             assert state.B is not None
-            out["subspace_distance"] = span_distance(self._reference, state.B)
+            out["subspace_distance"] = distance_from(self._reference, state.B)
         if self._errors and self._truth is not None:
             squared = squared_errors(state, self._truth)
             if "parameter_error" in self._names:

@@ -160,7 +160,7 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] | None = None
         def record(round_: int) -> None:
             if round_ in columns:
                 for name, values in recorder.measure(state).items():
-                    history[name][:, columns[round_]] = np.where(alive, values, np.nan)
+                    history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
 
         record(0)
         for round_ in range(1, job.rounds + 1):

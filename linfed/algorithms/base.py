@@ -12,6 +12,7 @@ from linfed._types import Array, Indices, Mask
 from linfed.algorithms.initial import Initial
 from linfed.data.batch import Batch
 from linfed.errors import SizeError
+from linfed.linalg import put_clients, take_clients
 from linfed.streams import TrialRandom
 
 
@@ -61,19 +62,12 @@ class State:
         """
         if active is not None:
             for name in self.per_client & changes.keys():
-                old, new = getattr(self, name), changes[name]
-                if active.shape[-1] < old.shape[1]:
-                    kept = old.copy()
-                    np.put_along_axis(kept, active[..., None], new, axis=1)
-                    changes[name] = kept
+                changes[name] = put_clients(getattr(self, name), active, changes[name])
         return replace(self, **changes)
 
     def of_clients(self, name: str, active: Indices) -> Array:
         """Return the participants' rows of a per-client array, (trials, p, ...)."""
-        values: Array = getattr(self, name)
-        if active.shape[-1] == values.shape[1]:
-            return values
-        return np.take_along_axis(values, active[..., None], axis=1)
+        return take_clients(getattr(self, name), active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
         """Return this state in the chosen trials and `other` in the rest."""

@@ -18,7 +18,7 @@ from linfed._types import Array, Generator, Indices
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.errors import check_array, check_integer, check_shape, shown
-from linfed.linalg import CACHE_VALUES
+from linfed.linalg import CACHE_VALUES, take_clients
 from linfed.problems import Truth
 from linfed.streams import RoundStream, Seed, Stream, generators
 
@@ -313,8 +313,7 @@ class _FixedSource(Source):
             for trial, chosen in enumerate(active):
                 np.take(X[trial], chosen, axis=0, out=gathered[trial], mode="clip")
             X = gathered
-            y = np.take_along_axis(y, active[..., None], axis=1)
-            counts = np.take_along_axis(counts, active, axis=1)
+            y, counts = take_clients(y, active), take_clients(counts, active)
         return ExplicitBatch(X, y, active=active, counts=counts, workspace=self._workspace)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -327,14 +326,8 @@ class _FixedSource(Source):
 
 def _restricted(truth: Truth, active: Indices, noise: Array | None) -> LabelLaw:
     """Return the label law of the participants (T, p)."""
-    n = (truth.W if truth.W is not None else truth.S).shape[1]  # type: ignore[union-attr]
-
-    def chosen(values: Array | None) -> Array | None:
-        if values is None or active.shape[-1] == n:
-            return values
-        return np.take_along_axis(values, active[..., None], axis=1)
-
-    return LabelLaw(B=truth.B, W=chosen(truth.W), S=chosen(truth.S), noise=noise)
+    W, S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+    return LabelLaw(B=truth.B, W=W, S=S, noise=noise)
 
 
 def _of_trial(truth: Truth, one: slice) -> Truth:

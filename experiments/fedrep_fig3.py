@@ -54,7 +54,7 @@ class Config:
     rounds: int = 200
     trials: int = 50
     seed: int = 0
-    step_sizes: tuple[float, ...] = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+    step_sizes: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
     head_step_sizes: tuple[float, ...] = (0.2, 0.3, 0.5, 0.7)
     tuning_trials: int = 10
 

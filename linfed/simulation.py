@@ -10,6 +10,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,9 +126,15 @@ def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]
         return
     context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
     with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=context) as pool:
-        for piece in pool.map(_run_chunk, [job] * len(chunks), chunks):
-            tick(job.rounds)
-            yield piece
+        try:
+            for piece in pool.map(_run_chunk, [job] * len(chunks), chunks):
+                tick(job.rounds)
+                yield piece
+        except BrokenProcessPool:
+            raise RuntimeError(
+                f"workers = {workers}: a worker process died at its start; classes that a notebook or a script's own "
+                "file defines are not found there: put them into a module, or use workers = 1"
+            ) from None
 
 
 # --- one chunk of trials -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The loop: reproducible trials, paired runs, participation, outcomes, initial states and what is recorded."""
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -635,3 +636,16 @@ def test_a_trial_that_does_not_fit_is_refused_with_an_estimate():
     number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
     assert unit == "MB"
     assert 40 <= float(number) <= 120  # X alone takes 40 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fatal(lf.FedRep):
+    """Ends the process that runs it, as a class that cannot be found there does."""
+
+    def initial_state(self, start):
+        os._exit(1)
+
+
+def test_a_worker_that_dies_is_explained():
+    with pytest.raises(RuntimeError, match=r"workers = 2: a worker process died.*put them into a module"):
+        lf.simulate(Fatal(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(5), rounds=2, trials=2, workers=2)

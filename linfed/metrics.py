@@ -185,18 +185,13 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
     if state.B is not None and state.W is not None:
         low_rank.append((state.B, state.W))
     if truth.B is not None and truth.W is not None:
-        low_rank.append((truth.B, -truth.W))
+        low_rank.append((-truth.B, truth.W))  # the smaller of the two is negated
     if state.S is None and truth.S is None:
         stacked = change(np.concatenate([basis for basis, _ in low_rank], axis=-1))
         return factored_squared_lengths(stacked, [factor for _, factor in low_rank])
-    difference: Array | None = None
-    for part in (state.S, None if truth.S is None else -truth.S):
-        if part is not None:
-            difference = part if difference is None else difference + part
+    difference = (0.0 if state.S is None else state.S) - (0.0 if truth.S is None else truth.S)
     for basis, factor in low_rank:
-        product = factor @ np.swapaxes(basis, -1, -2)
-        difference = product if difference is None else difference + product
-    assert difference is not None
+        difference = difference + factor @ np.swapaxes(basis, -1, -2)
     shaped = np.swapaxes(change(np.swapaxes(difference, -1, -2)), -1, -2)
     return np.asarray(np.vecdot(shaped, shaped))
 

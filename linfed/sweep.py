@@ -75,7 +75,8 @@ def run_cells(
     A file is used again only while the cell, linfed's code and the function's module are the same to the letter.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{_key(function, cell)}.npz" for cell in cells]
+    code = _code_digest(function)
+    paths = [folder / f"{_key(function, cell, code)}.npz" for cell in cells]
     missing = [index for index, path in enumerate(paths) if not path.exists()]
     bar = tqdm(
         total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=_disabled(progress)
@@ -112,9 +113,9 @@ def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None
     _archive.write(path, arrays, {"cell": repr(cell), "version": linfed.__version__})
 
 
-def _key(function: Callable[..., Any], cell: object) -> str:
+def _key(function: Callable[..., Any], cell: object, code: str) -> str:
     """Return a name for a cell's file: a digest of the function, the cell and the code that computes it."""
-    text = "\n".join((function.__module__, function.__qualname__, np.__version__, _code_digest(function)))
+    text = "\n".join((function.__module__, function.__qualname__, np.__version__, code))
     return hashlib.sha256(text.encode() + pickle.dumps(cell, protocol=4)).hexdigest()[:24]
 
 

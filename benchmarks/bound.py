@@ -28,7 +28,7 @@ class Bound:
     def __init__(self, size: Size) -> None:
         rng = np.random.default_rng(0)
         self._rng = np.random.Generator(np.random.SFC64(0))
-        self._rows, self._d, self._k = size.n * size.m, size.d, size.k
+        self._rows, self._d = size.n * size.m, size.d
         self._basis = rng.standard_normal((2 * size.k, size.d))
         self._basis_columns = np.ascontiguousarray(self._basis.T)
         self._V = rng.standard_normal((size.k, self._rows))

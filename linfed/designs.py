@@ -85,14 +85,10 @@ class Design(ABC):
 
     def root_apply(self, M: Array) -> Array:
         """Return ``L' M`` for M (..., d, c): then ``||L' M v||^2 = v' M' Cov M v``, the risk's quadratic form."""
-        return np.swapaxes(self.shape_rows_transposed(np.swapaxes(M, -1, -2)), -1, -2)
-
-    def shape_rows_transposed(self, rows: Array) -> Array:
-        """Return ``rows @ L``, (..., d)."""
         if self.covariance is None:
-            return rows
+            return M
         root: Array = self._root  # type: ignore[attr-defined]
-        return rows @ root if root.ndim == 2 else rows * root
+        return root.T @ M if root.ndim == 2 else root[..., None] * M
 
     @abstractmethod
     def _fill_isotropic(self, rng: Generator, out: Array) -> None: ...

@@ -364,9 +364,9 @@ def test_exact_heads_and_their_gradient_keep_one_block_only(monkeypatch):
     features = batch.project(np.ones((TRIALS, 3, 1)))
     features.representation_gradient(features.least_squares())
     assert workspace.array("block", (4 * 3,)) is workspace.array("block", (4 * 3,))
-    assert "X" not in workspace.names
+    assert "X" not in workspace._arrays
     assert batch.X.shape == X.shape
-    assert "X" in workspace.names
+    assert "X" in workspace._arrays
 
 
 # --- batches made from a batch -------------------------------------------------------------------------------

@@ -20,11 +20,6 @@ class Workspace:
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
 
-    @property
-    def names(self) -> set[str]:
-        """Names of the buffers there are."""
-        return set(self._arrays)
-
     def array(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return an uninitialised array of this shape, the same memory at each call of this name."""
         held = self._arrays.get(name)

@@ -29,15 +29,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linfed import theory as theory
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
     from linfed.algorithms.base import Algorithm as Algorithm
     from linfed.algorithms.base import State as State
+    from linfed.algorithms.fedavg import FedAvg as FedAvg
+    from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
     from linfed.algorithms.initial import AtDistance as AtDistance
     from linfed.algorithms.initial import GivenSubspace as GivenSubspace
     from linfed.algorithms.initial import Moments as Moments
     from linfed.algorithms.initial import RandomSubspace as RandomSubspace
+    from linfed.algorithms.initial import TrueSubspace as TrueSubspace
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
+    from linfed.algorithms.oracle import Oracle as Oracle
+    from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
     from linfed.data.sources import FixedSamples as FixedSamples
     from linfed.data.sources import FreshSamples as FreshSamples
     from linfed.data.sources import GivenSamples as GivenSamples
@@ -64,6 +70,8 @@ _PUBLIC = {
     "METRICS": "linfed.metrics",
     "Algorithm": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
+    "FedAvg": "linfed.algorithms.fedavg",
+    "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
     "FixedSamples": "linfed.data.sources",
     "FreshSamples": "linfed.data.sources",
@@ -73,6 +81,8 @@ _PUBLIC = {
     "GivenTruth": "linfed.problems",
     "LocalOnly": "linfed.algorithms.local_only",
     "Moments": "linfed.algorithms.initial",
+    "Oracle": "linfed.algorithms.oracle",
+    "PooledLeastSquares": "linfed.algorithms.pooled",
     "Rademacher": "linfed.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.results",
@@ -80,11 +90,13 @@ _PUBLIC = {
     "SizeError": "linfed.errors",
     "State": "linfed.algorithms.base",
     "Status": "linfed.results",
+    "TrueSubspace": "linfed.algorithms.initial",
     "Tuning": "linfed.tuning",
     "UniformCube": "linfed.designs",
     "UniformSphere": "linfed.designs",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.metrics",
+    "theory": "linfed.theory",
     "tune": "linfed.tuning",
 }
 
@@ -97,7 +109,8 @@ def __getattr__(name: str) -> Any:
         from linfed.errors import suggestion
 
         raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _PUBLIC)}")
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    module = importlib.import_module(_PUBLIC[name])
+    value = module if name == "theory" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -14,7 +14,7 @@ import numpy as np
 from linfed._types import Array, Json
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State
-from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, RandomSubspace
+from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, RandomSubspace, TrueSubspace
 from linfed.data.sources import FixedSamples, FreshSamples, GivenSamples
 from linfed.designs import LAWS
 from linfed.problems import GivenTruth, SharedRepresentation
@@ -32,6 +32,7 @@ _KNOWN: dict[str, type[Any]] = {
         Moments,
         RandomSubspace,
         SharedRepresentation,
+        TrueSubspace,
     )
 }
 

@@ -6,17 +6,17 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm
-from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments
+from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, TrueSubspace
 from linfed.data.sources import Data, FixedSamples, FreshSamples, GivenSamples, Sizes, check_truthless
-from linfed.errors import SizeError, check_instance, check_integer, check_number, shown
+from linfed.errors import SizeError, check_instance, check_integer, check_number
 from linfed.metrics import Plan, plan_metrics
-from linfed.problems import Problem
+from linfed.problems import Problem, check_problem
 from linfed.streams import Participation, Seed, check_participants, check_seed, n_participants
 
 CHUNK_BYTES = 2.0**27
@@ -57,8 +57,8 @@ def checked_job(
     )
     if problem is None:
         check_truthless(data)
-    elif isinstance(problem, type) or not hasattr(problem, "truth"):
-        raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
+    else:
+        check_problem(problem)
     rounds = check_integer("rounds", rounds, minimum=0)
     record_every = check_integer("record_every", record_every)
     recorded = rounds // record_every
@@ -92,7 +92,7 @@ def checked_job(
         participation=participation,
         trials=trials,
         seed=seed,
-        recorded=np.unique(np.append(np.arange(0, rounds + 1, record_every), rounds)),
+        recorded=np.unique(np.append(np.arange(0, rounds + 1, record_every), [rounds, rounds + algorithm.finishes])),
         plan=plan,
         sizes=Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features),
     )
@@ -130,15 +130,16 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
 def _check_init(algorithm: Algorithm, problem: Problem | None, n: int, dim: int) -> None:
     """Raise if the initial representation cannot be made for this problem."""
     init, rank = getattr(algorithm, "init", None), algorithm.columns
+    wanted = f"init = {init!r}" if isinstance(init, AtDistance) else type(algorithm).__name__
     if isinstance(init, Moments) and init.clients is not None and init.clients > n:
         raise ValueError(f"clients = {init.clients} of the moments init must be at most n_clients = {n}")
-    if isinstance(init, AtDistance):
+    if isinstance(init, AtDistance | TrueSubspace):
         if problem is None or problem.subspace_rank is None:
-            raise ValueError(f"init = {init!r} needs a truth with a reference subspace: give problem=")
+            raise ValueError(f"{wanted} needs a truth with a reference subspace: give problem=")
         if problem.subspace_rank < rank:
-            raise ValueError(f"init = {init!r} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
-        if dim < 2 * rank:
-            raise ValueError(f"init = {init!r} needs dim >= 2 rank; got dim = {dim}, rank = {rank}")
+            raise ValueError(f"{wanted} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
+    if isinstance(init, AtDistance) and dim < 2 * rank:
+        raise ValueError(f"{wanted} needs dim >= 2 rank; got dim = {dim}, rank = {rank}")
 
 
 def _physical_memory() -> float:
@@ -159,8 +160,9 @@ def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
     """Cut the trials into chunks that fit the budget, at least one for each worker."""
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
-    state = job.algorithm.floats_per_trial(n_clients=n, dim=dim)
-    data = job.data.floats_per_trial(job.sizes)
+    sizes = replace(job.sizes, participants=n) if job.algorithm.finishes else job.sizes
+    state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=sizes.participants)
+    data = job.data.floats_per_trial(sizes)
     if isinstance(getattr(job.algorithm, "init", None), Moments):
         data += 3 * dim**2  # the moment matrix and its decomposition
     history = len(job.plan.names) * len(job.recorded)

@@ -158,8 +158,8 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
     ----------
     stacked : ndarray (..., d, k_1 + k_2 + ..)
         Bases side by side.
-    coordinates : sequence of ndarray (..., n, k_j)
-        The vector of client i is ``sum_j basis_j coordinates_j[i]``.
+    coordinates : sequence of ndarray (..., n, k_j) or (..., 1, k_j)
+        The vector of client i is ``sum_j basis_j coordinates_j[i]``; a single row serves every client.
 
     Returns
     -------
@@ -172,7 +172,8 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
     for factor in coordinates:
         stop = start + factor.shape[-1]
         part = R[..., start:stop] @ np.swapaxes(factor, -1, -2)
-        parts = np.add(parts, part, out=parts) if start else part
+        same = parts.shape == part.shape
+        parts = part if start == 0 else np.add(parts, part, out=parts if same else None)
         start = stop
     return np.asarray(np.square(parts, out=parts).sum(axis=-2))
 

@@ -7,7 +7,7 @@ only where the truth itself needs one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_array, check_integer, check_number, check_shape, shown
 from linfed.linalg import orthonormalize, qr_positive
 from linfed.streams import Seed, Stream, generators
 
@@ -123,9 +123,21 @@ class Problem(Protocol):
         """Return the truths of the given trials."""
         ...
 
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return truths of `clients` more clients beside those of `truth`, which are the given trials'."""
+        ...
+
     def floats_per_trial(self) -> int:
         """Return how many numbers one trial's truth holds."""
         ...
+
+
+def check_problem(problem: object) -> Problem:
+    """Return `problem` if it is one."""
+    if isinstance(problem, type) or not hasattr(problem, "truth"):
+        raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
+    found: Problem = problem  # type: ignore[assignment]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,15 +214,34 @@ class SharedRepresentation:
         """Return the truths of the given trials, each from its own ``TRUTH`` stream."""
         B = np.empty((len(trials), self.dim, self.rank))
         W = np.empty((len(trials), self.n_clients, self.rank))
-        norm = math.sqrt(self.rank) if self.head_norm is None else self.head_norm
         for index, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
             B[index] = orthonormalize(rng.standard_normal((self.dim, self.rank)))
-            W[index] = norm * self._directions(rng)
+            W[index] = self._norm * self._directions(rng)
         return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
 
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return truths of clients that took no part: the same B*, heads from the same law.
+
+        With a prescribed condition number the law is that of the training clients' heads given their second moment:
+        rows of equal length with the Gram matrix of ``W*``.
+        """
+        assert truth.W is not None
+        heads = []
+        for rng, W in zip(generators(seed, Stream.NEW_TRUTH, trials), truth.W, strict=True):
+            if self.condition_number is None:
+                heads.append(self._norm * _unit_rows(rng, clients, self.rank))
+            else:
+                unit = _unit_rows(rng, max(clients, self.n_clients), self.rank)
+                moment = W.T @ W / float(np.square(W).sum())
+                heads.append(self._norm * _with_moment(unit, moment, self.condition_number)[:clients])
+        return Truth(B=truth.B, W=np.stack(heads), noise_std=self.noise_std, design=self.design)
+
+    @property
+    def _norm(self) -> float:
+        return math.sqrt(self.rank) if self.head_norm is None else self.head_norm
+
     def _directions(self, rng: Generator) -> Array:
-        W = rng.standard_normal((self.n_clients, self.rank))
-        unit: Array = W / np.sqrt(np.vecdot(W, W))[:, None]
+        unit = _unit_rows(rng, self.n_clients, self.rank)
         return unit if self.condition_number is None else _with_condition(unit, self.condition_number)
 
     def floats_per_trial(self) -> int:
@@ -218,22 +249,49 @@ class SharedRepresentation:
         return self.rank * (self.n_clients + self.dim)
 
 
+def _unit_rows(rng: Generator, count: int, rank: int) -> Array:
+    """Return independent uniform directions, (count, rank)."""
+    rows = rng.standard_normal((count, rank))
+    return np.asarray(rows / np.sqrt(np.vecdot(rows, rows))[:, None])
+
+
 def _with_condition(unit: Array, kappa: float) -> Array:
     """Return unit rows near the given ones whose singular values are geometric with ratio kappa."""
     n, k = unit.shape
     spectrum = np.geomspace(kappa, 1.0, k) if k > 1 else np.ones(1)
     spectrum *= math.sqrt(n / float(np.sum(spectrum**2)))
-    rows: Array = unit
-    for _ in range(10_000):
+
+    def shape(rows: Array) -> Array:
         U, _, Vt = np.linalg.svd(rows, full_matrices=False)
-        shaped: Array = (U * spectrum) @ Vt
+        return np.asarray((U * spectrum) @ Vt)
+
+    return _alternated(unit, shape, kappa)
+
+
+def _with_moment(unit: Array, moment: Array, kappa: float) -> Array:
+    """Return unit rows near the given ones whose mean outer product is `moment`, (k, k) of condition kappa^2."""
+    values, vectors = np.linalg.eigh(moment)
+    root = (vectors * np.sqrt(values * len(unit))) @ vectors.T
+
+    def shape(rows: Array) -> Array:
+        U, _, Vt = np.linalg.svd(rows @ root, full_matrices=False)
+        return np.asarray(U @ Vt @ root)  # the nearest matrix with this Gram matrix
+
+    return _alternated(unit, shape, kappa)
+
+
+def _alternated(unit: Array, shape: Callable[[Array], Array], kappa: float) -> Array:
+    """Return unit rows that `shape` leaves as they are, by alternating projections."""
+    rows = unit
+    for _ in range(10_000):
+        shaped = shape(rows)
         lengths = np.sqrt(np.vecdot(shaped, shaped))
         rows = np.asarray(shaped / lengths[:, None])
         if np.abs(lengths - 1.0).max() < 1e-12:
             return rows
     raise ValueError(
-        f"condition_number = {kappa:g} with heads of equal length was not reached for n_clients = {n}, rank = {k}; "
-        "more clients, or a smaller condition number, would do"
+        f"condition_number = {kappa:g} with heads of equal length was not reached for n_clients = {len(unit)}, "
+        f"rank = {unit.shape[1]}; more clients, or a smaller condition number, would do"
     )
 
 
@@ -354,6 +412,12 @@ class GivenTruth:
             S=chosen.get("S"),
             noise_std=self.noise_std,
             design=self.design,
+        )
+
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Raise: a given truth says nothing of the clients it does not name."""
+        raise ValueError(
+            "a given truth says nothing of new clients: name theirs, e.g. problem=lf.GivenTruth(B=..., W=...)"
         )
 
     def floats_per_trial(self) -> int:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.sources import Data
 from linfed.errors import check_choice, shown
-from linfed.metrics import MetricTable, quantiles
+from linfed.evaluation import known_problem, new_client_risks
+from linfed.metrics import MetricTable, client_risks, quantiles
 from linfed.problems import Problem
 from linfed.streams import Participation, Seed
 
@@ -50,7 +54,8 @@ class Result:
     participants : int
         Clients p in a round.
     rounds : ndarray of int
-        Rounds that were recorded; the first is 0, the initial state.
+        Rounds that were recorded; the first is 0, the initial state. What an algorithm does once at the end, such as
+        fine-tuning, counts as one more round.
     metrics : MetricTable
         Each metric, (trials, len(rounds)); NaN from the round in which a trial diverged.
     status : list of Status
@@ -93,7 +98,7 @@ class Result:
         lines = [
             _told(self.algorithm),
             f"{_told(self.problem) if self.problem is not None else 'no truth given'}, {_told(self.data)}",
-            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self.rounds[-1]} rounds, "
+            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
             f"{self.participants} clients a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
         ]
         if self.metrics:
@@ -103,8 +108,12 @@ class Result:
             lines.append(f"{name:<20} {median:12.4g} {low:12.4g} {high:12.4g}")
         return "\n".join(lines)
 
+    def _length(self) -> str:
+        ended = isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
+        return f"{self.rounds[-1] - ended} rounds{' and fine-tuning' if ended else ''}"
+
     def __repr__(self) -> str:
-        return f"<Result of {self.name}: {self.trials} trials, {self.rounds[-1]} rounds>"
+        return f"<Result of {self.name}: {self.trials} trials, {self._length()}>"
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``."""
@@ -149,6 +158,82 @@ class Result:
             return _rebuilt(arrays, described)
         except (KeyError, TypeError) as error:
             raise _archive.not_ours(path, error) from None
+
+    def client_risks(self) -> Array:
+        """Return the exact risk of each training client's final predictor, (trials, n).
+
+        Returns
+        -------
+        ndarray (trials, n)
+            ``(1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2``; NaN for a trial that diverged. The
+            metric `risk` is its mean over clients.
+
+        Raises
+        ------
+        ValueError
+            If the truth is not known.
+        """
+        problem = known_problem(self.problem, "client_risks() needs the truth")
+        return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
+
+    def _or_nan(self, values: Array) -> Array:
+        """Return values (trials, ...) with NaN for the trials that diverged."""
+        values[[status is Status.DIVERGED for status in self.status]] = np.nan
+        return values
+
+    def new_clients(
+        self,
+        n_samples: Sequence[int],
+        *,
+        clients: int | None = None,
+        seed: Seed | None = None,
+        problem: Problem | None = None,
+    ) -> Array:
+        """Return the risks of clients that took no part, each fitted on few samples of its own.
+
+        Parameters
+        ----------
+        n_samples : sequence of int
+            Sample counts m_new to try.
+        clients : int, optional
+            New clients of each trial; 100 by default.
+        seed : int or tuple of int, optional
+            Seed of the new clients and their samples; the run's by default. Algorithms run and evaluated with one seed
+            meet the same new clients and samples.
+        problem : Problem, optional
+            A problem whose clients are the new ones; by default new clients of the run's own problem: the same B* in
+            each trial, heads from the same law.
+
+        Returns
+        -------
+        ndarray (trials, len(n_samples), clients)
+            Exact risk ``(1/2)(theta - phi)' Cov (theta - phi) + noise_std^2 / 2`` of each new client; the papers' MSE
+            is twice it. NaN for a trial that diverged.
+
+        Raises
+        ------
+        ValueError
+            For counts that are not positive integers, a problem of another dimension or one that says nothing of new
+            clients, or an algorithm that learns nothing that they could take over.
+
+        Notes
+        -----
+        A new client keeps the learned B and fits its head exactly (of minimum norm where m_new < k); a single model is
+        taken as it is; Local only fits all d parameters. The samples of a smaller count are the first of a larger one.
+        Risks have an infinite mean at m_new = k and k + 1: compare medians.
+
+        **Deviations**: the FedRep paper estimates the error on test data.
+
+        References
+        ----------
+        FedRep paper, section 5.1, "Generalization to new clients", and Figure 4.
+        """
+        trained = (self.problem, self.seed, self.trials)
+        return self._or_nan(
+            new_client_risks(
+                self.algorithm, self.final, trained, n_samples, clients=clients, seed=seed, problem=problem
+            )
+        )
 
     def plot(self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True) -> Axes:
         """Draw a metric against rounds: the median over trials, with a 10-90 % band.

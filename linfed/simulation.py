@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.base import Algorithm, State
+from linfed.data.batch import Batch
 from linfed.data.sources import Data, GivenSamples, Source
 from linfed.errors import check_integer
 from linfed.job import Job, budget_bytes, checked_job, trial_chunks
@@ -27,7 +28,7 @@ from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
 from linfed.results import Result, Status
 from linfed.start import ResolvedStart
-from linfed.streams import Participants, Participation, Seed
+from linfed.streams import Participants, Participation, Seed, TrialRandom
 
 DIVERGENCE_MULTIPLE = 1e12
 """A parameter array whose norm exceeds this multiple of the truth's scale (or that of given labels; at least 1)
@@ -104,6 +105,9 @@ def simulate(
 
     Notes
     -----
+    An algorithm that does something at the end (fine-tuning) gets a batch of all clients after the last round; this is
+    recorded as round ``rounds + 1``, so that the last column of a metric always speaks of `final`.
+
     A diverging run is a result: its status is ``Status.DIVERGED`` with the round, its state stays at the last finite
     one, and its metrics are NaN from that round on. BLAS runs one thread (small stacks are faster so, and the numbers
     then do not depend on the number of cores).
@@ -140,7 +144,7 @@ def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]
 # --- one chunk of trials -------------------------------------------------------------------------------------
 
 
-def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] | None = None) -> _Piece:
+def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
     """Run some trials to the end."""
     count = len(trials)
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -169,10 +173,19 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] | None = None
                 for name, values in recorder.measure(state).items():
                     history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
 
+        def steps() -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
+            for round_ in range(1, job.rounds + 1):
+                if not alive.any():
+                    tick(job.rounds + 1 - round_)
+                    break
+                yield round_, source.round(participants.next()), job.algorithm.step
+                tick(1)
+            if job.algorithm.finishes:
+                yield job.rounds + 1, source.everyone(), job.algorithm.finish
+
         record(0)
-        for round_ in range(1, job.rounds + 1):
-            batch = source.round(participants.next())
-            new = job.algorithm.step(state, batch, start.rng)
+        for round_, batch, step in steps():
+            new = step(state, batch, start.rng)
             fine = _within(new, limit)
             if not fine.all() or batch.singular.any():
                 for trial in np.flatnonzero(alive & ~fine):
@@ -183,12 +196,6 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] | None = None
                 alive &= fine
             state = new if alive.all() else new.where(alive, state)
             record(round_)
-            if tick is not None:
-                tick(1)
-            if not alive.any():
-                if tick is not None:
-                    tick(job.rounds - round_)
-                break
     return _Piece(metrics=history, status=status, status_round=status_round, final=state)
 
 

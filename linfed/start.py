@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.initial import AtDistance, GivenSubspace, Initial, Moments
+from linfed.algorithms.initial import AtDistance, GivenSubspace, Initial, Moments, TrueSubspace
 from linfed.data.sources import Source, second_moment
 from linfed.job import Job
 from linfed.linalg import orthonormalize, top_eigenvectors
@@ -33,16 +33,22 @@ class ResolvedStart:
         if isinstance(init, Moments):
             clients = np.arange(self.n_clients if init.clients is None else init.clients)
             return top_eigenvectors(second_moment(self._source, clients, self.trials, self.dim), rank)
+        if isinstance(init, TrueSubspace):
+            return self._reference(init, rank)
         rngs = generators(self._job.seed, Stream.INIT, self._trials)
         random = np.stack([rng.standard_normal((self.dim, rank)) for rng in rngs])
         if not isinstance(init, AtDistance):
             return orthonormalize(random)
-        reference = self._truth.reference(rank) if self._truth is not None else None
-        assert reference is not None
-        if reference.shape[-1] != rank:
-            raise ValueError(f"init = {init!r} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+        reference = self._reference(init, rank)
         # Twice is enough: the second projection removes what rounding left of the first.
         for _ in range(2):
             random = orthonormalize(random - reference @ (np.swapaxes(reference, -1, -2) @ random))
         turn = orthonormalize(np.stack([rng.standard_normal((rank, rank)) for rng in rngs]))
         return math.sqrt(1.0 - init.delta**2) * (reference @ turn) + init.delta * random
+
+    def _reference(self, init: AtDistance | TrueSubspace, rank: int) -> Array:
+        reference = self._truth.reference(rank) if self._truth is not None else None
+        assert reference is not None
+        if reference.shape[-1] != rank:
+            raise ValueError(f"init = {init!r} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+        return reference

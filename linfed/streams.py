@@ -39,6 +39,11 @@ class Stream(IntEnum):
     ALGORITHM = 5
     INIT_X = 6
     INIT_NOISE = 7
+    NEW_TRUTH = 8
+    NEW_X = 9
+    NEW_NOISE = 10
+    FINISH_X = 11
+    FINISH_NOISE = 12
 
 
 def check_seed(seed: object) -> Seed:

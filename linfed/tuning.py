@@ -16,6 +16,7 @@ from linfed.data.sources import Data
 from linfed.errors import check_choice, shown, suggestion
 from linfed.metrics import quantiles
 from linfed.problems import Problem
+from linfed.results import Result
 from linfed.simulation import simulate
 from linfed.streams import Participation, Seed, check_seed
 
@@ -73,7 +74,7 @@ def tune(
     grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
     data: Data,
     rounds: int,
-    metric: str = "subspace_distance",
+    metric: str | Callable[[Result], Array] = "subspace_distance",
     score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area",
     participation: Participation = 1.0,
     trials: int = 20,
@@ -91,8 +92,9 @@ def tune(
         As in `simulate`.
     grid : mapping of field name to values, or sequence of mappings of field name to value
         Hyper-parameters and the values to try: all combinations of a mapping, or the settings of a sequence one by one.
-    metric : str
-        What to make small.
+    metric : str or callable
+        What to make small: a name from ``lf.METRICS``, or a function from a `Result` to one value per trial (e.g. from
+        `Result.new_clients`), which is then measured once, at the end.
     score : "area", "final" or callable
         The mean over rounds of log10 of the median metric (fast and low), or its last value alone; or a function of the
         recorded rounds and the median curve. Smaller is better.
@@ -128,14 +130,14 @@ def tune(
             participation=participation,
             trials=trials,
             seed=entropy,
-            metrics=[metric],
-            record_every=record_every,
+            metrics=[] if callable(metric) else [metric],
+            record_every=rounds if callable(metric) and rounds else record_every,
             workers=workers,
         )
-        values = result.metrics[metric]
+        values, recorded = _measured(result, metric)
         curves.append(quantiles(values)[0])
     table = np.array(curves)
-    scores = np.array([judge(result.rounds, curve) if np.isfinite(curve[-1]) else np.inf for curve in table])
+    scores = np.array([judge(recorded, curve) if np.isfinite(curve[-1]) else np.inf for curve in table])
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
         raise ValueError(f"every setting of the grid diverged: {grid!r}; try smaller steps")
@@ -150,12 +152,22 @@ def tune(
         settings=settings,
         scores=scores,
         best=best,
-        rounds=result.rounds,
+        rounds=recorded,
         curves=table,
         at_edge=tuple(
             name for name, values in tried.items() if len(values) > 1 and chosen[name] in (values[0], values[-1])
         ),
     )
+
+
+def _measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[Array, Indices]:
+    """Return what is to be made small, (trials, R), and the rounds at which it was measured."""
+    if not callable(metric):
+        return result.metrics[metric], result.rounds
+    values = np.asarray(metric(result), dtype=float)
+    if values.shape != (result.trials,):
+        raise ValueError(f"metric returned shape {values.shape}, expected one value per trial, ({result.trials},)")
+    return values[:, None], result.rounds[-1:]
 
 
 def _settings(

@@ -47,7 +47,7 @@ class Own(lf.Algorithm):
         mean = batch.gradient(state.S[:, :1]).mean(axis=1, keepdims=True)
         return state.update(S=state.S - self.step_size * mean, seen=seen)
 
-    def floats_per_trial(self, *, n_clients, dim):
+    def floats_per_trial(self, *, n_clients, dim, participants):
         return n_clients * (dim + 1)
 
 

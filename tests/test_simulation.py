@@ -49,8 +49,8 @@ class Watched(lf.Algorithm):
         self.seen.append([part.copy() for part in batch.normal_equations()])
         return self.inner.step(state, batch, rng)
 
-    def floats_per_trial(self, *, n_clients, dim):
-        return self.inner.floats_per_trial(n_clients=n_clients, dim=dim)
+    def floats_per_trial(self, *, n_clients, dim, participants):
+        return self.inner.floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,10 +24,10 @@ class State:
     ----------
     B : ndarray (trials, d, k), optional
         Shared representation.
-    W : ndarray (trials, n, k), optional
-        Heads, row i = client i.
-    S : ndarray (trials, n, d), optional
-        Full-dimensional part of each client.
+    W : ndarray (trials, n, k) or (trials, 1, k), optional
+        Heads, row i = client i; a single row is the head of every client.
+    S : ndarray (trials, n, d) or (trials, 1, d), optional
+        Full-dimensional part of each client; a single row is that of every client.
 
     Notes
     -----
@@ -44,6 +44,16 @@ class State:
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in self.arrays().items())
         return f"{type(self).__name__}({shapes})"
+
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        return self.B.shape[1] if self.B is not None else self.S.shape[-1] if self.S is not None else 0
+
+    def trials(self, chosen: slice) -> Self:
+        """Return the state of some trials."""
+        changes: dict[str, Any] = {name: array[chosen] for name, array in self.arrays().items()}
+        return replace(self, **changes)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays there are, by name."""
@@ -76,7 +86,7 @@ class State:
         return replace(self, **mixed)
 
     def predictors(self, clients: slice | Indices | None = None) -> Array:
-        """Return the predictors theta_i as a dense array, (trials, clients, d).
+        """Return the predictors theta_i as a dense array, (trials, clients, d); (trials, 1, d) where all share one.
 
         Parameters
         ----------
@@ -88,13 +98,15 @@ class State:
         SizeError
             If the dense array would take more than 8 GB: then ask for some clients, or use the factors B, W, S.
         """
-        chosen = slice(None) if clients is None else clients
-        W = None if self.W is None else self.W[:, chosen]
-        S = None if self.S is None else self.S[:, chosen]
-        dim = self.B.shape[1] if self.B is not None else S.shape[-1] if S is not None else 0
+
+        def chosen(part: Array | None) -> Array | None:
+            return part if part is None or part.shape[1] == 1 or clients is None else part[:, clients]
+
+        W, S = chosen(self.W), chosen(self.S)
         held = W if W is not None else S
         assert held is not None
-        size = 8 * held.shape[0] * held.shape[1] * dim
+        rows = max(held.shape[1], 0 if S is None else S.shape[1])
+        size = 8 * held.shape[0] * rows * self.dim
         if size > 8e9:
             raise SizeError(
                 f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
@@ -149,6 +161,11 @@ class Algorithm(ABC):
     def check(self, *, n_clients: int, dim: int) -> None:  # noqa: B027 (most algorithms have nothing to check)
         """Raise if the hyper-parameters do not fit a problem of this size."""
 
+    @property
+    def finishes(self) -> bool:
+        """Whether it ends with `finish`, e.g. fine-tuning; the loop records that as one more round."""
+        return False
+
     @abstractmethod
     def initial_state(self, start: Start) -> State:
         """Return the state before the first round."""
@@ -157,6 +174,27 @@ class Algorithm(ABC):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round with this batch; never writes into `state`."""
 
-    def floats_per_trial(self, *, n_clients: int, dim: int) -> int:
-        """Return how many numbers one trial's state holds; by default B and W."""
+    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after what is done once, after the last round, with a batch of all clients."""
+        return state
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return the state of clients that took no part in the training, from a batch of theirs.
+
+        By default they keep B and fit their heads exactly (of minimum norm where m < k); without a B they take the
+        predictor that all clients share. The state has one row for each client of the batch, or one for all.
+
+        Raises
+        ------
+        ValueError
+            If the algorithm learns nothing that a new client could take over.
+        """
+        if state.B is not None:
+            return State(B=state.B, W=batch.project(state.B).least_squares())
+        if state.S is None or state.S.shape[1] > 1:
+            raise ValueError(f"{type(self).__name__} learns nothing that a new client could take over")
+        return State(S=state.S)
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return how many numbers one trial's state holds, and what a step adds to it; by default B and W."""
         return self.columns * (n_clients + dim)

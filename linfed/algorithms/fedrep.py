@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Start, State
-from linfed.algorithms.initial import GivenSubspace, Initial, as_initial
+from linfed.algorithms.initial import Initial, as_initial, check_representation
 from linfed.data.batch import Batch, Features
 from linfed.errors import check_bool, check_choice, check_integer, check_number
 from linfed.linalg import orthonormalize, qr_positive
@@ -123,13 +123,7 @@ class FedRep(Algorithm):
 
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if rank exceeds dim, or a given init has another shape."""
-        if self.rank > dim:
-            raise ValueError(f"rank = {self.rank} must be at most dim = {dim}")
-        if isinstance(self.init, GivenSubspace) and self.init.array.shape[-2:] != (dim, self.rank):
-            raise ValueError(
-                f"init has shape {self.init.array.shape}, expected (d, k) = ({dim}, {self.rank}), with or without a "
-                "leading trial axis"
-            )
+        check_representation(self.rank, self.init, dim)
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""
@@ -154,6 +148,11 @@ class FedRep(Algorithm):
         new = state.update(B=B, W=W, active=batch.active)
         assert new.W is not None
         return new.update(W=new.W @ np.swapaxes(R, -1, -2))
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return new clients' exact heads at B, with the ridge of the training."""
+        assert state.B is not None
+        return State(B=state.B, W=batch.project(state.B).least_squares(self.head_ridge))
 
     def _heads(self, state: State, batch: Batch, features: Features) -> Array:
         if self.head_solver == "exact":

@@ -73,6 +73,18 @@ class AtDistance:
         object.__setattr__(self, "delta", check_number("delta", self.delta, minimum=0.0, maximum=1.0))
 
 
+@dataclass(frozen=True)
+class TrueSubspace:
+    """The truth's own subspace: ``B*``, or its top-k left singular subspace ``U_k`` where its rank is above k.
+
+    Notes
+    -----
+    Resolved by the loop; what `Oracle` uses.
+
+    **Deviations**: an addition, a reference line.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class GivenSubspace:
     """A representation given as an array, used as it is (not orthonormalised).
@@ -105,16 +117,27 @@ class GivenSubspace:
         return hash((self.array.shape, (self.array + 0.0).tobytes()))
 
 
-Initial: TypeAlias = Moments | RandomSubspace | AtDistance | GivenSubspace
+Initial: TypeAlias = Moments | RandomSubspace | AtDistance | TrueSubspace | GivenSubspace
 NAMED: dict[str, Initial] = {"moments": Moments(), "random": RandomSubspace()}
 
 
 def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
     """Return an initial representation from itself, from its name, or from an array."""
-    if isinstance(value, Moments | RandomSubspace | AtDistance | GivenSubspace):
+    if isinstance(value, Initial):
         return value
     if isinstance(value, str):
         return NAMED[check_choice("init", value, NAMED)]
     if value is None or np.isscalar(value):
         raise ValueError(f"init = {shown(value)} must be 'moments', 'random', lf.AtDistance(delta) or an array (d, k)")
     return GivenSubspace(value)
+
+
+def check_representation(rank: int, init: object, dim: int) -> None:
+    """Raise if a representation of `rank` columns does not fit the dimension, or a given init has another shape."""
+    if rank > dim:
+        raise ValueError(f"rank = {rank} must be at most dim = {dim}")
+    if isinstance(init, GivenSubspace) and init.array.shape[-2:] != (dim, rank):
+        raise ValueError(
+            f"init has shape {init.array.shape}, expected (d, k) = ({dim}, {rank}), with or without a leading trial "
+            "axis"
+        )

@@ -49,6 +49,10 @@ class LocalOnly(Algorithm):
         """Return the participants' least-squares predictors."""
         return state.update(S=batch.least_squares(self.ridge), active=batch.active)
 
-    def floats_per_trial(self, *, n_clients: int, dim: int) -> int:
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return the least-squares predictors of new clients: they learn from their own samples alone."""
+        return State(S=batch.least_squares(self.ridge))
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of S."""
         return n_clients * dim

@@ -72,6 +72,10 @@ class Batch(Protocol):
         """Return each client's minimiser of ``loss + (ridge/2)||theta||^2``, (T, p, d), of minimum norm."""
         ...
 
+    def pooled_least_squares(self, weights: Array) -> Array:
+        """Return the theta (T, 1, d), of minimum norm, that minimises ``sum_i weights_i loss_i``, weights (T, p)."""
+        ...
+
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d)."""
         ...

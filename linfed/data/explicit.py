@@ -170,6 +170,16 @@ class ExplicitBatch:
             out[t, c] = solved.reshape(*shape, d)
         return out
 
+    def pooled_least_squares(self, weights: Array) -> Array:
+        """Return the minimiser of ``sum_i weights_i loss_i(theta)``, (T, 1, d); cost O(p m d^2)."""
+        trials, p, m, d = self.shape
+        X, y, out = self.X, self.y, np.empty((trials, 1, d))
+        scale = np.sqrt(weights / self._positive_counts)[..., None]
+        for trial in range(trials):  # the scaled rows are a copy: of one trial at a time
+            rows, labels = scale[trial, ..., None] * X[trial], scale[trial] * y[trial]
+            out[trial] = full_least_squares(rows.reshape(1, p * m, d), labels.reshape(1, -1), np.ones(1))
+        return out
+
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i`` (T, p, d, d) and ``b_i`` (T, p, d); cost O(p m d^2)."""
         X, m = self.X, self._positive_counts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.errors import check_array, check_integer, check_shape, shown
 from linfed.linalg import CACHE_VALUES, take_clients
-from linfed.problems import Truth
-from linfed.streams import RoundStream, Seed, Stream, generators
+from linfed.problems import Problem, Truth, check_problem
+from linfed.streams import RoundStream, Seed, Stream, check_seed, generators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,10 @@ class Source(ABC):
     @abstractmethod
     def round(self, active: Indices) -> ExplicitBatch:
         """Return the next round's batch for the participants (T, p); the one before it is void."""
+
+    @abstractmethod
+    def everyone(self) -> ExplicitBatch:
+        """Return a batch of all clients for what is done after the last round; fresh data have it from own streams."""
 
     @abstractmethod
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -110,17 +114,39 @@ class FixedSamples:
 
     def open(self, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> Source:
         """Return the source of a chunk of trials, its data drawn."""
-        shape = (len(trials), sizes.n_clients, self.n_samples, sizes.dim)
+        X, y = self._drawn(truth, sizes.n_clients, sizes.dim, seed, trials)
+        return _FixedSource(X, y, np.full(X.shape[:2], float(self.n_samples)))
+
+    def draw(self, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
+        """Return the data sets that ``simulate(..., trials=trials, seed=seed)`` sees, as given samples.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is true.
+        trials : int
+        seed : int or tuple of int
+
+        Returns
+        -------
+        GivenSamples
+            X (trials, n, m, d) and y (trials, n, m).
+        """
+        trials, seed = check_integer("trials", trials), check_seed(seed)
+        truth = check_problem(problem).truth(seed, range(trials))
+        return GivenSamples(*self._drawn(truth, problem.n_clients, problem.dim, seed, range(trials)))
+
+    def _drawn(self, truth: Truth, n_clients: int, dim: int, seed: Seed, trials: Sequence[int]) -> tuple[Array, Array]:
+        shape = (len(trials), n_clients, self.n_samples, dim)
         X, noise = np.empty(shape), np.empty(shape[:-1])
         for rng, rows in zip(generators(seed, Stream.X, trials), X, strict=True):
             truth.design.fill(rng, rows)
         for rng, values in zip(generators(seed, Stream.NOISE, trials), noise, strict=True):
             rng.standard_normal(out=values)
         noise *= truth.noise_std
-        everyone = np.broadcast_to(np.arange(sizes.n_clients), shape[:2])
+        everyone = np.broadcast_to(np.arange(n_clients), shape[:2])
         law = LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise)
-        y = ExplicitBatch(X, law, active=everyone).y
-        return _FixedSource(X, y, np.full(shape[:2], float(self.n_samples)))
+        return X, ExplicitBatch(X, law, active=everyone).y
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time."""
@@ -183,6 +209,12 @@ class GivenSamples:
         """Ambient dimension d."""
         return int(self.X.shape[-1])
 
+    def normal_equations(self) -> tuple[Array, Array]:
+        """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d), trials first if given."""
+        counts = np.broadcast_to(self.counts, self.X.shape[:-2])[..., None]
+        A = np.swapaxes(self.X, -1, -2) @ self.X / counts[..., None]
+        return A, (self.y[..., None, :] @ self.X)[..., 0, :] / counts
+
     @property
     def scale(self) -> Array:
         """Root mean square label, (trials,) or (1,): the size of what is to be fitted."""
@@ -243,9 +275,17 @@ def _padded(X: Sequence[Any], y: Any) -> tuple[Array, Array, Array]:
 class _FreshSource(Source):
     """Draws each round's rows: small rounds ahead in blocks, large ones when the first question reads them."""
 
-    def __init__(self, n_samples: int, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> None:
+    def __init__(
+        self,
+        n_samples: int,
+        truth: Truth,
+        sizes: Sizes,
+        seed: Seed,
+        trials: Sequence[int],
+        streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
+    ) -> None:
         self._m, self._truth, self._sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
-        design, rngs = truth.design, generators(seed, Stream.X, trials)
+        design, rngs = truth.design, generators(seed, streams[0], trials)
         shape = (sizes.participants, n_samples, sizes.dim)
         self._workspace = Workspace()
         self._last: ExplicitBatch | None = None
@@ -256,7 +296,7 @@ class _FreshSource(Source):
             self._ahead = None
         self._noise: RoundStream | None = None
         if truth.noise_std > 0:
-            self._noise = RoundStream(generators(seed, Stream.NOISE, trials), shape[:2], self._fill_noise, sizes.rounds)
+            self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], self._fill_noise, sizes.rounds)
 
     def _fill_noise(self, rng: Generator, out: Array) -> None:
         rng.standard_normal(out=out)
@@ -269,6 +309,13 @@ class _FreshSource(Source):
         X = self._ahead.next() if self._ahead else self._drawn()
         self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace)
         return self._last
+
+    def everyone(self) -> ExplicitBatch:
+        n = self._sizes.n_clients
+        sizes = replace(self._sizes, participants=n, rounds=1)
+        streams = (Stream.FINISH_X, Stream.FINISH_NOISE)
+        once = _FreshSource(self._m, self._truth, sizes, self._seed, self._trials, streams)
+        return once.round(np.broadcast_to(np.arange(n), (self._shape[0], n)))
 
     def _drawn(self) -> DrawnRows:
         design, rngs = self._truth.design, self._rngs
@@ -315,6 +362,9 @@ class _FixedSource(Source):
             X = gathered
             y, counts = take_clients(y, active), take_clients(counts, active)
         return ExplicitBatch(X, y, active=active, counts=counts, workspace=self._workspace)
+
+    def everyone(self) -> ExplicitBatch:
+        return self.round(np.broadcast_to(np.arange(self._X.shape[1]), self._X.shape[:2]))
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         size = max(1, CACHE_VALUES // int(np.prod(self._X.shape[2:])))

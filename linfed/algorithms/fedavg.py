@@ -1,0 +1,168 @@
+"""Federated averaging (McMahan et al. 2017), on a linear model of one or of two layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.initial import Initial, as_initial, check_representation
+from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
+from linfed.data.batch import Batch
+from linfed.errors import check_choice, check_integer, check_number
+from linfed.streams import TrialRandom
+
+FINE_TUNE_STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Algorithm):
+    """One model for all clients: local gradient steps, averaged by the server.
+
+    Parameters
+    ----------
+    step_size : float
+        eta > 0, the local step.
+    rank : int, optional
+        Columns k of B in the two-layer model ``(B, w)``, one head w shared by all; without it the model has one layer,
+        theta in R^d.
+    local_steps : int
+        K, full-gradient steps of each participant in a round.
+    server_step_size : float
+        eta_s > 0, the server's step along the averaged change.
+    weights : "uniform" or "samples"
+        Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
+    init : "random", "moments", Moments, AtDistance or array_like (d, k) or (trials, d, k)
+        Initial B of the two-layer model; w and theta start at 0.
+    fine_tune : "none", "gradient" or "exact"
+        What each client does to the head, on its own samples, after the last round (FedAvg + FT): nothing,
+        `fine_tune_steps` full-gradient steps from the shared head, or least squares. B stays.
+    fine_tune_steps : int
+        Epochs of head-only gradient steps; 10 by default, as in the FedRep paper.
+    fine_tune_step_size : float, optional
+        Their step; `step_size` by default.
+
+    Raises
+    ------
+    ValueError
+        For steps that are not positive, unknown names, a rank above d, and settings that the model has no use for.
+
+    Notes
+    -----
+    One round, with participants I, |I| = p, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``::
+
+        theta_i <- theta;   K times   theta_i <- theta_i - eta grad f_i(theta_i)
+        theta   <- theta + eta_s sum_{i in I} p_i (theta_i - theta)
+
+    with theta standing for ``(B, w)`` in the two-layer model, where ``grad_B = g w'`` and ``grad_w = B'g`` for
+    ``g = X_i'(X_i B w - y_i)/m``. The server averages over participants. Cost of a round ``O(K p (m d + d k))``. With
+    one layer, full participation and fixed data it has the fixed point of `linfed.theory.fedavg_fixed_point`; with two
+    layers and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least squares.
+
+    **Deviations**: clients take full-gradient steps where the source takes minibatches. Fine-tuning by least squares
+    is an addition.
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson and Aguera y Arcas 2017, Algorithm 1; FedRep paper, section 5, for the two-layer
+    model and the fine-tuning.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
+    >>> result = lf.simulate(lf.FedAvg(step_size=0.5), problem, data=lf.FixedSamples(100), rounds=50)
+    >>> floor = lf.theory.single_model_floor(problem.truth(0, [0]))
+    >>> bool(0 < result.metrics["risk"][0, -1] / floor[0] - 1 < 0.01)
+    True
+    """
+
+    step_size: float
+    rank: int | None = None
+    local_steps: int = 1
+    server_step_size: float = 1.0
+    weights: Literal["uniform", "samples"] = "uniform"
+    init: Initial | str | npt.ArrayLike = "random"
+    fine_tune: Literal["none", "gradient", "exact"] = "none"
+    fine_tune_steps: int = FINE_TUNE_STEPS
+    fine_tune_step_size: float | None = None
+
+    summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
+
+    def __post_init__(self) -> None:
+        for name in ("step_size", "server_step_size"):
+            object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
+        for name in ("local_steps", "fine_tune_steps"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        check_choice("weights", self.weights, ("uniform", "samples"))
+        check_choice("fine_tune", self.fine_tune, ("none", "gradient", "exact"))
+        object.__setattr__(self, "init", as_initial(self.init))
+        if self.rank is not None:
+            object.__setattr__(self, "rank", check_integer("rank", self.rank))
+        elif self.fine_tune != "none":
+            raise ValueError(f"fine_tune = {self.fine_tune!r} is of the head: the one-layer model has none, give rank=")
+        if self.fine_tune_step_size is not None:
+            value = check_number("fine_tune_step_size", self.fine_tune_step_size, positive=True)
+            object.__setattr__(self, "fine_tune_step_size", value)
+        if self.fine_tune != "gradient":
+            for name, default in (("fine_tune_steps", FINE_TUNE_STEPS), ("fine_tune_step_size", None)):
+                if getattr(self, name) != default:
+                    raise ValueError(f"{name} = {getattr(self, name)} applies to fine_tune = 'gradient' only")
+
+    @property
+    def columns(self) -> int:
+        """Columns of B; 0 for one layer."""
+        return self.rank or 0
+
+    @property
+    def finishes(self) -> bool:
+        """Whether heads are fine-tuned at the end."""
+        return self.fine_tune != "none"
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if rank exceeds dim, or a given init has another shape."""
+        if self.rank is not None:
+            check_representation(self.rank, self.init, dim)
+
+    def initial_state(self, start: Start) -> State:
+        """Return B from `init` and the shared head at 0; or theta at 0."""
+        if self.rank is None:
+            return State(S=np.zeros((start.trials, 1, start.dim)))
+        B = start.representation(as_initial(self.init), self.rank)
+        return State(B=B, W=np.zeros((start.trials, 1, self.rank)))
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        model = LinearModel.of(state)
+        server = model.vector(state.B, state.W, state.S)
+        local = server
+        for _ in range(self.local_steps):
+            local = local - self.step_size * model.gradient(batch, local)
+        change = weighted_mean(local - server, client_weights(batch, self.weights))
+        new = server + self.server_step_size * change
+        if model.rank == 0:
+            return state.update(S=new)
+        B, W = model.layers(new)
+        return state.update(B=B[:, 0], W=W)
+
+    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state with each client's head fine-tuned on its own samples, (T, n, k)."""
+        assert state.B is not None
+        assert state.W is not None
+        features = batch.project(state.B)
+        if self.fine_tune == "exact":
+            return replace(state, W=features.least_squares())
+        W: Array = np.repeat(state.W, batch.active.shape[-1], axis=1)
+        step_size = self.step_size if self.fine_tune_step_size is None else self.fine_tune_step_size
+        for _ in range(self.fine_tune_steps):
+            W = W - step_size * features.head_gradient(W)
+        return replace(state, W=W)
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of the participants' parameters, and of fine-tuned heads."""
+        heads = n_clients * self.columns if self.finishes else 0
+        return (1 + participants) * (dim * max(1, self.columns) + self.columns) + heads

@@ -1,0 +1,120 @@
+"""Evaluation of what was learned on clients that took no part in the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from linfed._types import Array, Indices
+from linfed.algorithms.base import Algorithm, State
+from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.errors import check_instance, check_integer, shown
+from linfed.linalg import one_blas_thread
+from linfed.metrics import client_risks
+from linfed.problems import Problem, Truth, check_problem
+from linfed.streams import Seed, Stream, check_seed, generators
+
+NEW_CLIENTS = 100
+"""New clients of a trial, unless told otherwise."""
+
+CHUNK_VALUES = 2**22
+"""Numbers in the new clients' rows that are held at a time."""
+
+
+def new_client_risks(
+    algorithm: Algorithm,
+    final: State,
+    trained: tuple[Problem | None, Seed, int],
+    n_samples: Sequence[int],
+    *,
+    clients: int | None,
+    seed: Seed | None,
+    problem: Problem | None,
+) -> Array:
+    """Return the risks of new clients, (trials, len(n_samples), clients); see `Result.new_clients`.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        Says how a new client adapts.
+    final : State
+        What was learned.
+    trained : tuple of problem, seed and number of trials
+        Where.
+    n_samples, clients, seed, problem
+        As in `Result.new_clients`.
+    """
+    own, trained_seed, n_trials = trained
+    sizes = _checked_sizes(n_samples)
+    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
+    seed = trained_seed if seed is None else check_seed(seed)
+    if problem is None:
+        family = known_problem(own, "new_clients() needs a truth")
+        count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
+    else:
+        family, count = check_problem(problem), problem.n_clients
+        if clients is not None and clients != count:
+            raise ValueError(f"clients = {shown(clients)}, but problem has {count}: leave clients out")
+    dim = final.dim
+    if family.dim != dim:
+        raise ValueError(f"problem has dim = {family.dim}, expected d = {dim} as the run had")
+    out = np.empty((n_trials, len(sizes), count))
+    length = max(1, CHUNK_VALUES // (count * max(sizes) * dim))
+    for start in range(0, n_trials, length):
+        trials = range(start, min(start + length, n_trials))
+        if problem is None:
+            truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
+        else:
+            truth = family.truth(seed, trials)
+        chosen = final.trials(slice(trials.start, trials.stop))
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            out[start : trials.stop] = _risks(algorithm, chosen, truth, sizes, seed, trials)
+    return out
+
+
+def known_problem(problem: Problem | None, wanted: str) -> Problem:
+    """Return the problem of a result, if this process can ask it for truths."""
+    if problem is None or not hasattr(problem, "truth"):
+        given = "the run had none" if problem is None else f"of {shown(problem)} only its text was saved"
+        raise ValueError(f"{wanted}, and {given}: give problem=")
+    return problem
+
+
+def _risks(
+    algorithm: Algorithm, state: State, truth: Truth, sizes: list[int], seed: Seed, trials: Sequence[int]
+) -> Array:
+    """Return the risks (trials, sizes, clients) of the clients that a truth names."""
+    X, noise = _samples(truth, state.dim, max(sizes), seed, trials)
+    active: Indices = np.broadcast_to(np.arange(X.shape[1]), X.shape[:2])
+    y = ExplicitBatch(X, LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise), active=active).y
+    out = []
+    for size in sizes:
+        batch = ExplicitBatch(np.ascontiguousarray(X[:, :, :size]), y[:, :, :size].copy(), active=active)
+        out.append(client_risks(algorithm.adapt(state, batch), truth))
+    return np.stack(out, axis=1)
+
+
+def _samples(truth: Truth, dim: int, size: int, seed: Seed, trials: Sequence[int]) -> tuple[Array, Array]:
+    """Return X (trials, clients, size, d) and the labels' noise (trials, clients, size).
+
+    The streams are read sample by sample, all clients at a time: a smaller size sees the first of the same samples.
+    """
+    part = truth.W if truth.W is not None else truth.S
+    assert part is not None
+    clients = part.shape[1]
+    X, noise = np.empty((len(trials), clients, size, dim)), np.empty((len(trials), clients, size))
+    rows = np.empty((size, clients, dim))
+    for index, (x_rng, noise_rng) in enumerate(
+        zip(generators(seed, Stream.NEW_X, trials), generators(seed, Stream.NEW_NOISE, trials), strict=True)
+    ):
+        truth.design.fill(x_rng, rows)
+        X[index] = rows.swapaxes(0, 1)
+        noise[index] = truth.noise_std * noise_rng.standard_normal((size, clients)).T
+    return X, noise
+
+
+def _checked_sizes(n_samples: Sequence[int]) -> list[int]:
+    if isinstance(n_samples, str) or not isinstance(n_samples, Sequence | np.ndarray) or len(n_samples) == 0:
+        raise ValueError(f"n_samples = {shown(n_samples)} must be a sequence of sample counts, e.g. [1, 2, 5, 10, 20]")
+    return [check_integer(f"n_samples[{i}]", size) for i, size in enumerate(n_samples)]

@@ -1,0 +1,147 @@
+"""What a single model cannot do, and what a new client pays: floors and exact laws of the risk."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, stats
+
+from linfed._types import Array
+from linfed.algorithms.base import State
+from linfed.errors import check_integer, check_number
+from linfed.metrics import client_risks
+from linfed.problems import Truth
+
+
+def single_model_floor(truth: Truth) -> Array:
+    """Return the least mean risk that one predictor for all clients can have.
+
+    Parameters
+    ----------
+    truth : Truth
+        E.g. ``problem.truth(seed, range(trials))``.
+
+    Returns
+    -------
+    ndarray (trials,)
+        ``(1/2n) sum_i (phibar - phi_i)' Cov (phibar - phi_i) + noise_std^2 / 2`` with ``phibar = (1/n) sum_i phi_i``.
+
+    Notes
+    -----
+    A floor for every single model, and where FedAvg ends as m grows. Compare with ``result.metrics["risk"]``.
+
+    **Deviations**: the papers write it for ``phi_i = B* w_i*`` and identity covariance, without the noise.
+
+    References
+    ----------
+    FedRep paper, problem (3) against problem (4).
+    """
+    W, S = (None if part is None else part.mean(axis=1, keepdims=True) for part in (truth.W, truth.S))
+    return np.asarray(client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1))
+
+
+def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int, n_samples: int) -> Array:
+    """Return the mean risk of a new client that fits an exact head on a given representation.
+
+    Parameters
+    ----------
+    outside : array_like
+        ``rho = ||(I - BB') phi||``, the length of the part of the new client's regressor outside the span of the
+        orthonormal B; any shape.
+    noise_std : float
+        Standard deviation of the label noise.
+    rank : int
+        Columns k of B.
+    n_samples : int
+        m_new >= k, standard Gaussian samples.
+
+    Returns
+    -------
+    ndarray, the shape of `outside`
+        ``(1/2) [rho^2 + k tau^2 / (m_new - k - 1)] + noise_std^2 / 2`` with ``tau^2 = rho^2 + noise_std^2``; infinite
+        at m_new = k and k + 1, where medians are to be compared (`new_client_excess_quantile`).
+
+    Raises
+    ------
+    ValueError
+        For n_samples below rank, or values out of range.
+
+    Notes
+    -----
+    On the span of B the head's error is that of a regression with noise of variance tau^2.
+
+    **Deviations**: an addition; the FedRep paper says that O(k) samples are enough.
+
+    References
+    ----------
+    FedRep paper, section 4.2, "New users and dimensionality reduction".
+    """
+    rho2, tau2, noise_std = _lengths(outside, noise_std, rank, n_samples)
+    spare = n_samples - rank - 1
+    fitted = rank * tau2 / spare if spare > 0 else np.where(tau2 > 0, np.inf, 0.0)
+    return np.asarray(0.5 * (rho2 + fitted) + 0.5 * noise_std**2)
+
+
+def new_client_excess_quantile(
+    q: float, outside: npt.ArrayLike, *, noise_std: float, rank: int, n_samples: int
+) -> float:
+    """Return a quantile of the excess risk over many new clients that fit exact heads on given representations.
+
+    Parameters
+    ----------
+    q : float
+        Level in (0, 1), e.g. 0.5 for the median.
+    outside : array_like
+        ``rho`` of each client, as in `new_client_mean_risk`: the quantile is that of their mixture.
+    noise_std, rank, n_samples
+        As in `new_client_mean_risk`.
+
+    Returns
+    -------
+    float
+        Quantile of ``risk - noise_std^2 / 2``. Given rho, twice the excess risk is exactly
+        ``rho^2 + tau^2 k / (m_new - k + 1) F`` with F of Fisher's law with (k, m_new - k + 1) degrees of freedom.
+
+    Raises
+    ------
+    ValueError
+        For n_samples below rank, or values out of range.
+
+    Notes
+    -----
+    The head is off by ``(Z'Z)^{-1} Z'v tau`` with Z (m, k) and v (m,) standard Gaussian: Hotelling's T^2. It has a
+    median at every m_new >= k, also where its mean is infinite.
+
+    **Deviations**: an addition.
+
+    References
+    ----------
+    Hotelling 1931; FedRep paper, section 5.1 and Figure 4, for the experiment.
+    """
+    q = check_number("q", q, minimum=0.0, maximum=1.0)
+    rho2, tau2, _ = _lengths(outside, noise_std, rank, n_samples)
+    if not 0 < q < 1:
+        raise ValueError(f"q = {q} must lie inside (0, 1)")
+    rho2, tau2 = rho2.ravel(), tau2.ravel()
+    law = stats.f(rank, n_samples - rank + 1)
+    scale = tau2 * (rank / (n_samples - rank + 1))
+    ends = 0.5 * (rho2 + scale * law.ppf(q))  # the quantile of each client: the mixture's lies between them
+    low, high = float(ends.min()), float(ends.max())
+    if not high > low * (1 + 1e-12):
+        return high
+
+    def excess_share(x: float) -> float:
+        inside = np.divide(2 * x - rho2, scale, out=np.where(2 * x >= rho2, np.inf, -np.inf), where=scale > 0)
+        return float(law.cdf(inside).mean()) - q
+
+    return float(optimize.brentq(excess_share, low * (1 - 1e-9), high * (1 + 1e-9), rtol=1e-10))
+
+
+def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int) -> tuple[Array, Array, float]:
+    """Return rho^2, tau^2 and the noise's standard deviation, after checking them all."""
+    rho = np.asarray(outside, dtype=float)
+    if rho.size == 0 or not np.isfinite(rho).all() or rho.min() < 0:
+        raise ValueError("outside must hold lengths: finite numbers of at least 0")
+    noise_std = check_number("noise_std", noise_std, minimum=0.0)
+    check_integer("n_samples", n_samples, minimum=check_integer("rank", rank))
+    return rho**2, rho**2 + noise_std**2, noise_std

@@ -6,9 +6,8 @@ problems below the first threshold already), and step sizes are tuned per method
 grid, for the fewest rounds to distance 0.01. As in the paper's Algorithm 1, one step size serves heads and
 representation; two further methods, in the tables and the claims, have a head step of their own.
 
-The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper: x ~ N(0, I/m),
-one fixed data set, heads of length 1, B not normalised, sums over participants, noise of standard deviation 1e-3, a
-ridge of 1e-5 on exact heads, and the squared distance in the picture.
+The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
+(`experiments._fedrep`), with the squared distance in the picture.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figure 3.
 """
@@ -26,14 +25,14 @@ import numpy as np
 import linfed as lf
 from linfed.claims import Claim, bootstrap_interval, first_round_below, probability_smaller, share_smaller
 from linfed.reproduce import Table, Tables, rows
-from linfed.streams import n_participants
+
+from ._fedrep import PRESETS, exact_ridge, scaled_step, server_options, truth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
 
-PRESETS = ("paper", "notebook")
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
 THRESHOLDS = (0.1, 0.01)
@@ -88,33 +87,25 @@ def cells(config: Config) -> list[Cell]:
 def setting(cell: Cell) -> tuple[lf.SharedRepresentation, lf.FreshSamples | lf.FixedSamples]:
     """Return the truth and the data of a cell."""
     c = cell.config
-    if cell.preset == "paper":
-        problem = lf.SharedRepresentation(
-            n_clients=cell.n_clients, dim=c.dim, rank=c.rank, noise_std=math.sqrt(c.noise_variance)
-        )
-        return problem, lf.FreshSamples(c.n_samples)
-    problem = lf.SharedRepresentation(
+    problem = truth(
+        cell.preset,
         n_clients=cell.n_clients,
         dim=c.dim,
         rank=c.rank,
-        noise_std=1e-3,
-        head_norm=1.0,
-        design=lf.Gaussian(covariance=1.0 / c.n_samples),
+        n_samples=c.n_samples,
+        noise_variance=c.noise_variance,
     )
-    return problem, lf.FixedSamples(c.n_samples)
+    return problem, lf.FreshSamples(c.n_samples) if cell.preset == "paper" else lf.FixedSamples(c.n_samples)
 
 
 def method(cell: Cell) -> lf.FedRep:
     """Return the method of a cell; its step sizes are still to be set."""
-    c, variant = cell.config, {}
+    c = cell.config
     if cell.method.startswith("FedRep"):
-        # Beside (1/m) Z'Z this ridge is the notebook's 1e-5 beside Z'Z.
-        variant = {"head_ridge": 1e-5 / c.n_samples} if cell.preset == "notebook" else {}
+        variant: dict[str, Any] = {"head_ridge": exact_ridge(cell.preset, c.n_samples)}
     else:
         variant = {"head_solver": "gradient", "head_steps": 10 if cell.method.startswith("10GD") else 1}
-    if cell.preset == "notebook":
-        variant |= {"orthonormalize": False, "aggregate": "sum"}
-    return lf.FedRep(rank=c.rank, step_size=1.0, init="random", **variant)
+    return lf.FedRep(rank=c.rank, step_size=1.0, init="random", **variant, **server_options(cell.preset))
 
 
 def grid(cell: Cell) -> list[tuple[float, float]]:
@@ -126,17 +117,14 @@ def grid(cell: Cell) -> list[tuple[float, float]]:
 
 
 def scaled(cell: Cell, pair: tuple[float, float]) -> dict[str, float]:
-    """Return hyper-parameters for a (step, head step) pair that is given in the paper's normalisation.
-
-    In the notebook's, gradients are m times smaller (x has covariance I/m, and the loss keeps its 1/m) and the server
-    sums over p participants. Scaled so, one grid means the same in both but for the heads' length: heads of norm 1 in
-    place of sqrt(k) make the gradient of B k times smaller.
-    """
+    """Return hyper-parameters for a (step, head step) pair that is given in the paper's normalisation."""
     c = cell.config
     step, head_step = pair
+    step = scaled_step(
+        cell.preset, step, n_samples=c.n_samples, participation=c.participation, n_clients=cell.n_clients
+    )
     if cell.preset == "notebook":
-        step *= c.n_samples / n_participants(c.participation, cell.n_clients)
-        head_step *= c.n_samples
+        head_step *= c.n_samples  # heads are not summed
     return {"step_size": step} if cell.method == "FedRep" else {"step_size": step, "head_step_size": head_step}
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.metrics import quantiles
@@ -49,10 +50,24 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
     "FedAvg": ("#D55E00", "D", "-."),
     "LocalOnly": ("#000000", "v", (0, (5, 1))),  # type: ignore[dict-item]
     "Oracle": ("#009E73", "x", (0, (1, 1))),  # type: ignore[dict-item]
+    "FedAvg + FT": ("#882255", "p", ":"),
+    "FedAvg, K = 10": ("#882255", "h", "-."),
+    "FedAvg, one layer": ("#E69F00", "<", ":"),
+    "FedAvg, one layer, K = 10": ("#999999", ">", "--"),
+    "FedPer": ("#56B4E9", "P", "--"),
+    "PooledLeastSquares": ("#999999", "*", ":"),
 }
 """Colour, marker and line of each method: the same in every figure."""
 
-_TURNS = (("#56B4E9", "P", "-"), *LOOKS.values(), ("#999999", "*", "-."))
+LABELS: Mapping[str, str] = {
+    "LocalOnly": "Local only",
+    "Oracle": "Oracle (B*)",
+    "FedPer": "FedAvg, local heads (FedPer)",
+    "PooledLeastSquares": "pooled least squares",
+}
+"""What a legend calls a method, where not by its name."""
+
+_TURNS = (("#56B4E9", "d", "-"), *LOOKS.values(), ("#999999", "X", "-."))
 
 
 def style() -> AbstractContextManager[None]:
@@ -69,8 +84,48 @@ def look(method: str, before: int = 0) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "linestyle": line}
 
 
+def label(method: str) -> str:
+    """Return what a legend calls a method."""
+    return LABELS.get(method, method)
+
+
+def draw_level(ax: Axes, value: float, text: str = "", *, below: bool = False, label: str = "_level") -> None:
+    """Draw a thin horizontal line at a level that theory names: with a text at its right end, or a label."""
+    ax.axhline(value, color="0.35", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1.5, label=label)
+    if text:
+        ax.annotate(
+            text,
+            (0.99, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -2 if below else 2),
+            textcoords="offset points",
+            horizontalalignment="right",
+            verticalalignment="top" if below else "bottom",
+            fontsize=6,
+            color="0.25",
+        )
+
+
+def draw_tuning(ax: Axes, tuning: npt.NDArray[np.void], method: str) -> None:
+    """Draw a method's tuning curve and circle the chosen step; settings that diverged are left out.
+
+    Parameters
+    ----------
+    ax : Axes
+    tuning : structured array with columns step_size, score and chosen
+    method : str
+    """
+    shape, fine = look(method), np.isfinite(tuning["score"])
+    if not fine.any():
+        return
+    ax.plot(tuning["step_size"][fine], tuning["score"][fine], label=label(method), **shape)
+    best = tuning[tuning["chosen"]]
+    circle = {"linestyle": "none", "marker": "o", "markersize": 8, "fillstyle": "none", "color": shape["color"]}
+    ax.plot(best["step_size"], best["score"], **circle)
+
+
 def draw_curve(
-    rounds: Indices,
+    rounds: Array | Indices,
     values: Array,
     *,
     ax: Axes | None = None,
@@ -83,7 +138,8 @@ def draw_curve(
 
     Parameters
     ----------
-    rounds : ndarray of int (R,)
+    rounds : ndarray (R,)
+        Rounds, or what else lies along the horizontal axis.
     values : ndarray (trials, R)
         NaN where a trial has diverged.
     ax : Axes, optional

@@ -18,7 +18,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 import linfed
+from linfed._types import Array
 from linfed.claims import Claim, claims_table
 from linfed.errors import UsageError, check_integer, suggestion
 
@@ -238,6 +239,36 @@ def report(name: str, done: Reproduction) -> str:
     reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
     lines = [f"{name}: {done.seconds:.1f} s{reused}", *(f"  wrote {path}" for path in done.files), ""]
     return "\n".join([*lines, claims_table(done.claims)])
+
+
+def tidy(keys: Mapping[str, Any], axes: Mapping[str, Sequence[Any] | Array], values: Mapping[str, Array]) -> Table:
+    """Return a tidy table from arrays: a row for each point of the axes' grid.
+
+    Parameters
+    ----------
+    keys : mapping
+        Columns that are the same in all rows.
+    axes : mapping
+        Labels along each axis of the values, in order.
+    values : mapping
+        Arrays whose shapes are the axes' lengths.
+    """
+    grid = np.meshgrid(*(np.asarray(labels) for labels in axes.values()), indexing="ij")
+    columns = {name: np.full(grid[0].size, value) for name, value in keys.items()}
+    columns |= {name: labels.ravel() for name, labels in zip(axes, grid, strict=True)}
+    columns |= {name: np.broadcast_to(array, grid[0].shape).ravel() for name, array in values.items()}
+    out = np.empty(grid[0].size, dtype=[(name, column.dtype) for name, column in columns.items()])
+    for name, column in columns.items():
+        out[name] = column
+    return out
+
+
+def select(table: Table, **wanted: Any) -> Table:
+    """Return the rows of a tidy table whose columns have the wanted values."""
+    chosen = np.ones(len(table), dtype=bool)
+    for name, value in wanted.items():
+        chosen &= table[name] == value
+    return table[chosen]
 
 
 def rows(dtype: Sequence[tuple[str, Any]], records: Sequence[tuple[Any, ...]]) -> Table:

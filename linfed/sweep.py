@@ -72,7 +72,8 @@ def run_cells(
 
     Notes
     -----
-    A file is used again only while the cell, linfed's code and the function's module are the same to the letter.
+    A file is used again only while the cell, linfed's code, the function's module and the modules beside it whose names
+    begin with an underscore are the same to the letter.
     """
     folder.mkdir(parents=True, exist_ok=True)
     code = _code_digest(function)
@@ -120,8 +121,10 @@ def _key(function: Callable[..., Any], cell: object, code: str) -> str:
 
 
 def _code_digest(function: Callable[..., Any]) -> str:
-    """Return a digest of the code that a cell's result rests on: linfed itself and the function's module."""
+    """Return a digest of the code that a cell's result rests on: linfed, the function's module and its helpers."""
     digest = hashlib.sha256()
-    for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), Path(inspect.getfile(function))]:
+    module = Path(inspect.getfile(function))
+    shared = sorted(module.parent.glob("_*.py"))  # what experiments of one folder share
+    for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), *shared, module]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -10,7 +10,7 @@ import pytest
 import linfed as lf
 from linfed import cli
 from linfed.claims import Verdict
-from linfed.reproduce import experiment_files, load, load_tables
+from linfed.reproduce import experiment_files, load, load_tables, select
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 
@@ -38,11 +38,121 @@ def test_quick_run_is_whole(done):
             assert (out / f"{name}{'-' + key if key else ''}.{suffix}").stat().st_size > 1000
 
 
-def test_config_defaults_are_the_papers():
-    config = importlib.import_module("experiments.fedrep_fig3").Config()
-    sizes = (config.n_clients, config.dim, config.rank, config.n_samples, config.participation, config.noise_variance)
-    assert sizes == ((10, 100, 1000, 10_000), 10, 2, 5, 0.1, 1e-3)
+def test_pdf_fonts_are_embedded_as_text(done):
+    _, _, out = done
+    for path in out.glob("*.pdf"):
+        written = path.read_bytes()
+        assert b"/FontFile2" in written
+        assert b"/Type3" not in written
+
+
+PAPERS = {
+    "fig1": {"n_clients": 100, "dim": 20, "rank": 2, "n_samples": (5, 10, 20), "rounds": 500},
+    "fig3": {"n_clients": (10, 100, 1000, 10_000), "dim": 10, "rank": 2, "n_samples": 5, "participation": 0.1},
+    "fig4": {"n_clients": 100, "dim": 20, "rank": 2, "n_samples": 10, "participation": 0.1},
+}
+
+
+@pytest.mark.parametrize("figure", PAPERS)
+def test_config_defaults_are_the_papers(figure):
+    config = importlib.import_module(f"experiments.fedrep_{figure}").Config()
+    assert {name: getattr(config, name) for name in PAPERS[figure]} == PAPERS[figure]
+    assert config.noise_variance == 1e-3
     assert config.trials >= 50
+    if figure == "fig4":
+        assert {1, 2, 5, 10, 20} <= set(config.n_new)
+
+
+def exchanged(table, one, other):
+    """Return a table in which two methods have each other's name."""
+    names = {one: other, other: one}
+    table = table.copy()
+    table["method"] = [names.get(method, method) for method in table["method"]]
+    return table
+
+
+def judged(claims):
+    return {(claim.text, claim.where): claim.verdict for claim in claims}
+
+
+def of(done, wanted):
+    name, module, out = done
+    if name != wanted:
+        pytest.skip(f"speaks of {wanted}")
+    return module, load_tables(out / f"{name}.npz")
+
+
+def test_fig1_methods_see_the_same_trials(done):
+    _, tables = of(done, "fedrep-fig1")
+    summary = tables["summary"]
+    for preset in ("paper", "notebook"):
+        for m in (5, 10, 20):
+            chosen = select(summary, preset=preset, n_samples=m)
+            floors = [select(chosen, method=method)["single_model_floor"] for method in np.unique(chosen["method"])]
+            for floor in floors[1:]:
+                np.testing.assert_array_equal(floor, floors[0])
+
+
+def test_fig1_one_layer_fedavg_is_at_its_fixed_point(done):
+    _, tables = of(done, "fedrep-fig1")
+    theory = tables["theory"]
+    assert np.all(theory["rate"] < 1)
+    end = select(theory, round=theory["round"].max())
+    fast = end["rate"] ** end["round"] < 1e-11
+    assert fast.mean() > 0.5
+    assert end["distance"][fast].max() < 1e-10
+    curves = tables["curves"]
+    for row in end[fast]:
+        where = {name: row[name] for name in ("preset", "n_samples", "method", "trial", "round")}
+        np.testing.assert_allclose(
+            select(curves, **where)["squared_error"], row["fixed_point_squared_error"], rtol=1e-8
+        )
+
+
+def test_fig1_single_models_stay_above_the_floor(done):
+    """By its definition nothing that all clients share is below it: this would find a wrong floor."""
+    _, tables = of(done, "fedrep-fig1")
+    for method in ("FedAvg", "FedAvg, one layer", "FedAvg, one layer, K = 10"):
+        chosen = select(tables["summary"], preset="paper", method=method)
+        assert np.all(chosen["mean"] > chosen["single_model_floor"])
+
+
+def test_fig1_judge_rejects_what_is_false(done):
+    module, tables = of(done, "fedrep-fig1")
+    false = {name: exchanged(tables[name], "FedRep", "FedAvg") for name in ("clients", "summary", "tuning")}
+    verdicts = judged(module.claims({**tables, **false}))
+    assert verdicts["FedRep has a smaller error than FedAvg", "paper: m = 20"] is Verdict.NOT_SUPPORTED
+    smallest = "FedRep has the smallest of the three errors, client by client"
+    assert verdicts[smallest, "paper: m = 20"] is Verdict.NOT_SUPPORTED
+    hardly = "FedAvg hardly improves with m: by less than a tenth"
+    assert verdicts[hardly, "paper: m = 20 against 5, best step"] is Verdict.NOT_SUPPORTED
+
+
+def test_fig4_law_of_new_clients_is_the_measured_one(done):
+    """The predicted quantiles know the learned B alone; a quick run has a thousand new clients."""
+    _, tables = of(done, "fedrep-fig4")
+    clients = tables["clients"]
+    for row in tables["predicted"]:
+        errors = select(clients, preset=row["preset"], method=row["method"], n_new=row["n_new"])["squared_error"]
+        below = np.mean(errors[np.isfinite(errors)] <= row["squared_error"])  # it speaks of trials that completed
+        assert abs(below - row["quantile"]) < 0.075, row
+
+
+def test_fig4_methods_meet_the_same_new_clients(done):
+    """Below the rank of B the oracle's and Local only's errors are of one truth: both grow with the same lengths."""
+    _, tables = of(done, "fedrep-fig4")
+    local = select(tables["clients"], preset="paper", method="LocalOnly", n_new=1)["squared_error"]
+    oracle = select(tables["clients"], preset="paper", method="Oracle", n_new=1)["squared_error"]
+    assert np.corrcoef(local, oracle)[0, 1] > 0.2
+
+
+def test_fig4_judge_rejects_what_is_false(done):
+    module, tables = of(done, "fedrep-fig4")
+    false = {name: exchanged(tables[name], "FedRep", "FedAvg") for name in ("summary", "tuning")}
+    verdicts = judged(module.claims({**tables, **false}))
+    small = "FedRep's error on a new client is small once m_new >= k"
+    assert verdicts[small, "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
+    assert verdicts["FedAvg's error on a new client stays high", "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
 
 
 def test_fig3_methods_see_the_same_trials(done):

@@ -165,7 +165,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     return found
 
 
-def tuned(cell: Cell, problem: lf.SharedRepresentation, data: lf.FixedSamples, seed: lf.streams.Seed) -> dict[str, Any]:
+def tuned(cell: Cell, problem: lf.SharedRepresentation, data: lf.FixedSamples, seed: tuple[int, int]) -> dict[str, Any]:
     """Return the score of each step on separate trials, and the best; nothing for a method without a step.
 
     One-layer FedAvg is here for its fixed point: its step is the one that theory says gets there fastest, in the worst
@@ -202,7 +202,7 @@ def rates(A: Any, name: str, step: float) -> Any:
     return np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1)
 
 
-def fixed_point(cell: Cell, step: float, seed: lf.streams.Seed) -> dict[str, Any]:
+def fixed_point(cell: Cell, step: float, seed: tuple[int, int]) -> dict[str, Any]:
     """Return the predicted fixed point of one-layer FedAvg: its error, its rate, and the measured way to it."""
     c, problem = cell.config, problemselect(cell)
     samples = lf.FixedSamples(cell.n_samples).draw(problem, trials=c.trials, seed=seed)

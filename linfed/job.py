@@ -160,9 +160,10 @@ def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
     """Cut the trials into chunks that fit the budget, at least one for each worker."""
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
-    sizes = replace(job.sizes, participants=n) if job.algorithm.finishes else job.sizes
-    state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=sizes.participants)
-    data = job.data.floats_per_trial(sizes)
+    state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=job.sizes.participants)
+    data = job.data.floats_per_trial(job.sizes)
+    if job.algorithm.finishes:  # with a batch of all clients
+        data = max(data, job.data.floats_per_trial(replace(job.sizes, participants=n)))
     if isinstance(getattr(job.algorithm, "init", None), Moments):
         data += 3 * dim**2  # the moment matrix and its decomposition
     history = len(job.plan.names) * len(job.recorded)

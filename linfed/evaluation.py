@@ -56,6 +56,9 @@ def new_client_risks(
         family, count = check_problem(problem), problem.n_clients
         if clients is not None and clients != count:
             raise ValueError(f"clients = {shown(clients)}, but problem has {count}: leave clients out")
+    given = getattr(family, "n_trials", None)
+    if given is not None and given != n_trials:
+        raise ValueError(f"problem has arrays for {given} trials, but the run had {n_trials}")
     dim = final.dim
     if family.dim != dim:
         raise ValueError(f"problem has dim = {family.dim}, expected d = {dim} as the run had")
@@ -115,6 +118,7 @@ def _samples(truth: Truth, dim: int, size: int, seed: Seed, trials: Sequence[int
 
 
 def _checked_sizes(n_samples: Sequence[int]) -> list[int]:
-    if isinstance(n_samples, str) or not isinstance(n_samples, Sequence | np.ndarray) or len(n_samples) == 0:
+    given = list(n_samples) if isinstance(n_samples, np.ndarray) and n_samples.ndim else n_samples
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
         raise ValueError(f"n_samples = {shown(n_samples)} must be a sequence of sample counts, e.g. [1, 2, 5, 10, 20]")
-    return [check_integer(f"n_samples[{i}]", size) for i, size in enumerate(n_samples)]
+    return [check_integer(f"n_samples[{i}]", size) for i, size in enumerate(given)]

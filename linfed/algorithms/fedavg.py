@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Start, State
-from linfed.algorithms.initial import Initial, as_initial, check_representation
+from linfed.algorithms.initial import Initial, RandomSubspace, as_initial, check_representation
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
-from linfed.errors import check_choice, check_integer, check_number
+from linfed.errors import check_choice, check_integer, check_number, shown
 from linfed.streams import TrialRandom
 
 FINE_TUNE_STEPS = 10
@@ -103,6 +103,8 @@ class FedAvg(Algorithm):
         object.__setattr__(self, "init", as_initial(self.init))
         if self.rank is not None:
             object.__setattr__(self, "rank", check_integer("rank", self.rank))
+        elif self.init != RandomSubspace():
+            raise ValueError(f"init = {shown(self.init)} is of B: the one-layer model has none, give rank=")
         elif self.fine_tune != "none":
             raise ValueError(f"fine_tune = {self.fine_tune!r} is of the head: the one-layer model has none, give rank=")
         if self.fine_tune_step_size is not None:

@@ -123,18 +123,23 @@ def new_client_excess_quantile(
     if not 0 < q < 1:
         raise ValueError(f"q = {q} must lie inside (0, 1)")
     rho2, tau2 = rho2.ravel(), tau2.ravel()
+    exact = tau2 == 0  # clients that lose nothing: an atom at 0
+    if q <= exact.mean():
+        return 0.0
+    q = (q - exact.mean()) / (1 - exact.mean())
+    rho2, scale = rho2[~exact], tau2[~exact] * (rank / (n_samples - rank + 1))
     law = stats.f(rank, n_samples - rank + 1)
-    scale = tau2 * (rank / (n_samples - rank + 1))
-    ends = 0.5 * (rho2 + scale * law.ppf(q))  # the quantile of each client: the mixture's lies between them
+    ends = rho2 + scale * law.ppf(q)  # each client's quantile: the mixture's lies between them
     low, high = float(ends.min()), float(ends.max())
-    if not high > low * (1 + 1e-12):
-        return high
+    if high <= low * (1 + 1e-12):
+        return 0.5 * high
 
-    def excess_share(x: float) -> float:
-        inside = np.divide(2 * x - rho2, scale, out=np.where(2 * x >= rho2, np.inf, -np.inf), where=scale > 0)
-        return float(law.cdf(inside).mean()) - q
+    def above(exponent: float) -> float:
+        return float(law.cdf((np.exp(exponent) - rho2) / scale).mean()) - q
 
-    return float(optimize.brentq(excess_share, low * (1 - 1e-9), high * (1 + 1e-9), rtol=1e-10))
+    # On a logarithmic scale, so that small lengths are as exact as large ones.
+    found = optimize.brentq(above, np.log(low) - 1e-9, np.log(high) + 1e-9, xtol=1e-13)
+    return float(0.5 * np.exp(found))
 
 
 def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int) -> tuple[Array, Array, float]:

@@ -232,8 +232,7 @@ class SharedRepresentation:
                 heads.append(self._norm * _unit_rows(rng, clients, self.rank))
             else:
                 unit = _unit_rows(rng, max(clients, self.n_clients), self.rank)
-                moment = W.T @ W / float(np.square(W).sum())
-                heads.append(self._norm * _with_moment(unit, moment, self.condition_number)[:clients])
+                heads.append(self._norm * _with_moment_of(W, unit, self.condition_number)[:clients])
         return Truth(B=truth.B, W=np.stack(heads), noise_std=self.noise_std, design=self.design)
 
     @property
@@ -268,10 +267,10 @@ def _with_condition(unit: Array, kappa: float) -> Array:
     return _alternated(unit, shape, kappa)
 
 
-def _with_moment(unit: Array, moment: Array, kappa: float) -> Array:
-    """Return unit rows near the given ones whose mean outer product is `moment`, (k, k) of condition kappa^2."""
-    values, vectors = np.linalg.eigh(moment)
-    root = (vectors * np.sqrt(values * len(unit))) @ vectors.T
+def _with_moment_of(W: Array, unit: Array, kappa: float) -> Array:
+    """Return unit rows near the given ones whose mean outer product is, up to scale, that of the rows of W."""
+    _, spectrum, Vt = np.linalg.svd(W, full_matrices=False)  # of W itself: its Gram matrix would square kappa
+    root = (Vt.T * (spectrum * math.sqrt(len(unit)) / np.linalg.norm(spectrum))) @ Vt
 
     def shape(rows: Array) -> Array:
         U, _, Vt = np.linalg.svd(rows @ root, full_matrices=False)

@@ -97,6 +97,117 @@ def local_only(X, y, participants, ridge=0.0):
     return states
 
 
+def shares(y, weights="uniform"):
+    """Return the weights of participants with the labels y: equal, or in proportion to the sample counts."""
+    parts = [1.0 if weights == "uniform" else float(len(y_i)) for y_i in y]
+    return [part / sum(parts) for part in parts]
+
+
+def fedavg_round(theta, X, y, *, step_size, local_steps=1, server_step_size=1.0, weights="uniform"):
+    """Return theta after one round of the one-layer model; X[j], y[j] are the samples of participant j."""
+    moved = theta
+    for X_i, y_i, share in zip(X, y, shares(y, weights), strict=True):
+        theta_i = theta
+        for _ in range(local_steps):
+            theta_i = theta_i - step_size * gradient(X_i, y_i, theta_i)
+        moved = moved + server_step_size * share * (theta_i - theta)
+    return moved
+
+
+def two_layer_steps(X_i, y_i, B, w, step_size, steps):
+    """Return (B_i, w_i) after simultaneous gradient steps of one client on both layers."""
+    for _ in range(steps):
+        g = gradient(X_i, y_i, B @ w)
+        B, w = B - step_size * np.outer(g, w), w - step_size * (B.T @ g)
+    return B, w
+
+
+def fedavg_two_layer_round(B, w, X, y, *, step_size, local_steps=1, server_step_size=1.0, weights="uniform"):
+    """Return (B, w) after one round of the two-layer model, whose head w all clients share."""
+    moved_B, moved_w = B, w
+    for X_i, y_i, share in zip(X, y, shares(y, weights), strict=True):
+        B_i, w_i = two_layer_steps(X_i, y_i, B, w, step_size, local_steps)
+        moved_B = moved_B + server_step_size * share * (B_i - B)
+        moved_w = moved_w + server_step_size * share * (w_i - w)
+    return moved_B, moved_w
+
+
+def fine_tuned(B, w, X, y, how, steps, step_size):
+    """Return each client's head (n, k), from the shared w on its own samples."""
+    heads = []
+    for X_i, y_i in zip(X, y, strict=True):
+        Z, w_i = X_i @ B, w
+        if how == "exact":
+            w_i = least_squares(Z, y_i)
+        else:
+            for _ in range(steps):
+                w_i = w_i - step_size * gradient(Z, y_i, w_i)
+        heads.append(w_i)
+    return np.array(heads)
+
+
+def fedavg(X, y, participants, B=None, *, fine_tune="none", fine_tune_steps=10, fine_tune_step_size=None, **options):
+    """Return the states of a run, the initial one first, the fine-tuned one last: theta, or (B, W)."""
+    if B is None:
+        states = [np.zeros(X[0].shape[1])]
+        for active in participants:
+            states.append(fedavg_round(states[-1], [X[i] for i in active], [y[i] for i in active], **options))
+        return states
+    pairs = [(B, np.zeros(B.shape[1]))]
+    for active in participants:
+        pairs.append(fedavg_two_layer_round(*pairs[-1], [X[i] for i in active], [y[i] for i in active], **options))
+    states = [(B, w[None]) for B, w in pairs]
+    if fine_tune != "none":
+        step_size = options["step_size"] if fine_tune_step_size is None else fine_tune_step_size
+        states.append((pairs[-1][0], fine_tuned(*pairs[-1], X, y, fine_tune, fine_tune_steps, step_size)))
+    return states
+
+
+def fedper_round(B, W, X, y, active, *, step_size, local_steps=1, server_step_size=1.0):
+    """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
+    W, moved = W.copy(), B
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        B_i, W[i] = two_layer_steps(X_i, y_i, B, W[i], step_size, local_steps)
+        moved = moved + server_step_size * (B_i - B) / len(active)
+    return moved, W
+
+
+def fedper(X, y, participants, B, **options):
+    """Return the states (B, W) of a run on fixed local data, the initial one first."""
+    states = [(B, np.zeros((len(X), B.shape[1])))]
+    for active in participants:
+        states.append(fedper_round(*states[-1], [X[i] for i in active], [y[i] for i in active], active, **options))
+    return states
+
+
+def oracle(X, y, participants, B, ridge=0.0):
+    """Return the states (B, W) of a run at the true B, the initial one first."""
+    states = [(B, np.zeros((len(X), B.shape[1])))]
+    for active in participants:
+        W = states[-1][1].copy()
+        for i in active:
+            W[i] = least_squares(X[i] @ B, y[i], ridge)
+        states.append((B, W))
+    return states
+
+
+def stacked_least_squares(X, y, weights):
+    """Return the theta of minimum norm that minimises ``sum_i weights_i (1/2m_i) ||X_i theta - y_i||^2``."""
+    scales = [np.sqrt(weight / max(len(y_i), 1)) for weight, y_i in zip(weights, y, strict=True)]
+    rows = np.concatenate([scale * X_i for scale, X_i in zip(scales, X, strict=True)])
+    labels = np.concatenate([scale * y_i for scale, y_i in zip(scales, y, strict=True)])
+    return np.linalg.lstsq(rows, labels, rcond=RANK_TOLERANCE)[0]
+
+
+def pooled(X, y, participants, weights="uniform"):
+    """Return theta of each round, 0 first: the least squares of the round's participants."""
+    states = [np.zeros(X[0].shape[1])]
+    for active in participants:
+        chosen = [y[i] for i in active]
+        states.append(stacked_least_squares([X[i] for i in active], chosen, shares(chosen, weights)))
+    return states
+
+
 def moments(X, y, k):
     """Return an orthonormal basis of the top-k eigenspace of ``(1/n) sum_i (1/m_i) sum_j y_ij^2 x_ij x_ij'``."""
     d = X[0].shape[1]
@@ -130,6 +241,10 @@ def mean_client_error(Theta, Phi):
     return np.mean([np.linalg.norm(theta - phi) for theta, phi in zip(Theta, Phi, strict=True)])
 
 
+def client_risks(Theta, Phi, covariance, noise_std):
+    squares = [(theta - phi) @ covariance @ (theta - phi) for theta, phi in zip(Theta, Phi, strict=True)]
+    return 0.5 * np.array(squares) + 0.5 * noise_std**2
+
+
 def risk(Theta, Phi, covariance, noise_std):
-    risks = [(theta - phi) @ covariance @ (theta - phi) for theta, phi in zip(Theta, Phi, strict=True)]
-    return 0.5 * np.mean(risks) + 0.5 * noise_std**2
+    return np.mean(client_risks(Theta, Phi, covariance, noise_std))

@@ -32,13 +32,70 @@ FEDREP = {
     "ridge, 2 local steps": {"head_ridge": 0.2, "representation_steps": 2},
 }
 LOCAL = {"local only": {}, "local only, ridge": {"ridge": 0.3}}
-ALL = [*FEDREP, *LOCAL]
+ONE_LAYER = {
+    "FedAvg": {},
+    "FedAvg, 3 local steps": {"local_steps": 3, "server_step_size": 0.7},
+    "FedAvg, by samples": {"local_steps": 2, "weights": "samples"},
+}
+TWO_LAYERS = {
+    "FedAvg, two layers": {},
+    "FedAvg, two layers, 3 local steps, by samples": {
+        "local_steps": 3,
+        "weights": "samples",
+        "server_step_size": 0.8,
+    },
+    "FedAvg + FT": {"fine_tune": "gradient"},
+    "FedAvg + FT, 3 larger steps": {"fine_tune": "gradient", "fine_tune_steps": 3, "fine_tune_step_size": 0.2},
+    "FedAvg + exact FT": {"fine_tune": "exact", "local_steps": 2},
+}
+FEDPER = {"FedPer": {}, "FedPer, 3 local steps": {"local_steps": 3, "server_step_size": 0.8}}
+POOLED = {"pooled": {}, "pooled, by samples": {"weights": "samples"}}
+ORACLE = {"oracle": {}, "oracle, ridge": {"ridge": 0.3}}
+OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
+ALL = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED]
+RATE = 0.1
 
 
-def make(name, *, rank, init="random", step_size=0.1):
+def make(name, *, rank, init="random", step_size=RATE):
     if name in LOCAL:
         return lf.LocalOnly(**LOCAL[name])
-    return lf.FedRep(rank=rank, step_size=step_size, init=init, **FEDREP[name])
+    if name in POOLED:
+        return lf.PooledLeastSquares(**POOLED[name])
+    if name in ORACLE:
+        return lf.Oracle(rank=rank, **ORACLE[name])
+    if name in ONE_LAYER:
+        return lf.FedAvg(step_size=step_size, **ONE_LAYER[name])
+    kind, options = next(
+        (kind, table[name])
+        for kind, table in ((lf.FedRep, FEDREP), (lf.FedAvg, TWO_LAYERS), (lf.FedPer, FEDPER))
+        if name in table
+    )
+    return kind(rank=rank, step_size=step_size, init=init, **options)
+
+
+def loop(name, world, participants):
+    """Return the states of a run of the loops, the initial one first, each as its arrays by name."""
+    X, y = world.X, world.y
+    if name in LOCAL:
+        return [{"S": S} for S in ref.local_only(X, y, participants, **LOCAL[name])]
+    if name in POOLED:
+        return [{"S": theta[None]} for theta in ref.pooled(X, y, participants, **POOLED[name])]
+    if name in ONE_LAYER:
+        return [{"S": theta[None]} for theta in ref.fedavg(X, y, participants, step_size=RATE, **ONE_LAYER[name])]
+    if name in ORACLE:
+        pairs = ref.oracle(X, y, participants, ref.qr_positive(world.B_star)[0], **ORACLE[name])
+    elif name in TWO_LAYERS:
+        pairs = ref.fedavg(X, y, participants, world.B, step_size=RATE, **TWO_LAYERS[name])
+    else:
+        run, options = (ref.fedper, FEDPER) if name in FEDPER else (ref.fedrep, FEDREP)
+        pairs = run(X, y, participants, world.B, step_size=RATE, **options[name])
+    return [{"B": B, "W": W} for B, W in pairs]
+
+
+def dense(arrays, n):
+    """Return the predictors (n, d) of one trial's arrays; one row serves all clients."""
+    Theta = arrays["W"] @ arrays["B"].T if "B" in arrays else arrays["S"]
+    return np.broadcast_to(Theta, (n, Theta.shape[1]))
 
 
 @dataclasses.dataclass
@@ -125,7 +182,8 @@ def test_input_arrays_are_unchanged(name):
     assert np.array_equal(data.X, before["X"])
     assert np.array_equal(data.y, before["y"])
     for array in result.final.arrays().values():
-        array[...] = 0.0  # the result is its owner's: writing into it reaches nothing that was given
+        if array.flags.writeable:  # exact heads are not
+            array[...] = 0.0  # the result is its owner's: writing into it reaches nothing that was given
     assert arrays_equal(given, before)
     assert np.array_equal(data.X, before["X"])
 
@@ -137,13 +195,21 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     rng = np.random.default_rng(1)
     active = np.array([[1, 3]]) if p == 2 else np.arange(4)[None]
     X, y = np.array(world.X)[active], np.array(world.y)[active]
-    state = lf.State(S=rng.standard_normal((1, 4, 5))) if name in LOCAL else None
-    state = state or lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, 4, 2)))
+    heads = 4 if name in OWN_HEADS or name in LOCAL else 1
+    if name in OWN_HEADS or name in TWO_LAYERS:
+        state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, heads, 2)))
+    else:
+        state = lf.State(S=rng.standard_normal((1, heads, 5)))
+    algorithm, batch = make(name, rank=2), ExplicitBatch(X, y, active=active)
     for array in (X, y, active, *state.arrays().values()):
         array.setflags(write=False)  # then any write raises
-    new = make(name, rank=2).step(state, ExplicitBatch(X, y, active=active), None)
+    new = algorithm.step(state, batch, None)
     for key, array in new.arrays().items():
-        assert not np.shares_memory(array, state.arrays()[key])
+        assert (key == "B" and name in ORACLE) or not np.shares_memory(array, state.arrays()[key])
+    if algorithm.finishes:
+        for array in new.arrays().values():
+            array.setflags(write=False)
+        assert not np.shares_memory(algorithm.finish(new, batch, None).W, new.W)
 
 
 @pytest.mark.parametrize("name", FEDREP)
@@ -173,13 +239,13 @@ def test_same_seed_same_bits(name, data):
         assert not np.array_equal(array, other.final.arrays()[key])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*OWN_HEADS, *LOCAL])
 def test_inactive_clients_keep_theirs(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)
     participants = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 4]])  # a newcomer in each round
     algorithm, data = make(name, rank=2, init=world.B), world.data()
     states = [
-        lf.simulate(algorithm, data=data, rounds=rounds, participation=participants[:rounds]).final
+        lf.simulate(algorithm, world.problem(), data=data, rounds=rounds, participation=participants[:rounds]).final
         for rounds in range(1, 4)
     ]
     for active, old, new in zip(participants[1:], states, states[1:], strict=False):
@@ -212,7 +278,7 @@ def test_equivariance_to_client_permutation(name, counts, p):
     one = lf.simulate(algorithm, world.problem(), data=world.data(), rounds=6, participation=participants)
     two = lf.simulate(algorithm, moved.problem(), data=moved.data(), rounds=6, participation=place[participants])
     for key, array in one.final.arrays().items():
-        wanted = array if key == "B" else array[:, order]
+        wanted = array if key == "B" or array.shape[1] == 1 else array[:, order]
         np.testing.assert_allclose(two.final.arrays()[key], wanted, **TOLERANCE)
     for key, values in one.metrics.items():
         np.testing.assert_allclose(two.metrics[key], values, **TOLERANCE)
@@ -241,7 +307,7 @@ def test_equivariance_to_rotation(name):
 
 
 @pytest.mark.parametrize("m", [2, 3, 9])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*OWN_HEADS, *LOCAL])
 def test_the_noiseless_truth_is_a_fixed_point(name, m):
     d, k, n = 5, 2, 4
     world = draw_world([m] * n, d, k)
@@ -258,7 +324,7 @@ def test_the_noiseless_truth_is_a_fixed_point(name, m):
     unbiased = "ridge" not in name and (m >= d or name not in LOCAL)
     error = np.abs(state.predictors()[0] - truth).max()
     assert error < 1e-12 if unbiased else error > 1e-3
-    if unbiased and name in FEDREP:
+    if unbiased and name in OWN_HEADS:
         np.testing.assert_allclose(state.B[0], B_star, atol=1e-12)
         np.testing.assert_allclose(state.W[0], world.W_star, atol=1e-12)
 
@@ -308,26 +374,24 @@ def test_runs_equal_the_loops(name, shape):
         participation=participants,
     )
     assert result.status == [lf.Status.COMPLETED]
-    if name in LOCAL:
-        states = ref.local_only(world.X, world.y, participants, **LOCAL[name])
-        np.testing.assert_allclose(result.final.S[0], states[-1], **TOLERANCE)
-        predictors = states
-    else:
-        states = ref.fedrep(world.X, world.y, participants, world.B, step_size=0.1, **FEDREP[name])
-        np.testing.assert_allclose(result.final.B[0], states[-1][0], **TOLERANCE)
-        np.testing.assert_allclose(result.final.W[0], states[-1][1], **TOLERANCE)
-        predictors = [W @ B.T for B, W in states]
-        distances = [ref.subspace_distance(world.B_star, B) for B, _ in states]
+    states = loop(name, world, participants)
+    assert result.rounds.tolist() == list(range(len(states)))
+    assert result.final.arrays().keys() == states[-1].keys()
+    for key, array in states[-1].items():
+        np.testing.assert_allclose(result.final.arrays()[key][0], array, **TOLERANCE)
+    if "B" in states[-1]:
+        distances = [ref.subspace_distance(world.B_star, state["B"]) for state in states]
         np.testing.assert_allclose(result.metrics["subspace_distance"][0], distances, **TOLERANCE)
-    dense = {
+    measures = {
         "parameter_error": ref.parameter_error,
         "mean_client_error": ref.mean_client_error,
         "risk": lambda Theta, Phi: ref.risk(Theta, Phi, np.eye(d), 0.3),
     }
-    for key, measure in dense.items():
-        values = [measure(Theta, world.Phi) for Theta in predictors]
+    for key, measure in measures.items():
+        values = [measure(dense(state, world.n), world.Phi) for state in states]
         np.testing.assert_allclose(result.metrics[key][0], values, **TOLERANCE)
-    np.testing.assert_allclose(result.final.predictors()[0], predictors[-1], **TOLERANCE)
+    predictors = np.broadcast_to(result.final.predictors()[0], (world.n, d))
+    np.testing.assert_allclose(predictors, dense(states[-1], world.n), **TOLERANCE)
 
 
 @pytest.mark.parametrize("p", [2, 5])
@@ -342,17 +406,13 @@ def test_every_array_may_have_trials(name, p):
     algorithm = make(name, rank=2, init=np.array([world.B for world in worlds]))
     result = lf.simulate(algorithm, problem, data=data, rounds=ROUNDS, participation=participants)
     for t, world in enumerate(worlds):
-        if name in LOCAL:
-            wanted = {"S": ref.local_only(world.X, world.y, participants[t], **LOCAL[name])[-1]}
-            Theta = wanted["S"]
-        else:
-            B, W = ref.fedrep(world.X, world.y, participants[t], world.B, step_size=0.1, **FEDREP[name])[-1]
-            wanted, Theta = {"B": B, "W": W}, W @ B.T
-            distance = ref.subspace_distance(world.B_star, B)
-            np.testing.assert_allclose(result.metrics["subspace_distance"][t, -1], distance, **TOLERANCE)
+        wanted = loop(name, world, participants[t])[-1]
         for key, array in wanted.items():
             np.testing.assert_allclose(result.final.arrays()[key][t], array, **TOLERANCE)
-        error = ref.parameter_error(Theta, world.Phi)
+        if "B" in wanted:
+            distance = ref.subspace_distance(world.B_star, wanted["B"])
+            np.testing.assert_allclose(result.metrics["subspace_distance"][t, -1], distance, **TOLERANCE)
+        error = ref.parameter_error(dense(wanted, world.n), world.Phi)
         np.testing.assert_allclose(result.metrics["parameter_error"][t, -1], error, **TOLERANCE)
 
 

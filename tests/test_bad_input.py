@@ -8,11 +8,20 @@ import linfed as lf
 NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
 GIVEN = lf.GivenSamples(np.ones((8, 3, 6)), np.ones((8, 3)))
+FAMILY = {lf.FedAvg: {"step_size": 0.1}, lf.FedPer: {"rank": 2, "step_size": 0.1}, lf.Oracle: {"rank": 2}}
 THREE_CLIENTS = [[0, 1, 2]] * 4
 
 
 def fedrep(**changes):
     return lf.FedRep(**{"rank": 2, "step_size": 0.1} | changes)
+
+
+def fedavg(**changes):
+    return lf.FedAvg(**FAMILY[lf.FedAvg] | changes)
+
+
+def fedper(**changes):
+    return lf.FedPer(**FAMILY[lf.FedPer] | changes)
 
 
 def run(algorithm=None, problem=PROBLEM, **changes):
@@ -64,6 +73,105 @@ CALLS = {
         for name in ("rank", "head_steps", "representation_steps")
         for value in (0, -3, 1.5, True)
     },
+    # --- the averaging family ---
+    **{
+        f"{kind.__name__}, {name} = {value!r}": (
+            lambda kind=kind, name=name, value=value: kind(**FAMILY[kind] | {name: value}),
+            [f"{name} = {value!r}", wanted],
+        )
+        for kind, name, values, wanted in (
+            (lf.FedAvg, "step_size", (0, -0.1, NAN, INF, "fast", True), "positive finite number"),
+            (lf.FedAvg, "server_step_size", (0.0, -1, None), "positive finite number"),
+            (lf.FedAvg, "local_steps", (0, -2, 1.5, True), "integer of at least 1"),
+            (lf.FedAvg, "rank", (0, -1, 2.0, True), "integer of at least 1"),
+            (lf.FedPer, "step_size", (0, -0.1, NAN, None), "positive finite number"),
+            (lf.FedPer, "server_step_size", (0.0, -1), "positive finite number"),
+            (lf.FedPer, "local_steps", (0, 1.5), "integer of at least 1"),
+            (lf.FedPer, "rank", (0, 2.0, None), "integer of at least 1"),
+            (lf.Oracle, "rank", (0, 2.0, None), "integer of at least 1"),
+            (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
+        )
+        for value in values
+    },
+    **{
+        f"fine tuning, {name} = {value!r}": (
+            lambda name=name, value=value: fedavg(rank=2, fine_tune="gradient", **{name: value}),
+            [f"{name} = {value!r}", wanted],
+        )
+        for name, values, wanted in (
+            ("fine_tune_steps", (0, -1, 2.5), "integer of at least 1"),
+            ("fine_tune_step_size", (0.0, -0.1, NAN, "x"), "positive finite number"),
+        )
+        for value in values
+    },
+    **{
+        f"fine tuning {how} of one layer": (
+            lambda how=how: fedavg(fine_tune=how),
+            [f"fine_tune = {how!r}", "one-layer", "rank="],
+        )
+        for how in ("gradient", "exact")
+    },
+    **{
+        f"{name} for fine_tune = {how!r}": (
+            lambda name=name, value=value, how=how: fedavg(rank=2, fine_tune=how, **{name: value}),
+            [f"{name} = {value}", "fine_tune = 'gradient' only"],
+        )
+        for name, value in (("fine_tune_steps", 3), ("fine_tune_step_size", 0.3))
+        for how in ("none", "exact")
+    },
+    **{
+        f"init of one layer, {shown}": (lambda init=init: fedavg(init=init), ["init", "rank="])
+        for shown, init in (("moments", "moments"), ("distance", lf.AtDistance(0.5)), ("array", np.eye(6)[:, :2]))
+    },
+    "unknown fine_tune": (
+        lambda: fedavg(rank=2, fine_tune="exakt"),
+        ["fine_tune = 'exakt'", "did you mean 'exact'?", "'gradient'"],
+    ),
+    "fine_tune True": (lambda: fedavg(rank=2, fine_tune=True), ["fine_tune = True", "'exact'"]),
+    "unknown weights": (
+        lambda: fedavg(weights="sample"),
+        ["weights = 'sample'", "did you mean 'samples'?", "'uniform'"],
+    ),
+    "unknown weights of the pool": (
+        lambda: lf.PooledLeastSquares(weights="unifrom"),
+        ["weights = 'unifrom'", "did you mean 'uniform'?"],
+    ),
+    "weights as an array": (lambda: lf.PooledLeastSquares(weights=ones(8)), ["weights", "allowed: 'uniform'"]),
+    "unknown init, FedAvg": (lambda: fedavg(rank=2, init="momets"), ["init = 'momets'", "did you mean 'moments'?"]),
+    "unknown init, FedPer": (lambda: fedper(init="randm"), ["init = 'randm'", "did you mean 'random'?"]),
+    "rank above dim, FedAvg": (lambda: run(fedavg(rank=7)), ["rank = 7", "at most dim = 6"]),
+    "rank above dim, FedPer": (lambda: run(fedper(rank=7)), ["rank = 7", "at most dim = 6"]),
+    "init of another shape, FedAvg": (
+        lambda: run(fedavg(rank=2, init=ones(6, 3))),
+        ["init", "(6, 3)", "(d, k) = (6, 2)"],
+    ),
+    "init of another shape, FedPer": (lambda: run(fedper(init=ones(5, 2))), ["init", "(5, 2)", "(d, k) = (6, 2)"]),
+    "init of other trials, FedPer": (
+        lambda: run(fedper(init=ones(2, 6, 2)), trials=3),
+        ["trials = 3", "init", "2 trials"],
+    ),
+    "oracle without a truth": (
+        lambda: run(lf.Oracle(rank=2), None, data=GIVEN),
+        ["Oracle needs a truth", "reference subspace", "problem="],
+    ),
+    "oracle without a shared part": (
+        lambda: run(lf.Oracle(rank=2), truth(S=ones(8, 6))),
+        ["Oracle needs a truth", "reference subspace"],
+    ),
+    "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle needs rank = 3", "2"]),
+    "oracle below a given subspace": (
+        lambda: run(lf.Oracle(rank=2), truth(Phi=ones(8, 6), B=np.eye(6)[:, :3])),
+        ["rank 2", "3"],
+    ),
+    "the true subspace without a truth": (
+        lambda: run(fedrep(init=lf.TrueSubspace()), None, data=GIVEN),
+        ["FedRep needs a truth", "reference subspace", "problem="],
+    ),
+    "an oracle's init": (lambda: lf.Oracle(rank=2, init="random"), ["init"]),
+    "samples to draw": (lambda: lf.FixedSamples(3).draw("shared"), ["problem = 'shared'", "lf.SharedRepresentation"]),
+    "trials to draw": (lambda: lf.FixedSamples(3).draw(PROBLEM, trials=0), ["trials = 0", "integer of at least 1"]),
+    "seed to draw": (lambda: lf.FixedSamples(3).draw(PROBLEM, seed=-1), ["seed = -1", "non-negative"]),
+    "an attribute in lower case": (lambda: lf.fedAvg, ["'fedAvg'", "did you mean 'FedAvg'?"]),
     # --- participation ---
     "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
     "participation 0.0": (lambda: run(participation=0.0), ["participation = 0.0", "share in (0, 1]"]),
@@ -338,6 +446,7 @@ CALLS = {
 KINDS = {
     "unknown attribute": AttributeError,
     "unknown attribute, far from all": AttributeError,
+    "an attribute in lower case": AttributeError,
     "data that would not fit": lf.SizeError,
     "moments of too many dimensions": lf.SizeError,
     "rounds beyond memory": lf.SizeError,
@@ -356,7 +465,7 @@ def test_a_bad_call_says_what_is_wrong_in_one_line(name):
         assert fragment in message
 
 
-@pytest.mark.parametrize("kind", [lf.FedRep, lf.LocalOnly, lf.SharedRepresentation, lf.GivenTruth, lf.Gaussian])
+@pytest.mark.parametrize("kind", [*lf.ALGORITHMS.values(), lf.SharedRepresentation, lf.GivenTruth, lf.Gaussian])
 def test_unknown_and_positional_fields_are_refused(kind):
     with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
         kind(step=1)

@@ -119,6 +119,7 @@ def loop_answers(data, asked):
         return (np.broadcast_to(weights, (len(data), p))[..., None, None] * per_client).sum(axis=1)
 
     B, W, reverse = asked.B, asked.W, asked.W[:, ::-1]
+
     heads = each(lambda X, y, t, i: ref.least_squares(X @ B[t], y))
     ridge_heads = each(lambda X, y, t, i: ref.least_squares(X @ B[t], y, 0.3))
     return {
@@ -322,6 +323,7 @@ QUESTIONS = {
     "gradient": lambda batch, theta: batch.gradient(theta),
     "loss": lambda batch, theta: batch.loss(theta),
     "least_squares": lambda batch, theta: batch.least_squares(),
+    "pooled_least_squares": lambda batch, theta: batch.pooled_least_squares(np.ones((TRIALS, 3))),
     "shifted": lambda batch, theta: batch.shifted(theta),
 }
 
@@ -491,6 +493,37 @@ def test_normal_equations_hold_and_norms_are_least(shape, ridge):
         for rows_i, solution in ((X_i, theta[t, i]), (X_i @ asked.B[t], heads[t, i])):
             # of all solutions the shortest is the one in the span of the rows
             np.testing.assert_allclose(np.linalg.pinv(rows_i) @ (rows_i @ solution), solution, **TOLERANCE)
+
+
+POOLS = {**SHAPES, "empty clients": ([[0, 4, 0, 9], [2, 0, 0, 9], [1, 1, 1, 9]], 5, 3), "n m < d": ([[2, 1, 3]], 9, 2)}
+
+
+@pytest.mark.parametrize("shape", POOLS)
+def test_pooled_least_squares(shape):
+    counts, d, k = POOLS[shape]
+    X, y, counts = draw(counts, d)
+    batch, weights = explicit_batch(X, y, counts), Asked(X.shape[1], d, k).weights
+    theta = batch.pooled_least_squares(weights)
+    for t, clients in enumerate(rows(X, y, counts)):
+        own_X, own_y = zip(*clients, strict=True)
+        np.testing.assert_allclose(theta[t], [ref.stacked_least_squares(own_X, own_y, weights[t])], **TOLERANCE)
+        one = slice(t, t + 1)
+        alone = explicit_batch(X[one], y[one], counts[one]).pooled_least_squares(weights[one])
+        assert np.array_equal(alone, theta[one])
+    np.testing.assert_allclose((weights[..., None] * batch.gradient(theta)).sum(axis=1), 0, atol=1e-10)
+    alone = np.zeros_like(weights)
+    alone[:, -1] = 2.0  # a client that weighs nothing plays no part
+    np.testing.assert_allclose(batch.pooled_least_squares(alone)[:, 0], batch.least_squares()[:, -1], **TOLERANCE)
+
+
+@pytest.mark.parametrize("m", [3, 5, 9])
+def test_dependent_samples_give_the_shortest_pooled_least_squares(m):
+    X, y, _ = draw([[m, m, m]], 5)
+    X[..., 4] = X[..., 0] - 2 * X[..., 1]
+    X[1] = X[1, :1, :1]
+    theta = explicit_batch(X, y, np.full((TRIALS, 3), float(m))).pooled_least_squares(np.ones((TRIALS, 3)))
+    for t in range(TRIALS):
+        np.testing.assert_allclose(theta[t], [ref.stacked_least_squares(X[t], y[t], np.ones(3))], **TOLERANCE)
 
 
 @pytest.mark.parametrize("shape", ["m == k", "m < k", "unequal"])

@@ -159,13 +159,16 @@ def test_errors_of_nearly_equal_vectors_lose_no_digits(gap):
             assert lengths[trial, client] == pytest.approx(exact, abs=1e-14)
 
 
+@pytest.mark.parametrize("single", [(), (0,), (1,), (0, 1)], ids=str)
 @pytest.mark.parametrize(("d", "ranks", "n"), [(5, (2, 1), 3), (3, (2, 2), 1), (1, (1, 1), 4), (30, (9, 3), 1)])
-def test_lengths_against_a_loop(d, ranks, n):
+def test_lengths_against_a_loop(d, ranks, n, single):
     bases = [normal(2, d, rank, seed=rank) for rank in ranks]
-    heads = [normal(2, n, rank, seed=10 + rank) for rank in ranks]
+    heads = [normal(2, 1 if j in single else n, rank, seed=10 + rank) for j, rank in enumerate(ranks)]
     values = linalg.factored_squared_lengths(np.concatenate(bases, axis=-1), heads)
-    for trial, client in np.ndindex(2, n):
-        vector = sum(basis[trial] @ head[trial, client] for basis, head in zip(bases, heads, strict=True))
+    assert values.shape == (2, 1 if len(single) == 2 else n)
+    for trial, client in np.ndindex(values.shape):
+        rows = [head[trial, client if head.shape[1] > 1 else 0] for head in heads]
+        vector = sum(basis[trial] @ row for basis, row in zip(bases, rows, strict=True))
         assert values[trial, client] == pytest.approx(vector @ vector, rel=1e-12)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed import problems
 
 TRIALS = range(4)
 
@@ -83,6 +84,61 @@ def test_shared_representation_is_a_value():
     assert eval(repr(problem), {name: getattr(lf, name) for name in lf.__all__}) == problem
     with pytest.raises(AttributeError):
         problem.rank = 3
+
+
+# --- clients that took no part -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kappa", [None, 1.0, 3.0])
+def test_new_clients_depend_on_seed_and_trial_alone(kappa):
+    problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2, condition_number=kappa, noise_std=0.2)
+    truth = problem.truth(1, range(4))
+    new = problem.new_clients(truth, 12, 6, range(4))
+    alone = problem.new_clients(problem.truth(1, [3]), 12, 6, [3])
+    assert alone.W[0].tobytes() == new.W[3].tobytes()
+    assert np.array_equal(new.B, truth.B)
+    assert (new.S, new.noise_std) == (None, 0.2)
+    assert not np.isclose(problem.new_clients(truth, 12, 7, range(4)).W, new.W).any()
+    fewer = problem.new_clients(truth, 5 if kappa is None else 12, 6, range(4)).W[:, :5]
+    assert np.array_equal(fewer, new.W[:, :5])
+
+
+@pytest.mark.parametrize("clients", [1, 8, 9, 10, 60])
+@pytest.mark.parametrize(("rank", "kappa"), [(3, 4.0), (2, 1.0), (1, 1.0), (2, 1e3)])
+def test_new_heads_have_the_second_moment_of_the_prescribed_ones(rank, kappa, clients):
+    problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=rank, condition_number=kappa, head_norm=2.0)
+    truth = problem.truth(1, range(2))
+    new = problem.new_clients(truth, clients, 6, range(2)).W
+    assert new.shape == (2, clients, rank)
+    np.testing.assert_allclose(np.sqrt(np.vecdot(new, new)), 2.0, rtol=1e-11)
+    for W, heads in zip(truth.W, new, strict=True):
+        if clients >= 9:
+            np.testing.assert_allclose(heads.T @ heads / clients, W.T @ W / 9, rtol=0, atol=1e-11)
+        if rank > 1:
+            assert not np.isin(heads, W).any()
+    if clients < 9:  # so many of those that would take part
+        assert np.array_equal(new, problem.new_clients(truth, 9, 6, range(2)).W[:, :clients])
+
+
+@pytest.mark.parametrize("kappa", [1e9, 1e12])
+def test_an_extreme_condition_number_is_no_obstacle_to_new_clients(kappa):
+    problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=4, condition_number=kappa)
+    truth = problem.truth(0, range(2))
+    new = problem.new_clients(truth, 12, 0, range(2)).W
+    for W, heads in zip(truth.W, new, strict=True):
+        np.testing.assert_allclose(heads.T @ heads / 12, W.T @ W / 9, rtol=0, atol=1e-11)
+
+
+def test_heads_that_cannot_be_say_so():
+    with pytest.raises(ValueError, match=r"condition_number = 2 with heads of equal length.*n_clients = 1, rank = 2"):
+        problems._with_moment_of(np.eye(2), np.array([[1.0, 0.0]]), 2.0)
+
+
+@pytest.mark.parametrize("form", ["B, W", "S"])
+def test_a_given_truth_says_nothing_of_new_clients(form):
+    problem = lf.GivenTruth(**FORMS[form][0])
+    with pytest.raises(ValueError, match=r"says nothing of new clients: name theirs, e.g. problem=lf.GivenTruth"):
+        problem.new_clients(problem.truth(0, [0]), 3, 0, [0])
 
 
 # --- a truth of one's own ------------------------------------------------------------------------------------

@@ -95,6 +95,27 @@ SAVED = {
     "init given": (lf.FedRep(rank=2, step_size=0.3, init=B), PROBLEM, lf.FreshSamples(5), 0),
     "init given to trials": (lf.FedRep(rank=2, step_size=0.3, init=normal(2, 4, 2)), PROBLEM, lf.FreshSamples(5), 0),
     "local only": (lf.LocalOnly(ridge=0.1), PROBLEM, lf.FixedSamples(3), 0),
+    "FedAvg": (lf.FedAvg(step_size=0.1, weights="samples"), PROBLEM, lf.FixedSamples(3), 0),
+    "FedAvg, every field": (
+        lf.FedAvg(
+            step_size=0.1,
+            rank=np.int64(2),
+            local_steps=2,
+            server_step_size=0.5,
+            weights="samples",
+            init=B,
+            fine_tune="gradient",
+            fine_tune_steps=3,
+            fine_tune_step_size=np.float64(0.2),
+        ),
+        PROBLEM,
+        lf.FreshSamples(5),
+        0,
+    ),
+    "FedPer": (lf.FedPer(rank=2, step_size=0.1, local_steps=2, server_step_size=0.5), PROBLEM, lf.FixedSamples(3), 0),
+    "pooled": (lf.PooledLeastSquares(weights="samples"), PROBLEM, lf.FixedSamples(3), 0),
+    "oracle": (lf.Oracle(rank=1, ridge=0.5), PROBLEM, lf.FixedSamples(3), 0),
+    "the true subspace": (lf.FedRep(rank=2, step_size=0.3, init=lf.TrueSubspace()), PROBLEM, lf.FixedSamples(3), 0),
     "truth B, W": (FEDREP, lf.GivenTruth(B=B, W=W), lf.FreshSamples(5), 0),
     "truth S": (FEDREP, lf.GivenTruth(S=S, noise_std=0.1), lf.FreshSamples(5), 0),
     "truth B, W, S": (FEDREP, lf.GivenTruth(B=B, W=W, S=S), lf.FreshSamples(5), 0),
@@ -407,13 +428,17 @@ def test_plot_of_an_exact_zero_keeps_a_linear_axis(tmp_path):
 # --- predictors ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S"])
+@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S", "B, w", "s", "B, w, s", "B, w, S", "B, W, s"])
 @pytest.mark.parametrize("clients", [None, slice(1, 3), slice(None, None, 2), np.array([4, 0])])
 def test_predictors(parts, clients):
+    """One row, in lower case, serves all clients; where nothing is a client's own there is one predictor."""
     arrays = {"B": normal(2, 4, 2), "W": normal(2, 5, 2, seed=1), "S": normal(2, 5, 4, seed=2)}
-    held = {name: arrays[name] for name in parts.split(", ")}
-    theta = lf.State(**held).predictors(clients)
+    rows = {name.upper(): arrays[name.upper()][:, : 1 if name.islower() else None] for name in parts.split(", ")}
+    theta = lf.State(**rows).predictors(clients)
+    held = {name: np.repeat(rows[name], 5, axis=1) if name.lower() in parts else rows[name] for name in rows}
     chosen = np.arange(5)[slice(None) if clients is None else clients]
+    if parts in ("B, w", "s", "B, w, s"):
+        chosen = chosen[:1]
     assert theta.shape == (2, len(chosen), 4)
     for trial, (row, client) in ((t, pair) for t in range(2) for pair in enumerate(chosen)):
         expected = np.zeros(4)
@@ -423,7 +448,7 @@ def test_predictors(parts, clients):
             expected += held["S"][trial, client]
         np.testing.assert_allclose(theta[trial, row], expected, atol=1e-14)
     theta[:] = 0.0  # a copy: the state stays
-    assert all(array.any() for array in held.values())
+    assert all(array.any() for array in rows.values())
 
 
 def test_predictors_beyond_8_gb_are_refused():
@@ -432,3 +457,5 @@ def test_predictors_beyond_8_gb_are_refused():
         state.predictors()
     assert np.array_equal(state.predictors(slice(7, 10)), np.full((1, 3, 10_000), 2.0))
     assert state.predictors(np.array([5, 999_999])).shape == (1, 2, 10_000)
+    shared = lf.State(B=state.B, W=np.full((1, 1, 1), 2.0))
+    assert np.array_equal(shared.predictors(), np.full((1, 1, 10_000), 2.0))  # one row takes no more than that

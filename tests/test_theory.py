@@ -1,0 +1,378 @@
+"""Theory against brute force: fixed points, floors and laws, and the runs that go where they say."""
+
+import functools
+
+import numpy as np
+import pytest
+import references as ref
+import scipy.stats
+from test_algorithms import draw_world
+
+import linfed as lf
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+NAN, INF = float("nan"), float("inf")
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# --- where federated averaging goes --------------------------------------------------------------------------
+
+WEIGHTS = ["uniform", "samples"]
+WORLDS = {"n m > d": ([9, 3, 14, 6], 4), "n m < d": ([2, 1, 2, 1], 16)}
+
+
+def averaging(world, K, weights="uniform"):
+    """Return the world, A_i, b_i, and the settings of theory and of the loop."""
+    (counts, d), eta = WORLDS[world], 0.06
+    drawn = draw_world(counts, d, 2, noise=0.5)
+    shares = None if weights == "uniform" else counts
+    theory = {"step_size": eta, "local_steps": K, "weights": shares}
+    return drawn, *drawn.data().normal_equations(), theory, {"step_size": eta, "local_steps": K, "weights": weights}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("K", [1, 2, 7])
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_fixed_point_is_where_a_round_of_the_loop_stays(world, K, weights):
+    drawn, A, b, theory, loop = averaging(world, K, weights)
+    theta = lf.theory.fedavg_fixed_point(A, b, **theory)
+    for server_step_size in (1.0, 0.4, 1.7):
+        moved = ref.fedavg_round(theta, drawn.X, drawn.y, server_step_size=server_step_size, **loop)
+        np.testing.assert_allclose(moved, theta, rtol=0, atol=2e-14)
+    other = lf.theory.fedavg_fixed_point(A, b, **theory | {"local_steps": K + 1})
+    if world == "n m > d":
+        pooled = ref.stacked_least_squares(drawn.X, drawn.y, ref.shares(drawn.y, weights))
+        assert np.allclose(theta, pooled, **TOLERANCE) == (K == 1)
+        assert np.abs(other - theta).max() > 1e-4
+    else:  # whatever K, the shortest that explains all samples
+        shortest = np.linalg.pinv(np.concatenate(drawn.X)) @ np.concatenate(drawn.y)
+        np.testing.assert_allclose(theta, shortest, **TOLERANCE)
+        np.testing.assert_allclose(other, shortest, **TOLERANCE)
+
+
+@pytest.mark.parametrize("server_step_size", [1.0, 0.5, 1.3])
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("K", [1, 4])
+@pytest.mark.parametrize("world", WORLDS)
+def test_runs_reach_the_fixed_point_from_zero(world, K, weights, server_step_size):
+    drawn, A, b, theory, setting = averaging(world, K, weights)
+    setting["server_step_size"] = server_step_size
+    rates = np.abs(np.linalg.eigvals(lf.theory.fedavg_iteration_matrix(A, server_step_size=server_step_size, **theory)))
+    rounds = int(
+        30 / -np.log(rates[rates < 1 - 1e-9].max())
+    )  # enough to fall by exp(-30); what never falls starts at 0
+    result = lf.simulate(lf.FedAvg(**setting), data=drawn.data(), rounds=rounds)
+    assert result.status == [lf.Status.COMPLETED]
+    theta = lf.theory.fedavg_fixed_point(A, b, **theory)
+    np.testing.assert_allclose(result.final.S[0, 0], theta, **TOLERANCE)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("K", [1, 2, 7])
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_iteration_matrix_maps_errors_exactly(world, K, weights):
+    drawn, A, b, theory, loop = averaging(world, K, weights)
+    fixed = lf.theory.fedavg_fixed_point(A, b, **theory)
+    for server_step_size in (1.0, 0.4, 1.7):
+        matrix = lf.theory.fedavg_iteration_matrix(A, server_step_size=server_step_size, **theory)
+        error = normal(len(fixed), seed=1)
+        moved = ref.fedavg_round(fixed + error, drawn.X, drawn.y, server_step_size=server_step_size, **loop)
+        np.testing.assert_allclose(moved - fixed, matrix @ error, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize("radius", [0.97, 1.05])
+def test_the_spectral_radius_tells_convergence_from_divergence(radius, K):
+    drawn, A, _, theory, setting = averaging("n m > d", K)
+    # I - eta_s M has the eigenvalue -radius where eta_s = (1 + radius) / (largest eigenvalue of M).
+    largest = 1 - np.linalg.eigvals(lf.theory.fedavg_iteration_matrix(A, **theory)).real.min()
+    setting["server_step_size"] = (1 + radius) / largest
+    matrix = lf.theory.fedavg_iteration_matrix(A, server_step_size=setting["server_step_size"], **theory)
+    assert np.abs(np.linalg.eigvals(matrix)).max() == pytest.approx(radius, rel=1e-12)
+    problem = lf.GivenTruth(Phi=np.zeros((4, 4)))
+    result = lf.simulate(lf.FedAvg(**setting), problem, data=drawn.data(), rounds=900)
+    diverges = radius > 1
+    assert result.status == [lf.Status.DIVERGED if diverges else lf.Status.COMPLETED]
+    if diverges:
+        errors = result.metrics["parameter_error"][0, 300:400]
+        np.testing.assert_allclose(errors[1:] / errors[:-1], radius, rtol=1e-3)
+
+
+def test_trials_are_an_axis_of_fixed_point_and_matrix():
+    X, y = normal(3, 5, 8, 4), normal(3, 5, 8, seed=1)
+    A, b = lf.GivenSamples(X, y).normal_equations()
+    setting = {"step_size": 0.1, "local_steps": 3, "weights": [1.0, 2.0, 0.0, 1.0, 5.0]}
+    points = lf.theory.fedavg_fixed_point(A, b, **setting)
+    matrices = lf.theory.fedavg_iteration_matrix(A, server_step_size=0.5, **setting)
+    assert (points.shape, matrices.shape) == ((3, 4), (3, 4, 4))
+    for t in range(3):
+        np.testing.assert_allclose(points[t], lf.theory.fedavg_fixed_point(A[t], b[t], **setting), **TOLERANCE)
+        one = lf.theory.fedavg_iteration_matrix(A[t], server_step_size=0.5, **setting)
+        np.testing.assert_allclose(matrices[t], one, **TOLERANCE)
+    result = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=3), data=lf.GivenSamples(X, y), rounds=800)
+    equal = lf.theory.fedavg_fixed_point(A, b, step_size=0.1, local_steps=3)
+    np.testing.assert_allclose(result.final.S[:, 0], equal, **TOLERANCE)
+
+
+def test_weights_are_shares():
+    _, A, b, theory, _ = averaging("n m > d", 3, "samples")
+    one = lf.theory.fedavg_fixed_point(A, b, **theory)
+    theory["weights"] = np.array(theory["weights"]) / 7
+    np.testing.assert_allclose(lf.theory.fedavg_fixed_point(A, b, **theory), one, **TOLERANCE)
+    theory["weights"] = [0, 0, 1, 0]  # one client alone: its own least squares, whatever K
+    alone = np.linalg.solve(A[2], b[2])
+    np.testing.assert_allclose(lf.theory.fedavg_fixed_point(A, b, **theory), alone, **TOLERANCE)
+
+
+# --- the floor of a single model -----------------------------------------------------------------------------
+
+FLOORS = {
+    "B, W": {"B": normal(3, 5, 2), "W": normal(3, 6, 2, seed=1)},
+    "S": {"S": normal(6, 5, seed=2)},
+    "B, W, S": {"B": normal(5, 2), "W": normal(6, 2, seed=1), "S": normal(6, 5, seed=2)},
+    "Phi, B": {"Phi": normal(3, 6, 5, seed=2), "B": normal(5, 2)},
+    "one client": {"Phi": normal(1, 5)},
+}
+COVARIANCE = np.diag([1.0, 2.0, 0.5, 3.0, 0.2]) + 0.1
+
+
+@pytest.mark.parametrize("covariance", [None, 2.0, COVARIANCE], ids=["I", "2 I", "full"])
+@pytest.mark.parametrize("form", FLOORS)
+def test_the_floor_is_the_risk_of_the_mean_and_nothing_is_below(form, covariance):
+    problem = lf.GivenTruth(**FLOORS[form], noise_std=0.3, design=lf.Gaussian(covariance=covariance))
+    truth = problem.truth(0, range(3))
+    floors = lf.theory.single_model_floor(truth)
+    assert floors.shape == (3,)
+    matrix = np.eye(5) * (1.0 if covariance is None else covariance) if np.ndim(covariance) == 0 else covariance
+    rng = np.random.default_rng(0)
+    for floor, Phi in zip(floors, truth.dense(), strict=True):
+        mean = Phi.mean(axis=0)
+        risk = functools.partial(ref.risk, Phi=Phi, covariance=matrix, noise_std=0.3)
+        np.testing.assert_allclose(floor, risk(Theta=[mean] * len(Phi)), **TOLERANCE)
+        for size in (1e-3, 0.1, 10.0):
+            for _ in range(5):
+                change = size * rng.standard_normal(5)
+                above = risk(Theta=[mean + change] * len(Phi)) - floor
+                np.testing.assert_allclose(above, 0.5 * change @ matrix @ change, rtol=1e-6, atol=1e-12)
+
+
+def test_the_floor_of_equal_clients_is_the_noise():
+    truth = lf.GivenTruth(Phi=np.tile(normal(5), (6, 1)), noise_std=0.4).truth(0, [0])
+    np.testing.assert_allclose(lf.theory.single_model_floor(truth), 0.08, rtol=1e-12)
+
+
+SINGLE = {
+    "FedAvg, 3 local steps": (lf.FedAvg(step_size=0.5, local_steps=3), 60),
+    "FedAvg, two layers": (lf.FedAvg(step_size=0.3, rank=2), 300),
+    "pooled": (lf.PooledLeastSquares(), 1),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_models_approach_their_floor_as_samples_grow(name):
+    problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2, noise_std=0.3)
+    floor, (algorithm, rounds) = lf.theory.single_model_floor(problem.truth(0, range(3))), SINGLE[name]
+    gaps = []
+    for m in (20, 200, 2000):
+        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), rounds=rounds, trials=3, metrics=["risk"])
+        gaps.append((result.metrics["risk"][:, -1] / floor - 1).mean())
+        assert (result.metrics["risk"][:, -1] >= floor).all()
+    assert gaps[0] > 3 * gaps[1] > 9 * gaps[2]  # like 1/m
+    assert gaps[2] < 3e-3
+
+
+def test_a_shared_representation_goes_below_the_floor_of_a_single_model():
+    problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2, noise_std=0.3)
+    floor = lf.theory.single_model_floor(problem.truth(0, range(3)))
+    result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(50), rounds=100, trials=3)
+    assert (result.metrics["risk"][:, -1] < 0.2 * floor).all()
+
+
+# --- the law of a new client's risk --------------------------------------------------------------------------
+
+
+def drawn_excess(rho, *, noise_std, rank, n_samples, seed=0):
+    """Return the excess risk of clients with these rho: samples, labels, exact heads and errors, one by one."""
+    d, count, rng = rank + 3, len(rho), np.random.default_rng(seed)
+    B = ref.qr_positive(rng.standard_normal((d, rank)))[0]
+    beyond = rng.standard_normal((count, d))
+    beyond -= beyond @ B @ B.T
+    beyond *= (rho / np.linalg.norm(beyond, axis=1))[:, None]
+    phi = rng.standard_normal((count, rank)) @ B.T + beyond
+    X = rng.standard_normal((count, n_samples, d))
+    y = np.vecdot(X, phi[:, None]) + noise_std * rng.standard_normal((count, n_samples))
+    Q, R = np.linalg.qr(X @ B)
+    w = np.linalg.solve(R, (y[:, None, :] @ Q)[:, 0, :, None])[..., 0]
+    return 0.5 * np.square(w @ B.T - phi).sum(axis=1)
+
+
+def distance(excess, rho, **law):
+    """Return how far the law's quantiles are off, as shares: at most the Kolmogorov-Smirnov statistic."""
+    levels = np.arange(0.02, 0.99, 0.03)
+    quantiles = [lf.theory.new_client_excess_quantile(q, rho, **law) for q in levels]
+    return max(abs((excess <= x).mean() - q) for q, x in zip(levels, quantiles, strict=True))
+
+
+K = 3
+MIXTURES = {"noise alone": [0.0], "one rho": [0.7], "a mixture": [0.0, 0.01, 0.4, 2.0, 0.4], "no noise": [0.3, 1.0]}
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("m", [K, K + 1, K + 3, 10 * K])
+def test_excess_risks_follow_the_law(mixture, m):
+    """One-sample Kolmogorov-Smirnov: a right law is rejected at fewer than one seed in 1000.
+
+    The power is shown by laws that are nearly right: other degrees of freedom, and a longer error outside.
+    """
+    rho = np.tile(MIXTURES[mixture], 30_000 // len(MIXTURES[mixture]))
+    law = {"noise_std": 0.0 if mixture == "no noise" else 0.5, "rank": K}
+    excess = drawn_excess(rho, n_samples=m, **law)
+    critical = scipy.stats.kstwo.isf(1e-3, len(rho))
+    some = np.array(MIXTURES[mixture])
+    assert distance(excess, some, n_samples=m, **law) < critical
+    assert distance(excess, some, n_samples=m + K - 1, **law) > critical  # (k, m) for (k, m - k + 1)
+    if mixture != "noise alone":
+        assert distance(excess, 1.2 * some, n_samples=m, **law) > critical
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("m", [K + 5, 10 * K])
+def test_the_mean_risk_is_the_mean_of_the_law(mixture, m):
+    """Within 4 standard errors (their variance is finite here): a right mean fails at one seed in 15,000."""
+    rho = np.tile(MIXTURES[mixture], 60_000 // len(MIXTURES[mixture]))
+    noise = 0.0 if mixture == "no noise" else 0.5
+    predicted = lf.theory.new_client_mean_risk(rho, noise_std=noise, rank=K, n_samples=m)
+    assert predicted.shape == rho.shape
+    gaps = drawn_excess(rho, noise_std=noise, rank=K, n_samples=m, seed=1) + noise**2 / 2 - predicted
+    error = gaps.std() / np.sqrt(len(gaps))
+    assert abs(gaps.mean()) < 4 * error
+    wrong = lf.theory.new_client_mean_risk(rho, noise_std=noise, rank=K, n_samples=m + 1)
+    assert abs((gaps + predicted - wrong).mean()) > 4 * error
+
+
+@pytest.mark.parametrize("m", [K, K + 1])
+def test_the_mean_is_infinite_at_k_and_k_plus_one_unless_nothing_is_left_to_explain(m):
+    law = {"rank": K, "n_samples": m}
+    rho = np.array([[0.0, 0.5]])
+    assert lf.theory.new_client_mean_risk(rho, noise_std=0.0, **law).tolist() == [[0.0, INF]]
+    assert lf.theory.new_client_mean_risk(rho, noise_std=0.1, **law).tolist() == [[INF, INF]]
+    assert lf.theory.new_client_mean_risk(0.5, noise_std=0.0, rank=K, n_samples=K + 2) == pytest.approx(0.5)
+    medians = [lf.theory.new_client_excess_quantile(0.5, rho, noise_std=0.1, rank=K, n_samples=n) for n in (m, m + 1)]
+    assert 0 < medians[1] < medians[0] < INF
+
+
+def test_without_noise_and_without_an_outside_nothing_is_lost():
+    for q in (0.01, 0.5, 0.99):
+        assert lf.theory.new_client_excess_quantile(q, [0.0, 0.0], noise_std=0.0, rank=2, n_samples=2) == 0.0
+    assert lf.theory.new_client_mean_risk(0.0, noise_std=0.0, rank=2, n_samples=9) == 0.0
+    assert lf.theory.new_client_mean_risk([0.0], noise_std=0.2, rank=2, n_samples=10**9) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("q", [0.01, 0.3, 0.5, 0.9, 0.999])
+def test_quantiles_of_equal_clients_are_those_of_fishers_law(q):
+    law = {"noise_std": 0.3, "rank": 2, "n_samples": 5}
+    wanted = 0.5 * (0.16 + 0.25 * 2 / 4 * scipy.stats.f(2, 4).ppf(q))
+    for count in (1, 7):
+        got = lf.theory.new_client_excess_quantile(q, np.full(count, 0.4), **law)
+        assert got == pytest.approx(wanted, rel=1e-9)
+    nearly = lf.theory.new_client_excess_quantile(q, [0.4, 0.4 + 1e-9], **law)
+    assert nearly == pytest.approx(wanted, rel=1e-8)
+
+
+@pytest.mark.parametrize("q", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3])
+def test_quantiles_scale_with_the_square_of_the_lengths(scale, q):
+    rho, law = np.array([0.1, 1.0, 2.0]), {"rank": 2, "n_samples": 5}
+    one = lf.theory.new_client_excess_quantile(q, rho, noise_std=0.3, **law)
+    other = lf.theory.new_client_excess_quantile(q, scale * rho, noise_std=scale * 0.3, **law)
+    assert other == pytest.approx(scale**2 * one, rel=1e-8, abs=0)
+
+
+@pytest.mark.parametrize(("q", "lost"), [(0.2, False), (0.3, False), (0.7, True)])
+def test_a_share_of_clients_may_lose_nothing(q, lost):
+    """Half of the clients are fitted exactly, so that the law has an atom at 0."""
+    law = {"noise_std": 0.0, "rank": 2, "n_samples": 5}
+    got = lf.theory.new_client_excess_quantile(q, [0.0, 1.0], **law)
+    wanted = lf.theory.new_client_excess_quantile(2 * q - 1, [1.0], **law) if lost else 0.0
+    assert got == pytest.approx(wanted, rel=1e-8)
+
+
+# --- calls that cannot be meant ------------------------------------------------------------------------------
+
+A, VECTOR = np.tile(np.eye(3), (4, 1, 1)), np.ones((4, 3))
+
+
+def point(A=A, b=VECTOR, **changes):
+    return lf.theory.fedavg_fixed_point(A, b, **{"step_size": 0.1} | changes)
+
+
+def matrix(A=A, **changes):
+    return lf.theory.fedavg_iteration_matrix(A, **{"step_size": 0.1} | changes)
+
+
+def mean(outside=1.0, **changes):
+    return lf.theory.new_client_mean_risk(outside, **{"noise_std": 0.1, "rank": 3, "n_samples": 8} | changes)
+
+
+def quantile(q=0.5, outside=1.0, **changes):
+    return lf.theory.new_client_excess_quantile(q, outside, **{"noise_std": 0.1, "rank": 3, "n_samples": 8} | changes)
+
+
+CALLS = {
+    **{
+        f"{call.__name__}, {name} = {value!r}": (
+            lambda call=call, name=name, value=value: call(**{name: value}),
+            [f"{name} = {value!r}"],
+        )
+        for call in (point, matrix)
+        for name, values in {"step_size": (0, -1.0, NAN, "1"), "local_steps": (0, 1.5, True)}.items()
+        for value in values
+    },
+    "server_step_size": (lambda: matrix(server_step_size=0.0), ["server_step_size = 0.0", "positive"]),
+    "A of two axes": (lambda: matrix(np.eye(3)), ["A has shape (3, 3)", "(n, d, d)"]),
+    "A not square": (lambda: matrix(np.ones((4, 3, 2))), ["A has shape (4, 3, 2)", "square"]),
+    "NaN in A": (lambda: point(np.full((4, 3, 3), NAN)), ["A holds 36 values"]),
+    "b of one axis": (lambda: point(b=np.ones(3)), ["b has shape (3,)", "(n, d)"]),
+    "b of other clients": (lambda: point(b=np.ones((5, 3))), ["b has shape (5, 3)", "(4, 3)"]),
+    "b without trials": (lambda: point(np.ones((2, 4, 3, 3))), ["b has shape (4, 3)", "(2, 4, 3)"]),
+    "weights of other clients": (lambda: point(weights=np.ones(3)), ["weights has shape (3,)", "(4,)"]),
+    "weights of two axes": (lambda: matrix(weights=np.ones((1, 4))), ["weights", "(1, 4)", "(n,)"]),
+    "negative weights": (lambda: point(weights=[1, 1, 1, -1]), ["weights must not be negative"]),
+    "no weights": (lambda: matrix(weights=np.zeros(4)), ["weights", "not all zero"]),
+    **{
+        f"{call.__name__}, {name} = {value!r}": (
+            lambda call=call, name=name, value=value: call(**{name: value}),
+            [f"{name} = {value!r}"],
+        )
+        for call in (mean, quantile)
+        for name, values in {"noise_std": (-0.1, NAN, None), "rank": (0, 2.0), "n_samples": (2, 0, 8.0)}.items()
+        for value in values
+    },
+    **{
+        f"{call.__name__}, outside = {value!r}": (
+            lambda call=call, value=value: call(outside=value),
+            ["outside must hold lengths"],
+        )
+        for call in (mean, quantile)
+        for value in (-1.0, [0.5, NAN], INF, [])
+    },
+    **{f"q = {q!r}": (lambda q=q: quantile(q), [f"q = {q!r}"]) for q in (-0.1, 1.1, NAN, "half", 0.0, 1.0)},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_bad_call_says_what_is_wrong_in_one_line(name):
+    call, fragments = CALLS[name]
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        call()
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_the_calls_that_the_bad_ones_change_pass():
+    assert (point().shape, matrix().shape, mean().shape) == ((3,), (3, 3), ())
+    assert 0 < quantile() < mean(n_samples=5)
+    assert mean(n_samples=3) == INF

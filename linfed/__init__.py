@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
-    from linfed.data.sources import FixedSamples as FixedSamples
-    from linfed.data.sources import FreshSamples as FreshSamples
-    from linfed.data.sources import GivenSamples as GivenSamples
+    from linfed.data.samples import FixedSamples as FixedSamples
+    from linfed.data.samples import FreshSamples as FreshSamples
+    from linfed.data.samples import GivenSamples as GivenSamples
     from linfed.designs import Gaussian as Gaussian
     from linfed.designs import Rademacher as Rademacher
     from linfed.designs import UniformCube as UniformCube
@@ -73,10 +73,10 @@ _PUBLIC = {
     "FedAvg": "linfed.algorithms.fedavg",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
-    "FixedSamples": "linfed.data.sources",
-    "FreshSamples": "linfed.data.sources",
+    "FixedSamples": "linfed.data.samples",
+    "FreshSamples": "linfed.data.samples",
     "Gaussian": "linfed.designs",
-    "GivenSamples": "linfed.data.sources",
+    "GivenSamples": "linfed.data.samples",
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
     "LocalOnly": "linfed.algorithms.local_only",

@@ -15,7 +15,7 @@ from linfed._types import Array, Json
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State
 from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, RandomSubspace, TrueSubspace
-from linfed.data.sources import FixedSamples, FreshSamples, GivenSamples
+from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.designs import LAWS
 from linfed.problems import GivenTruth, SharedRepresentation
 

@@ -13,7 +13,8 @@ import numpy as np
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm
 from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, TrueSubspace
-from linfed.data.sources import Data, FixedSamples, FreshSamples, GivenSamples, Sizes, check_truthless
+from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
+from linfed.data.sources import Sizes
 from linfed.errors import SizeError, check_instance, check_integer, check_number
 from linfed.metrics import Plan, plan_metrics
 from linfed.problems import Problem, check_problem

@@ -16,7 +16,7 @@ import numpy as np
 from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
-from linfed.data.sources import Data
+from linfed.data.samples import Data
 from linfed.errors import check_choice, shown
 from linfed.evaluation import known_problem, new_client_risks
 from linfed.metrics import MetricTable, client_risks, quantiles

@@ -20,7 +20,8 @@ from tqdm.auto import tqdm
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.batch import Batch
-from linfed.data.sources import Data, GivenSamples, Source
+from linfed.data.engines import open_source
+from linfed.data.samples import Data, GivenSamples
 from linfed.errors import check_integer
 from linfed.job import Job, budget_bytes, checked_job, trial_chunks
 from linfed.linalg import one_blas_thread
@@ -149,7 +150,7 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
     count = len(trials)
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         truth = None if job.problem is None else job.problem.truth(job.seed, trials)
-        source = _open(job, truth, trials)
+        source = open_source(job.data, truth, job.sizes, job.seed, trials)
         start = ResolvedStart(job, trials, truth, source)
         participants = Participants(
             job.participation,
@@ -197,13 +198,6 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
             state = new if alive.all() else new.where(alive, state)
             record(round_)
     return _Piece(metrics=history, status=status, status_round=status_round, final=state)
-
-
-def _open(job: Job, truth: Truth | None, trials: range) -> Source:
-    if isinstance(job.data, GivenSamples):
-        return job.data.open(truth, job.sizes, job.seed, trials)
-    assert truth is not None
-    return job.data.open(truth, job.sizes, job.seed, trials)
 
 
 def _scale(job: Job, truth: Truth | None, trials: range) -> Array:

@@ -50,5 +50,6 @@ class ResolvedStart:
         reference = self._truth.reference(rank) if self._truth is not None else None
         assert reference is not None
         if reference.shape[-1] != rank:
-            raise ValueError(f"init = {init!r} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+            wanted = f"init = {init!r}" if isinstance(init, AtDistance) else type(self._job.algorithm).__name__
+            raise ValueError(f"{wanted} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
         return reference

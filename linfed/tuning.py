@@ -12,7 +12,7 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm
-from linfed.data.sources import Data
+from linfed.data.samples import Data
 from linfed.errors import check_choice, check_number, shown, suggestion
 from linfed.problems import Problem
 from linfed.results import Result

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from linfed import theory as theory
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
     from linfed.algorithms.base import Algorithm as Algorithm
+    from linfed.algorithms.base import Asks as Asks
     from linfed.algorithms.base import State as State
     from linfed.algorithms.fedavg import FedAvg as FedAvg
     from linfed.algorithms.fedper import FedPer as FedPer
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from linfed.designs import Rademacher as Rademacher
     from linfed.designs import UniformCube as UniformCube
     from linfed.designs import UniformSphere as UniformSphere
+    from linfed.engines import ENGINES as ENGINES
+    from linfed.errors import EngineError as EngineError
     from linfed.errors import SizeError as SizeError
     from linfed.metrics import METRICS as METRICS
     from linfed.metrics import subspace_distance as subspace_distance
@@ -69,7 +72,10 @@ _PUBLIC = {
     "ALGORITHMS": "linfed.algorithms",
     "METRICS": "linfed.metrics",
     "Algorithm": "linfed.algorithms.base",
+    "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
+    "ENGINES": "linfed.engines",
+    "EngineError": "linfed.errors",
     "FedAvg": "linfed.algorithms.fedavg",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",

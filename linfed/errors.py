@@ -22,6 +22,10 @@ class SizeError(MemoryError):
     """An array set that would not fit in the memory allowed; the message has the estimate and a way out."""
 
 
+class EngineError(ValueError):
+    """A question that the chosen engine cannot answer; the message names those that can."""
+
+
 class UsageError(ValueError):
     """A mistake in the command line: the message says what is allowed."""
 

@@ -15,6 +15,7 @@ from linfed.algorithms.base import Algorithm
 from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, TrueSubspace
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
+from linfed.engines import Setting, choose_engine, floats_per_trial
 from linfed.errors import SizeError, check_instance, check_integer, check_number
 from linfed.metrics import Plan, plan_metrics
 from linfed.problems import Problem, check_problem
@@ -38,6 +39,12 @@ class Job:
     recorded: Indices
     plan: Plan
     sizes: Sizes
+    engine: str
+
+    @property
+    def setting(self) -> Setting:
+        """What the choice of an engine depends on."""
+        return Setting(algorithm=self.algorithm, problem=self.problem, data=self.data, sizes=self.sizes)
 
 
 def checked_job(
@@ -50,6 +57,7 @@ def checked_job(
     seed: Seed,
     metrics: Sequence[str] | None,
     record_every: int,
+    engine: str,
 ) -> Job:
     """Return the job that the arguments of `simulate` describe, or raise for the first that cannot be meant."""
     check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
@@ -85,6 +93,8 @@ def checked_job(
         reference=problem is not None and problem.subspace_rank is not None,
         representation=algorithm.columns > 0,
     )
+    sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features)
+    setting = Setting(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
     return Job(
         algorithm=algorithm,
         problem=problem,
@@ -95,7 +105,8 @@ def checked_job(
         seed=seed,
         recorded=np.unique(np.append(np.arange(0, rounds + 1, record_every), [rounds, rounds + algorithm.finishes])),
         plan=plan,
-        sizes=Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features),
+        sizes=sizes,
+        engine=choose_engine(engine, setting),
     )
 
 
@@ -162,9 +173,10 @@ def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
     state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=job.sizes.participants)
-    data = job.data.floats_per_trial(job.sizes)
+    data = floats_per_trial(job.engine, job.setting)
     if job.algorithm.finishes:  # with a batch of all clients
-        data = max(data, job.data.floats_per_trial(replace(job.sizes, participants=n)))
+        everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))
+        data = max(data, floats_per_trial(job.engine, everyone))
     if isinstance(getattr(job.algorithm, "init", None), Moments):
         data += 3 * dim**2  # the moment matrix and its decomposition
     history = len(job.plan.names) * len(job.recorded)

@@ -129,6 +129,16 @@ def _orthonormal_span(B: Array) -> Array:
     return B if good.all() else np.where(good[..., None, None], B, orthonormalize(B))
 
 
+def root_of_gram(gram: Array) -> Array:
+    """Return F with ``F'F = gram`` for each positive semi-definite matrix (..., k, k); null directions stay null."""
+    good = finite_items(gram)
+    values, vectors = np.linalg.eigh(np.where(good[..., None, None], gram, 0.0))
+    kept = values > gram.shape[-1] * np.finfo(float).eps * values[..., -1:]
+    scale = np.sqrt(np.where(kept, values, 0.0))
+    root = scale[..., :, None] * np.swapaxes(vectors, -1, -2)
+    return np.asarray(np.where(good[..., None, None], root, np.nan))
+
+
 def top_eigenvectors(M: Array, k: int) -> Array:
     """Return the eigenvectors of the k largest eigenvalues, largest first, of each symmetric matrix.
 

@@ -119,6 +119,11 @@ class Problem(Protocol):
         """Columns of the reference subspace; None if the truth has none."""
         ...
 
+    @property
+    def truth_rank(self) -> int | None:
+        """Rank r of a truth kept as ``B* w_i*``; None for one with a full-dimensional part."""
+        ...
+
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the truths of the given trials."""
         ...
@@ -208,6 +213,11 @@ class SharedRepresentation:
     @property
     def subspace_rank(self) -> int:
         """Columns of B*."""
+        return self.rank
+
+    @property
+    def truth_rank(self) -> int:
+        """Rank of the truth in factors ``B* w_i*``."""
         return self.rank
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
@@ -396,6 +406,11 @@ class GivenTruth:
     def subspace_rank(self) -> int | None:
         """Columns of B; None without it."""
         return None if self.B is None else np.asarray(self.B).shape[-1]
+
+    @property
+    def truth_rank(self) -> int | None:
+        """Columns of B where the truth is ``B w_i``; None where it is not kept in such factors."""
+        return self.subspace_rank if self.W is not None and self.S is None else None
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the given truth for each of the trials; the seed plays no part."""

@@ -66,6 +66,9 @@ class Result:
         Final B, W, S and ``predictors()``; for a diverged trial the last finite ones.
     seconds : float
         Wall time of the run.
+    engine : str
+        How the data were represented (``linfed.engines.ENGINES``). Under "chain" `final.B` is told in a frame in which
+        B* spans the first coordinates.
     """
 
     algorithm: Algorithm
@@ -80,6 +83,7 @@ class Result:
     status_round: Indices
     final: State
     seconds: float
+    engine: str
 
     @property
     def trials(self) -> int:
@@ -99,7 +103,8 @@ class Result:
             _told(self.algorithm),
             f"{_told(self.problem) if self.problem is not None else 'no truth given'}, {_told(self.data)}",
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
-            f"{self.participants} clients a round, seed {self.seed}, {self.seconds:.2f} s: {ended}",
+            f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
+            f"{self.seconds:.2f} s: {ended}",
         ]
         if self.metrics:
             lines.append(f"{'at the end':<20} {'median':>12} {'10 %':>12} {'90 %':>12}")
@@ -141,6 +146,7 @@ class Result:
             "metrics": list(self.metrics),
             "state": type(self.final).__name__,
             "seconds": self.seconds,
+            "engine": self.engine,
         }
         return _archive.write(path, arrays, described)
 
@@ -228,6 +234,8 @@ class Result:
         ----------
         FedRep paper, section 5.1, "Generalization to new clients", and Figure 4.
         """
+        if self.engine == "chain":
+            raise ValueError("engine = 'chain' keeps B up to a rotation only; new clients need engine = 'projected'")
         trained = (self.problem, self.seed, self.trials)
         return self._or_nan(
             new_client_risks(
@@ -291,4 +299,5 @@ def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
             **{key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
         ),
         seconds=described["seconds"],
+        engine=described["engine"],
     )

@@ -20,8 +20,8 @@ from tqdm.auto import tqdm
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.batch import Batch
-from linfed.data.engines import open_source
 from linfed.data.samples import Data, GivenSamples
+from linfed.engines import open_source
 from linfed.errors import check_integer
 from linfed.job import Job, budget_bytes, checked_job, trial_chunks
 from linfed.linalg import one_blas_thread
@@ -57,6 +57,7 @@ def simulate(
     seed: Seed = 0,
     metrics: Sequence[str] | None = None,
     record_every: int = 1,
+    engine: str = "auto",
     workers: int = 1,
     memory_budget: float | None = None,
     progress: bool | None = False,
@@ -85,6 +86,10 @@ def simulate(
         Names from ``lf.METRICS``; all that apply by default.
     record_every : int
         Record the initial state, every so many rounds, and the last.
+    engine : str
+        How the data are represented: "explicit", "compressed", "projected" or "chain", each exact, in value or in law
+        (``linfed.engines.ENGINES``); "auto" takes the cheapest that can serve and keeps B itself. `Result.engine` says
+        which it was.
     workers : int
         Worker processes over chunks of trials; 1 runs here. (A script that asks for more needs the usual
         ``if __name__ == "__main__":`` guard.)
@@ -101,6 +106,8 @@ def simulate(
     ------
     ValueError, TypeError
         For arguments that cannot be meant; the message names the argument, its value and what is allowed.
+    EngineError
+        If the engine that was asked for cannot serve; the message names those that can.
     SizeError
         If one trial alone would not fit `memory_budget`.
 
@@ -113,10 +120,13 @@ def simulate(
     one, and its metrics are NaN from that round on. BLAS runs one thread (small stacks are faster so, and the numbers
     then do not depend on the number of cores).
 
+    Two runs with one seed see the same truth and participants under every engine; the same samples where both have
+    explicit rows, or compress fixed ones.
+
     **Deviations**: none.
     """
     started = time.perf_counter()
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every)
+    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     workers = check_integer("workers", workers)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
     with tqdm(total=len(chunks) * job.rounds, disable=None if progress is None else not progress, unit="round") as bar:
@@ -150,7 +160,7 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
     count = len(trials)
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         truth = None if job.problem is None else job.problem.truth(job.seed, trials)
-        source = open_source(job.data, truth, job.sizes, job.seed, trials)
+        source = open_source(job.engine, job.data, truth, job.sizes, job.algorithm.columns, job.seed, trials)
         start = ResolvedStart(job, trials, truth, source)
         participants = Participants(
             job.participation,
@@ -160,8 +170,9 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
             n_trials=job.trials,
             seed=job.seed,
         )
-        state = job.algorithm.initial_state(start)
-        recorder = Recorder(job.plan.names, truth, 0 if state.B is None else state.B.shape[-1])
+        state = source.enter(job.algorithm.initial_state(start))
+        seen = None if truth is None else source.seen(truth)
+        recorder = Recorder(job.plan.names, seen, 0 if state.B is None else state.B.shape[-1])
         limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, truth, trials))
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
         alive = _within(state, limit)
@@ -186,7 +197,7 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
 
         record(0)
         for round_, batch, step in steps():
-            new = step(state, batch, start.rng)
+            new = source.settle(step(state, batch, start.rng))
             fine = _within(new, limit)
             if not fine.all() or batch.singular.any():
                 for trial in np.flatnonzero(alive & ~fine):
@@ -231,6 +242,7 @@ def _joined(job: Job, pieces: list[_Piece], seconds: float) -> Result:
         metrics=MetricTable(metrics, job.plan.absent),
         status=[status for piece in pieces for status in piece.status],
         status_round=np.concatenate([piece.status_round for piece in pieces]),
+        engine=job.engine,
         final=_stacked([piece.final for piece in pieces]),
         seconds=seconds,
     )

@@ -44,6 +44,8 @@ class Stream(IntEnum):
     NEW_NOISE = 10
     FINISH_X = 11
     FINISH_NOISE = 12
+    OUTSIDE = 13
+    FINISH_OUTSIDE = 14
 
 
 def check_seed(seed: object) -> Seed:

@@ -80,6 +80,7 @@ def tune(
     trials: int = 20,
     seed: Seed = 0,
     record_every: int = 1,
+    engine: str = "auto",
     workers: int = 1,
 ) -> Tuning:
     """Try every setting of a grid on the same separate trials and return the best one and the whole curve.
@@ -88,7 +89,7 @@ def tune(
     ----------
     algorithm : Algorithm
         Its fields named in `grid` are replaced, the others stay.
-    problem, data, rounds, participation, trials, record_every, workers
+    problem, data, rounds, participation, trials, record_every, engine, workers
         As in `simulate`.
     grid : mapping of field name to values, or sequence of mappings of field name to value
         Hyper-parameters and the values to try: all combinations of a mapping, or the settings of a sequence one by one.
@@ -135,6 +136,7 @@ def tune(
             seed=entropy,
             metrics=[] if callable(metric) else [metric],
             record_every=rounds if callable(metric) and rounds else record_every,
+            engine=engine,
             workers=workers,
         )
         values, recorded = _measured(result, metric)

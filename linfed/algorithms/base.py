@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
+from enum import IntEnum
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -146,11 +147,29 @@ class Start(Protocol):
         ...
 
 
+class Asks(IntEnum):
+    """What the steps of an algorithm ask of a batch: the less, the cheaper the engines that can serve them exactly."""
+
+    FEATURES = 0
+    """One ``project(B)`` at the state's B, heads from it, and one representation gradient a step."""
+
+    QUADRATIC = 1
+    """Anything that depends on the samples through their second moments: every full-batch quadratic loss."""
+
+    ROWS = 2
+    """The samples themselves."""
+
+
 class Algorithm(ABC):
     """Base of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters."""
 
     summary: ClassVar[str]
     """One line for lists."""
+
+    @property
+    def asks(self) -> Asks:
+        """What its steps ask of a batch; the samples themselves, unless a class says less (`asks_of`)."""
+        return Asks.ROWS
 
     @property
     def columns(self) -> int:
@@ -198,3 +217,17 @@ class Algorithm(ABC):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return how many numbers one trial's state holds, and what a step adds to it; by default B and W."""
         return self.columns * (n_clients + dim)
+
+
+def asks_of(algorithm: Algorithm) -> Asks:
+    """Return what an algorithm's steps ask of a batch.
+
+    What a class says holds for the steps that it knows: a subclass with a step of its own that says nothing new is
+    taken to ask for the samples themselves.
+    """
+    order = type(algorithm).__mro__
+    said, known = (
+        min(next(i for i, cls in enumerate(order) if name in vars(cls)) for name in names)
+        for names in (("asks",), ("step", "finish"))
+    )
+    return algorithm.asks if said <= known else Asks.ROWS

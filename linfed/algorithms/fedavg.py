@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial, check_representation
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
@@ -124,6 +124,11 @@ class FedAvg(Algorithm):
     def finishes(self) -> bool:
         """Whether heads are fine-tuned at the end."""
         return self.fine_tune != "none"
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.QUADRATIC
 
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if rank exceeds dim, or a given init has another shape."""

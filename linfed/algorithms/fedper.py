@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, as_initial, check_representation
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
@@ -69,6 +69,11 @@ class FedPer(Algorithm):
         for name in ("step_size", "server_step_size"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
         object.__setattr__(self, "init", as_initial(self.init))
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.QUADRATIC
 
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if rank exceeds dim, or a given init has another shape."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, as_initial, check_representation
 from linfed.data.batch import Batch, Features
 from linfed.errors import check_bool, check_choice, check_integer, check_number
@@ -120,6 +120,11 @@ class FedRep(Algorithm):
             raise ValueError(f"{name} = {getattr(self, name)} applies to head_solver = 'gradient' only")
         if self.head_solver == "gradient" and self.head_ridge:
             raise ValueError(f"head_ridge = {self.head_ridge:g} applies to head_solver = 'exact' only")
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.FEATURES if self.representation_steps == 1 else Asks.QUADRATIC
 
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if rank exceeds dim, or a given init has another shape."""

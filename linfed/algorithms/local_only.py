@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.data.batch import Batch
 from linfed.errors import check_number
 from linfed.streams import TrialRandom
@@ -40,6 +40,11 @@ class LocalOnly(Algorithm):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.QUADRATIC
 
     def initial_state(self, start: Start) -> State:
         """Return predictors at 0."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, TrueSubspace
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number
@@ -52,6 +52,11 @@ class Oracle(Algorithm):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank", check_integer("rank", self.rank))
         object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.FEATURES
 
     def initial_state(self, start: Start) -> State:
         """Return the true subspace and all heads at 0."""

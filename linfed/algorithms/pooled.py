@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from linfed.algorithms.base import Algorithm, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.models import client_weights
 from linfed.data.batch import Batch
 from linfed.errors import check_choice
@@ -46,6 +46,11 @@ class PooledLeastSquares(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("weights", self.weights, ("uniform", "samples"))
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.QUADRATIC
 
     def initial_state(self, start: Start) -> State:
         """Return theta at 0."""

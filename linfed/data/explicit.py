@@ -239,9 +239,14 @@ class ExplicitBatch:
         return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)
 
     def _with(self, X: Array, y: Array, counts: Array) -> ExplicitBatch:
-        other = ExplicitBatch(X, y, active=self.active, counts=counts)
+        other = self.plain(X, y, active=self.active, counts=counts)
         other.singular = self.singular
         return other
+
+    @property
+    def plain(self) -> type[ExplicitBatch]:
+        """The class of batches with the same rows and other labels."""
+        return ExplicitBatch
 
     @property
     def _positive_counts(self) -> Array:

@@ -8,15 +8,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
+from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.linalg import CACHE_VALUES, take_clients
 from linfed.problems import Truth
 from linfed.streams import RoundStream, Seed, Stream, generators
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +51,24 @@ class Source(ABC):
     """Gives the batch of each round, for all trials of a chunk."""
 
     @abstractmethod
-    def round(self, active: Indices) -> ExplicitBatch:
+    def round(self, active: Indices) -> Batch:
         """Return the next round's batch for the participants (T, p); the one before it is void."""
 
     @abstractmethod
-    def everyone(self) -> ExplicitBatch:
+    def everyone(self) -> Batch:
         """Return a batch of all clients for what is done after the last round; fresh data have it from own streams."""
+
+    def enter(self, state: S) -> S:
+        """Return the initial state in the coordinates in which the rounds are run."""
+        return state
+
+    def settle(self, state: S) -> S:
+        """Return the state after a round, in coordinates that the next round can go on from."""
+        return state
+
+    def seen(self, truth: Truth) -> Truth:
+        """Return the truth in the coordinates of the states."""
+        return truth
 
     @abstractmethod
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -107,7 +123,7 @@ class FreshSource(Source):
         """Return the next round's batch."""
         if self._last is not None:
             self._last.rows.finish()
-        law = _restricted(self._truth, active, self._noise.next() if self._noise else None)
+        law = restricted(self._truth, active, self._noise.next() if self._noise else None)
         X = self._ahead.next() if self._ahead else self._drawn()
         self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace)
         return self._last
@@ -145,9 +161,7 @@ class FreshSource(Source):
                 X, noise = np.empty((1, chosen.shape[1], m, d)), np.empty((1, chosen.shape[1], m))
                 truth.design.fill(x_rng, X[0])
                 self._fill_noise(noise_rng, noise[0])
-                one = slice(trial, trial + 1)
-                law = _restricted(_of_trial(truth, one), chosen, noise)
-                batch = ExplicitBatch(X, law, active=chosen)
+                batch = ExplicitBatch(X, restricted(truth, chosen, noise, trial), active=chosen)
                 yield trial, X[0], batch.y[0], batch.counts[0]
 
 
@@ -181,15 +195,12 @@ class FixedSource(Source):
                 yield trial, self._X[trial, chosen], self._y[trial, chosen], self._counts[trial, chosen]
 
 
-def _restricted(truth: Truth, active: Indices, noise: Array | None) -> LabelLaw:
-    """Return the label law of the participants (T, p)."""
-    W, S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
-    return LabelLaw(B=truth.B, W=W, S=S, noise=noise)
-
-
-def _of_trial(truth: Truth, one: slice) -> Truth:
+def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | None = None) -> LabelLaw:
+    """Return the label law of the participants (T, p), or of those (1, p) of one trial."""
+    one = slice(None) if trial is None else slice(trial, trial + 1)
     B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
-    return Truth(B=B, W=W, S=S, noise_std=truth.noise_std, design=truth.design)
+    W, S = (None if part is None else take_clients(part, active) for part in (W, S))
+    return LabelLaw(B=B, W=W, S=S, noise=noise)
 
 
 def second_moment(source: Source, clients: Indices, trials: int, dim: int) -> Array:

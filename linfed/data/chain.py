@@ -1,0 +1,104 @@
+"""The k x k chain: the projected batch in a rotating frame of 3k dimensions, at a cost that does not know d.
+
+For a low-rank truth and isotropic Gaussian x only the position of B relative to B* matters. In a frame whose first
+coordinates span B* and whose next k span the rest of B, a round's noise reaches k further directions, new ones each
+time; what it is there is the triangular factor of a Wishart matrix. After the round the frame turns so that B lies in
+the first ones again. Distances, heads and errors are those of the full dimension; B itself is known up to a rotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from linfed._types import Array, Generator, Indices
+from linfed.data.batch import Batch
+from linfed.data.projected import ProjectedSource
+from linfed.data.sources import FreshSource, Sizes
+from linfed.linalg import qr_positive
+from linfed.problems import Truth
+from linfed.streams import RoundStream, Seed, Stream, generators
+
+
+class ChainSource(ProjectedSource):
+    """Gives a projected batch each round, in the frame; states have ``r + 2k`` rows of B in place of d.
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples m per participant and round.
+    truth : Truth
+        ``phi_i = B* w_i*`` of rank r with ``d >= r + 2k``; x of covariance v I.
+    sizes, columns, seed, trials
+        As for the projected source.
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        truth: Truth,
+        sizes: Sizes,
+        columns: int,
+        seed: Seed,
+        trials: Sequence[int],
+        streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
+    ) -> None:
+        assert truth.B is not None
+        rank = truth.B.shape[-1]
+        self._basis, coordinates = qr_positive(truth.B)
+        framed = np.concatenate([coordinates, np.zeros((len(trials), 2 * columns, rank))], axis=-2)
+        small = replace(sizes, dim=rank + 2 * columns)
+        super().__init__(n_samples, replace(truth, B=framed), small, columns, seed, trials, streams)
+        self._full = (n_samples, truth, sizes, seed, trials)
+        self._rest = (sizes.dim - rank - columns - np.arange(columns)) / 2.0
+        upper = columns * (columns - 1) // 2
+        self._upper = np.triu_indices(columns, 1)
+        outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
+
+        def fill(rng: Generator, out: Array) -> None:
+            for one in out.reshape(-1, upper + columns):
+                rng.standard_normal(out=one[:upper])
+                one[upper:] = rng.standard_gamma(self._rest)
+
+        self._wishart = RoundStream(generators(seed, outer, trials), (upper + columns,), fill, sizes.rounds)
+
+    def outer_noise(self, P: Array) -> Array:
+        """Return the noise outside the span of P: k new directions and a Wishart factor, (T, r + 2k, k)."""
+        trials, _, spanned = P.shape
+        k = self.columns
+        values = self._wishart.next()
+        T, diagonal = np.zeros((trials, k, k)), np.arange(k)
+        T[:, *self._upper] = values[:, : len(self._upper[0])]
+        T[:, diagonal, diagonal] = np.sqrt(2.0 * values[:, len(self._upper[0]) :])
+        # The columns that complete P: those of the unit matrix outside its span, orthonormalised.
+        complete = np.linalg.qr(P, mode="complete")[0][..., spanned:]
+        return np.asarray(complete[..., :k] @ T)
+
+    def enter(self, state: Any) -> Any:
+        """Return the initial state in the frame."""
+        inside = np.swapaxes(self._basis, -1, -2) @ state.B
+        outside = state.B - self._basis @ inside
+        outside -= self._basis @ (np.swapaxes(self._basis, -1, -2) @ outside)
+        R = qr_positive(outside)[1]
+        return state.update(B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
+
+    def settle(self, state: Any) -> Any:
+        """Return the state with the frame turned so that B lies in its first r + k directions."""
+        rank = self._basis.shape[-1]
+        R = qr_positive(state.B[:, rank:])[1]
+        return state.update(B=np.concatenate([state.B[:, :rank], R, np.zeros_like(R)], axis=-2))
+
+    def seen(self, truth: Truth) -> Truth:
+        """Return the truth in the frame."""
+        return self.truth
+
+    def everyone(self) -> Batch:
+        """Return a batch of all clients."""
+        raise NotImplementedError
+
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield explicit rows in the full dimension."""
+        return FreshSource(*self._full).rows_for_moments(clients)

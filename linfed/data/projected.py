@@ -1,0 +1,509 @@
+"""The projected batch: fresh Gaussian samples that are never drawn, only what a step at one shared B can see of them.
+
+Given B, a client's samples enter a step through their features ``Z = X Q`` on an orthonormal basis Q of B's span, the
+part v of the labels that Z does not explain, and the message ``X'r``. The joint law of all three is known exactly: the
+m rows of ``[Z, v]`` are replaced by the triangular factor of their Gram matrix (Bartlett), at most k + 1
+*pseudo-samples*; outside the span of B and of the truth the messages of all clients together are one Gaussian matrix.
+The cost does not depend on m, and for a truth in factors nothing has the shape (n, d). docs/exact-law.md derives the
+law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Never
+
+import numpy as np
+
+from linfed._types import Array, Generator, Indices, Mask
+from linfed.data.batch import Batch
+from linfed.data.rows import Workspace
+from linfed.data.sources import FreshSource, Sizes, Source
+from linfed.errors import EngineError, check_number
+from linfed.linalg import RANK_TOLERANCE, client_blocks, head_least_squares, root_of_gram, take_clients
+from linfed.problems import Truth
+from linfed.streams import BLOCK_VALUES, RoundStream, Seed, Stream, generators
+
+ENGINE = "projected"
+
+
+class Frame(NamedTuple):
+    """An orthonormal basis in which labels and messages are told.
+
+    `P` (T, d, k + q) spans B first and the truth's part outside it next; `R` (T, k, k) are the coordinates of B, and
+    `star` (T, k + q, r) those of B*. For a truth that is not low-rank `P` has k columns only, and `star` is None.
+    """
+
+    P: Array
+    R: Array
+    star: Array | None
+
+
+def fill_normals(rng: Generator, out: Array) -> None:
+    """Fill an array with N(0, 1) values."""
+    rng.standard_normal(out=out)
+
+
+class Draws:
+    """Standard Gaussian and chi-squared values of each round, for all trials of a chunk, block by block of clients.
+
+    Parameters
+    ----------
+    normals, chis : int
+        Gaussian values of a client; the chi-squares of a client have ``m, m - 1, ..`` degrees of freedom.
+    """
+
+    def __init__(
+        self,
+        normals: int,
+        chis: int,
+        n_samples: int,
+        participants: int,
+        rounds: int,
+        seed: Seed,
+        trials: Sequence[int],
+        streams: tuple[Stream, Stream],
+    ) -> None:
+        self._normals, self._chis, self._p, self._trials = normals, chis, participants, len(trials)
+        self._shapes = (n_samples - np.arange(chis)) / 2.0
+        self._rngs = [generators(seed, stream, trials) for stream in streams]
+        self._workspace = Workspace()
+        self._ahead: list[RoundStream] | None = None
+        if participants * (normals + chis) <= BLOCK_VALUES:
+            fills = (fill_normals, self._fill_gammas)
+            shapes = ((normals, participants), (chis, participants))
+            self._ahead = [
+                RoundStream(rngs, shape, fill, rounds)
+                for rngs, shape, fill in zip(self._rngs, shapes, fills, strict=True)
+            ]
+        self._now: list[Array] = []
+        self._states: list[list[dict[str, object]]] = []
+
+    def _fill_gammas(self, rng: Generator, out: Array) -> None:
+        if out.ndim == 2:
+            for shape, row in zip(self._shapes, out, strict=True):
+                rng.standard_gamma(shape, out=row)
+        else:
+            rng.standard_gamma(np.broadcast_to(self._shapes[:, None], out.shape), out=out)
+
+    def next_round(self) -> None:
+        """Go on to the next round."""
+        if self._ahead is not None:
+            self._now = [stream.next() for stream in self._ahead]
+        else:  # from where the streams stand, as often as they are read
+            self._states = [[dict(rng.bit_generator.state) for rng in rngs] for rngs in self._rngs]
+
+    def blocks(self, values: int) -> Iterator[tuple[slice, slice, Array, Array]]:
+        """Yield (trials, clients, normals (t, normals, c), chi-squares (t, chis, c)) over the round's clients."""
+        if self._ahead is not None:
+            for t, c in client_blocks(self._trials, self._p, values):
+                yield t, c, self._now[0][t, :, c], 2.0 * self._now[1][t, :, c]
+            return
+        for rngs, states in zip(self._rngs, self._states, strict=True):
+            for rng, state in zip(rngs, states, strict=True):
+                rng.bit_generator.state = state
+        for t, c in client_blocks(self._trials, self._p, values):
+            count = c.stop - c.start
+            shape = t.stop - t.start, self._normals, count
+            normals = self._workspace.array(f"normals {count}", shape)
+            gammas = self._workspace.array(f"gammas {count}", (shape[0], self._chis, count))
+            for index in range(t.start, t.stop):
+                fill_normals(self._rngs[0][index], normals[index - t.start])
+                self._fill_gammas(self._rngs[1][index], gammas[index - t.start])
+            yield t, c, normals, np.multiply(gammas, 2.0, out=gammas)
+
+
+class ProjectedSource(Source):
+    """Gives a projected batch each round.
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples m per participant and round.
+    truth : Truth
+        In factors of any rank; Gaussian x.
+    sizes : Sizes
+    columns : int
+        Columns k of B.
+    seed, trials
+        As for every source.
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        truth: Truth,
+        sizes: Sizes,
+        columns: int,
+        seed: Seed,
+        trials: Sequence[int],
+        streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
+    ) -> None:
+        self.truth, self.n_samples, self.columns = truth, n_samples, columns
+        self._arguments = (n_samples, truth, sizes, columns, seed, trials)
+        self._sizes, self.trials = sizes, len(trials)
+        k, m = columns, n_samples
+        self.low_rank = truth.S is None
+        self.outside = min(truth.B.shape[-1], sizes.dim - k) if self.low_rank and truth.B is not None else sizes.dim
+        self.triangular = m > k
+        normals = (k * (k + 1) // 2 if self.triangular else m * (k + 1)) + self.outside
+        self.draws = Draws(
+            normals, k + 1 if self.triangular else 0, m, sizes.participants, sizes.rounds, seed, trials, streams
+        )
+        # What lies outside the span of B and the truth, for all clients together.
+        outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
+        self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.rounds)
+
+    def round(self, active: Indices) -> Batch:
+        """Return the next round's batch."""
+        self.draws.next_round()
+        return ProjectedBatch(self, active)
+
+    def everyone(self) -> Batch:
+        """Return a batch of all clients."""
+        m, truth, sizes, columns, seed, trials = self._arguments
+        n = sizes.n_clients
+        sizes = replace(sizes, participants=n, rounds=1)
+        streams = (Stream.FINISH_X, Stream.FINISH_NOISE)
+        once = ProjectedSource(m, truth, sizes, columns, seed, trials, streams)
+        return once.round(np.broadcast_to(np.arange(n), (self.trials, n)))
+
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield explicit rows: the moments are of fourth order, no function of what a step sees."""
+        m, truth, sizes, _, seed, trials = self._arguments
+        return FreshSource(m, truth, sizes, seed, trials).rows_for_moments(clients)
+
+    def frame(self, B: Array) -> Frame:
+        """Return the basis for a round at B (T, d, k)."""
+        truth, k = self.truth, B.shape[-1]
+        shaped = truth.design.root_apply(B)
+        if not self.low_rank or truth.B is None:
+            Q, R = np.linalg.qr(shaped)
+            return Frame(Q, R, None)
+        P, R = np.linalg.qr(np.concatenate([shaped, truth.design.root_apply(truth.B)], axis=-1))
+        return Frame(P, R[:, :k, :k], R[:, :, k:])
+
+    def outer_noise(self, P: Array) -> Array:
+        """Return independent N(0, 1) columns outside the span of P, (T, d, k): new ones at each call."""
+        N = self._outer.next()
+        return np.asarray(N - P @ (np.swapaxes(P, -1, -2) @ N))
+
+
+class ProjectedBatch:
+    """A round's samples as a step at one B sees them; the other questions need another engine."""
+
+    def __init__(self, source: ProjectedSource, active: Indices) -> None:
+        self.source, self.active = source, active
+        self.counts = np.full(active.shape, float(source.n_samples))
+        self.singular: Mask = np.zeros(len(active), dtype=bool)
+        truth = source.truth
+        self.W, self.S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+
+    def project(self, B: Array) -> ProjectedFeatures:
+        """Return what the clients see of their samples at B (T, d, k)."""
+        return ProjectedFeatures(self, B)
+
+    def _refuse(self, question: str) -> Never:
+        raise EngineError(
+            f"engine = {ENGINE!r} knows the samples at one B only and cannot answer batch.{question}; "
+            "engine = 'compressed' or 'explicit' can"
+        )
+
+    def gradient(self, theta: Array) -> Array:
+        """Refuse."""
+        self._refuse("gradient")
+
+    def loss(self, theta: Array) -> Array:
+        """Refuse."""
+        self._refuse("loss")
+
+    def least_squares(self, ridge: float = 0.0) -> Array:
+        """Refuse."""
+        self._refuse("least_squares")
+
+    def pooled_least_squares(self, weights: Array) -> Array:
+        """Refuse."""
+        self._refuse("pooled_least_squares")
+
+    def normal_equations(self) -> tuple[Array, Array]:
+        """Refuse."""
+        self._refuse("normal_equations")
+
+    def shifted(self, offset: Array) -> Batch:
+        """Refuse."""
+        self._refuse("shifted")
+
+    def minibatches(self, size: int, order: Indices | None = None) -> Iterator[Batch]:
+        """Refuse."""
+        self._refuse("minibatches")
+
+    def split(self) -> tuple[Batch, Batch]:
+        """Refuse."""
+        self._refuse("split")
+
+
+class Labels(NamedTuple):
+    """A block's labels ``y = Z a + tau v`` and what they owe to the part outside B, clients last.
+
+    `a` (t, k, c) and `e` (t, q, c) are the coordinates of phi_i in B's span and outside it, `tau` (t, c).
+    """
+
+    a: Array
+    e: Array
+    tau: Array
+
+
+class Message(NamedTuple):
+    """Sums over clients of ``X_i'r_i w_i'`` at unit weights: inside the basis (T, k + q or d, k), and the Gram matrix
+    ``sum_i ||r_i||^2 w_i w_i'`` (T, k, k) of the rest."""  # noqa: D205, D209
+
+    inside: Array
+    gram: Array
+
+
+class ProjectedFeatures:
+    """What the clients see of their samples at one B, drawn when first asked for.
+
+    Parameters
+    ----------
+    batch : ProjectedBatch
+    B : ndarray (T, d, k)
+    """
+
+    def __init__(self, batch: ProjectedBatch, B: Array) -> None:
+        self._batch, self._source, self._B = batch, batch.source, B
+        self._frame = batch.source.frame(B)
+        self._exact: tuple[Array, Message] | None = None
+        self._held: tuple[Array, Array, Array] | None = None
+        diagonal = np.abs(np.diagonal(self._frame.R, axis1=-2, axis2=-1))
+        lengths = np.sqrt(np.square(self._frame.R).sum(axis=-2))
+        self._dependent: Mask = ~(diagonal > RANK_TOLERANCE * lengths).all(axis=-1)
+
+    # --- the questions ---------------------------------------------------------------------------------------
+
+    def least_squares(self, ridge: float = 0.0) -> Array:
+        """Return the closed-form heads, (T, p, k), read-only; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
+        check_number("ridge", ridge, minimum=0.0)
+        source, batch = self._source, self._batch
+        k = self._B.shape[-1]
+        W = np.empty((*batch.active.shape, k))
+        message = self._no_message()
+        for t, c, normals, squares in source.draws.blocks(self._values()):
+            if source.triangular and ridge == 0 and not self._dependent[t].any():
+                labels = self._labels(t, c)
+                heads, x = self._triangular_heads(t, labels, normals, squares)
+                W[t, c] = np.swapaxes(heads, -1, -2)
+                self._add_exact(message, t, labels, normals[:, -source.outside :], heads, x)
+                continue
+            for index in range(t.start, t.stop):  # one by one: which way one takes must not depend on the others
+                one, here = slice(index, index + 1), slice(index - t.start, index - t.start + 1)
+                self._general_heads(one, c, self._labels(one, c), normals[here], squares[here], ridge, W, message)
+        W.setflags(write=False)  # known by identity: changed in place they would keep this message
+        self._exact = W, message
+        return W
+
+    def head_gradient(self, W: Array) -> Array:
+        """Return ``(1/m) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p k^2)."""
+        gram, moment = self._normal_equations()
+        return np.asarray(((gram @ W[..., None])[..., 0] - moment) / self._source.n_samples)
+
+    def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
+        """Return ``sum_i weights_i (1/m) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p k (k + r) + d k (k + r)).
+
+        Each call has noise of its own outside the span of B and the truth: one call a round is exact in law.
+        """
+        source = self._source
+        share = 1.0 / W.shape[1] if weights is None else weights
+        if np.ndim(share) == 0 and self._exact is not None and self._exact[0] is W:
+            message = self._exact[1]
+        else:
+            scaled = np.broadcast_to(np.asarray(share, dtype=float), W.shape[:2])
+            message, share = self._message_at(W, scaled), 1.0
+        factor = np.asarray(share, dtype=float) / source.n_samples
+        P, k = self._frame.P, W.shape[-1]
+        if self._frame.star is None:  # the inside is all there is: (T, k + d, k), the last d outside B
+            ambient = message.inside[:, k:]
+            total = P @ (message.inside[:, :k] - np.swapaxes(P, -1, -2) @ ambient) + ambient
+        else:
+            root = root_of_gram(message.gram)
+            total = P @ message.inside + source.outer_noise(P) @ root
+        total *= factor
+        return np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
+
+    def shifted(self, W: Array) -> Batch:
+        """Refuse."""
+        raise EngineError(
+            f"engine = {ENGINE!r} knows the samples at one B only and cannot answer features.shifted; "
+            "engine = 'compressed' or 'explicit' can"
+        )
+
+    # --- blocks of clients -----------------------------------------------------------------------------------
+
+    def _values(self) -> int:
+        """Return how many numbers a client needs at a time."""
+        k, q = int(self._B.shape[-1]), self._source.outside
+        return (k + 1) * (k + 4) // 2 + 4 * (k + q)
+
+    def _no_message(self) -> Message:
+        trials, k = len(self._B), self._B.shape[-1]
+        return Message(np.zeros((trials, k + self._source.outside, k)), np.zeros((trials, k, k)))
+
+    def _labels(self, t: slice, c: slice) -> Labels:
+        """Return the labels' coordinates for a block of clients."""
+        truth, frame, k = self._source.truth, self._frame, self._B.shape[-1]
+        if frame.star is not None:
+            assert self._batch.W is not None
+            both = frame.star[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
+            a, e = both[:, :k], both[:, k:]
+        else:
+            phi = np.zeros(()) if self._batch.S is None else np.swapaxes(self._batch.S[t, c], -1, -2)
+            if truth.B is not None and self._batch.W is not None:
+                phi = phi + truth.B[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
+            phi = truth.design.root_apply(phi)
+            Q = frame.P[t]
+            a = np.swapaxes(Q, -1, -2) @ phi
+            e = phi - Q @ a
+        tau = np.sqrt(np.square(e).sum(axis=1) + truth.noise_std**2)
+        return Labels(a, e, tau)
+
+    def _triangular_heads(self, t: slice, labels: Labels, normals: Array, squares: Array) -> tuple[Array, Array]:
+        """Return exact heads (t, k, c) and the chi-squares (t, c) with m - k degrees of what they leave.
+
+        The heads solve ``T (R w - a) = tau s`` with T the triangular factor of Z's Gram matrix, s standard Gaussian.
+        """
+        k = labels.a.shape[1]
+        diagonal = np.sqrt(squares[:, :k])
+        w = np.empty_like(labels.a)
+        s, upper = normals[:, :k], normals[:, k:]
+        position = k * (k - 1) // 2
+        for i in reversed(range(k)):  # back-substitution, every client of the block at once
+            known = s[:, i].copy()
+            position -= k - 1 - i
+            for j in range(i + 1, k):
+                known -= upper[:, position + j - i - 1] * w[:, j]
+            np.divide(known, diagonal[:, i], out=w[:, i])
+        w *= labels.tau[:, None]
+        w += labels.a
+        R = self._frame.R[t]
+        for i in reversed(range(k)):
+            for j in range(i + 1, k):
+                w[:, i] -= R[:, i, j, None] * w[:, j]
+            w[:, i] /= R[:, i, i, None]
+        return w, squares[:, k]
+
+    def _add_exact(self, message: Message, t: slice, labels: Labels, g: Array, heads: Array, x: Array) -> None:
+        """Add the messages of exact heads: the residual lies in the last pseudo-sample, ``-tau sqrt(x)``."""
+        k = heads.shape[1]
+        norm = labels.tau * np.sqrt(x)
+        heads_last = np.swapaxes(heads, -1, -2)
+        message.inside[t, k:] += self._outside(labels, -labels.tau * x, norm, g) @ heads_last
+        if self._frame.star is not None:
+            message.gram[t] += (heads * np.square(norm)[:, None]) @ heads_last
+
+    def _outside(self, labels: Labels, along: Array, norm: Array, g: Array) -> Array:
+        """Return the part of ``X'r`` outside B in the truth's span, (t, q, c), from ``v'r`` and ``||r||``, (t, c).
+
+        Along e it is ``(rho v'r + sigma ||r|| h) / tau``, across it ``||r||`` times standard Gaussian.
+        """
+        e, tau = labels.e, labels.tau
+        both = tau * (tau + self._source.truth.noise_std)
+        some = both > 0  # where there is nothing outside B and no noise, e is 0
+        turned = np.einsum("tqc,tqc->tc", e, g)
+        turned *= np.divide(norm, both, out=np.zeros_like(both), where=some)
+        out = g * norm[:, None]
+        out += e * (np.divide(along, tau, out=np.zeros_like(both), where=some) - turned)[:, None]
+        return np.asarray(out)
+
+    # --- pseudo-samples --------------------------------------------------------------------------------------
+
+    def _pseudo(self, t: slice, labels: Labels, normals: Array, squares: Array) -> tuple[Array, Array, Array, Array]:
+        """Return pseudo-samples of a block: Z on the basis (k, rows, t, c), Z at B, v and y (rows, t, c)."""
+        source, k = self._source, labels.a.shape[1]
+        some, count = labels.tau.shape
+        rows = k + 1 if source.triangular else source.n_samples
+        Z0, v = np.zeros((k, rows, some, count)), np.zeros((rows, some, count))
+        if source.triangular:
+            diagonal = np.sqrt(squares)
+            v[:k], v[k] = np.moveaxis(normals[:, :k], 1, 0), diagonal[:, k]
+            position = k
+            for i in range(k):
+                Z0[i, i] = diagonal[:, i]
+                for j in range(i + 1, k):
+                    Z0[j, i] = normals[:, position]
+                    position += 1
+        else:
+            both = np.moveaxis(normals[:, : rows * (k + 1)].reshape(some, k + 1, rows, count), 0, 2)
+            Z0[:], v[:] = both[:k], both[k]
+        Z = np.einsum("irtc,tij->jrtc", Z0, self._frame.R[t])
+        y = np.einsum("irtc,tic->rtc", Z0, labels.a) + labels.tau * v
+        return Z0, Z, v, y
+
+    def _general_heads(
+        self,
+        t: slice,
+        c: slice,
+        labels: Labels,
+        normals: Array,
+        squares: Array,
+        ridge: float,
+        W: Array,
+        message: Message,
+    ) -> None:
+        """Solve the heads of a block from its pseudo-samples, and add their messages."""
+        Z0, Z, v, y = self._pseudo(t, labels, normals, squares)
+        k, rows, some, count = Z.shape
+        counts = np.full(some * count, float(self._source.n_samples))
+        heads = head_least_squares(Z.reshape(k, rows, -1), y.reshape(rows, -1), counts, ridge)
+        if heads.deficient.any():
+            self._batch.singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
+        block = np.moveaxis(heads.W.reshape(k, some, count), 0, 1)
+        W[t, c] = np.swapaxes(block, -1, -2)
+        residual = heads.residual.reshape(rows, some, count)
+        self._add(message, t, labels, normals[:, -self._source.outside :], Z0, v, residual, block)
+
+    def _add(
+        self,
+        message: Message,
+        t: slice,
+        labels: Labels,
+        g: Array,
+        Z0: Array,
+        v: Array,
+        residual: Array,
+        heads: Array,
+        scale: Array | float = 1.0,
+    ) -> None:
+        """Add a block's messages at any residual (rows, t, c) and heads (t, k, c), scaled (t, c)."""
+        k = heads.shape[1]
+        right = np.swapaxes(heads * np.expand_dims(scale, 1) if np.ndim(scale) else heads, -1, -2)
+        norm = np.sqrt(np.square(residual).sum(axis=0))
+        message.inside[t, :k] += np.einsum("irtc,rtc->tic", Z0, residual) @ right
+        along = np.einsum("rtc,rtc->tc", v, residual)
+        message.inside[t, k:] += self._outside(labels, along, norm, g) @ right
+        if self._frame.star is not None:
+            weighted = np.swapaxes(right, -1, -2) * norm[:, None]
+            message.gram[t] += weighted @ np.swapaxes(weighted, -1, -2)
+
+    def _message_at(self, W: Array, weights: Array) -> Message:
+        """Return the messages at any heads W (T, p, k), weighted (T, p)."""
+        message, source = self._no_message(), self._source
+        for t, c, normals, squares in source.draws.blocks(self._values()):
+            labels = self._labels(t, c)
+            Z0, Z, v, y = self._pseudo(t, labels, normals, squares)
+            heads = np.swapaxes(W[t, c], -1, -2)
+            residual = np.einsum("jrtc,tjc->rtc", Z, heads) - y
+            self._add(message, t, labels, normals[:, -source.outside :], Z0, v, residual, heads, weights[t, c])
+        return message
+
+    def _normal_equations(self) -> tuple[Array, Array]:
+        """Return ``Z_i'Z_i`` (T, p, k, k) and ``Z_i'y_i`` (T, p, k)."""
+        if self._held is None:
+            k = self._B.shape[-1]
+            gram, moment = np.empty((*self._batch.active.shape, k, k)), np.empty((*self._batch.active.shape, k))
+            for t, c, normals, squares in self._source.draws.blocks(self._values()):
+                _, Z, _, y = self._pseudo(t, self._labels(t, c), normals, squares)
+                gram[t, c] = np.einsum("irtc,jrtc->tcij", Z, Z)
+                moment[t, c] = np.einsum("irtc,rtc->tci", Z, y)
+            self._held = gram, moment, moment
+        return self._held[0], self._held[1]

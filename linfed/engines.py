@@ -1,0 +1,183 @@
+"""Which source answers for a run's data: the cheapest exact one that algorithm, truth and law of x admit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from linfed.algorithms.base import Algorithm, Asks, asks_of
+from linfed.data.chain import ChainSource
+from linfed.data.compressed import (
+    CompressedFixedSource,
+    CompressedFreshSource,
+    DrawnFixedRows,
+    compressed,
+    drawn_factors,
+)
+from linfed.data.projected import ProjectedSource
+from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
+from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
+from linfed.designs import Gaussian
+from linfed.errors import EngineError, check_choice
+from linfed.problems import Problem, Truth
+from linfed.streams import Seed
+
+ENGINES = {
+    "explicit": "all rows of X: any law of x, any algorithm",
+    "compressed": "at most d + 1 pseudo-samples per client: full-batch quadratic losses; fresh samples: Gaussian x",
+    "projected": "fresh Gaussian samples at one B: at most k + 1 pseudo-samples, none of dimension d",
+    "chain": "the same in a frame of 3k dimensions: low-rank truths, isotropic x; B up to a rotation",
+}
+"""Every engine with what it serves."""
+
+MANY_VALUES = 2.0**28
+"""Fixed Gaussian samples of more numbers per trial are compressed in law, without being drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the choice of an engine depends on."""
+
+    algorithm: Algorithm
+    problem: Problem | None
+    data: Data
+    sizes: Sizes
+
+    @property
+    def samples(self) -> int:
+        """Most samples of a client."""
+        return int(self.data.counts.max()) if isinstance(self.data, GivenSamples) else self.data.n_samples
+
+    @property
+    def truth_rank(self) -> int | None:
+        """Rank of a truth in factors ``B* w_i*``; None for another."""
+        rank: int | None = getattr(self.problem, "truth_rank", None)
+        return rank
+
+
+def obstacle(engine: str, setting: Setting) -> str:
+    """Return why an engine cannot serve, or an empty string."""
+    asks, data, m, d = asks_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
+    name = type(setting.algorithm).__name__
+    if engine == "explicit":
+        return ""
+    fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
+    if engine == "compressed":
+        if asks > Asks.QUADRATIC:
+            return f"{name} may ask for single samples"
+        if m <= d + 1:
+            return f"m = {m} samples are at most d + 1 = {d + 1} already"
+        return "fresh samples are compressed in law for Gaussian x only" if fresh and not gaussian else ""
+    if not fresh:
+        return "fixed samples are seen at more than one B"
+    if not gaussian:
+        return "its law is known for Gaussian x only"
+    if asks > Asks.FEATURES:
+        return f"{name} asks for more than features at one B"
+    if engine == "projected":
+        return ""
+    rank, k = setting.truth_rank, setting.algorithm.columns
+    if rank is None:
+        return "the truth is not known to be B* w_i*"
+    covariance = None if setting.problem is None else setting.problem.design.covariance
+    if covariance is not None and np.ndim(covariance) > 0:
+        return "x is not isotropic"
+    if d < rank + 2 * k:
+        return f"it needs d >= r + 2k = {rank + 2 * k}, and d is {d}"
+    return "it has no batch for what the algorithm does at the end" if setting.algorithm.finishes else ""
+
+
+def _gaussian(setting: Setting) -> bool:
+    return setting.problem is not None and isinstance(setting.problem.design, Gaussian)
+
+
+def choose_engine(wanted: str, setting: Setting) -> str:
+    """Return the engine to run: the one asked for, or for "auto" the cheapest that keeps B itself.
+
+    Raises
+    ------
+    EngineError
+        If the engine that was asked for cannot serve; the message says why, and which can.
+    """
+    if wanted != "auto":
+        check_choice("engine", wanted, ["auto", *ENGINES])
+        reason = obstacle(wanted, setting)
+        if reason:
+            able = ", ".join(repr(engine) for engine in ENGINES if not obstacle(engine, setting))
+            raise EngineError(f"engine = {wanted!r} cannot serve: {reason}; here: 'auto', {able}")
+        return wanted
+    served = [engine for engine in ENGINES if engine != "chain" and not obstacle(engine, setting)]
+    return min(served, key=lambda engine: _nanoseconds(engine, setting))
+
+
+def _nanoseconds(engine: str, setting: Setting) -> float:
+    """Return about what a run costs for one trial, from measured costs of drawing and of products."""
+    sizes, m, k = setting.sizes, setting.samples, max(1, setting.algorithm.columns)
+    d, p, rank = sizes.dim, sizes.participants, setting.truth_rank
+    rounds = max(1, sizes.rounds)
+    product = 0.4 * (2 * k + (rank or k))  # per number of X in a round: features, labels, pull-back
+    if isinstance(setting.data, FreshSamples):
+        if engine == "explicit":
+            return rounds * p * m * (d * (8.0 + product) + 8.0 + 6.0 * k * k)
+        if engine == "compressed":
+            return rounds * (p * (d + 1) * (d * (9.0 + product) + 6.0 * k * k) + 20_000.0)
+        outside = d if rank is None else min(rank, d)
+        drawn = (k * (k + 1) / 2 if m > k else m * (k + 1)) + outside
+        each = 9.0 * drawn + 20.0 * (k + 1) + 4.0 * k * k + 3.0 * outside * k
+        return rounds * (p * each + d * k * (12.0 + 3.0 * (k + outside)) + 30_000.0)
+    kept = m if engine == "explicit" else min(m, d + 1)
+    factored = 0.0 if engine == "explicit" else sizes.n_clients * m * d * (2.0 * d + 10.0)
+    return factored + rounds * p * kept * (d * product + 6.0 * k * k)
+
+
+def open_source(
+    engine: str, data: Data, truth: Truth | None, sizes: Sizes, columns: int, seed: Seed, trials: Sequence[int]
+) -> Source:
+    """Return the source of a chunk of trials."""
+    if isinstance(data, GivenSamples):
+        if data.X.ndim == 4:
+            X, y = data.X[list(trials)], data.y[list(trials)]
+        else:
+            X, y = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (data.X, data.y))
+        given = FixedSource(X, y, np.broadcast_to(data.counts, X.shape[:2]))
+        return given if engine == "explicit" else compressed(given, X.shape, np.broadcast_to(data.counts, X.shape[:2]))
+    assert truth is not None
+    if isinstance(data, FixedSamples):
+        return _open_fixed(engine, data, truth, sizes, seed, trials)
+    if engine == "explicit":
+        return FreshSource(data.n_samples, truth, sizes, seed, trials)
+    if engine == "compressed":
+        return CompressedFreshSource(data.n_samples, truth, sizes, seed, trials)
+    source = ChainSource if engine == "chain" else ProjectedSource
+    return source(data.n_samples, truth, sizes, columns, seed, trials)
+
+
+def _open_fixed(
+    engine: str, data: FixedSamples, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]
+) -> Source:
+    shape = (sizes.n_clients, data.n_samples, sizes.dim)
+    counts = np.full((len(trials), sizes.n_clients), float(data.n_samples))
+    if engine == "explicit":
+        return FixedSource(*draw_fixed(truth, shape, seed, trials), counts)
+    if isinstance(truth.design, Gaussian) and float(np.prod(shape, dtype=float)) > MANY_VALUES:
+        return CompressedFixedSource(drawn_factors(truth, shape, seed, trials), counts, None)
+    return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
+
+
+def floats_per_trial(engine: str, setting: Setting) -> float:
+    """Return how many numbers one trial's data hold at a time, beyond given arrays."""
+    sizes, m, d = setting.sizes, setting.samples, setting.sizes.dim
+    if engine == "explicit":
+        return setting.data.floats_per_trial(sizes)
+    if engine == "compressed":
+        rows, p = min(m, d + 1), sizes.participants
+        if isinstance(setting.data, FreshSamples):
+            return p * rows * (2 * d + sizes.features)
+        # The pseudo-samples, the participants' copies, and the normal equations.
+        return (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
+    k = setting.algorithm.columns
+    if engine == "chain":
+        d = 4 * k
+    return sizes.participants * (k * k + 3 * k) + 8 * d * (2 * k + (setting.truth_rank or d))

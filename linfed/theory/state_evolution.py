@@ -93,12 +93,12 @@ def state_evolution(
         R'R = N~'N~ + Q~  (Cholesky),   N <- N~ R^{-1},   Q <- R^{-T} Q~ R^{-1},   distance = sqrt(lambda_max(Q))
 
     No step cancels, so the distance falls as far as floating point goes. What it leaves out: a run's distance is the
-    largest of k fluctuating angles, above the prediction by less than ``1 + sqrt(k/(d - k))``; and mean squares lie
-    above typical runs where these spread. Over 30 rounds from 0.5 to 0.9 at 0.6 to 1 times `best_step_size` it was
-    within 10 % of the medians of 100 simulated trials for d = 200 and 1000, k up to 10, m >= k + 3, down to 1e-8 and on
-    the noise floor, mostly 1 to 5 % low; and within 13 % at d = 20 with 50 or 100 participants. Not so with 5
-    participants at d = 20 (70 % high), at m = k + 2 and the best step (70 % high), and from 0.99, where the
-    time of escape is a matter of chance (38 % low).
+    largest of k fluctuating angles, above the prediction by a share of up to about sqrt(k/d); and mean squares lie
+    above typical runs where these spread. Over 30 rounds from 0.5 to 0.9, at 0.6 to 1.1 times `best_step_size`, it was
+    within 15 % of the medians of 100 simulated trials for d = 200 and 1000, k up to 10, p from 20, m >= k + 3, down to
+    1e-8 and on the noise floor, mostly 1 to 5 % low; and within 13 % at d = 20 with 50 or 100 participants. Not so with
+    5 participants at d = 20 (70 % high), at m = k + 2 and the best step (70 % high), and from 0.99, where the time of
+    escape is a matter of chance (38 % low).
 
     Cost: O(n k^4) once, in blocks of clients; then O(k^4) per round, whatever n, d and m.
 

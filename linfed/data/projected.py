@@ -10,7 +10,7 @@ law.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Never
 
@@ -26,6 +26,9 @@ from linfed.problems import Truth
 from linfed.streams import BLOCK_VALUES, RoundStream, Seed, Stream, generators
 
 ENGINE = "projected"
+
+KEPT_VALUES = 2**24
+"""Numbers of pseudo-samples that gradient heads keep within a round; beyond them they are drawn again."""
 
 
 class Frame(NamedTuple):
@@ -275,7 +278,8 @@ class ProjectedFeatures:
         self._batch, self._source, self._B = batch, batch.source, B
         self._frame = batch.source.frame(B)
         self._exact: tuple[Array, Message] | None = None
-        self._held: tuple[Array, Array, Array] | None = None
+        self._normal: tuple[Array, Array] | None = None
+        self._kept: list[tuple[slice, slice, Pseudo]] | None = None
         diagonal = np.abs(np.diagonal(self._frame.R, axis1=-2, axis2=-1))
         lengths = np.sqrt(np.square(self._frame.R).sum(axis=-2))
         self._dependent: Mask = ~(diagonal > RANK_TOLERANCE * lengths).all(axis=-1)
@@ -306,7 +310,12 @@ class ProjectedFeatures:
     def head_gradient(self, W: Array) -> Array:
         """Return ``(1/m) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p k^2)."""
         gram, moment = self._normal_equations()
-        return np.asarray(((gram @ W[..., None])[..., 0] - moment) / self._source.n_samples)
+        heads = np.ascontiguousarray(np.swapaxes(W, -1, -2))
+        out = -moment
+        for column in range(heads.shape[1]):
+            out += gram[column] * heads[:, column, None]
+        out /= self._source.n_samples
+        return np.ascontiguousarray(np.swapaxes(out, -1, -2))
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i (1/m) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p k (k + r) + d k (k + r)).
@@ -417,27 +426,50 @@ class ProjectedFeatures:
 
     # --- pseudo-samples --------------------------------------------------------------------------------------
 
-    def _pseudo(self, t: slice, labels: Labels, normals: Array, squares: Array) -> tuple[Array, Array, Array, Array]:
-        """Return pseudo-samples of a block: Z on the basis (k, rows, t, c), Z at B, v and y (rows, t, c)."""
+    def _pseudo_blocks(self) -> Iterator[tuple[slice, slice, Pseudo]]:
+        """Yield (trials, clients, pseudo-samples) over the round's clients; kept where they are few enough."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        source, made = self._source, []
+        for t, c, normals, squares in source.draws.blocks(self._values()):
+            block = t, c, self._pseudo(t, self._labels(t, c), normals, squares)
+            if self._batch.active.size * self._values() <= KEPT_VALUES:
+                made.append((t, c, block[2]._replace(g=block[2].g.copy())))
+            yield block
+        self._kept = made or None
+
+    def _pseudo(self, t: slice, labels: Labels, normals: Array, squares: Array) -> Pseudo:
+        """Return the pseudo-samples of a block."""
         source, k = self._source, labels.a.shape[1]
-        some, count = labels.tau.shape
         rows = k + 1 if source.triangular else source.n_samples
-        Z0, v = np.zeros((k, rows, some, count)), np.zeros((rows, some, count))
+        Z0: list[list[Array | None]] = [[None] * rows for _ in range(k)]
         if source.triangular:
             diagonal = np.sqrt(squares)
-            v[:k], v[k] = np.moveaxis(normals[:, :k], 1, 0), diagonal[:, k]
+            v = [*(normals[:, i] for i in range(k)), diagonal[:, k]]
             position = k
             for i in range(k):
-                Z0[i, i] = diagonal[:, i]
+                Z0[i][i] = diagonal[:, i]
                 for j in range(i + 1, k):
-                    Z0[j, i] = normals[:, position]
+                    Z0[j][i] = normals[:, position]
                     position += 1
         else:
-            both = np.moveaxis(normals[:, : rows * (k + 1)].reshape(some, k + 1, rows, count), 0, 2)
-            Z0[:], v[:] = both[:k], both[k]
-        Z = np.einsum("irtc,tij->jrtc", Z0, self._frame.R[t])
-        y = np.einsum("irtc,tic->rtc", Z0, labels.a) + labels.tau * v
-        return Z0, Z, v, y
+            v = [normals[:, k * rows + row] for row in range(rows)]
+            for i in range(k):
+                Z0[i] = [normals[:, i * rows + row] for row in range(rows)]
+        R = self._frame.R[t]
+        Z = [
+            [_summed((one[row], R[:, i, j, None]) for i, one in enumerate(Z0[: j + 1])) for row in range(rows)]
+            for j in range(k)
+        ]
+        y = []
+        for row in range(rows):
+            known = _summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
+            y.append(labels.tau * v[row] if known is None else labels.tau * v[row] + known)
+        # What is read again after the next block has been drawn must be a copy.
+        v = [part.copy() for part in v]
+        Z0 = [[None if part is None else part.copy() for part in column] for column in Z0]
+        return Pseudo(labels, Z0, Z, v, y, normals[:, -source.outside :])
 
     def _general_heads(
         self,
@@ -451,59 +483,96 @@ class ProjectedFeatures:
         message: Message,
     ) -> None:
         """Solve the heads of a block from its pseudo-samples, and add their messages."""
-        Z0, Z, v, y = self._pseudo(t, labels, normals, squares)
-        k, rows, some, count = Z.shape
+        pseudo = self._pseudo(t, labels, normals, squares)
+        some, count = labels.tau.shape
+        k, rows = len(pseudo.Z), len(pseudo.y)
+        Z = np.zeros((k, rows, some, count))
+        for column, parts in zip(Z, pseudo.Z, strict=True):
+            for row, part in zip(column, parts, strict=True):
+                if part is not None:
+                    row[...] = part
+        y = np.stack(pseudo.y).reshape(rows, -1)
         counts = np.full(some * count, float(self._source.n_samples))
-        heads = head_least_squares(Z.reshape(k, rows, -1), y.reshape(rows, -1), counts, ridge)
+        heads = head_least_squares(Z.reshape(k, rows, -1), y, counts, ridge)
         if heads.deficient.any():
             self._batch.singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
         block = np.moveaxis(heads.W.reshape(k, some, count), 0, 1)
         W[t, c] = np.swapaxes(block, -1, -2)
-        residual = heads.residual.reshape(rows, some, count)
-        self._add(message, t, labels, normals[:, -self._source.outside :], Z0, v, residual, block)
+        self._add(message, t, pseudo, list(heads.residual.reshape(rows, some, count)), block)
 
     def _add(
         self,
         message: Message,
         t: slice,
-        labels: Labels,
-        g: Array,
-        Z0: Array,
-        v: Array,
-        residual: Array,
+        pseudo: Pseudo,
+        residual: list[Array],
         heads: Array,
-        scale: Array | float = 1.0,
+        scale: Array | None = None,
     ) -> None:
-        """Add a block's messages at any residual (rows, t, c) and heads (t, k, c), scaled (t, c)."""
+        """Add a block's messages at any residual, rows of (t, c), and heads (t, k, c), scaled (t, c)."""
         k = heads.shape[1]
-        right = np.swapaxes(heads * np.expand_dims(scale, 1) if np.ndim(scale) else heads, -1, -2)
-        norm = np.sqrt(np.square(residual).sum(axis=0))
-        message.inside[t, :k] += np.einsum("irtc,rtc->tic", Z0, residual) @ right
-        along = np.einsum("rtc,rtc->tc", v, residual)
-        message.inside[t, k:] += self._outside(labels, along, norm, g) @ right
+        scaled = heads if scale is None else heads * scale[:, None]
+        right = np.swapaxes(scaled, -1, -2)
+        norm = np.sqrt(sum(np.square(part) for part in residual))
+        inside = np.zeros_like(heads)
+        for i, column in enumerate(pseudo.Z0):
+            found = _summed(zip(column, residual, strict=True))
+            if found is not None:
+                inside[:, i] = found
+        message.inside[t, :k] += inside @ right
+        along = sum(part * other for part, other in zip(pseudo.v, residual, strict=True))
+        message.inside[t, k:] += self._outside(pseudo.labels, np.asarray(along), norm, pseudo.g) @ right
         if self._frame.star is not None:
-            weighted = np.swapaxes(right, -1, -2) * norm[:, None]
+            weighted = scaled * norm[:, None]
             message.gram[t] += weighted @ np.swapaxes(weighted, -1, -2)
 
     def _message_at(self, W: Array, weights: Array) -> Message:
         """Return the messages at any heads W (T, p, k), weighted (T, p)."""
-        message, source = self._no_message(), self._source
-        for t, c, normals, squares in source.draws.blocks(self._values()):
-            labels = self._labels(t, c)
-            Z0, Z, v, y = self._pseudo(t, labels, normals, squares)
-            heads = np.swapaxes(W[t, c], -1, -2)
-            residual = np.einsum("jrtc,tjc->rtc", Z, heads) - y
-            self._add(message, t, labels, normals[:, -source.outside :], Z0, v, residual, heads, weights[t, c])
+        message = self._no_message()
+        for t, c, pseudo in self._pseudo_blocks():
+            heads = np.ascontiguousarray(np.swapaxes(W[t, c], -1, -2))
+            residual = []
+            for row, label in enumerate(pseudo.y):
+                fitted = _summed((column[row], heads[:, j]) for j, column in enumerate(pseudo.Z))
+                residual.append(-label if fitted is None else fitted - label)
+            self._add(message, t, pseudo, residual, heads, weights[t, c])
         return message
 
     def _normal_equations(self) -> tuple[Array, Array]:
-        """Return ``Z_i'Z_i`` (T, p, k, k) and ``Z_i'y_i`` (T, p, k)."""
-        if self._held is None:
+        """Return ``Z_i'Z_i`` (k, T, k, p), its columns first, and ``Z_i'y_i`` (T, k, p)."""
+        if self._normal is None:
+            trials, p = self._batch.active.shape
             k = self._B.shape[-1]
-            gram, moment = np.empty((*self._batch.active.shape, k, k)), np.empty((*self._batch.active.shape, k))
-            for t, c, normals, squares in self._source.draws.blocks(self._values()):
-                _, Z, _, y = self._pseudo(t, self._labels(t, c), normals, squares)
-                gram[t, c] = np.einsum("irtc,jrtc->tcij", Z, Z)
-                moment[t, c] = np.einsum("irtc,rtc->tci", Z, y)
-            self._held = gram, moment, moment
-        return self._held[0], self._held[1]
+            gram, moment = np.zeros((k, trials, k, p)), np.zeros((trials, k, p))
+            for t, c, pseudo in self._pseudo_blocks():
+                for i, column in enumerate(pseudo.Z):
+                    moment[t, i, c] = _summed(zip(column, pseudo.y, strict=True))
+                    for j in range(i + 1):
+                        gram[j, t, i, c] = _summed(zip(column, pseudo.Z[j], strict=True))
+                        gram[i, t, j, c] = gram[j, t, i, c]
+            self._normal = gram, moment
+        return self._normal
+
+
+class Pseudo(NamedTuple):
+    """A block's pseudo-samples: columns of rows of (t, c), None for zeros.
+
+    `Z0` are the features on the orthonormal basis, `Z` those at B, `v` what the labels `y` have beside them; `g` is the
+    Gaussian part (t, q, c) outside.
+    """
+
+    labels: Labels
+    Z0: list[list[Array | None]]
+    Z: list[list[Array | None]]
+    v: list[Array]
+    y: list[Array]
+    g: Array
+
+
+def _summed(pairs: Iterable[tuple[Array | None, Array | None]]) -> Array | None:
+    """Return the sum of the products of pairs, leaving out those with a zero; None if there are no others."""
+    total: Array | None = None
+    for one, other in pairs:
+        if one is not None and other is not None:
+            total = one * other if total is None else total + one * other
+    return total

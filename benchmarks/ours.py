@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import linfed as lf
@@ -29,10 +29,8 @@ class Size:
 
 
 def samples(kind: Literal["fresh", "fixed"], m: int) -> Any:
-    """Return data of m samples, with explicit rows where other engines could answer without them."""
-    data = lf.FreshSamples if kind == "fresh" else lf.FixedSamples
-    chosen = {"engine": "explicit"} if "engine" in {field.name for field in fields(data)} else {}
-    return data(n_samples=m, **chosen)
+    """Return data of m samples."""
+    return lf.FreshSamples(m) if kind == "fresh" else lf.FixedSamples(m)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +39,23 @@ class Clocked(lf.FedRep):
 
     stamps: list[float] = field(default_factory=list)
 
+    asks = lf.FedRep.asks
+
     def step(self, state: Any, batch: Any, rng: Any) -> Any:
         """Note the time and do the step."""
         self.stamps.append(time.perf_counter())
         return super().step(state, batch, rng)
 
 
-def round_of_fedrep(size: Size, kind: Literal["fresh", "fixed"], seconds: float) -> Side:
+def round_of_fedrep(
+    size: Size,
+    kind: Literal["fresh", "fixed"],
+    seconds: float,
+    engine: str = "explicit",
+    *,
+    trials: int = 1,
+    local_steps: int = 1,
+) -> Side:
     """Return our side: the mean time from the start of one step to the start of the next, in one run.
 
     That is all a round costs the user (drawing, the step, the loop's own checks) and nothing that a run pays once: the
@@ -56,12 +64,13 @@ def round_of_fedrep(size: Size, kind: Literal["fresh", "fixed"], seconds: float)
     moments out, which is no part of a round.
     """
     problem = lf.SharedRepresentation(n_clients=size.n, dim=size.d, rank=size.k, noise_std=NOISE_STD)
-    algorithm = Clocked(rank=size.k, step_size=STEP_SIZE, init="random")
+    algorithm = Clocked(rank=size.k, step_size=STEP_SIZE, init="random", representation_steps=local_steps)
     data = samples(kind, size.m)
 
     def run(rounds: int) -> float:
         algorithm.stamps.clear()
-        lf.simulate(algorithm, problem, data=data, rounds=rounds + 2, record_every=rounds + 2)
+        every = rounds + 2
+        lf.simulate(algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials)
         # The first step touches the buffers, so the clock starts with the second.
         return (algorithm.stamps[-1] - algorithm.stamps[1]) / rounds
 

@@ -35,6 +35,7 @@ def simulate(trials: int, seed: int = 0, **options: Any) -> object:
         participation=0.1,
         trials=trials,
         seed=seed,
+        engine="explicit",
         **options,
     )
 

@@ -25,6 +25,10 @@ CHUNK_BYTES = 2.0**27
 """Memory that a chunk of trials aims at: more would not run faster."""
 
 
+MOMENTS_WORK = 1e14
+"""Operations of the method of moments, hours of them, beyond which it is out of reach."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Everything that determines a run, checked and picklable; fields as the arguments of `simulate`."""
@@ -85,7 +89,7 @@ def checked_job(
     else:
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
-    _check_init(algorithm, problem, n, dim)
+    _check_init(algorithm, problem, data, n, dim)
     features = 4 * (algorithm.columns + ((problem.subspace_rank or 0) if problem is not None else 0)) + 4
     plan = plan_metrics(
         metrics,
@@ -139,12 +143,20 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     return wanted
 
 
-def _check_init(algorithm: Algorithm, problem: Problem | None, n: int, dim: int) -> None:
+def _check_init(algorithm: Algorithm, problem: Problem | None, data: Data, n: int, dim: int) -> None:
     """Raise if the initial representation cannot be made for this problem."""
     init, rank = getattr(algorithm, "init", None), algorithm.columns
     wanted = f"init = {init!r}" if isinstance(init, AtDistance) else type(algorithm).__name__
     if isinstance(init, Moments) and init.clients is not None and init.clients > n:
         raise ValueError(f"clients = {init.clients} of the moments init must be at most n_clients = {n}")
+    if isinstance(init, Moments):
+        samples = data.counts.sum() if isinstance(data, GivenSamples) else float(n) * data.n_samples
+        work = float(samples) * (init.clients or n) / n * dim**2
+        if work > MOMENTS_WORK or 24.0 * dim**2 > _physical_memory():
+            raise SizeError(
+                f"init = {init!r} needs every sample itself, about {work:.1g} operations a trial and a {dim} x {dim} "
+                "matrix: take fewer clients, lf.Moments(clients=...), or start at lf.AtDistance(delta) or 'random'"
+            )
     if isinstance(init, AtDistance | TrueSubspace):
         if problem is None or problem.subspace_rank is None:
             raise ValueError(f"{wanted} needs a truth with a reference subspace: give problem=")

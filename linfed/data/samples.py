@@ -27,7 +27,8 @@ class FreshSamples:
 
     Notes
     -----
-    Rows are drawn explicitly, at a cost of p m d normals a round.
+    Explicit rows cost p m d normals a round. For Gaussian x they need not be drawn: what a round sees of them is, with
+    the same joint law (``engine=`` of `simulate`, docs/exact-law.md).
 
     **Deviations**: none.
     """
@@ -53,6 +54,9 @@ class FixedSamples:
 
     Notes
     -----
+    Where m > d + 1, triangular factors of at most d + 1 rows may stand for the samples (``engine="compressed"``): those
+    of the samples themselves, or, where a trial would have more than 2^28 numbers and x is Gaussian, of their law.
+
     **Deviations**: none.
     """
 

@@ -17,7 +17,7 @@ from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.samples import Data
-from linfed.errors import check_choice, shown
+from linfed.errors import EngineError, check_choice, shown
 from linfed.evaluation import known_problem, new_client_risks
 from linfed.metrics import MetricTable, client_risks, quantiles
 from linfed.problems import Problem
@@ -179,8 +179,15 @@ class Result:
         ValueError
             If the truth is not known.
         """
+        self._check_coordinates("client_risks()")
         problem = known_problem(self.problem, "client_risks() needs the truth")
         return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
+
+    def _check_coordinates(self, wanted: str) -> None:
+        if self.engine == "chain":
+            raise EngineError(
+                f"{wanted} needs B itself, and engine = 'chain' keeps it up to a rotation: use 'projected'"
+            )
 
     def _or_nan(self, values: Array) -> Array:
         """Return values (trials, ...) with NaN for the trials that diverged."""
@@ -234,8 +241,7 @@ class Result:
         ----------
         FedRep paper, section 5.1, "Generalization to new clients", and Figure 4.
         """
-        if self.engine == "chain":
-            raise ValueError("engine = 'chain' keeps B up to a rotation only; new clients need engine = 'projected'")
+        self._check_coordinates("new_clients()")
         trained = (self.problem, self.seed, self.trials)
         return self._or_nan(
             new_client_risks(

@@ -90,6 +90,11 @@ class Draws:
         else:
             rng.standard_gamma(np.broadcast_to(self._shapes[:, None], out.shape), out=out)
 
+    @property
+    def lasting(self) -> bool:
+        """Whether a round's values stay as they are until the next round."""
+        return self._ahead is not None
+
     def next_round(self) -> None:
         """Go on to the next round."""
         if self._ahead is not None:
@@ -432,10 +437,13 @@ class ProjectedFeatures:
             yield from self._kept
             return
         source, made = self._source, []
+        keep = self._batch.active.size * self._values() <= KEPT_VALUES
         for t, c, normals, squares in source.draws.blocks(self._values()):
+            if keep and not source.draws.lasting:  # the next block is drawn into the same buffers
+                normals, squares = normals.copy(), squares.copy()
             block = t, c, self._pseudo(t, self._labels(t, c), normals, squares)
-            if self._batch.active.size * self._values() <= KEPT_VALUES:
-                made.append((t, c, block[2]._replace(g=block[2].g.copy())))
+            if keep:
+                made.append(block)
             yield block
         self._kept = made or None
 
@@ -466,9 +474,6 @@ class ProjectedFeatures:
         for row in range(rows):
             known = _summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
             y.append(labels.tau * v[row] if known is None else labels.tau * v[row] + known)
-        # What is read again after the next block has been drawn must be a copy.
-        v = [part.copy() for part in v]
-        Z0 = [[None if part is None else part.copy() for part in column] for column in Z0]
         return Pseudo(labels, Z0, Z, v, y, normals[:, -source.outside :])
 
     def _general_heads(

@@ -89,6 +89,11 @@ def obstacle(engine: str, setting: Setting) -> str:
     return "it has no batch for what the algorithm does at the end" if setting.algorithm.finishes else ""
 
 
+def _many(shape: tuple[int, int, int]) -> bool:
+    """Return whether fixed samples of sizes (n, m, d) are too many to be drawn one by one."""
+    return float(np.prod(shape, dtype=float)) > MANY_VALUES
+
+
 def _gaussian(setting: Setting) -> bool:
     return setting.problem is not None and isinstance(setting.problem.design, Gaussian)
 
@@ -128,7 +133,13 @@ def _nanoseconds(engine: str, setting: Setting) -> float:
         each = 9.0 * drawn + 20.0 * (k + 1) + 4.0 * k * k + 3.0 * outside * k
         return rounds * (p * each + d * k * (12.0 + 3.0 * (k + outside)) + 30_000.0)
     kept = m if engine == "explicit" else min(m, d + 1)
-    factored = 0.0 if engine == "explicit" else sizes.n_clients * m * d * (2.0 * d + 10.0)
+    fixed = isinstance(setting.data, FixedSamples)
+    drawn = d + 1 if fixed and _gaussian(setting) and _many((sizes.n_clients, m, d)) else m
+    factored = 8.0 * sizes.n_clients * m * d  # explicit rows of fixed samples are drawn once
+    if engine == "compressed":
+        factored = sizes.n_clients * drawn * d * (2.0 * d + 10.0)
+    elif not fixed:
+        factored = 0.0
     return factored + rounds * p * kept * (d * product + 6.0 * k * k)
 
 
@@ -161,7 +172,7 @@ def _open_fixed(
     counts = np.full((len(trials), sizes.n_clients), float(data.n_samples))
     if engine == "explicit":
         return FixedSource(*draw_fixed(truth, shape, seed, trials), counts)
-    if isinstance(truth.design, Gaussian) and float(np.prod(shape, dtype=float)) > MANY_VALUES:
+    if isinstance(truth.design, Gaussian) and _many(shape):
         return CompressedFixedSource(drawn_factors(truth, shape, seed, trials), counts, None)
     return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
 

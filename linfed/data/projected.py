@@ -156,6 +156,7 @@ class ProjectedSource(Source):
         self.outside = min(truth.B.shape[-1], sizes.dim - k) if self.low_rank and truth.B is not None else sizes.dim
         self.triangular = m > k
         normals = (k * (k + 1) // 2 if self.triangular else m * (k + 1)) + self.outside
+        self.inner = normals - self.outside
         self.draws = Draws(
             normals, k + 1 if self.triangular else 0, m, sizes.participants, sizes.rounds, seed, trials, streams
         )
@@ -299,15 +300,18 @@ class ProjectedFeatures:
         W = np.empty((*batch.active.shape, k))
         message = self._no_message()
         for t, c, normals, squares in source.draws.blocks(self._values()):
-            if source.triangular and ridge == 0 and not self._dependent[t].any():
-                labels = self._labels(t, c)
-                heads, x = self._triangular_heads(t, labels, normals, squares)
-                W[t, c] = np.swapaxes(heads, -1, -2)
-                self._add_exact(message, t, labels, normals[:, -source.outside :], heads, x)
-                continue
-            for index in range(t.start, t.stop):  # one by one: which way one takes must not depend on the others
-                one, here = slice(index, index + 1), slice(index - t.start, index - t.start + 1)
-                self._general_heads(one, c, self._labels(one, c), normals[here], squares[here], ridge, W, message)
+            triangular = ~self._dependent[t] & (source.triangular and ridge == 0)
+            # Trial by trial where they go different ways: the way of one must not depend on the others.
+            whole = [t] if triangular.all() else [slice(index, index + 1) for index in range(t.start, t.stop)]
+            for one in whole:
+                here = slice(one.start - t.start, one.stop - t.start)
+                labels = self._labels(one, c)
+                if not triangular[here].all():
+                    self._general_heads(one, c, labels, normals[here], squares[here], ridge, W, message)
+                    continue
+                heads, x = self._triangular_heads(one, labels, normals[here], squares[here])
+                W[one, c] = np.swapaxes(heads, -1, -2)
+                self._add_exact(message, one, labels, normals[here, source.inner :], heads, x)
         W.setflags(write=False)  # known by identity: changed in place they would keep this message
         self._exact = W, message
         return W
@@ -474,7 +478,7 @@ class ProjectedFeatures:
         for row in range(rows):
             known = _summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
             y.append(labels.tau * v[row] if known is None else labels.tau * v[row] + known)
-        return Pseudo(labels, Z0, Z, v, y, normals[:, -source.outside :])
+        return Pseudo(labels, Z0, Z, v, y, normals[:, source.inner :])
 
     def _general_heads(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed.algorithms.base import Algorithm, Asks, asks_of
+from linfed.algorithms.initial import GivenSubspace
 from linfed.data.chain import ChainSource
 from linfed.data.compressed import (
     CompressedFixedSource,
@@ -16,7 +17,7 @@ from linfed.data.compressed import (
     compressed,
     drawn_factors,
 )
-from linfed.data.projected import ProjectedSource
+from linfed.data.projected import KEPT_VALUES, ProjectedSource
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.designs import Gaussian
@@ -84,6 +85,10 @@ def obstacle(engine: str, setting: Setting) -> str:
     covariance = None if setting.problem is None else setting.problem.design.covariance
     if covariance is not None and np.ndim(covariance) > 0:
         return "x is not isotropic"
+    init = getattr(setting.algorithm, "init", None)
+    dependent = isinstance(init, GivenSubspace) and bool(np.any(np.linalg.matrix_rank(init.array) < k))
+    if dependent and getattr(setting.algorithm, "orthonormalize", False):
+        return "the initial B has dependent columns, and what QR puts in their place would depend on the frame"
     if d < rank + 2 * k:
         return f"it needs d >= r + 2k = {rank + 2 * k}, and d is {d}"
     return "it has no batch for what the algorithm does at the end" if setting.algorithm.finishes else ""
@@ -188,7 +193,11 @@ def floats_per_trial(engine: str, setting: Setting) -> float:
             return p * rows * (2 * d + sizes.features)
         # The pseudo-samples, the participants' copies, and the normal equations.
         return (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
-    k = setting.algorithm.columns
+    k, rank = setting.algorithm.columns, setting.truth_rank
     if engine == "chain":
-        d = 4 * k
-    return sizes.participants * (k * k + 3 * k) + 8 * d * (2 * k + (setting.truth_rank or d))
+        d = (rank or k) + 2 * k
+    outside = d if rank is None else rank
+    rows = k + 1 if m > k else m
+    # Pseudo-samples are kept up to a limit; the normal equations of gradient heads always are.
+    kept = min(sizes.participants * (2 * rows * k + 4 * rows + 4 * (k + outside)), 3 * KEPT_VALUES)
+    return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)

@@ -205,13 +205,18 @@ class ProjectedBatch:
     def __init__(self, source: ProjectedSource, active: Indices) -> None:
         self.source, self.active = source, active
         self.counts = np.full(active.shape, float(source.n_samples))
+        self._features: ProjectedFeatures | None = None
         self.singular: Mask = np.zeros(len(active), dtype=bool)
         truth = source.truth
         self.W, self.S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
 
     def project(self, B: Array) -> ProjectedFeatures:
-        """Return what the clients see of their samples at B (T, d, k)."""
-        return ProjectedFeatures(self, B)
+        """Return what the clients see of their samples at B (T, d, k): at one B in a round."""
+        if self._features is None:
+            self._features = ProjectedFeatures(self, B)
+        elif not (self._features.B is B or np.array_equal(self._features.B, B, equal_nan=True)):
+            self._refuse("project at a second B")
+        return self._features
 
     def _refuse(self, question: str) -> Never:
         raise EngineError(
@@ -281,7 +286,8 @@ class ProjectedFeatures:
     """
 
     def __init__(self, batch: ProjectedBatch, B: Array) -> None:
-        self._batch, self._source, self._B = batch, batch.source, B
+        self._batch, self._source, self.B = batch, batch.source, B
+        self._told: tuple[Array, Array | float | None, Array] | None = None
         self._frame = batch.source.frame(B)
         self._exact: tuple[Array, Message] | None = None
         self._normal: tuple[Array, Array] | None = None
@@ -296,13 +302,17 @@ class ProjectedFeatures:
         """Return the closed-form heads, (T, p, k), read-only; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
         check_number("ridge", ridge, minimum=0.0)
         source, batch = self._source, self._batch
-        k = self._B.shape[-1]
+        k = self.B.shape[-1]
         W = np.empty((*batch.active.shape, k))
         message = self._no_message()
         for t, c, normals, squares in source.draws.blocks(self._values()):
             triangular = ~self._dependent[t] & (source.triangular and ridge == 0)
             # Trial by trial where they go different ways: the way of one must not depend on the others.
-            whole = [t] if triangular.all() else [slice(index, index + 1) for index in range(t.start, t.stop)]
+            whole = (
+                [t]
+                if triangular.all() or not triangular.any()
+                else [slice(index, index + 1) for index in range(t.start, t.stop)]
+            )
             for one in whole:
                 here = slice(one.start - t.start, one.stop - t.start)
                 labels = self._labels(one, c)
@@ -329,9 +339,16 @@ class ProjectedFeatures:
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i (1/m) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p k (k + r) + d k (k + r)).
 
-        Each call has noise of its own outside the span of B and the truth: one call a round is exact in law.
+        For one W in a round: the noise outside the span of B and the truth is drawn for all clients together.
         """
         source = self._source
+        if self._told is not None:
+            if self._told[0] is W and self._told[1] is weights:
+                return self._told[2].copy()
+            raise EngineError(
+                f"engine = {ENGINE!r} has one representation_gradient in a round; engine = 'compressed' or 'explicit' "
+                "can answer for more"
+            )
         share = 1.0 / W.shape[1] if weights is None else weights
         if np.ndim(share) == 0 and self._exact is not None and self._exact[0] is W:
             message = self._exact[1]
@@ -347,7 +364,9 @@ class ProjectedFeatures:
             root = root_of_gram(message.gram)
             total = P @ message.inside + source.outer_noise(P) @ root
         total *= factor
-        return np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
+        gradient = np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
+        self._told = W, weights, gradient
+        return gradient
 
     def shifted(self, W: Array) -> Batch:
         """Refuse."""
@@ -360,16 +379,16 @@ class ProjectedFeatures:
 
     def _values(self) -> int:
         """Return how many numbers a client needs at a time."""
-        k, q = int(self._B.shape[-1]), self._source.outside
+        k, q = int(self.B.shape[-1]), self._source.outside
         return (k + 1) * (k + 4) // 2 + 4 * (k + q)
 
     def _no_message(self) -> Message:
-        trials, k = len(self._B), self._B.shape[-1]
+        trials, k = len(self.B), self.B.shape[-1]
         return Message(np.zeros((trials, k + self._source.outside, k)), np.zeros((trials, k, k)))
 
     def _labels(self, t: slice, c: slice) -> Labels:
         """Return the labels' coordinates for a block of clients."""
-        truth, frame, k = self._source.truth, self._frame, self._B.shape[-1]
+        truth, frame, k = self._source.truth, self._frame, self.B.shape[-1]
         if frame.star is not None:
             assert self._batch.W is not None
             both = frame.star[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
@@ -551,7 +570,7 @@ class ProjectedFeatures:
         """Return ``Z_i'Z_i`` (k, T, k, p), its columns first, and ``Z_i'y_i`` (T, k, p)."""
         if self._normal is None:
             trials, p = self._batch.active.shape
-            k = self._B.shape[-1]
+            k = self.B.shape[-1]
             gram, moment = np.zeros((k, trials, k, p)), np.zeros((trials, k, p))
             for t, c, pseudo in self._pseudo_blocks():
                 for i, column in enumerate(pseudo.Z):

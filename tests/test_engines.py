@@ -1,0 +1,950 @@
+"""Engines: equal values where they promise them, which one is chosen, what it refuses, reproducibility, edges, cost."""
+
+import dataclasses
+import tracemalloc
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed import engines, job, linalg, streams
+from linfed.data import projected
+from linfed.data.sources import Sizes
+from linfed.engines import ENGINES, Setting, floats_per_trial, open_source
+from linfed.results import Status
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def basis(d, k, seed=0):
+    return np.linalg.qr(normal(d, k, seed=seed))[0]
+
+
+def truth(n=6, d=9, r=2, noise=0.3, **more):
+    return lf.GivenTruth(B=basis(d, r, seed=20), W=normal(n, r, seed=21), noise_std=noise, **more)
+
+
+def fedrep(d=9, k=2, step_size=0.3, init=None, **more):
+    return lf.FedRep(rank=k, step_size=step_size, init=basis(d, k, seed=23) if init is None else init, **more)
+
+
+def shared(n=6, d=9, r=2, noise=0.3, **more):
+    return lf.SharedRepresentation(n_clients=n, dim=d, rank=r, noise_std=noise, **more)
+
+
+def simulate(algorithm, problem, data, **more):
+    return lf.simulate(algorithm, problem, data=data, **({"rounds": 5, "trials": 3, "seed": 7} | more))
+
+
+def chosen(algorithm, problem, data, **more):
+    """Return the engine that a run would take."""
+    arguments = {"rounds": 10, "participation": 1.0, "trials": None, "seed": 0, "metrics": None, "record_every": 1}
+    return job.checked_job(algorithm, problem, data, **(arguments | {"engine": "auto"} | more)).engine
+
+
+def batch_of(engine, problem, data, k=2, trials=4, seed=1):
+    """Return the first round's batch, everybody takes part."""
+    n, d = (problem or data).n_clients, (problem or data).dim
+    sizes = Sizes(n_clients=n, dim=d, participants=n, rounds=1, features=20)
+    truths = None if problem is None else problem.truth(seed, range(trials))
+    source = open_source(engine, data, truths, sizes, k, seed, range(trials))
+    return source.round(np.broadcast_to(np.arange(n), (trials, n)))
+
+
+def at(B, trials=4):
+    return np.broadcast_to(B, (trials, *B.shape))
+
+
+GRADIENT = {"head_solver": "gradient", "head_steps": 3, "head_step_size": 0.2}
+
+
+# --- compressed fixed and given data: the values of explicit rows --------------------------------------------
+
+
+def given(counts, noise=0.3, seed=40):
+    """Return lists of samples, some clients with many and some with few."""
+    rng, problem = np.random.default_rng(seed), truth(n=len(counts))
+    phi = problem.truth(0, [0]).dense()[0]
+    X = [rng.standard_normal((m, 9)) for m in counts]
+    y = [rows @ one + noise * rng.standard_normal(len(rows)) for rows, one in zip(X, phi, strict=True)]
+    return lf.GivenSamples(X, y)
+
+
+SAMPLES = {
+    "fixed": lf.FixedSamples(12),
+    "fixed, many": lf.FixedSamples(60),
+    "given": given([20] * 6),
+    "given, unequal": given([1, 2, 3, 7, 13, 40]),
+}
+LEARNERS = {
+    "exact heads": fedrep(),
+    "exact heads, moments": lf.FedRep(rank=2, step_size=0.3),
+    "ridge": fedrep(head_ridge=0.1),
+    "gradient heads": fedrep(**GRADIENT),
+    "no QR": fedrep(orthonormalize=False, step_size=0.1),
+    "representation steps": fedrep(representation_steps=3, step_size=0.1),
+    "FedAvg": lf.FedAvg(step_size=0.02, local_steps=5),
+    "FedAvg, by samples": lf.FedAvg(step_size=0.02, weights="samples"),
+    "FedAvg, two layers": lf.FedAvg(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),
+    "FedAvg, fine-tuned": lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune="exact"),
+    "FedPer": lf.FedPer(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
+    "local only": lf.LocalOnly(),
+    "local only, ridge": lf.LocalOnly(ridge=0.1),
+    "pooled": lf.PooledLeastSquares(),
+    "oracle": lf.Oracle(rank=2),
+}
+
+
+def assert_close(one, other, tolerance=1e-10):
+    """Assert that two results agree up to rounding, relative to the largest number."""
+    pairs = [(one.metrics[name], other.metrics[name]) for name in other.metrics]
+    pairs += [(one.final.arrays()[name], array) for name, array in other.final.arrays().items()]
+    assert len(pairs) > 3
+    for a, b in pairs:
+        assert a.shape == b.shape
+        assert np.abs(a - b).max() <= tolerance * np.abs(b).max()
+    assert one.status == other.status
+    assert np.array_equal(one.status_round, other.status_round)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("samples", SAMPLES)
+def test_compressed_samples_give_the_values_of_explicit_rows(learner, samples):
+    arguments = {"rounds": 200, "participation": 0.5 if "heads" in learner or "FedAvg" in learner else 1.0}
+    one, other = (
+        simulate(LEARNERS[learner], truth(), SAMPLES[samples], engine=engine, **arguments)
+        for engine in ("compressed", "explicit")
+    )
+    assert (one.engine, other.engine) == ("compressed", "explicit")
+    assert_close(one, other)
+
+
+def test_compressed_data_of_each_trial_give_the_values_of_explicit_rows(monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    data = lf.GivenSamples(normal(5, 6, 14, 9), normal(5, 6, 14, seed=1))
+    active = np.argsort(normal(5, 20, 6, seed=4), axis=-1)[..., :3]
+    one, other = (
+        lf.simulate(fedrep(), truth(), data=data, rounds=20, participation=active, engine=engine)
+        for engine in ("compressed", "explicit")
+    )
+    assert_close(one, other)
+
+
+def test_data_without_a_truth_are_compressed():
+    data = given([20] * 6)
+    one, other = (lf.simulate(fedrep(), data=data, rounds=50, engine=engine) for engine in ("compressed", "explicit"))
+    for name, array in other.final.arrays().items():
+        assert np.abs(one.final.arrays()[name] - array).max() < 1e-10
+    assert lf.simulate(fedrep(), data=data, rounds=50).engine in ("compressed", "explicit")
+
+
+@pytest.mark.parametrize("clients", [None, 1, 4])
+@pytest.mark.parametrize("samples", SAMPLES)
+@pytest.mark.parametrize("design", ["gaussian", "cube"])
+def test_the_moments_of_compressed_samples_are_those_of_the_rows(samples, clients, design, monkeypatch):
+    monkeypatch.setattr(linalg, "CACHE_VALUES", 500)
+    algorithm = lf.FedRep(rank=2, step_size=0.3, init=lf.Moments(clients=clients))
+    problem = truth(design=design)
+    one, other = (
+        simulate(algorithm, problem, SAMPLES[samples], rounds=0, engine=engine) for engine in ("compressed", "explicit")
+    )
+    assert np.abs(one.final.B - other.final.B).max() < 1e-12
+
+
+@pytest.mark.parametrize("engine", ["compressed", "projected", "chain"])
+def test_the_moments_of_fresh_samples_are_those_of_explicit_rows(engine):
+    algorithm, problem = lf.FedRep(rank=2, step_size=0.3), shared(d=9)
+    one, other = (
+        simulate(algorithm, problem, lf.FreshSamples(12), rounds=0, engine=name, trials=5)
+        for name in (engine, "explicit")
+    )
+    for name, values in other.metrics.items():
+        assert np.abs(one.metrics[name] - values).max() < 1e-12
+    if engine != "chain":
+        assert np.abs(one.final.B - other.final.B).max() < 1e-12
+
+
+@pytest.mark.parametrize("samples", SAMPLES)
+def test_every_question_has_the_same_answer_up_to_rounding(samples):
+    """Gradient, loss, least squares, normal equations and labels that are shifted, of compressed and explicit rows."""
+    data, problem = SAMPLES[samples], truth()
+    batch, rows = (batch_of(name, problem, data) for name in ("compressed", "explicit"))
+    theta, weights = normal(4, 6, 9), np.full((4, 6), 1 / 6)
+    for one, other in ((batch, rows), (batch.shifted(theta), rows.shifted(theta))):
+        answers = [
+            (b.gradient(theta), b.gradient(theta[:, :1]), b.loss(theta), b.loss(theta[:, :1]), b.least_squares(),
+             b.least_squares(0.1), b.pooled_least_squares(weights), *b.normal_equations(), b.counts)
+            for b in (one, other)
+        ]  # fmt: skip
+        for a, b in zip(*answers, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    B = at(basis(9, 2))
+    W = normal(4, 6, 2)
+    one, other = batch.project(B), rows.project(B)
+    for a, b in (
+        (one.head_gradient(W), other.head_gradient(W)),
+        (one.representation_gradient(W), other.representation_gradient(W)),
+        (one.representation_gradient(W, weights * W[..., 0]), other.representation_gradient(W, weights * W[..., 0])),
+        (one.shifted(W).gradient(theta), other.shifted(W).gradient(theta)),
+        (one.least_squares(), other.least_squares()),
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+# --- samples beyond what is drawn ----------------------------------------------------------------------------
+
+
+def test_fixed_samples_beyond_many_values_hold_only_pseudo_samples():
+    data, problem = lf.FixedSamples(10**6), shared(n=20, d=50)
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5))
+    tracemalloc.start()
+    result = simulate(algorithm, problem, data, rounds=40, engine="compressed", trials=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6
+    assert (result.metrics["subspace_distance"][:, -1] < 1e-3).all()
+    batch = batch_of("compressed", problem, data, trials=1)
+    assert batch.X.shape == (1, 20, 51, 50)
+    assert (batch.counts == 1e6).all()
+
+
+def test_fresh_samples_are_compressed_to_one_more_than_the_dimension():
+    batch = batch_of("compressed", shared(n=20, d=50), lf.FreshSamples(10**6), trials=1)
+    assert batch.X.shape == (1, 20, 51, 50)
+    A = batch.normal_equations()[0]
+    assert np.abs(A - np.eye(50)).max() < 6e-3  # six standard deviations
+
+
+@pytest.mark.parametrize("init", ["moments", lf.Moments(clients=2)])
+def test_the_moments_of_samples_that_are_not_drawn_are_refused(init, monkeypatch):
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=init)
+    monkeypatch.setattr(engines, "MANY_VALUES", 100.0)
+    with pytest.raises(lf.EngineError, match=r"init = Moments.*AtDistance\(delta\).*'random'"):
+        simulate(algorithm, shared(), lf.FixedSamples(40), engine="compressed")
+
+
+def test_auto_does_not_draw_samples_that_need_not_be_drawn():
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5))
+    for rounds in (0, 1, 3, 1000):
+        assert chosen(algorithm, shared(n=20, d=50), lf.FixedSamples(10**6), rounds=rounds) == "compressed"
+
+
+# --- the choice ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepping(lf.FedRep):
+    """A subclass with a step of its own."""
+
+    def step(self, state, batch, rng):
+        return super().step(state, batch, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finishing(lf.FedRep):
+    """A subclass with an end of its own."""
+
+    def finish(self, state, batch, rng):
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed(lf.FedRep):
+    """A subclass that steps as FedRep does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saying(Stepping):
+    """A subclass with a step of its own that says what it asks."""
+
+    asks = lf.Asks.FEATURES
+
+    def step(self, state, batch, rng):
+        return super().step(state, batch, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SayingLess(Saying):
+    """A subclass of one that says what it asks, with another step again."""
+
+    def step(self, state, batch, rng):
+        return super().step(state, batch, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(lf.Algorithm):
+    """An algorithm that says nothing."""
+
+    def initial_state(self, start):
+        return lf.State(S=np.zeros((start.trials, 1, start.dim)))
+
+    def step(self, state, batch, rng):
+        return state.update(S=state.S - 0.1 * batch.gradient(state.S).mean(axis=1, keepdims=True))
+
+
+PLAIN = {"rank": 2, "step_size": 0.5}
+BIG = shared(n=100, d=60)
+CUBE = shared(n=100, d=60, design="cube")
+CHOICES = {
+    "fresh Gaussian samples": (lf.FedRep(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
+    "with gradient heads": (lf.FedRep(**PLAIN, **GRADIENT), BIG, lf.FreshSamples(30), "projected"),
+    "with a covariance": (
+        lf.FedRep(**PLAIN),
+        shared(n=100, d=60, design=lf.Gaussian(covariance=np.linspace(1, 2, 60))),
+        lf.FreshSamples(30),
+        "projected",
+    ),
+    "oracle": (lf.Oracle(rank=2), BIG, lf.FreshSamples(30), "projected"),
+    "very many samples": (lf.FedRep(**PLAIN), BIG, lf.FreshSamples(10**7), "projected"),
+    "representation steps, many samples": (
+        lf.FedRep(**PLAIN, representation_steps=3),
+        BIG,
+        lf.FreshSamples(5000),
+        "compressed",
+    ),
+    "representation steps, few samples": (
+        lf.FedRep(**PLAIN, representation_steps=3),
+        BIG,
+        lf.FreshSamples(30),
+        "explicit",
+    ),
+    "FedAvg, many samples": (lf.FedAvg(step_size=0.1), BIG, lf.FreshSamples(5000), "compressed"),
+    "FedAvg, as many as compressed": (lf.FedAvg(step_size=0.1), BIG, lf.FreshSamples(61), "explicit"),
+    "FedAvg, few samples": (lf.FedAvg(step_size=0.1), BIG, lf.FreshSamples(30), "explicit"),
+    "another law": (lf.FedRep(**PLAIN), CUBE, lf.FreshSamples(30), "explicit"),
+    "another law, many samples": (lf.FedAvg(step_size=0.1), CUBE, lf.FreshSamples(5000), "explicit"),
+    "small sizes": (lf.FedRep(**PLAIN), shared(), lf.FreshSamples(3), "explicit"),
+    "fixed samples": (lf.FedRep(**PLAIN), BIG, lf.FixedSamples(30), "explicit"),
+    "many fixed samples": (lf.FedRep(**PLAIN), BIG, lf.FixedSamples(5000), "compressed"),
+    "many fixed samples of another law": (lf.FedRep(**PLAIN), CUBE, lf.FixedSamples(5000), "compressed"),
+    "an algorithm that says nothing": (Own(), BIG, lf.FreshSamples(5000), "explicit"),
+    "a subclass with a step": (Stepping(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
+    "a subclass with an end": (Finishing(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
+    "a subclass without": (Renamed(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
+    "a subclass that says what it asks": (Saying(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
+    "a subclass of it that does not": (SayingLess(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_auto_takes_the_cheapest_exact_engine(name):
+    algorithm, problem, data, wanted = CHOICES[name]
+    assert chosen(algorithm, problem, data, rounds=1000) == wanted
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_result_says_which_engine_it_was(engine, tmp_path):
+    result = simulate(fedrep(), truth(), lf.FreshSamples(12), engine=engine)
+    assert result.engine == engine
+    assert f"engine {engine}" in result.summary()
+    loaded = lf.Result.load(result.save(tmp_path / "result"))
+    assert loaded.engine == engine
+    assert loaded.summary() == result.summary()
+    assert np.array_equal(loaded.final.B, result.final.B)
+
+
+def test_the_choice_does_not_depend_on_trials_or_memory():
+    algorithm, problem, data = lf.FedRep(**PLAIN), BIG, lf.FreshSamples(30)
+    assert {simulate(algorithm, problem, data, rounds=2, trials=trials).engine for trials in (1, 40)} == {"projected"}
+
+
+OBSTACLES = {
+    "no such name": (fedrep(), truth(), lf.FreshSamples(12), "projektet", "did you mean 'projected'"),
+    "no name": (fedrep(), truth(), lf.FreshSamples(12), None, "engine = None is unknown.*'auto', 'explicit'"),
+    "compressed, few samples": (
+        fedrep(), truth(), lf.FreshSamples(10), "compressed", r"m = 10 samples.*d \+ 1 = 10.*'explicit', 'projected'"
+    ),
+    "compressed, few given samples": (
+        fedrep(), truth(), given([3, 4, 5, 6, 7, 8]), "compressed", r"m = 8 samples.*here: 'auto', 'explicit'$"
+    ),
+    "compressed, another law": (
+        fedrep(), truth(design="cube"), lf.FreshSamples(12), "compressed", "Gaussian x only; here: 'auto', 'explicit'$"
+    ),
+    "compressed, rows": (Own(), truth(), lf.FreshSamples(12), "compressed", "Own may ask for single samples"),
+    "projected, rows": (Own(), truth(), lf.FreshSamples(12), "projected", "Own asks for more than features at one B"),
+    "projected, quadratic": (
+        lf.FedAvg(step_size=0.1), truth(), lf.FreshSamples(12), "projected",
+        "FedAvg asks for more than features at one B; here: 'auto', 'explicit', 'compressed'$",
+    ),
+    "projected, representation steps": (
+        fedrep(representation_steps=2), truth(), lf.FreshSamples(12), "projected", "FedRep asks for more"
+    ),
+    "projected, fixed samples": (
+        fedrep(), truth(), lf.FixedSamples(12), "projected", "fixed samples are seen at more than one B"
+    ),
+    "projected, given samples": (fedrep(), truth(), given([12] * 6), "projected", "fixed samples are seen"),
+    "projected, another law": (
+        fedrep(), truth(design="sphere"), lf.FreshSamples(12), "projected", "known for Gaussian x only"
+    ),
+    "chain, another law": (fedrep(), truth(design="rademacher"), lf.FreshSamples(12), "chain", "Gaussian x only"),
+    "chain, fixed samples": (fedrep(), truth(), lf.FixedSamples(12), "chain", "fixed samples are seen"),
+    "chain, dense truth": (
+        fedrep(), lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9)), lf.FreshSamples(5), "chain",
+        "the truth is not known to be.*'explicit', 'projected'$",
+    ),
+    "chain, truth with a shortcut": (
+        fedrep(), truth(S=normal(6, 9)), lf.FreshSamples(5), "chain", "the truth is not known to be"
+    ),
+    "chain, covariance": (
+        fedrep(), truth(design=lf.Gaussian(covariance=np.arange(1.0, 10.0))), lf.FreshSamples(5), "chain",
+        "x is not isotropic",
+    ),
+    "chain, small dimension": (
+        fedrep(d=5), truth(d=5), lf.FreshSamples(5), "chain", r"it needs d >= r \+ 2k = 6, and d is 5"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
+    algorithm, problem, data, engine, message = OBSTACLES[name]
+    with pytest.raises(ValueError, match=message) as caught:
+        simulate(algorithm, problem, data, engine=engine)
+    if engine in ENGINES:
+        assert isinstance(caught.value, lf.EngineError)
+        assert str(caught.value).startswith(f"engine = '{engine}' cannot serve: ")
+        assert "\n" not in str(caught.value)
+
+
+def test_the_chain_refuses_what_happens_at_the_end():
+    @dataclass(frozen=True, kw_only=True)
+    class Ending(lf.FedRep):
+        asks, finishes = lf.Asks.FEATURES, True
+
+    with pytest.raises(lf.EngineError, match=r"at the end.*'explicit', 'projected'"):
+        simulate(Ending(**PLAIN), truth(), lf.FreshSamples(5), engine="chain")
+
+
+def test_given_samples_without_a_truth_refuse_the_engines_that_draw():
+    for engine in ("projected", "chain"):
+        with pytest.raises(lf.EngineError, match="fixed samples"):
+            lf.simulate(fedrep(), data=given([12] * 6), rounds=2, engine=engine)
+
+
+def test_the_chain_keeps_b_up_to_a_rotation_and_says_so():
+    result = simulate(fedrep(), shared(), lf.FreshSamples(5), engine="chain")
+    assert result.final.B.shape == (3, 6, 2)
+    for question in (lambda: result.new_clients([5]), result.client_risks):
+        with pytest.raises(ValueError, match=r"up to a rotation.*'projected'"):
+            question()
+
+
+def test_new_clients_and_risks_under_the_other_engines():
+    for engine in ("projected", "compressed", "explicit"):
+        result = simulate(fedrep(), shared(), lf.FreshSamples(12), engine=engine)
+        assert result.new_clients([5], clients=4).shape == (3, 1, 4)
+        np.testing.assert_allclose(result.client_risks().mean(axis=1), result.metrics["risk"][:, -1])
+
+
+# --- questions that an engine cannot answer ------------------------------------------------------------------
+
+QUESTIONS = {
+    "gradient": lambda batch: batch.gradient(np.zeros((4, 1, 9))),
+    "loss": lambda batch: batch.loss(np.zeros((4, 1, 9))),
+    "least_squares": lambda batch: batch.least_squares(),
+    "pooled_least_squares": lambda batch: batch.pooled_least_squares(np.ones((4, 6))),
+    "normal_equations": lambda batch: batch.normal_equations(),
+    "shifted": lambda batch: batch.shifted(np.zeros((4, 1, 9))),
+    "minibatches": lambda batch: list(batch.minibatches(2)),
+    "split": lambda batch: batch.split(),
+    "features.shifted": lambda batch: batch.project(at(basis(9, 2))).shifted(np.zeros((4, 6, 2))),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_projected_batch_names_the_engines_that_can_answer(question):
+    batch = batch_of("projected", truth(), lf.FreshSamples(5))
+    able = "'explicit' can" if question in ("minibatches", "split") else "'compressed' or 'explicit' can"
+    with pytest.raises(lf.EngineError, match=f"engine = 'projected'.*{question}.*{able}$"):
+        QUESTIONS[question](batch)
+
+
+@pytest.mark.parametrize("question", ["minibatches", "split"])
+@pytest.mark.parametrize("data", [lf.FreshSamples(12), lf.FixedSamples(12), given([12] * 6)])
+def test_a_compressed_batch_has_no_single_samples(data, question):
+    batch = batch_of("compressed", truth(), data)
+    features = batch.project(at(basis(9, 2)))
+    shifted = batch.shifted(np.zeros((4, 1, 9)))
+    for one in (batch, shifted, shifted.shifted(np.zeros((4, 1, 9))), features.shifted(features.least_squares())):
+        with pytest.raises(lf.EngineError, match=f"engine = 'compressed'.*{question}.*'explicit' can$"):
+            QUESTIONS[question](one)
+
+
+def test_an_algorithm_that_asks_for_more_than_it_says_is_told_so():
+    @dataclass(frozen=True, kw_only=True)
+    class Liar(Own):
+        asks = lf.Asks.FEATURES
+
+    with pytest.raises(lf.EngineError, match=r"cannot answer batch\.gradient"):
+        simulate(Liar(), truth(), lf.FreshSamples(12), engine="projected")
+
+
+# --- reproducible trials -------------------------------------------------------------------------------------
+
+
+def assert_same(one, other, first=slice(None), second=slice(None), rounds=None):
+    """Assert that two results agree bit for bit in the named trials, and rounds."""
+    pairs = [(one.metrics[name][first, :rounds], other.metrics[name][second, :rounds]) for name in one.metrics]
+    if rounds is None:
+        pairs += [(array[first], other.final.arrays()[name][second]) for name, array in one.final.arrays().items()]
+        assert one.status[first] == other.status[second]
+    for a, b in pairs:
+        assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+
+
+WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
+DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
+RUNS = {
+    "projected": {"algorithm": fedrep(init="moments")},
+    "projected, ridge": {"algorithm": fedrep(head_ridge=0.1)},
+    "projected, gradient heads": {"algorithm": fedrep(**GRADIENT)},
+    "projected, m = 1": {"algorithm": fedrep(**GRADIENT), "data": lf.FreshSamples(1)},
+    "projected, m = k": {"data": lf.FreshSamples(2)},
+    "projected, k = 1": {"algorithm": fedrep(k=1), "data": lf.FreshSamples(3), "problem": truth(r=1)},
+    "projected, dense truth": {"problem": lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9), noise_std=0.1)},
+    "projected, covariance": {"problem": truth(design=lf.Gaussian(covariance=np.diag(np.arange(1.0, 10.0))))},
+    "projected, many clients": {**WIDE, "algorithm": fedrep(d=12)},
+    "projected, many clients, gradient heads": {**WIDE, "algorithm": fedrep(d=12, **GRADIENT)},
+    "projected, blocks of clients": {**WIDE, "algorithm": fedrep(d=60), "problem": DENSE},
+    "projected, one singular trial": {
+        "algorithm": fedrep(init=np.stack([basis(9, 2, seed=i) * [1, i != 1] for i in range(7)]))
+    },
+    "chain": {"algorithm": fedrep(init="moments")},
+    "chain, gradient heads": {"algorithm": fedrep(**GRADIENT)},
+    "chain, r > k": {"problem": shared(r=4)},
+    "chain, many clients": {**WIDE, "algorithm": fedrep(d=12)},
+    "compressed, fresh": {"data": lf.FreshSamples(12)},
+    "compressed, FedAvg": {"data": lf.FreshSamples(12), "algorithm": LEARNERS["FedAvg, fine-tuned"]},
+    "compressed, fixed": {"data": lf.FixedSamples(12), "algorithm": lf.FedRep(**PLAIN)},
+    "compressed, fixed, FedAvg": {"data": lf.FixedSamples(12), "algorithm": LEARNERS["FedAvg"]},
+    "compressed, fixed, not drawn": {"data": lf.FixedSamples(10**7)},
+}
+
+
+def run(name, **changes):
+    defaults = {"algorithm": fedrep(), "problem": shared(), "data": lf.FreshSamples(5), "rounds": 8, "trials": 7}
+    arguments = defaults | {"participation": 0.8, "seed": 3, "engine": name.split(",")[0]} | RUNS[name] | changes
+    algorithm, trials = arguments.pop("algorithm"), arguments["trials"]
+    if np.ndim(getattr(getattr(algorithm, "init", None), "B", 0)) == 3:
+        algorithm = dataclasses.replace(algorithm, init=algorithm.init.B[:trials])
+    return lf.simulate(algorithm, arguments.pop("problem"), **arguments)
+
+
+@pytest.fixture(scope="module")
+def seven():
+    """Return each run of seven trials, made once."""
+    made = {}
+
+    def result(name):
+        if name not in made:
+            made[name] = run(name)
+        return made[name]
+
+    return result
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("trials", [1, 3])
+def test_a_trial_does_not_depend_on_the_number_of_trials(name, trials, seven):
+    assert_same(run(name, trials=trials), seven(name), slice(None), slice(trials))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_trial_does_not_depend_on_the_chunk(name, seven, monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    assert_same(run(name), seven(name))
+
+
+@pytest.mark.parametrize("name", ["projected", "chain", "compressed, fresh", "compressed, fixed"])
+def test_a_memory_budget_cuts_trials_that_stay_the_same(name, seven):
+    with pytest.raises(lf.SizeError) as caught:
+        run(name, memory_budget=1.0)
+    number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
+    each = float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
+    assert_same(run(name, memory_budget=2.1 * each), seven(name))
+
+
+@pytest.mark.parametrize("name", ["projected", "chain"])
+def test_worker_processes_give_the_same_bits(name, seven):
+    assert_same(run(name, workers=2), seven(name))
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "compressed, FedAvg"])
+def test_a_longer_run_extends_a_shorter_one(name, seven):
+    rounds = len(seven(name).rounds)
+    assert_same(run(name, rounds=rounds + 30), seven(name), rounds=rounds)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_length_of_a_block_of_rounds_changes_nothing(name, seven, monkeypatch):
+    wanted = seven(name)
+    monkeypatch.setattr(streams, "BLOCK_VALUES", 2 * wanted.problem.n_clients)  # participants are shuffled still
+    assert_same(run(name), wanted)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_another_seed_is_another_run(name, seven):
+    assert not np.isin(run(name, seed=4).metrics["risk"][:, -1], seven(name).metrics["risk"][:, -1]).any()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Watched(lf.Algorithm):
+    """Runs FedRep and keeps who took part."""
+
+    inner: lf.Algorithm
+    active: list = field(default_factory=list)
+    asks = lf.Asks.FEATURES
+
+    @property
+    def init(self):
+        return self.inner.init
+
+    @property
+    def columns(self):
+        return self.inner.columns
+
+    def initial_state(self, start):
+        return self.inner.initial_state(start)
+
+    def step(self, state, batch, rng):
+        self.active.append(batch.active.copy())
+        return self.inner.step(state, batch, rng)
+
+
+@pytest.mark.parametrize("engine", ["projected", "chain", "compressed"])
+def test_engines_see_the_same_truth_start_and_participants(engine):
+    one, other = (Watched(inner=lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5))) for _ in range(2))
+    results = [
+        simulate(watched, shared(), lf.FreshSamples(12), participation=0.5, engine=name, rounds=20)
+        for watched, name in ((one, engine), (other, "explicit"))
+    ]
+    assert np.array_equal(one.active, other.active)
+    assert len(np.unique(one.active)) == 6
+    for name, values in results[1].metrics.items():
+        assert np.abs(results[0].metrics[name][:, 0] - values[:, 0]).max() < 1e-12
+        assert np.abs(results[0].metrics[name][:, -1] - values[:, -1]).min() > 1e-6  # the samples are others
+
+
+# --- what one draw is held to --------------------------------------------------------------------------------
+
+PROJECTED = {
+    "low-rank truth": (truth(), 5, None),
+    "one sample": (truth(), 1, None),
+    "dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, None),
+    "covariance": (truth(design=lf.Gaussian(covariance=np.linspace(0.5, 2.0, 9))), 5, None),
+    "block by block": (truth(), 5, 60),
+    "block by block, dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, 60),
+}
+
+
+@pytest.fixture(params=PROJECTED)
+def features(request, monkeypatch):
+    problem, m, cache = PROJECTED[request.param]
+    if cache is not None:
+        monkeypatch.setattr(projected, "BLOCK_VALUES", 0)
+        monkeypatch.setattr(linalg, "CACHE_VALUES", cache)
+    B = basis(9, 2, seed=3) @ np.array([[1.2, 0.3], [0.0, 0.7]])
+    return batch_of("projected", problem, lf.FreshSamples(m)).project(at(B)), at(B), m
+
+
+def test_messages_and_head_gradients_come_from_the_same_samples(features):
+    """``B' sum_i (1/m) X_i'r_i w_i' = sum_i (head gradient)_i w_i'`` at any heads."""
+    features, B, _ = features
+    W = normal(4, 6, 2, seed=1)
+    G = features.representation_gradient(W, 1.0)
+    wanted = np.swapaxes(features.head_gradient(W), -1, -2) @ W
+    np.testing.assert_allclose(np.swapaxes(B, -1, -2) @ G, wanted, atol=1e-12)
+
+
+def test_exact_heads_solve_the_normal_equations_of_the_same_samples(features):
+    features, B, m = features
+    W = features.least_squares()
+    G = features.representation_gradient(W)
+    assert np.abs(features.head_gradient(W)).max() < 1e-11
+    assert np.abs(np.swapaxes(B, -1, -2) @ G).max() < 1e-11
+    assert (m > 2) == bool(G.any())
+
+
+def test_ridge_heads_solve_theirs(features):
+    features, B, _ = features
+    W = features.least_squares(0.2)
+    np.testing.assert_allclose(features.head_gradient(W), -0.2 * W, atol=1e-12)
+    wanted = -0.2 * np.swapaxes(W, -1, -2) @ W / 6
+    np.testing.assert_allclose(np.swapaxes(B, -1, -2) @ features.representation_gradient(W), wanted, atol=1e-12)
+
+
+def test_what_is_asked_twice_is_answered_alike(features):
+    features, _, _ = features
+    W = normal(4, 6, 2, seed=1)
+    first = features.head_gradient(W)
+    heads = features.least_squares()
+    assert np.array_equal(features.head_gradient(W), first)
+    assert np.array_equal(features.least_squares(), heads)
+
+
+def test_the_message_is_the_same_however_it_is_asked_for():
+    """At exact heads, in closed form or from pseudo-samples: what lies along B and the truth is the same."""
+    problem, B, answers = truth(d=4), at(basis(4, 2, seed=3)), []  # nothing lies outside
+    for weights, scale in ((None, 1.0), (1.0, 6.0), (np.full((4, 6), 1 / 6), 1.0), ("copied", 1.0)):
+        features = batch_of("projected", problem, lf.FreshSamples(6)).project(B)
+        W = features.least_squares()
+        copied = isinstance(weights, str)
+        G = features.representation_gradient(W.copy() if copied else W, None if copied else weights)
+        answers.append(G / scale)
+    for answer in answers[1:]:
+        np.testing.assert_allclose(answer, answers[0], atol=1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondB(lf.FedRep):
+    """Asks at two B in one step, and says that it does not."""
+
+    asks = lf.Asks.FEATURES
+
+    def step(self, state, batch, rng):
+        W = batch.project(state.B).least_squares()
+        return state.update(B=state.B - batch.project(state.B + 0.5).representation_gradient(W), W=W)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondMessage(lf.FedRep):
+    """Asks for the messages at two sets of heads in one step, and says that it does not."""
+
+    asks = lf.Asks.FEATURES
+
+    def step(self, state, batch, rng):
+        features = batch.project(state.B)
+        W = features.least_squares()
+        G = features.representation_gradient(W) - features.representation_gradient(W.copy())  # zero, explicitly
+        return state.update(B=state.B - G, W=W)
+
+
+@pytest.mark.parametrize("algorithm", [SecondB(**PLAIN), SecondMessage(**PLAIN)])
+@pytest.mark.parametrize("engine", ["projected", "chain"])
+def test_what_has_another_law_is_refused(algorithm, engine):
+    with pytest.raises(lf.EngineError, match=r"'compressed' or 'explicit' can"):
+        simulate(algorithm, truth(), lf.FreshSamples(12), engine=engine)
+
+
+def test_the_same_question_has_the_same_answer():
+    features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
+    W = features.least_squares()
+    np.testing.assert_array_equal(features.representation_gradient(W), features.representation_gradient(W))
+
+
+def test_exact_heads_cannot_be_written_into():
+    features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
+    W = features.least_squares()
+    with pytest.raises(ValueError, match="read-only"):
+        W[0, 0, 0] = 1.0
+
+
+@pytest.mark.parametrize("ridge", [-1.0, np.nan])
+def test_a_ridge_that_cannot_be_meant(ridge):
+    features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
+    with pytest.raises(ValueError, match="ridge"):
+        features.least_squares(ridge)
+
+
+# --- edges ---------------------------------------------------------------------------------------------------
+
+DRAWING = ["projected", "chain"]
+
+
+@pytest.mark.parametrize("engine", DRAWING)
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_exact_heads_on_at_most_k_samples_freeze_b(engine, m, noise):
+    algorithm, problem = fedrep(init="random", orthonormalize=False), shared(noise=noise)
+    first = simulate(algorithm, problem, lf.FreshSamples(m), rounds=0, engine=engine)
+    last = simulate(algorithm, problem, lf.FreshSamples(m), rounds=50, engine=engine, participation=0.5)
+    if engine == "projected":
+        assert np.array_equal(first.final.B, last.final.B)
+        G = batch_of(engine, problem, lf.FreshSamples(m)).project(at(basis(9, 2)))
+        assert not G.representation_gradient(G.least_squares()).any()
+    distances = last.metrics["subspace_distance"]
+    assert np.ptp(distances, axis=1).max() < 1e-14
+    assert last.final.W.any()
+    assert last.status == [Status.COMPLETED] * 3
+
+
+@pytest.mark.parametrize("engine", DRAWING)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_noiseless_truth_is_a_fixed_point(engine, rank):
+    algorithm, problem = fedrep(d=12, k=rank, init=lf.AtDistance(0.0)), shared(d=12, r=rank, noise=0.0)
+    result = simulate(algorithm, problem, lf.FreshSamples(6), rounds=100, engine=engine)
+    assert result.metrics["subspace_distance"].max() < 1e-12
+    assert result.metrics["parameter_error"][:, 1:].max() < 1e-12
+    assert result.status == [Status.COMPLETED] * 3
+
+
+@pytest.mark.parametrize("engine", DRAWING)
+@pytest.mark.parametrize("heads", [{}, {"head_solver": "gradient", "head_steps": 20, "head_step_size": 0.3}])
+def test_noiseless_samples_lead_to_the_truth_in_all_digits(engine, heads):
+    algorithm = fedrep(d=20, init="random", step_size=0.5, **heads)
+    result = simulate(algorithm, shared(n=30, d=20, noise=0.0), lf.FreshSamples(12), rounds=400, engine=engine)
+    assert result.metrics["subspace_distance"][:, -1].max() < 1e-12
+    assert result.metrics["parameter_error"][:, -1].max() < 1e-11
+
+
+@pytest.mark.parametrize("engine", [*DRAWING, "compressed"])
+def test_fewer_participants_than_columns_still_learn(engine):
+    result = simulate(
+        fedrep(d=12, k=3, init=lf.AtDistance(0.7)),
+        shared(n=12, d=12, r=3, noise=0.0),
+        lf.FreshSamples(40),
+        rounds=400,
+        participation=1,
+        engine=engine,
+    )
+    assert (result.metrics["subspace_distance"][:, -1] < 0.3).all()
+
+
+SMALL = [(3, 2, 2), (4, 3, 2), (2, 1, 2), (4, 2, 4), (2, 1, 1), (2, 2, 2), (3, 3, 2), (1, 1, 1), (3, 3, 3)]
+
+
+@pytest.mark.parametrize(("d", "k", "r"), SMALL)
+@pytest.mark.parametrize("m", [1, 6])
+@pytest.mark.parametrize("heads", [{}, GRADIENT, {"head_ridge": 0.1}])
+def test_small_dimensions(d, k, r, m, heads):
+    algorithm, problem = fedrep(d=d, k=k, init="random", **heads), shared(d=d, r=r)
+    result = simulate(algorithm, problem, lf.FreshSamples(m), engine="projected")
+    assert result.status == [Status.COMPLETED] * 3
+    assert all(np.isfinite(values).all() for values in result.metrics.values())
+
+
+DEPENDENT = {
+    "a zero column": basis(9, 2) * [1.0, 0.0],
+    "a column twice": np.repeat(basis(9, 1), 2, axis=1),
+    "zero": np.zeros((9, 2)),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+@pytest.mark.parametrize("engine", [*DRAWING, "compressed"])
+def test_dependent_columns_are_found_as_under_explicit_rows(name, engine):
+    algorithm = fedrep(init=DEPENDENT[name], orthonormalize=False)
+    one, other = (
+        simulate(algorithm, truth(), lf.FreshSamples(12), rounds=3, engine=which) for which in (engine, "explicit")
+    )
+    assert one.status == other.status == [Status.SINGULAR_HEAD] * 3
+    assert one.status_round.tolist() == other.status_round.tolist() == [1] * 3
+    assert np.isfinite(one.metrics["parameter_error"]).all()
+
+
+@pytest.mark.parametrize("engine", DRAWING)
+def test_dependent_columns_of_one_trial_are_its_own(engine):
+    init = np.stack([basis(9, 2, seed=i) * [1.0, float(i != 1)] for i in range(3)])
+    options = {"orthonormalize": False, "step_size": 0.05}
+    together = simulate(fedrep(init=init, **options), truth(), lf.FreshSamples(5), engine=engine)
+    assert together.status == [Status.COMPLETED, Status.SINGULAR_HEAD, Status.COMPLETED]
+    init[1] = basis(9, 2, seed=1)
+    calm = simulate(fedrep(init=init, **options), truth(), lf.FreshSamples(5), engine=engine)
+    assert_same(calm, together, slice(None, None, 2), slice(None, None, 2))
+
+
+def test_what_qr_puts_in_place_of_dependent_columns_is_no_matter_of_the_frame():
+    with pytest.raises(lf.EngineError, match="dependent columns"):
+        simulate(fedrep(init=DEPENDENT["a zero column"]), truth(), lf.FreshSamples(5), engine="chain")
+
+
+@pytest.mark.parametrize("engine", [*DRAWING, "compressed"])
+def test_a_diverging_trial_leaves_the_others_alone(engine):
+    options = {"orthonormalize": False, "step_size": 0.05, **GRADIENT}
+    init = np.stack([basis(9, 2, seed=i) * (300.0 if i == 1 else 1.0) for i in range(3)])
+    together = simulate(fedrep(init=init, **options), truth(), lf.FreshSamples(12), rounds=30, engine=engine)
+    assert together.status == [Status.COMPLETED, Status.DIVERGED, Status.COMPLETED]
+    assert 0 < together.status_round[1] < 30
+    assert np.isnan(together.metrics["parameter_error"][1, -1])
+    init[1] = basis(9, 2, seed=1)
+    calm = simulate(fedrep(init=init, **options), truth(), lf.FreshSamples(12), rounds=30, engine=engine)
+    assert_same(calm, together, slice(None, None, 2), slice(None, None, 2))
+
+
+@pytest.mark.parametrize("engine", DRAWING)
+def test_a_step_too_large_diverges_without_a_warning(engine):
+    algorithm = fedrep(orthonormalize=False, step_size=1e4, **GRADIENT)
+    result = simulate(algorithm, truth(), lf.FreshSamples(4), rounds=60, engine=engine)
+    assert result.status == [Status.DIVERGED] * 3
+
+
+def test_no_rounds():
+    for engine in ENGINES:
+        assert simulate(fedrep(), truth(), lf.FreshSamples(12), rounds=0, engine=engine).rounds.tolist() == [0]
+
+
+# --- memory and cost -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heads", [{}, {"head_solver": "gradient"}])
+@pytest.mark.parametrize("engine", DRAWING)
+def test_nothing_of_the_size_of_clients_times_dimension(engine, heads):
+    n, d = 20_000, 500
+    algorithm, problem = fedrep(d=d, init="random", **heads), shared(n=n, d=d)
+    tracemalloc.start()
+    result = simulate(algorithm, problem, lf.FreshSamples(10), rounds=2, trials=1, engine=engine)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * 8 * n * d
+    assert result.final.B.shape == (1, d if engine == "projected" else 6, 2)
+
+
+@pytest.mark.parametrize(("r", "k"), [(2, 2), (1, 2), (4, 2), (3, 1)])
+def test_the_chain_has_r_plus_2k_rows(r, k):
+    result = simulate(fedrep(k=k, init="random"), shared(r=r), lf.FreshSamples(5), engine="chain")
+    assert result.final.B.shape == (3, r + 2 * k, k)
+    assert np.abs(result.final.B[:, r + k :]).max() == 0
+
+
+@pytest.mark.parametrize("engine", ["projected", "chain"])
+def test_the_memory_does_not_depend_on_the_samples(engine):
+    algorithm, problem = fedrep(), truth()
+    sizes = Sizes(n_clients=6, dim=9, participants=6, rounds=5, features=20)
+    floats = {
+        floats_per_trial(engine, Setting(algorithm=algorithm, problem=problem, data=lf.FreshSamples(m), sizes=sizes))
+        for m in (5, 10**9)
+    }
+    assert len(floats) == 1
+    assert simulate(algorithm, problem, lf.FreshSamples(10**12), engine=engine).status == [Status.COMPLETED] * 3
+
+
+FOOTPRINTS = {
+    "projected": ("projected", fedrep(d=40), shared(n=3000, d=40), lf.FreshSamples(10)),
+    "projected, gradient heads": ("projected", fedrep(d=40, **GRADIENT), shared(n=3000, d=40), lf.FreshSamples(10)),
+    "projected, m = k": ("projected", fedrep(d=40), shared(n=3000, d=40), lf.FreshSamples(2)),
+    "projected, dense truth": (
+        "projected",
+        fedrep(d=40),
+        lf.GivenTruth(B=basis(40, 2), Phi=normal(3000, 40)),
+        lf.FreshSamples(10),
+    ),
+    "chain": ("chain", fedrep(d=4000), shared(n=3000, d=4000), lf.FreshSamples(10)),
+    "compressed, fresh": ("compressed", fedrep(d=40), shared(n=300, d=40), lf.FreshSamples(100)),
+    "compressed, fixed": ("compressed", fedrep(d=40), shared(n=300, d=40), lf.FixedSamples(100)),
+    "compressed, fixed, FedAvg": (
+        "compressed",
+        lf.FedAvg(step_size=0.1, local_steps=2),
+        shared(n=300, d=40),
+        lf.FixedSamples(100),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOOTPRINTS)
+def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
+    engine, algorithm, problem, data = FOOTPRINTS[name]
+    arguments = {"rounds": 3, "participation": 0.5, "engine": engine}
+    with pytest.raises(lf.SizeError) as caught:
+        simulate(algorithm, problem, data, memory_budget=1.0, **arguments)
+    number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
+    each = float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
+    peaks = []
+    for trials in (1, 9):
+        tracemalloc.start()
+        simulate(algorithm, problem, data, trials=trials, **arguments)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 8 < 1.5 * each

@@ -350,7 +350,11 @@ CALLS = {
     "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "larger record_every"]),
     "moments of too many dimensions": (
         lambda: run(problem=shared(dim=200_000), data=lf.FreshSamples(2)),
-        ["one trial needs about 960 GB", "dim"],
+        ["init = Moments", "200000 x 200000 matrix", "lf.Moments(clients=...)", "lf.AtDistance(delta)"],
+    ),
+    "moments of too many samples": (
+        lambda: run(problem=shared(n_clients=10**6, dim=1000), data=lf.FreshSamples(1000)),
+        ["init = Moments", "1e+15 operations", "lf.Moments(clients=...)", "lf.AtDistance(delta)"],
     ),
     "a basis without full rank": (lambda: lf.subspace_distance(ones(4, 2), ones(4, 1)), ["B1", "full column rank"]),
     "bases of two dimensions": (lambda: lf.subspace_distance(ones(4, 1), ones(5, 1)), ["(4, 1)", "(5, 1)", "agree"]),
@@ -435,7 +439,9 @@ CALLS = {
     ),
     # --- memory ---
     "data that would not fit": (
-        lambda: run(problem=shared(n_clients=10**6, dim=10**4), data=lf.FixedSamples(100)),
+        lambda: run(
+            lf.Oracle(rank=2), shared(n_clients=10**6, dim=10**4), data=lf.FixedSamples(100), engine="explicit"
+        ),
         ["one trial needs about 8.02 TB", "memory_budget is", "n_samples", "participation"],
     ),
     "a state that would not fit": (
@@ -449,6 +455,7 @@ KINDS = {
     "an attribute in lower case": AttributeError,
     "data that would not fit": lf.SizeError,
     "moments of too many dimensions": lf.SizeError,
+    "moments of too many samples": lf.SizeError,
     "rounds beyond memory": lf.SizeError,
     "a state that would not fit": lf.SizeError,
 }

@@ -1,7 +1,7 @@
 """What an algorithm may ask of the data of a round.
 
 An algorithm sees a `Batch` and nothing else: no truth, no metric, no loop. The questions below are all it needs;
-whoever answers them (explicit rows today) may hold the data in any form that gives the same answers.
+whoever answers them may hold the data in any form that gives the same answers, or answers of the same joint law.
 
 Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. A batch's buffers
 are used again by the next round: nobody keeps a batch.

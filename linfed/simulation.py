@@ -80,8 +80,8 @@ def simulate(
     trials : int, optional
         Independent repetitions; 1 by default, or as many as given arrays have.
     seed : int or tuple of int
-        Every trial's draws are a function of (seed, trial). Algorithms run with one seed see the same truth, data and
-        participants.
+        Every trial's draws are a function of (seed, trial). Algorithms run with one seed see the same truth and
+        participants, and the same samples wherever samples are drawn (see Notes).
     metrics : sequence of str, optional
         Names from ``lf.METRICS``; all that apply by default.
     record_every : int

@@ -29,7 +29,7 @@ ENGINES = {
     "explicit": "all rows of X: any law of x, any algorithm",
     "compressed": "at most d + 1 pseudo-samples per client: full-batch quadratic losses; fresh samples: Gaussian x",
     "projected": "fresh Gaussian samples at one B: at most k + 1 pseudo-samples, none of dimension d",
-    "chain": "the same in a frame of 3k dimensions: low-rank truths, isotropic x; B up to a rotation",
+    "chain": "the same in a frame of r + 2k dimensions: low-rank truths, isotropic x; B up to a rotation",
 }
 """Every engine with what it serves."""
 

@@ -1,4 +1,4 @@
-"""The k x k chain: the projected batch in a rotating frame of 3k dimensions, at a cost that does not know d.
+"""The k x k chain: the projected batch in a rotating frame of r + 2k dimensions, at a cost that does not know d.
 
 For a low-rank truth and isotropic Gaussian x only the position of B relative to B* matters. In a frame whose first
 coordinates span B* and whose next k span the rest of B, a round's noise reaches k further directions, new ones each

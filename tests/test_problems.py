@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed import problems
+from linfed.problems import shared
 
 TRIALS = range(4)
 
@@ -131,7 +131,7 @@ def test_an_extreme_condition_number_is_no_obstacle_to_new_clients(kappa):
 
 def test_heads_that_cannot_be_say_so():
     with pytest.raises(ValueError, match=r"condition_number = 2 with heads of equal length.*n_clients = 1, rank = 2"):
-        problems._with_moment_of(np.eye(2), np.array([[1.0, 0.0]]), 2.0)
+        shared._with_moment_of(np.eye(2), np.array([[1.0, 0.0]]), 2.0)
 
 
 @pytest.mark.parametrize("form", ["B, W", "S"])

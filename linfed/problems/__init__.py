@@ -1,0 +1,9 @@
+"""What is true: the ground truths ``y_ij = x_ij' phi_i + noise`` and the families that generate them."""
+
+from __future__ import annotations
+
+from linfed.problems.base import Problem, Truth, check_problem
+from linfed.problems.given import GivenTruth
+from linfed.problems.shared import SharedRepresentation
+
+__all__ = ["GivenTruth", "Problem", "SharedRepresentation", "Truth", "check_problem"]

@@ -1,0 +1,143 @@
+"""What a truth is, and what a family of truths answers.
+
+A truth is kept in factors, ``phi_i = B* w_i* + s_i*``, any part of which may be missing: an (n, d) array exists
+only where the truth itself needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.designs import Design, Gaussian
+from linfed.errors import shown
+from linfed.linalg import orthonormalize, qr_positive
+from linfed.streams import Seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """The truths of a chunk of trials, in factors.
+
+    Parameters
+    ----------
+    B : ndarray (trials, d, r), optional
+        Shared factor.
+    W : ndarray (trials, n, r), optional
+        Heads; given together with `B`.
+    S : ndarray (trials, n, d), optional
+        Full-dimensional part of each client.
+    subspace : ndarray (trials, d, k), optional
+        Reference for the subspace distance where it is not the span of `B`.
+    noise_std : float
+        Standard deviation of the label noise, in units of y.
+    design : Design
+        Law of x.
+    """
+
+    B: Array | None = None
+    W: Array | None = None
+    S: Array | None = None
+    subspace: Array | None = None
+    noise_std: float = 0.0
+    design: Design = field(default_factory=Gaussian)
+
+    @property
+    def scale(self) -> Array:
+        """Root mean square length of the phi_i for each trial, (trials,)."""
+        if self.S is None:
+            assert self.B is not None
+            assert self.W is not None
+            R = np.linalg.qr(self.B, mode="r")
+            parts = self.W @ np.swapaxes(R, -1, -2)
+        else:
+            parts = self.dense()
+        return np.asarray(np.sqrt(np.vecdot(parts, parts).mean(axis=-1)))
+
+    def dense(self) -> Array:
+        """Return all phi_i, (trials, n, d)."""
+        low_rank = None if self.B is None or self.W is None else self.W @ np.swapaxes(self.B, -1, -2)
+        if self.S is None:
+            assert low_rank is not None
+            return low_rank
+        return self.S if low_rank is None else np.asarray(low_rank + self.S)
+
+    def reference(self, rank: int) -> Array | None:
+        """Return the orthonormal basis that a learned representation of `rank` columns is held against.
+
+        It is the given `subspace` if there is one; else the span of B* if the truth's rank is at most `rank`;
+        else the top left singular subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``.
+
+        Returns
+        -------
+        ndarray (trials, d, k) or None
+            None where the truth has no shared part.
+        """
+        if self.subspace is not None:
+            return orthonormalize(self.subspace)
+        if self.B is None or self.W is None:
+            return None
+        if self.S is not None or self.B.shape[-1] <= rank:
+            return orthonormalize(self.B)
+        Q, R = qr_positive(self.B)
+        coordinates = self.W @ np.swapaxes(R, -1, -2)
+        _, vectors = np.linalg.eigh(np.swapaxes(coordinates, -1, -2) @ coordinates)
+        return np.asarray(Q @ vectors[..., ::-1][..., :rank])
+
+
+class Problem(Protocol):
+    """A family of truths: sizes, noise, the law of x, and a truth for each trial."""
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients n."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        ...
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the label noise."""
+        ...
+
+    @property
+    def design(self) -> Design:
+        """Law of x."""
+        ...
+
+    @property
+    def subspace_rank(self) -> int | None:
+        """Columns of the reference subspace; None if the truth has none."""
+        ...
+
+    @property
+    def truth_rank(self) -> int | None:
+        """Rank r of a truth kept as ``B* w_i*``; None for one with a full-dimensional part."""
+        ...
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return the truths of the given trials."""
+        ...
+
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return truths of `clients` more clients beside those of `truth`, which are the given trials'."""
+        ...
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds."""
+        ...
+
+
+def check_problem(problem: object) -> Problem:
+    """Return `problem` if it is one."""
+    if isinstance(problem, type) or not hasattr(problem, "truth"):
+        raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
+    found: Problem = problem  # type: ignore[assignment]
+    return found

@@ -1,0 +1,175 @@
+"""Clients whose regressors share one subspace: the FedRep paper's truths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from linfed._types import Array, Generator
+from linfed.designs import Design, Gaussian, as_design
+from linfed.errors import check_integer, check_number
+from linfed.linalg import orthonormalize
+from linfed.problems.base import Truth
+from linfed.streams import Seed, Stream, generators
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRepresentation:
+    """Clients whose regressors share one subspace: ``phi_i = B* w_i*``.
+
+    Parameters
+    ----------
+    n_clients, dim, rank : int
+        n clients, ambient dimension d, rank k <= d of the truth.
+    noise_std : float, default 0.0
+        Standard deviation of the label noise, in units of y (never the variance).
+    head_norm : float, optional
+        Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3).
+    condition_number : float, optional
+        ``kappa >= 1``: ratio of the largest to the smallest singular value of ``W*``. The singular values are then
+        exactly geometric between the two, and every head still has length `head_norm`. By default the heads'
+        directions are uniform, and kappa is what it comes to. Needs ``n_clients >= rank >= 2`` unless kappa is 1.
+    design : Design or str, default "gaussian"
+        Law of x.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, rank above dim, a negative noise, or a condition number that these sizes do not allow.
+
+    Notes
+    -----
+    ``B*`` is the Q factor of a standard Gaussian (d, k) matrix; ``w_i*`` a standard Gaussian vector scaled to length
+    `head_norm`. A prescribed kappa is reached by alternating projections between the matrices with these singular
+    values and those with rows of equal length, to 1e-12 (Tropp, Dhillon, Heath and Strohmer 2005).
+
+    **Deviations**: none from the FedRep paper's normalisation; `condition_number` is an addition.
+
+    References
+    ----------
+    FedRep paper, section 4, Assumptions 2 and 3, and section 5.1.
+    """
+
+    n_clients: int
+    dim: int
+    rank: int
+    noise_std: float = 0.0
+    head_norm: float | None = None
+    condition_number: float | None = None
+    design: Design = field(default_factory=Gaussian)
+
+    def __post_init__(self) -> None:
+        for name in ("n_clients", "dim", "rank"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        if self.rank > self.dim:
+            raise ValueError(f"rank = {self.rank} must be at most dim = {self.dim}")
+        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "design", as_design(self.design))
+        self.design.check_dim(self.dim)
+        if self.head_norm is not None:
+            object.__setattr__(self, "head_norm", check_number("head_norm", self.head_norm, positive=True))
+        if self.condition_number is not None:
+            kappa = check_number("condition_number", self.condition_number, minimum=1.0)
+            if self.n_clients < self.rank:
+                raise ValueError(
+                    f"condition_number = {kappa:g} needs n_clients >= rank; got {self.n_clients} < {self.rank}"
+                )
+            if self.rank == 1 and kappa != 1.0:
+                raise ValueError(f"condition_number = {kappa:g} must be 1 for rank = 1")
+            object.__setattr__(self, "condition_number", kappa)
+
+    @property
+    def subspace_rank(self) -> int:
+        """Columns of B*."""
+        return self.rank
+
+    @property
+    def truth_rank(self) -> int:
+        """Rank of the truth in factors ``B* w_i*``."""
+        return self.rank
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return the truths of the given trials, each from its own ``TRUTH`` stream."""
+        B = np.empty((len(trials), self.dim, self.rank))
+        W = np.empty((len(trials), self.n_clients, self.rank))
+        for index, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
+            B[index] = orthonormalize(rng.standard_normal((self.dim, self.rank)))
+            W[index] = self._norm * self._directions(rng)
+        return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
+
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return truths of clients that took no part: the same B*, heads from the same law.
+
+        With a prescribed condition number the law is that of the training clients' heads given their second moment:
+        rows of equal length with the Gram matrix of ``W*``.
+        """
+        assert truth.W is not None
+        heads = []
+        for rng, W in zip(generators(seed, Stream.NEW_TRUTH, trials), truth.W, strict=True):
+            if self.condition_number is None:
+                heads.append(self._norm * _unit_rows(rng, clients, self.rank))
+            else:
+                unit = _unit_rows(rng, max(clients, self.n_clients), self.rank)
+                heads.append(self._norm * _with_moment_of(W, unit, self.condition_number)[:clients])
+        return Truth(B=truth.B, W=np.stack(heads), noise_std=self.noise_std, design=self.design)
+
+    @property
+    def _norm(self) -> float:
+        return math.sqrt(self.rank) if self.head_norm is None else self.head_norm
+
+    def _directions(self, rng: Generator) -> Array:
+        unit = _unit_rows(rng, self.n_clients, self.rank)
+        return unit if self.condition_number is None else _with_condition(unit, self.condition_number)
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds."""
+        return self.rank * (self.n_clients + self.dim)
+
+
+def _unit_rows(rng: Generator, count: int, rank: int) -> Array:
+    """Return independent uniform directions, (count, rank)."""
+    rows = rng.standard_normal((count, rank))
+    return np.asarray(rows / np.sqrt(np.vecdot(rows, rows))[:, None])
+
+
+def _with_condition(unit: Array, kappa: float) -> Array:
+    """Return unit rows near the given ones whose singular values are geometric with ratio kappa."""
+    n, k = unit.shape
+    spectrum = np.geomspace(kappa, 1.0, k) if k > 1 else np.ones(1)
+    spectrum *= math.sqrt(n / float(np.sum(spectrum**2)))
+
+    def shape(rows: Array) -> Array:
+        U, _, Vt = np.linalg.svd(rows, full_matrices=False)
+        return np.asarray((U * spectrum) @ Vt)
+
+    return _alternated(unit, shape, kappa)
+
+
+def _with_moment_of(W: Array, unit: Array, kappa: float) -> Array:
+    """Return unit rows near the given ones whose mean outer product is, up to scale, that of the rows of W."""
+    _, spectrum, Vt = np.linalg.svd(W, full_matrices=False)  # of W itself: its Gram matrix would square kappa
+    root = (Vt.T * (spectrum * math.sqrt(len(unit)) / np.linalg.norm(spectrum))) @ Vt
+
+    def shape(rows: Array) -> Array:
+        U, _, Vt = np.linalg.svd(rows @ root, full_matrices=False)
+        return np.asarray(U @ Vt @ root)  # the nearest matrix with this Gram matrix
+
+    return _alternated(unit, shape, kappa)
+
+
+def _alternated(unit: Array, shape: Callable[[Array], Array], kappa: float) -> Array:
+    """Return unit rows that `shape` leaves as they are, by alternating projections."""
+    rows = unit
+    for _ in range(10_000):
+        shaped = shape(rows)
+        lengths = np.sqrt(np.vecdot(shaped, shaped))
+        rows = np.asarray(shaped / lengths[:, None])
+        if np.abs(lengths - 1.0).max() < 1e-12:
+            return rows
+    raise ValueError(
+        f"condition_number = {kappa:g} with heads of equal length was not reached for n_clients = {len(unit)}, "
+        f"rank = {unit.shape[1]}; more clients, or a smaller condition number, would do"
+    )

@@ -20,7 +20,8 @@ code                      shape       FedRep   FLUTE    meaning
 ``noise_std``             --          1e-1.5   sigma    standard deviation of the label noise, never the variance
 ========================  ==========  =======  =======  ==================================================
 
-Local losses are ``(1/2m) ||X_i theta - y_i||^2`` (no factor 2 in gradients), and FedRep averages over participants.
+Local losses are ``(1/2m) ||X_i theta - y_i||^2`` (no factor 2 in gradients), and FedRep averages over participants
+where FLUTE sums.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from linfed.algorithms.fedavg import FedAvg as FedAvg
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
+    from linfed.algorithms.flute import FLUTE as FLUTE
     from linfed.algorithms.initial import AtDistance as AtDistance
+    from linfed.algorithms.initial import GivenFactors as GivenFactors
     from linfed.algorithms.initial import GivenSubspace as GivenSubspace
     from linfed.algorithms.initial import Moments as Moments
     from linfed.algorithms.initial import RandomSubspace as RandomSubspace
+    from linfed.algorithms.initial import SmallRandom as SmallRandom
     from linfed.algorithms.initial import TrueSubspace as TrueSubspace
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
@@ -59,8 +63,11 @@ if TYPE_CHECKING:
     from linfed.metrics import subspace_distance as subspace_distance
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import SharedRepresentation as SharedRepresentation
+    from linfed.problems import UnderParameterized as UnderParameterized
     from linfed.results import Result as Result
     from linfed.results import Status as Status
+    from linfed.simulation import Round as Round
+    from linfed.simulation import iterate as iterate
     from linfed.simulation import simulate as simulate
     from linfed.tuning import Tuning as Tuning
     from linfed.tuning import tune as tune
@@ -76,12 +83,14 @@ _PUBLIC = {
     "AtDistance": "linfed.algorithms.initial",
     "ENGINES": "linfed.engines",
     "EngineError": "linfed.errors",
+    "FLUTE": "linfed.algorithms.flute",
     "FedAvg": "linfed.algorithms.fedavg",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
     "FixedSamples": "linfed.data.samples",
     "FreshSamples": "linfed.data.samples",
     "Gaussian": "linfed.designs",
+    "GivenFactors": "linfed.algorithms.initial",
     "GivenSamples": "linfed.data.samples",
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
@@ -92,14 +101,18 @@ _PUBLIC = {
     "Rademacher": "linfed.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.results",
+    "Round": "linfed.simulation",
     "SharedRepresentation": "linfed.problems",
     "SizeError": "linfed.errors",
+    "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
     "Status": "linfed.results",
     "TrueSubspace": "linfed.algorithms.initial",
     "Tuning": "linfed.tuning",
+    "UnderParameterized": "linfed.problems",
     "UniformCube": "linfed.designs",
     "UniformSphere": "linfed.designs",
+    "iterate": "linfed.simulation",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.metrics",
     "theory": "linfed.theory",

@@ -14,10 +14,18 @@ import numpy as np
 from linfed._types import Array, Json
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State
-from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, RandomSubspace, TrueSubspace
+from linfed.algorithms.initial import (
+    AtDistance,
+    GivenFactors,
+    GivenSubspace,
+    Moments,
+    RandomSubspace,
+    SmallRandom,
+    TrueSubspace,
+)
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.designs import LAWS
-from linfed.problems import GivenTruth, SharedRepresentation
+from linfed.problems import GivenTruth, SharedRepresentation, UnderParameterized
 
 _KNOWN: dict[str, type[Any]] = {
     cls.__name__: cls
@@ -27,12 +35,15 @@ _KNOWN: dict[str, type[Any]] = {
         AtDistance,
         FixedSamples,
         FreshSamples,
+        GivenFactors,
         GivenSubspace,
         GivenTruth,
         Moments,
         RandomSubspace,
         SharedRepresentation,
+        SmallRandom,
         TrueSubspace,
+        UnderParameterized,
     )
 }
 
@@ -60,12 +71,16 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         if _KNOWN.get(type(value).__name__) is not type(value):  # a user's own class: keep what it says of itself
             return {"repr": repr(value), "name": type(value).__name__}
-        parts = {f.name: encode(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
-        if any("repr" in part for part in parts.values()):
+        fields = {f.name: encode(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
+        if any("repr" in part for part in fields.values()):
             return {"repr": repr(value), "name": type(value).__name__}
-        return {"class": type(value).__name__, "fields": parts}
+        return {"class": type(value).__name__, "fields": fields}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
+    if isinstance(value, tuple):
+        parts = [encode(part, f"{name}/{index}", arrays) for index, part in enumerate(value)]
+        if not any("repr" in part for part in parts):
+            return {"tuple": parts}
     return {"repr": repr(value), "name": type(value).__name__}
 
 
@@ -73,6 +88,8 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
     """Return the configuration that `encode` described; a class it does not know comes back as `Unknown`."""
     if "array" in described:
         return arrays[described["array"]]
+    if "tuple" in described:
+        return tuple(decode(part, arrays) for part in described["tuple"])
     if "samples" in described:
         samples = GivenSamples.__new__(GivenSamples)
         for part in ("X", "y", "counts"):

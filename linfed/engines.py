@@ -68,8 +68,8 @@ def obstacle(engine: str, setting: Setting) -> str:
     if engine == "compressed":
         if asks > Asks.QUADRATIC:
             return f"{name} may ask for single samples"
-        if m <= d + 1:
-            return f"m = {m} samples are at most d + 1 = {d + 1} already"
+        if m <= d:
+            return f"m = {m} samples are no more than d = {d} already"
         return "fresh samples are compressed in law for Gaussian x only" if fresh and not gaussian else ""
     if not fresh:
         return "fixed samples are seen at more than one B"
@@ -127,7 +127,9 @@ def _nanoseconds(engine: str, setting: Setting) -> float:
     sizes, m, k = setting.sizes, setting.samples, max(1, setting.algorithm.columns)
     d, p, rank = sizes.dim, sizes.participants, setting.truth_rank
     rounds = max(1, sizes.rounds)
-    product = 0.4 * (2 * k + (rank or k))  # per number of X in a round: features, labels, pull-back
+    messages = asks_of(setting.algorithm) == Asks.GRADIENTS
+    # Per number of X in a round: features, labels, pull-back; or two products with one vector per client.
+    product = 1.0 if messages else 0.4 * (2 * k + (rank or k))
     if isinstance(setting.data, FreshSamples):
         if engine == "explicit":
             return rounds * p * m * (d * (8.0 + product) + 8.0 + 6.0 * k * k)
@@ -145,6 +147,8 @@ def _nanoseconds(engine: str, setting: Setting) -> float:
         factored = sizes.n_clients * drawn * d * (2.0 * d + 10.0)
     elif not fixed:
         factored = 0.0
+    if messages:
+        return factored + rounds * p * d * (0.5 * d if engine == "compressed" else m * product)
     return factored + rounds * p * kept * (d * product + 6.0 * k * k)
 
 

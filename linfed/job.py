@@ -12,7 +12,7 @@ import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm
-from linfed.algorithms.initial import AtDistance, GivenSubspace, Moments, TrueSubspace
+from linfed.algorithms.initial import AtDistance, Moments, TrueSubspace, given_trials
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
 from linfed.engines import Setting, choose_engine, floats_per_trial
@@ -90,12 +90,13 @@ def checked_job(
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
     _check_init(algorithm, problem, data, n, dim)
-    features = 4 * (algorithm.columns + ((problem.subspace_rank or 0) if problem is not None else 0)) + 4
+    features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4
     plan = plan_metrics(
         metrics,
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
-        representation=algorithm.columns > 0,
+        columns=algorithm.columns,
+        truth_rank=None if problem is None else problem.truth_rank,
     )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features)
     setting = Setting(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
@@ -129,11 +130,10 @@ def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
 
 def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None, data: Data) -> int:
     """Return the number of trials, after checking it against the arrays that have a trial axis."""
-    init = getattr(algorithm, "init", None)
     given = {
         "problem": getattr(problem, "n_trials", None),
         "data": getattr(data, "n_trials", None),
-        "init": init.array.shape[0] if isinstance(init, GivenSubspace) and init.array.ndim == 3 else None,
+        "init": given_trials(getattr(algorithm, "init", None)),
     }
     named = {name: count for name, count in given.items() if count is not None}
     wanted = check_integer("trials", trials) if trials is not None else next(iter(named.values()), 1)

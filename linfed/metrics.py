@@ -21,6 +21,7 @@ METRICS: dict[str, str] = {
     "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
     "parameter_error": "||B W' + S' - Phi||_F, all clients together",
     "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
+    "mean_truncation_error": "(1/n) sum_i ||theta_i - (Phi_k)_i||, to the truth's best approximation of rank k",
     "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
 }
 """Every metric with its definition."""
@@ -59,15 +60,21 @@ class Plan:
     absent: dict[str, str]
 
 
-def plan_metrics(wanted: Sequence[str] | None, *, truth: bool, reference: bool, representation: bool) -> Plan:
+def plan_metrics(
+    wanted: Sequence[str] | None, *, truth: bool, reference: bool, columns: int, truth_rank: int | None
+) -> Plan:
     """Return the metrics to record.
 
     Parameters
     ----------
     wanted : sequence of str or None
         Names, or None for all that apply.
-    truth, reference, representation : bool
-        Whether there is a truth, a reference subspace in it, and a representation B in the state.
+    truth, reference : bool
+        Whether there is a truth, and a reference subspace in it.
+    columns : int
+        Columns k of the representation B in the state; 0 if there is none.
+    truth_rank : int or None
+        Rank of the truth where it is known.
     """
     if isinstance(wanted, str):
         wanted = [wanted]
@@ -77,8 +84,10 @@ def plan_metrics(wanted: Sequence[str] | None, *, truth: bool, reference: bool, 
     for name in METRICS:
         if not truth:
             absent[name] = "it needs the truth, and the data were given without one (problem=lf.GivenTruth(...))"
-        elif name == "subspace_distance" and not representation:
+        elif name in ("subspace_distance", "mean_truncation_error") and columns == 0:
             absent[name] = "the algorithm learns no representation B"
+        elif name == "mean_truncation_error" and truth_rank is not None and truth_rank <= columns:
+            absent[name] = f"the truth has rank {truth_rank} <= k = {columns}: it is mean_client_error"
         elif name == "subspace_distance" and not reference:
             absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
     if wanted is None:
@@ -152,6 +161,8 @@ class Recorder:
         self._names, self._truth = names, truth
         self._reference = truth.reference(rank) if truth is not None and "subspace_distance" in names else None
         self._errors = any(name in names for name in ("parameter_error", "mean_client_error", "risk"))
+        cut = truth is not None and "mean_truncation_error" in names
+        self._truncated = truth.truncated(rank) if truth is not None and cut else None
 
     def measure(self, state: State) -> dict[str, Array]:
         """Return each metric, (trials,)."""
@@ -167,6 +178,8 @@ class Recorder:
                 out["mean_client_error"] = np.sqrt(squared).mean(axis=-1)
             if "risk" in self._names:
                 out["risk"] = client_risks(state, self._truth, squared).mean(axis=-1)
+        if self._truncated is not None:
+            out["mean_truncation_error"] = np.sqrt(squared_errors(state, self._truncated)).mean(axis=-1)
         return out
 
 

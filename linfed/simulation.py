@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -155,14 +156,104 @@ def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]
 # --- one chunk of trials -------------------------------------------------------------------------------------
 
 
-def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
-    """Run some trials to the end."""
-    count = len(trials)
+class Round(NamedTuple):
+    """One round of all trials.
+
+    `number` counts from 1; `before` and `after` are the states at its two ends; `batch` is what the clients saw, to be
+    questioned until the next round begins; `alive` (trials,) says which trials have not diverged: the others stay at
+    their last finite state.
+    """
+
+    number: int
+    before: State
+    batch: Batch
+    after: State
+    alive: Mask
+
+
+def iterate(
+    algorithm: Algorithm,
+    problem: Problem | None = None,
+    *,
+    data: Data,
+    rounds: int,
+    participation: Participation = 1.0,
+    trials: int | None = None,
+    seed: Seed = 0,
+    engine: str = "auto",
+) -> Iterator[Round]:
+    """Run an algorithm round by round, all trials at once, for whoever wants to look at every state and batch.
+
+    Parameters
+    ----------
+    algorithm, problem, data, rounds, participation, trials, seed, engine
+        As in `simulate`; all trials are held at once.
+
+    Yields
+    ------
+    Round
+        The same rounds, to the last bit, as `simulate` runs with these arguments. (What an algorithm does once at the
+        end, such as fine-tuning, comes as one more round.)
+
+    Raises
+    ------
+    ValueError, TypeError, EngineError, SizeError
+        As in `simulate`, at the call.
+
+    Notes
+    -----
+    Theory is checked with it: the identities of a paper speak of the states and samples of a round. A batch of the
+    engines "projected" and "chain" has answered the algorithm and refuses further questions: ask for "explicit" or
+    "compressed".
+
+    **Deviations**: none.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
+    >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3)
+    >>> [(step.number, step.after.B.shape) for step in steps]
+    [(1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
+    """
+    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), engine)
+    trial_chunks(job, 1, budget_bytes(None))  # raises where one trial is too large
+    return _quiet_rounds(job)
+
+
+def _quiet_rounds(job: Job) -> Iterator[Round]:
+    """Yield the rounds of a job; the caller's code runs under its own settings in between."""
+    with _quiet():
+        chunk = _Chunk(job, range(job.trials))
+        before = chunk.initial_state()
+        steps = chunk.rounds(before)
+    while True:
+        with _quiet():
+            step = next(steps, None)
+        if step is None:
+            return
+        number, batch, after = step
+        yield Round(number, before, batch, after, chunk.alive)
+        before = after
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Run with one BLAS thread and without warnings: divergence is an outcome."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        truth = None if job.problem is None else job.problem.truth(job.seed, trials)
-        source = open_source(job.engine, job.data, truth, job.sizes, job.algorithm.columns, job.seed, trials)
-        start = ResolvedStart(job, trials, truth, source)
-        participants = Participants(
+        yield
+
+
+class _Chunk:
+    """Some trials of a job, ready to run."""
+
+    def __init__(self, job: Job, trials: range) -> None:
+        self._job = job
+        self.truth = None if job.problem is None else job.problem.truth(job.seed, trials)
+        self.source = open_source(job.engine, job.data, self.truth, job.sizes, job.algorithm.columns, job.seed, trials)
+        self._start = ResolvedStart(job, trials, self.truth, self.source)
+        self._limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, self.truth, trials))
+        self._participants = Participants(
             job.participation,
             n_clients=job.sizes.n_clients,
             rounds=job.rounds,
@@ -170,12 +261,45 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
             n_trials=job.trials,
             seed=job.seed,
         )
-        state = source.enter(job.algorithm.initial_state(start))
-        seen = None if truth is None else source.seen(truth)
+        self.alive = np.ones(len(trials), dtype=bool)
+
+    def initial_state(self) -> State:
+        """Return the state before the first round; it is not kept here."""
+        state = self.source.enter(self._job.algorithm.initial_state(self._start))
+        self.alive = _within(state, self._limit)
+        return state
+
+    def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
+        """Yield number, batch and what is to be done with it, while a trial is left."""
+        job = self._job
+        for round_ in range(1, job.rounds + 1):
+            if not self.alive.any():
+                break
+            yield round_, self.source.round(self._participants.next()), job.algorithm.step
+        if job.algorithm.finishes:
+            yield job.rounds + 1, self.source.everyone(), job.algorithm.finish
+
+    def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
+        """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""
+        for number, batch, step in self._batches():
+            new = self.source.settle(step(state, batch, self._start.rng))
+            fine = _within(new, self._limit)
+            if not fine.all():
+                self.alive = self.alive & fine
+            state = new if self.alive.all() else new.where(self.alive, state)
+            yield number, batch, state
+
+
+def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
+    """Run some trials to the end."""
+    count = len(trials)
+    with _quiet():
+        chunk = _Chunk(job, trials)
+        state = chunk.initial_state()
+        seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)
         recorder = Recorder(job.plan.names, seen, 0 if state.B is None else state.B.shape[-1])
-        limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, truth, trials))
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
-        alive = _within(state, limit)
+        alive = chunk.alive
         status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
         status_round = np.where(alive, job.rounds, 0)
         columns = {int(round_): column for column, round_ in enumerate(job.recorded)}
@@ -185,29 +309,22 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
                 for name, values in recorder.measure(state).items():
                     history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
 
-        def steps() -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
-            for round_ in range(1, job.rounds + 1):
-                if not alive.any():
-                    tick(job.rounds + 1 - round_)
-                    break
-                yield round_, source.round(participants.next()), job.algorithm.step
-                tick(1)
-            if job.algorithm.finishes:
-                yield job.rounds + 1, source.everyone(), job.algorithm.finish
-
         record(0)
-        for round_, batch, step in steps():
-            new = source.settle(step(state, batch, start.rng))
-            fine = _within(new, limit)
-            if not fine.all() or batch.singular.any():
-                for trial in np.flatnonzero(alive & ~fine):
-                    status[trial], status_round[trial] = Status.DIVERGED, round_
-                for trial in np.flatnonzero(alive & fine & batch.singular):
+        done = 0
+        for number, batch, new in chunk.rounds(state):
+            state = new
+            if chunk.alive is not alive or batch.singular.any():
+                for trial in np.flatnonzero(alive & ~chunk.alive):
+                    status[trial], status_round[trial] = Status.DIVERGED, number
+                for trial in np.flatnonzero(chunk.alive & batch.singular):
                     if status[trial] is Status.COMPLETED:
-                        status[trial], status_round[trial] = Status.SINGULAR_HEAD, round_
-                alive &= fine
-            state = new if alive.all() else new.where(alive, state)
-            record(round_)
+                        status[trial], status_round[trial] = Status.SINGULAR_HEAD, number
+                alive = chunk.alive
+            record(number)
+            if number <= job.rounds:
+                tick(1)
+                done = number
+        tick(job.rounds - done)
     return _Piece(metrics=history, status=status, status_round=status_round, final=state)
 
 

@@ -522,11 +522,14 @@ def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):
             "mean_client_error": ref.mean_client_error(Theta, Phi),
             "risk": ref.risk(Theta, Phi, covariance, noise),
         }
-        if isinstance(algorithm, lf.FedRep) and parts != "Phi":
+        if isinstance(algorithm, lf.FedRep):
             # a truth of larger rank is held against its best subspace of the learned rank
-            cut = rank < r and "S" not in arrays and "Phi" not in arrays
-            reference = ref.top_left_subspace(Phi, rank) if cut else B
+            best = {"Phi": Phi, "Phi, B": None}.get(parts, W @ B.T if rank < r else None)
+            reference = B if best is None else ref.top_left_subspace(best, rank)
             dense["subspace_distance"] = ref.subspace_distance(reference, result.final.B[0])
+            if rank < r or parts not in ("BW", "B not orthonormal"):
+                U = ref.top_left_subspace(Phi, rank)
+                dense["mean_truncation_error"] = ref.mean_client_error(Theta, Phi @ U @ U.T)
         assert result.metrics.keys() == dense.keys()
         for key, value in dense.items():
             np.testing.assert_allclose(result.metrics[key][0, -1], value, **TOLERANCE)

@@ -154,9 +154,9 @@ CALLS = {
         lambda: run(lf.Oracle(rank=2), None, data=GIVEN),
         ["Oracle needs a truth", "reference subspace", "problem="],
     ),
-    "oracle without a shared part": (
-        lambda: run(lf.Oracle(rank=2), truth(S=ones(8, 6))),
-        ["Oracle needs a truth", "reference subspace"],
+    "oracle above the clients": (
+        lambda: run(lf.Oracle(rank=3), truth(S=ones(2, 6))),
+        ["Oracle needs rank = 3 at most the truth's, 2"],
     ),
     "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle needs rank = 3", "2"]),
     "oracle below a given subspace": (
@@ -387,9 +387,9 @@ CALLS = {
         lambda: run(fedrep(init=lf.AtDistance(0.5)), None, data=GIVEN),
         ["init = AtDistance(delta=0.5)", "truth", "problem="],
     ),
-    "distance without a shared part": (
-        lambda: run(fedrep(init=lf.AtDistance(0.5)), truth(S=ones(8, 6))),
-        ["init = AtDistance(delta=0.5)", "reference subspace"],
+    "distance above the clients": (
+        lambda: run(fedrep(rank=3, init=lf.AtDistance(0.5)), truth(S=ones(2, 6))),
+        ["init = AtDistance(delta=0.5) needs rank = 3 at most the truth's, 2"],
     ),
     "distance in too few dimensions": (
         lambda: run(fedrep(rank=2, init=lf.AtDistance(0.5)), shared(dim=3)),

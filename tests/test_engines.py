@@ -355,7 +355,7 @@ OBSTACLES = {
     "no such name": (fedrep(), truth(), lf.FreshSamples(12), "projektet", "did you mean 'projected'"),
     "no name": (fedrep(), truth(), lf.FreshSamples(12), None, "engine = None is unknown.*'auto', 'explicit'"),
     "compressed, few samples": (
-        fedrep(), truth(), lf.FreshSamples(10), "compressed", r"m = 10 samples.*d \+ 1 = 10.*'explicit', 'projected'"
+        fedrep(), truth(), lf.FreshSamples(9), "compressed", r"m = 9 samples.*than d = 9.*'explicit', 'projected'"
     ),
     "compressed, few given samples": (
         fedrep(), truth(), given([3, 4, 5, 6, 7, 8]), "compressed", r"m = 8 samples.*here: 'auto', 'explicit'$"

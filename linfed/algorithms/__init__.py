@@ -6,17 +6,19 @@ from linfed.algorithms.base import Algorithm
 from linfed.algorithms.fedavg import FedAvg
 from linfed.algorithms.fedper import FedPer
 from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.pooled import PooledLeastSquares
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    cls.__name__: cls for cls in (FedRep, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle)
+    cls.__name__: cls for cls in (FedRep, FLUTE, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle)
 }
 """Every algorithm by its name, for the command line and for results read from files."""
 
 __all__ = [
     "ALGORITHMS",
+    "FLUTE",
     "Algorithm",
     "FedAvg",
     "FedPer",

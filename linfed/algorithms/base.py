@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from linfed._types import Array, Indices, Mask
-from linfed.algorithms.initial import Initial
+from linfed.algorithms.initial import Factors, Initial
 from linfed.data.batch import Batch
 from linfed.errors import SizeError
 from linfed.linalg import put_clients, take_clients
@@ -146,17 +146,24 @@ class Start(Protocol):
         """Return the initial representation (trials, d, rank) that `init` describes."""
         ...
 
+    def factors(self, init: Factors, rank: int) -> tuple[Array, Array]:
+        """Return the initial B (trials, d, rank) and W (trials, n, rank) that `init` describes."""
+        ...
+
 
 class Asks(IntEnum):
     """What the steps of an algorithm ask of a batch: the less, the cheaper the engines that can serve them exactly."""
 
-    FEATURES = 0
+    GRADIENTS = 0
+    """One ``project(B)`` at the state's B, and both gradients at the heads that the state has."""
+
+    FEATURES = 1
     """One ``project(B)`` at the state's B, heads from it, and one representation gradient a step."""
 
-    QUADRATIC = 1
+    QUADRATIC = 2
     """Anything that depends on the samples through their second moments: every full-batch quadratic loss."""
 
-    ROWS = 2
+    ROWS = 3
     """The samples themselves."""
 
 

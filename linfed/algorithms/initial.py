@@ -46,6 +46,8 @@ class RandomSubspace:
 
     Notes
     -----
+    With one seed it is the Q factor of the B that `SmallRandom` draws: FedRep(RI) of FLUTE's figures.
+
     **Deviations**: FLUTE's experiments start FedRep(RI) at FLUTE's own Gaussian draw; here it is orthonormalised.
     """
 
@@ -117,6 +119,69 @@ class GivenSubspace:
         return hash((self.array.shape, (self.array + 0.0).tobytes()))
 
 
+@dataclass(frozen=True)
+class SmallRandom:
+    """Small Gaussian factors: all entries of B and W are independent N(0, alpha^2).
+
+    Parameters
+    ----------
+    alpha : float, optional
+        Standard deviation; ``1 / (10 d)`` by default.
+
+    Notes
+    -----
+    **Deviations**: none.
+
+    References
+    ----------
+    FLUTE paper, Algorithm 1, line 2; Theorem 5.1 and Appendix C.1 for alpha.
+    """
+
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.alpha is not None:
+            object.__setattr__(self, "alpha", check_number("alpha", self.alpha, positive=True))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenFactors:
+    """Representation and heads given as arrays.
+
+    Parameters
+    ----------
+    B : array_like (d, k) or (trials, d, k)
+    W : array_like (n, k) or (trials, n, k)
+
+    Notes
+    -----
+    **Deviations**: an addition, to replay other implementations and to go on from a state.
+    """
+
+    B: npt.ArrayLike
+    W: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        for name, rows in (("B", "d"), ("W", "n")):
+            value = check_array(f"init {name}", getattr(self, name), [(rows, "k"), ("trials", rows, "k")])
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """B and W."""
+        return np.asarray(self.B), np.asarray(self.W)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenFactors) and all(
+            np.array_equal(mine, its) for mine, its in zip(self.arrays, other.arrays, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple((array + 0.0).tobytes() for array in self.arrays))
+
+
+Factors: TypeAlias = SmallRandom | GivenFactors
 Initial: TypeAlias = Moments | RandomSubspace | AtDistance | TrueSubspace | GivenSubspace
 NAMED: dict[str, Initial] = {"moments": Moments(), "random": RandomSubspace()}
 
@@ -130,6 +195,34 @@ def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
     if value is None or np.isscalar(value):
         raise ValueError(f"init = {shown(value)} must be 'moments', 'random', lf.AtDistance(delta) or an array (d, k)")
     return GivenSubspace(value)
+
+
+def as_factors(value: Factors | tuple[npt.ArrayLike, npt.ArrayLike]) -> Factors:
+    """Return initial factors from themselves, or from a pair of arrays (B, W)."""
+    if isinstance(value, Factors):
+        return value
+    if isinstance(value, tuple | list) and len(value) == 2 and not any(np.ndim(part) == 0 for part in value):
+        return GivenFactors(*value)
+    raise ValueError(f"init = {shown(value)} must be lf.SmallRandom(alpha) or a pair of arrays, (B, W)")
+
+
+def check_factors(rank: int, init: Factors, n_clients: int, dim: int) -> None:
+    """Raise if factors of `rank` columns do not fit the sizes, or given ones have other shapes."""
+    if rank > dim:
+        raise ValueError(f"rank = {rank} must be at most dim = {dim}")
+    if isinstance(init, GivenFactors):
+        for name, array, rows in zip(("B", "W"), init.arrays, (dim, n_clients), strict=True):
+            if array.shape[-2:] != (rows, rank):
+                raise ValueError(
+                    f"init {name} has shape {array.shape}, expected ({rows}, {rank}), with or without a leading trial "
+                    "axis"
+                )
+
+
+def given_trials(init: object) -> int | None:
+    """Return the number of trials that a given init has arrays for; None if it serves any number."""
+    arrays = (init.array,) if isinstance(init, GivenSubspace) else init.arrays if isinstance(init, GivenFactors) else ()
+    return next((array.shape[0] for array in arrays if array.ndim == 3), None)
 
 
 def check_representation(rank: int, init: object, dim: int) -> None:

@@ -33,6 +33,10 @@ class Features(Protocol):
         """
         ...
 
+    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
+        """Return `head_gradient` and `representation_gradient` at the same heads: asked together they cost less."""
+        ...
+
     def shifted(self, W: Array) -> Batch:
         """Return the same samples with labels ``y_i - Z_i w_i``: what the heads W (T, p, k) leave to explain."""
         ...

@@ -60,10 +60,12 @@ class GramBatch(CompressedBatch):
 
     source: CompressedFixedSource
 
-    def gradient(self, theta: Array) -> Array:
+    def messages(self, theta: Array, *, once: bool = False) -> Array:
         """Return ``A_i theta_i - b_i``, (T, p, d); cost O(p d^2)."""
         A, b = self.source.normal_equations(self.active)
-        return np.asarray((A @ theta[..., None])[..., 0] - b)
+        out = (A @ theta[..., None])[..., 0]
+        out -= b
+        return np.asarray(out)
 
 
 class CompressedFixedSource(Source):

@@ -144,13 +144,29 @@ class ExplicitBatch:
 
     def gradient(self, theta: Array) -> Array:
         """Return ``(1/m_i) X_i'(X_i theta_i - y_i)``, (T, p, d); cost O(p m d)."""
+        return self.messages(theta)
+
+    def messages(self, theta: Array, *, once: bool = False) -> Array:
+        """Return the same as `gradient`; `once` says that the rows may not be needed again."""
         trials, p, _, d = self.shape
-        theta, y = np.broadcast_to(theta, (trials, p, d)), self.y
+        if theta.shape[1] != p:
+            theta = np.broadcast_to(theta, (trials, p, d))
         out = np.empty((trials, p, d))
-        for t, c, rows in self.rows.blocks():
-            residual = (rows @ theta[t, c, :, None])[..., 0] - y[t, c]
+        for t, c, rows, y in self._labelled(once):
+            residual = (rows @ theta[t, c, :, None])[..., 0]
+            residual -= y
             np.matmul(residual[..., None, :], rows, out=out[t, c, None, :])
-        return out / self._positive_counts[..., None]
+        out /= self._positive_counts[..., None]
+        return out
+
+    def _labelled(self, once: bool) -> Iterator[tuple[slice, slice, Array, Array]]:
+        """Yield (trials, clients, rows, labels (t, c, m)) block by block."""
+        if self._y is not None:
+            for t, c, rows in self.rows.blocks(once=once):
+                yield t, c, rows, self._y[t, c]
+            return
+        for t, c, rows, _, y in self.pass_over(np.empty((self.shape[0], self.shape[-1], 0)), once=once):
+            yield t, c, rows, y.T.reshape(rows.shape[:-1])
 
     def loss(self, theta: Array) -> Array:
         """Return ``(1/2m_i) ||X_i theta_i - y_i||^2``, (T, p); cost O(p m d)."""
@@ -372,3 +388,18 @@ class ExplicitFeatures:
         scaled = np.swapaxes(W * (share / batch._positive_counts)[..., None], -1, -2)
         V = np.ascontiguousarray(scaled)[..., None] * residual[:, None]
         return np.swapaxes(batch.pull_back(V), -1, -2)
+
+    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
+        """Return the gradients of heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) whatever k.
+
+        Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and ``sum_i
+        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) it costs O(p d^2).
+        """
+        messages = self._batch.messages(W @ np.swapaxes(self._B, -1, -2), once=True)
+        share = 1.0 / W.shape[1] if weights is None else weights
+        if np.ndim(share) == 0:
+            representation = np.swapaxes(messages, -1, -2) @ W
+            representation *= share
+        else:
+            representation = np.swapaxes(messages, -1, -2) @ (W * np.asarray(share)[..., None])
+        return messages @ self._B, representation

@@ -368,6 +368,10 @@ class ProjectedFeatures:
         self._told = W, weights, gradient
         return gradient
 
+    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
+        """Return the gradients of heads and representation at W, at the cost of both."""
+        return self.head_gradient(W), self.representation_gradient(W, weights)
+
     def shifted(self, W: Array) -> Batch:
         """Refuse."""
         raise EngineError(

@@ -5,5 +5,6 @@ from __future__ import annotations
 from linfed.problems.base import Problem, Truth, check_problem
 from linfed.problems.given import GivenTruth
 from linfed.problems.shared import SharedRepresentation
+from linfed.problems.underparameterized import UnderParameterized
 
-__all__ = ["GivenTruth", "Problem", "SharedRepresentation", "Truth", "check_problem"]
+__all__ = ["GivenTruth", "Problem", "SharedRepresentation", "Truth", "UnderParameterized", "check_problem"]

@@ -66,27 +66,54 @@ class Truth:
             return low_rank
         return self.S if low_rank is None else np.asarray(low_rank + self.S)
 
-    def reference(self, rank: int) -> Array | None:
+    def reference(self, rank: int) -> Array:
         """Return the orthonormal basis that a learned representation of `rank` columns is held against.
 
-        It is the given `subspace` if there is one; else the span of B* if the truth's rank is at most `rank`;
-        else the top left singular subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``.
+        It is the given `subspace` if there is one; else the span of B* if that has at most `rank` columns; else the
+        top left singular subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, of its shared part ``B* W*'`` where there
+        is a full-dimensional part beside it.
 
         Returns
         -------
-        ndarray (trials, d, k) or None
-            None where the truth has no shared part.
+        ndarray (trials, d, k)
+            With fewer columns where the truth has fewer. Columns of ``U_rank`` beyond the rank of Phi are arbitrary: a
+            truth of low rank is better given in factors.
         """
         if self.subspace is not None:
             return orthonormalize(self.subspace)
         if self.B is None or self.W is None:
-            return None
-        if self.S is not None or self.B.shape[-1] <= rank:
+            assert self.S is not None
+            return _top_subspace(None, self.S, rank)
+        if self.B.shape[-1] <= rank:
             return orthonormalize(self.B)
-        Q, R = qr_positive(self.B)
-        coordinates = self.W @ np.swapaxes(R, -1, -2)
-        _, vectors = np.linalg.eigh(np.swapaxes(coordinates, -1, -2) @ coordinates)
-        return np.asarray(Q @ vectors[..., ::-1][..., :rank])
+        return _top_subspace(self.B, self.W, rank)
+
+    def truncated(self, rank: int) -> Truth:
+        """Return the best approximation of rank k, ``Phi_k = U_k U_k' Phi``: its `B` is U_k, its `W` is ``Phi'U_k``.
+
+        It is best in Frobenius norm (Eckart and Young 1936): a reference, not a floor, in other norms.
+        """
+        if self.S is not None or self.B is None:
+            Phi = self.dense()
+            U = _top_subspace(None, Phi, rank)
+            W = Phi @ U
+        else:
+            assert self.W is not None
+            U = orthonormalize(self.B) if self.B.shape[-1] <= rank else _top_subspace(self.B, self.W, rank)
+            W = self.W @ (np.swapaxes(self.B, -1, -2) @ U)
+        return Truth(B=U, W=W, noise_std=self.noise_std, design=self.design)
+
+
+def _top_subspace(B: Array | None, W: Array, rank: int) -> Array:
+    """Return the top left singular vectors (trials, d, k) of ``B W'``, or of ``W'`` without B; k <= rank."""
+    basis = None
+    if B is not None:
+        basis, R = qr_positive(B)
+        W = W @ np.swapaxes(R, -1, -2)
+    # Of the triangular factor: a Gram matrix would square the condition number.
+    triangle = np.asarray(np.linalg.qr(W, mode="r")) if W.shape[-2] > W.shape[-1] else W
+    U = np.linalg.svd(np.swapaxes(triangle, -1, -2), full_matrices=False)[0][..., :rank]
+    return np.asarray(U if basis is None else basis @ U)
 
 
 class Problem(Protocol):
@@ -114,7 +141,7 @@ class Problem(Protocol):
 
     @property
     def subspace_rank(self) -> int | None:
-        """Columns of the reference subspace; None if the truth has none."""
+        """Most columns that a reference subspace can have (`Truth.reference`); None if the truth has none."""
         ...
 
     @property

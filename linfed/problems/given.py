@@ -41,8 +41,9 @@ class GivenTruth:
 
     Notes
     -----
-    Without a leading axis every trial has the same truth. With `Phi` alone there is no reference subspace, so the
-    subspace distance is absent: give ``B=`` for it.
+    Without a leading axis every trial has the same truth. A learned B of k columns is held against the span of `B` (of
+    more than k columns: against the top-k part of ``B W'``), or without `B` against the top-k left singular subspace of
+    Phi; with `Phi` a `B` says which subspace to take instead.
 
     **Deviations**: none.
     """
@@ -114,9 +115,9 @@ class GivenTruth:
         return next(int(arrays[name].shape[axis]) for name, axis in sizes.items() if name in arrays)
 
     @property
-    def subspace_rank(self) -> int | None:
-        """Columns of B; None without it."""
-        return None if self.B is None else np.asarray(self.B).shape[-1]
+    def subspace_rank(self) -> int:
+        """Columns of B; without it as many as there are clients, or dimensions."""
+        return min(self.n_clients, self.dim) if self.B is None else int(np.asarray(self.B).shape[-1])
 
     @property
     def truth_rank(self) -> int | None:

@@ -1,0 +1,142 @@
+"""FLUTE for linear regression (Liu, Shen and Yang 2024, Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.initial import Factors, SmallRandom, as_factors, check_factors
+from linfed.data.batch import Batch
+from linfed.errors import check_integer, check_number, shown
+from linfed.linalg import take_clients
+from linfed.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class FLUTE(Algorithm):
+    """Shared representation, personal heads, and a server that regularises both towards a balanced low-rank model.
+
+    Parameters
+    ----------
+    rank : int
+        Columns k of B, at most d.
+    step_size : float
+        eta_l > 0, the step along the data gradients.
+    server_step_size : float, optional
+        eta_r >= 0, the server's step on the regulariser; `step_size` by default.
+    gamma1 : float, default 1/4
+        Weight of ``||B W'||_F^2``, which the server increases.
+    gamma2 : float, default 1/8
+        Weight of ``||B'B||_F^2 + ||W'W||_F^2``, which it decreases.
+    init : SmallRandom, or a pair of array_like (B, W)
+        ``lf.SmallRandom(alpha)``, with ``alpha = 1/(10 d)`` by default, or B (d, k) and W (n, k), with or without a
+        leading trial axis.
+    gradient_factor : 1 or 2, default 1
+        Factor of the data gradient: 1 for the loss ``(1/2m)||X_i theta - y_i||^2`` of the paper's analysis, 2 for the
+        loss ``(1/m)||X_i theta - y_i||^2`` of its main text.
+
+    Raises
+    ------
+    ValueError
+        For a rank below 1, steps or weights out of range, an init of another form; and in `simulate` for a rank above
+        d or arrays of other shapes.
+
+    Notes
+    -----
+    One round, with ``g_i = X_i'(X_i B w_i - y_i)/m`` and everything on the right at the last round's B and W::
+
+        B <- B - eta_l sum_i g_i w_i' + eta_r [2 gamma1 B W'W - 4 gamma2 B B'B]
+        W <- W - eta_l [B'g_i]_i'     + eta_r [2 gamma1 W B'B - 4 gamma2 W W'W]
+
+    The server **sums** over clients, where FedRep averages. B is not normalised. At the default weights the regulariser
+    is ``(1/8)||B'B - W'W||_F^2``. For ``gamma1 > 2 gamma2`` the objective can be unbounded below, and the run then
+    diverges (`linfed.theory.flute_divergence_threshold`). With partial participation the same is done with the
+    participants alone, and the others keep their heads, as in the paper's Algorithm 2. Cost of a round ``O(p (m d +
+    d k))``, on fixed samples with m > d ``O(p (d^2 + d k))``.
+
+    **Deviations**: the data gradient has factor 1 by default, as in the analysis (Appendix A.1): only so the Theta
+    recursion closes; `gradient_factor` has the other. Partial participation is an addition.
+
+    References
+    ----------
+    FLUTE paper, Algorithm 1, equations (4) to (6); Appendix A.1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=30, dim=10)
+    >>> result = lf.simulate(lf.FLUTE(rank=2, step_size=0.03), problem, data=lf.FixedSamples(n_samples=500),
+    ...                      rounds=1000, trials=3, seed=0)
+    >>> bool((result.metrics["subspace_distance"][:, -1] < 0.3).all())
+    True
+    """
+
+    rank: int
+    step_size: float
+    server_step_size: float | None = None
+    gamma1: float = 0.25
+    gamma2: float = 0.125
+    init: Factors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
+    gradient_factor: Literal[1, 2] = 1
+
+    summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank", check_integer("rank", self.rank))
+        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
+        if self.server_step_size is not None:
+            value = check_number("server_step_size", self.server_step_size, minimum=0.0)
+            object.__setattr__(self, "server_step_size", value)
+        for name in ("gamma1", "gamma2"):
+            object.__setattr__(self, name, check_number(name, getattr(self, name), minimum=0.0))
+        object.__setattr__(self, "init", as_factors(self.init))
+        if isinstance(self.gradient_factor, bool) or self.gradient_factor not in (1, 2):
+            raise ValueError(f"gradient_factor = {shown(self.gradient_factor)} must be 1 or 2")
+        object.__setattr__(self, "gradient_factor", int(self.gradient_factor))
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.GRADIENTS
+
+    @property
+    def step_ratio(self) -> float:
+        """``eta_r / eta_l``, with the factor of the data gradient in eta_l."""
+        server = self.step_size if self.server_step_size is None else self.server_step_size
+        return server / (self.step_size * self.gradient_factor)
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if rank exceeds dim, or given factors have other shapes."""
+        check_factors(self.rank, as_factors(self.init), n_clients, dim)
+
+    def initial_state(self, start: Start) -> State:
+        """Return B and W from `init`."""
+        B, W = start.factors(as_factors(self.init), self.rank)
+        return State(B=B, W=W)
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        B, W = state.B, state.W
+        assert B is not None
+        assert W is not None
+        W = take_clients(W, batch.active)
+        local = self.step_size * self.gradient_factor
+        server = self.step_size if self.server_step_size is None else self.server_step_size
+        head_gradient, representation_gradient = batch.project(B).gradients(W, weights=1.0)
+        gram_B, gram_W = np.swapaxes(B, -1, -2) @ B, np.swapaxes(W, -1, -2) @ W
+        grow, shrink = 2.0 * server * self.gamma1, 4.0 * server * self.gamma2
+        new_B = B @ (grow * gram_W - shrink * gram_B)
+        new_B += B
+        new_B -= local * representation_gradient
+        new_W = W @ (grow * gram_B - shrink * gram_W)
+        new_W += W
+        new_W -= local * head_gradient
+        return state.update(B=new_B, W=new_W, active=batch.active)
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of B and W, and of the participants' predictors and gradients."""
+        return self.rank * (n_clients + dim) + participants * dim

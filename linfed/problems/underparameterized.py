@@ -1,0 +1,183 @@
+"""Clients whose regressors do not fit into k dimensions: the FLUTE paper's truths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from linfed._types import Array, Generator
+from linfed.designs import Design, Gaussian, as_design
+from linfed.errors import check_array, check_integer, check_number
+from linfed.linalg import orthonormalize
+from linfed.problems.base import Truth
+from linfed.streams import Seed, Stream, generators
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderParameterized:
+    """Clients whose regressors ``Phi = [phi_1 .. phi_n] = U Lambda V'`` have a rank above that of what is learned.
+
+    Parameters
+    ----------
+    n_clients, dim : int
+        n clients, ambient dimension d.
+    rank : int, optional
+        Rank r of Phi; ``min(n, d)`` by default.
+    spectrum : sequence of float, optional
+        Singular values ``lambda_1 >= .. >= lambda_r > 0`` of Phi. By default the phi_i are Gaussian: N(0, I_d), or for
+        a rank below ``min(n, d)`` standard Gaussian on a uniform subspace of r dimensions.
+    gap : float, optional
+        ``Delta = 2 (lambda_k - lambda_{k+1}) > 0``, at most ``2 lambda_k``: the singular values after the k-th are
+        scaled together so that the gap is this; goes with `gap_after`.
+    gap_after : int, optional
+        k of the gap, below r.
+    noise_std : float, default 0.0
+        Standard deviation of the label noise, in units of y (never the variance).
+    design : Design or str, default "gaussian"
+        Law of x.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, a rank above ``min(n, d)``, a spectrum that does not descend, or a gap that the singular
+        values do not allow (of a Gaussian Phi: when a truth is drawn).
+
+    Notes
+    -----
+    With a spectrum, or a gap, U and V are uniform: the Q factors of Gaussian (d, r) and (n, r) matrices (of a Gaussian
+    Phi its own singular vectors, which have that law). Such a truth is kept in factors, ``B* = U`` and ``W* = V
+    Lambda``, for any n and d. New clients are Gaussian with the covariance of the training clients' law: I_d, or
+    ``U Lambda^2 U'/n``. A learned B of k columns is held against ``U_k``.
+
+    **Deviations**: `gap` is an addition. The paper draws V with M columns and d orthonormal rows (M >= d); here any n.
+
+    References
+    ----------
+    FLUTE paper, sections 3 and 7.1, Appendix C.1; Theorem 5.1 for the gap.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=15, dim=10, spectrum=[20 / (i + 1) for i in range(1, 11)])
+    >>> truth = problem.truth(seed=0, trials=[0])
+    >>> truth.B.shape, truth.W.shape
+    ((1, 10, 10), (1, 15, 10))
+    """
+
+    n_clients: int
+    dim: int
+    rank: int | None = None
+    spectrum: Sequence[float] | None = None
+    gap: float | None = None
+    gap_after: int | None = None
+    noise_std: float = 0.0
+    design: Design = field(default_factory=Gaussian)
+
+    def __post_init__(self) -> None:
+        for name in ("n_clients", "dim"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "design", as_design(self.design))
+        self.design.check_dim(self.dim)
+        most = min(self.n_clients, self.dim)
+        if self.rank is not None:
+            object.__setattr__(self, "rank", check_integer("rank", self.rank))
+            if self.rank > most:
+                raise ValueError(f"rank = {self.rank} must be at most min(n_clients, dim) = {most}")
+        if self.spectrum is not None:
+            values = check_array("spectrum", self.spectrum, [("r",)])
+            if values.min() <= 0 or np.any(np.diff(values) > 0):
+                raise ValueError(f"spectrum = {self.spectrum!r} must hold positive numbers, none above the one before")
+            if len(values) > most:
+                raise ValueError(f"spectrum has {len(values)} values, at most min(n_clients, dim) = {most} are allowed")
+            if self.rank is not None and self.rank != len(values):
+                raise ValueError(f"rank = {self.rank}, but spectrum has {len(values)} values: leave rank out")
+            object.__setattr__(self, "spectrum", tuple(float(value) for value in values))
+        if (self.gap is None) != (self.gap_after is None):
+            raise ValueError(f"gap = {self.gap} and gap_after = {self.gap_after} go together: give both, or neither")
+        if self.gap is not None:
+            object.__setattr__(self, "gap", check_number("gap", self.gap, positive=True))
+            object.__setattr__(self, "gap_after", check_integer("gap_after", self.gap_after))
+            assert self.gap_after is not None
+            if self.gap_after >= self.truth_size:
+                raise ValueError(f"gap_after = {self.gap_after} must be below the rank {self.truth_size} of the truth")
+            if self.spectrum is not None:
+                self._with_gap(np.asarray(self.spectrum))
+
+    @property
+    def truth_size(self) -> int:
+        """Rank r of Phi."""
+        if self.spectrum is not None:
+            return len(self.spectrum)
+        return min(self.n_clients, self.dim) if self.rank is None else self.rank
+
+    @property
+    def subspace_rank(self) -> int:
+        """Rank of Phi: ``U_k`` exists up to it."""
+        return self.truth_size
+
+    @property
+    def truth_rank(self) -> int | None:
+        """Rank of the truth in factors; None for a Gaussian Phi of full rank, which is kept as it is."""
+        return self.truth_size if self._factored else None
+
+    @property
+    def _factored(self) -> bool:
+        shaped = self.spectrum is not None or self.gap is not None
+        return shaped or self.truth_size < min(self.n_clients, self.dim)
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return the truths of the given trials, each from its own ``TRUTH`` stream."""
+        drawn = [self._drawn(rng) for rng in generators(seed, Stream.TRUTH, trials)]
+        if not self._factored:
+            return Truth(S=np.stack([S for S, _ in drawn]), noise_std=self.noise_std, design=self.design)
+        B, W = (np.stack(parts) for parts in zip(*drawn, strict=True))
+        return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
+
+    def _drawn(self, rng: Generator) -> tuple[Array, Array]:
+        """Return B (d, r) and W (n, r), or Phi' (n, d) twice where that is the truth itself."""
+        n, d, r = self.n_clients, self.dim, self.truth_size
+        if self.spectrum is not None:
+            U = orthonormalize(rng.standard_normal((d, r)))
+            return U, orthonormalize(rng.standard_normal((n, r))) * self._with_gap(np.asarray(self.spectrum))
+        if r == min(n, d):
+            Phi = rng.standard_normal((n, d))
+            if self.gap is None:
+                return Phi, Phi
+            V, values, Ut = np.linalg.svd(Phi, full_matrices=False)
+            return Ut.T, V * self._with_gap(values)
+        B, W = orthonormalize(rng.standard_normal((d, r))), rng.standard_normal((n, r))
+        if self.gap is None:
+            return B, W
+        V, values, Ut = np.linalg.svd(W, full_matrices=False)
+        return B @ Ut.T, V * self._with_gap(values)
+
+    def _with_gap(self, values: Array) -> Array:
+        """Return singular values with the gap that is asked for."""
+        if self.gap is None or self.gap_after is None:
+            return values
+        k = self.gap_after
+        following = values[k - 1] - self.gap / 2.0
+        if following < 0:
+            raise ValueError(f"gap = {self.gap:g} must be at most 2 lambda_k = {2 * values[k - 1]:g}, k = {k}")
+        return np.concatenate([values[:k], values[k:] * (following / values[k])])
+
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
+        """Return truths of clients that took no part: Gaussian, with the covariance of the law of the others."""
+        rngs = generators(seed, Stream.NEW_TRUTH, trials)
+        if not self._factored:
+            S = np.stack([rng.standard_normal((clients, self.dim)) for rng in rngs])
+            return Truth(S=S, noise_std=self.noise_std, design=self.design)
+        assert truth.W is not None
+        W = np.stack([rng.standard_normal((clients, self.truth_size)) for rng in rngs])
+        if self.spectrum is not None or self.gap is not None:  # the columns of W* are orthogonal
+            W = W * (np.linalg.norm(truth.W, axis=-2, keepdims=True) / math.sqrt(self.n_clients))
+        return Truth(B=truth.B, W=W, noise_std=self.noise_std, design=self.design)
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds."""
+        n, d = self.n_clients, self.dim
+        return self.truth_size * (n + d) if self._factored else n * d

@@ -27,15 +27,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval, share_smaller
+from linfed.claims import Claim, bootstrap_interval
 from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, select, tidy
 
-from ._fedrep import HUGE, PRESETS, exact_ridge, scaled_step, server_options, truth
+from ._fedrep import PRESETS, UNTUNED, method_of, problem_of, squared_error
+from ._shared import (
+    HUGE,
+    by_sentence,
+    legend,
+    panels,
+    smaller_claim,
+    tuning_arrays,
+    tuning_figure,
+    tuning_note,
+    tuning_rows,
+)
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
@@ -49,7 +59,6 @@ DRAWN = {
     "paper": ("LocalOnly", "FedAvg", "FedAvg + FT", "FedRep", "Oracle"),
     "notebook": ("LocalOnly", "FedAvg", "FedPer", "FedRep", "Oracle"),
 }
-UNTUNED = ("LocalOnly", "Oracle")
 RECORD_EVERY = 5
 
 
@@ -95,46 +104,17 @@ def cells(config: Config) -> list[Cell]:
     return sorted(found, key=lambda cell: (ONE_LAYER.get(cell.method, 1), cell.n_samples), reverse=True)
 
 
-def problemselect(cell: Cell) -> lf.SharedRepresentation:
-    """Return the truth of a cell."""
-    c = cell.config
-    return truth(
-        cell.preset,
-        n_clients=c.n_clients,
-        dim=c.dim,
-        rank=c.rank,
-        n_samples=cell.n_samples,
-        noise_variance=c.noise_variance,
-    )
-
-
 def method(cell: Cell, step: float = 1.0) -> lf.Algorithm:
     """Return the method of a cell at a step size given in the paper's normalisation."""
-    c = cell.config
-    notebook = cell.preset == "notebook"
-    summed = scaled_step(cell.preset, step, n_samples=cell.n_samples, participation=1.0, n_clients=c.n_clients)
-    server = float(c.n_clients) if notebook else 1.0  # a sum in place of the mean
-    if cell.method == "LocalOnly":
-        return lf.LocalOnly()
-    if cell.method == "Oracle":
-        return lf.Oracle(rank=c.rank)
-    if cell.method == "FedRep":
-        ridge = exact_ridge(cell.preset, cell.n_samples)
-        options = server_options(cell.preset)
-        return lf.FedRep(rank=c.rank, step_size=summed, init="random", head_ridge=ridge, **options)
-    if cell.method == "FedPer":
-        # One step serves B and heads: summed over a hundred clients B would move a hundred times as fast as they do.
-        return lf.FedPer(rank=c.rank, step_size=step * cell.n_samples)
     if cell.method in ONE_LAYER:
         return lf.FedAvg(step_size=step, local_steps=ONE_LAYER[cell.method])
-    fine_tune: Any = "gradient" if cell.method.endswith("FT") else "none"
-    return lf.FedAvg(rank=c.rank, step_size=summed, server_step_size=server, fine_tune=fine_tune)
+    return method_of(cell, step, fine_tune="gradient" if cell.method.endswith("FT") else "none")
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Tune the step on separate trials, then run the trials that count."""
     c = cell.config
-    problem, data, seed = problemselect(cell), lf.FixedSamples(cell.n_samples), (c.seed, cell.n_samples)
+    problem, data, seed = problem_of(cell), lf.FixedSamples(cell.n_samples), (c.seed, cell.n_samples)
     found = tuned(cell, problem, data, seed)
     step = c.step_sizes[int(found["best"])] if found else np.nan
     rounds = c.rounds if found else 1
@@ -149,16 +129,13 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         record_every=RECORD_EVERY,
     )
 
-    def squared_error(risk: Any) -> Any:
-        variance = 1.0 if problem.design.covariance is None else float(np.asarray(problem.design.covariance))
-        return (2 * risk - problem.noise_std**2) / variance
-
+    floor = lf.theory.single_model_floor(problem.truth(seed, range(c.trials)))
     found |= {
         "step_size": np.array(step),
         "rounds": result.rounds,
-        "curve": squared_error(result.metrics["risk"]),
-        "clients": squared_error(result.client_risks()),
-        "floor": squared_error(lf.theory.single_model_floor(problem.truth(seed, range(c.trials)))),
+        "curve": squared_error(problem, result.metrics["risk"]),
+        "clients": squared_error(problem, result.client_risks()),
+        "floor": squared_error(problem, floor),
     }
     if cell.method in ONE_LAYER:
         found |= fixed_point(cell, step, seed)
@@ -193,7 +170,7 @@ def tuned(cell: Cell, problem: lf.SharedRepresentation, data: lf.FixedSamples, s
         seed=seed,
         record_every=c.rounds,
     )
-    return {"scores": tuning.scores, "best": np.array(tuning.best), "at_edge": np.array(bool(tuning.at_edge))}
+    return tuning_arrays(tuning)
 
 
 def rates(A: Any, name: str, step: float) -> Any:
@@ -204,7 +181,7 @@ def rates(A: Any, name: str, step: float) -> Any:
 
 def fixed_point(cell: Cell, step: float, seed: tuple[int, int]) -> dict[str, Any]:
     """Return the predicted fixed point of one-layer FedAvg: its error, its rate, and the measured way to it."""
-    c, problem = cell.config, problemselect(cell)
+    c, problem = cell.config, problem_of(cell)
     samples = lf.FixedSamples(cell.n_samples).draw(problem, trials=c.trials, seed=seed)
     A, b = samples.normal_equations()
     point = lf.theory.fedavg_fixed_point(A, b, step_size=step, local_steps=ONE_LAYER[cell.method])
@@ -252,14 +229,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
             )
         )
         if "scores" in found:
-            chosen = np.arange(len(config.step_sizes)) == int(found["best"])
-            parts["tuning"].append(
-                tidy(
-                    keys,
-                    {"step_size": config.step_sizes},
-                    {"score": found["scores"], "chosen": chosen, "at_edge": chosen & bool(found["at_edge"])},
-                )
-            )
+            parts["tuning"].append(tuning_rows(keys, config.step_sizes, found))
         if "rate" in found:
             parts["theory"].append(
                 tidy(
@@ -294,31 +264,21 @@ def _by_trial(table: Table, column: str) -> Any:
     return table[column].reshape(len(np.unique(table["trial"])), -1)
 
 
-def _panels(tables: Tables, rows: int, height: float, **options: Any) -> tuple[Figure, Any, list[int]]:
-    import matplotlib.pyplot as plt
-
-    from linfed import plotting
-
-    sizes = [int(m) for m in np.unique(tables["summary"]["n_samples"])]
-    with plotting.style():
-        figure, axes = plt.subplots(
-            rows, len(sizes), figsize=(plotting.PAGE_WIDTH, height), layout="constrained", squeeze=False, **options
-        )
-        for ax, m in zip(axes[0], sizes, strict=True):
-            ax.set_title(f"m = {m}")
-    return figure, axes, sizes
+def _panels(tables: Tables, height: float, **options: Any) -> tuple[Figure, Any, list[int]]:
+    """Return a figure with a column for each m, its axes, and the m."""
+    sizes = _sizes(tables["summary"])
+    return *panels([f"m = {m}" for m in sizes], height, **options), sizes
 
 
-def _legend(figure: Figure, axes: Axes, title: str) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
+def _sizes(table: Table) -> list[int]:
+    return [int(m) for m in np.unique(table["n_samples"])]
 
 
 def _clients_figure(tables: Tables, preset: str) -> Figure:
     from linfed import plotting
 
     half = 0.5 if preset == "notebook" else 1.0
-    figure, axes, sizes = _panels(tables, 1, 2.3, sharey=True)
+    figure, axes, sizes = _panels(tables, 2.3, sharey=True)
     trials = len(np.unique(tables["summary"]["trial"]))
     with plotting.style():
         for ax, m in zip(axes[0], sizes, strict=True):
@@ -332,14 +292,14 @@ def _clients_figure(tables: Tables, preset: str) -> Figure:
             plotting.draw_level(ax, half * float(np.median(floor)), label="single-model floor")
             ax.set_xlabel("clients by error (%)")
         axes[0, 0].set_ylabel("half the squared error" if half < 1 else "squared error of a client")
-        _legend(figure, axes[0, 0], f"median and 10-90 % of {trials} trials")
+        legend(figure, axes[0], f"median and 10-90 % of {trials} trials")
     return figure
 
 
 def _rounds_figure(tables: Tables) -> Figure:
     from linfed import plotting
 
-    figure, axes, sizes = _panels(tables, 1, 2.3, sharey=True)
+    figure, axes, sizes = _panels(tables, 2.3, sharey=True)
     trials = len(np.unique(tables["summary"]["trial"]))
     with plotting.style():
         for ax, m in zip(axes[0], sizes, strict=True):
@@ -359,14 +319,14 @@ def _rounds_figure(tables: Tables) -> Figure:
             plotting.draw_level(ax, oracle, "oracle" if first else "", below=True)
             ax.set_xlabel("round")
         axes[0, 0].set_ylabel("mean squared error of clients")
-        _legend(figure, axes[0, 0], f"median and 10-90 % of {trials} trials")
+        legend(figure, axes[0], f"median and 10-90 % of {trials} trials")
     return figure
 
 
 def _fixed_point_figure(tables: Tables) -> Figure:
     from linfed import plotting
 
-    figure, axes, sizes = _panels(tables, 2, 3.8, sharex=True, sharey="row")
+    figure, axes, sizes = _panels(tables, 3.8, rows=2, sharex=True, sharey="row")
     trials = len(np.unique(tables["summary"]["trial"]))
     with plotting.style():
         for column, m in enumerate(sizes):
@@ -400,23 +360,17 @@ def _fixed_point_figure(tables: Tables) -> Figure:
             lower.set_xlabel("round")
         axes[0, 0].set_ylabel("mean squared\nerror of clients")
         axes[1, 0].set_ylabel("relative distance from\nthe fixed point")
-        _legend(figure, axes[0, 0], f"median and 10-90 % of {trials} trials; thin black: the predicted rate")
+        legend(figure, axes[0], f"median and 10-90 % of {trials} trials; thin black: the predicted rate")
     return figure
 
 
 def _tuning_figure(tables: Tables) -> Figure:
-    from linfed import plotting
-
-    figure, axes, sizes = _panels(tables, 1, 2.3, sharey=True)
-    with plotting.style():
-        for ax, m in zip(axes[0], sizes, strict=True):
-            for name in ("FedRep", "FedAvg", "FedAvg + FT"):
-                chosen = select(tables["tuning"], preset="paper", n_samples=m, method=name)
-                plotting.draw_tuning(ax, chosen, name)
-            ax.set(xscale="log", yscale="log", xlabel="step size")
-        axes[0, 0].set_ylabel("final client error")
-        _legend(figure, axes[0, 0], "90 % of the tuning trials lie below; circled: the chosen step")
-    return figure
+    tuning = select(tables["tuning"], preset="paper")
+    curves = {
+        f"m = {m}": {name: select(tuning, n_samples=m, method=name) for name in ("FedRep", "FedAvg", "FedAvg + FT")}
+        for m in _sizes(tables["summary"])
+    }
+    return tuning_figure(curves, height=2.3, ylabel="final client error", sharey=True)
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -424,35 +378,31 @@ def _tuning_figure(tables: Tables) -> Figure:
 
 def claims(tables: Tables) -> list[Claim]:
     """Return what the paper says of Figure 1, judged on its reading (preset ``paper``) and on the notebook's."""
-    found = [claim for preset in PRESETS for claim in _claims(tables, preset)]
-    texts = list(dict.fromkeys((claim.text, claim.statistic) for claim in found))
-    return sorted(found, key=lambda claim: texts.index((claim.text, claim.statistic)))
+    return by_sentence(claim for preset in PRESETS for claim in _claims(tables, preset))
 
 
 def _claims(tables: Tables, preset: str) -> list[Claim]:
     summary = select(tables["summary"], preset=preset)
-    sizes = [int(m) for m in np.unique(summary["n_samples"])]
+    sizes = _sizes(summary)
 
     def errors(name: str, m: int, column: str = "median") -> Any:
         return np.nan_to_num(select(summary, method=name, n_samples=m)[column], nan=HUGE)  # diverged: the worst
 
     def note(*names: str, m: int) -> str:
-        return _note(tables, preset, m, names)
+        tuning = select(tables["tuning"], preset=preset, n_samples=m)
+        lowest_tells = {"FedAvg": "the less it moves from 0, the better"}
+        return tuning_note(select(summary, n_samples=m), tuning, names, lowest_tells)
 
     out = []
     for rival in ("FedAvg", "LocalOnly", *(("FedPer",) if preset == "notebook" else ())):
         for m in sizes:
-            found, detail = share_smaller(errors("FedRep", m), errors(rival, m))
             out.append(
-                Claim(
+                smaller_claim(
+                    errors("FedRep", m),
+                    errors(rival, m),
                     text=f"FedRep has a smaller error than {label(rival)}",
                     where=f"{preset}: m = {m}",
                     statistic="share of paired trials in which the median client's error is smaller",
-                    estimate=found[0],
-                    low=found[1],
-                    high=found[2],
-                    reference=0.5,
-                    detail=detail,
                     note=note("FedRep", rival, m=m),
                 )
             )
@@ -502,17 +452,13 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
             )
     for column, told in (("median", "median"), ("mean", "mean")):
         for before, after in itertools.pairwise(sizes):
-            found, detail = share_smaller(errors("LocalOnly", after, column), errors("LocalOnly", before, column))
             out.append(
-                Claim(
+                smaller_claim(
+                    errors("LocalOnly", after, column),
+                    errors("LocalOnly", before, column),
                     text="Local only improves with m",
                     where=f"{preset}: m = {after} against {before}",
                     statistic=f"share of trials in which the {told} client's error is smaller at the larger m",
-                    estimate=found[0],
-                    low=found[1],
-                    high=found[2],
-                    reference=0.5,
-                    detail=detail,
                     note="at m = d least squares interpolates: single clients with huge errors rule the mean"
                     if column == "mean"
                     else "",
@@ -530,17 +476,3 @@ def _ratio(above: Any, below: Any) -> tuple[float, float, float]:
 
     trials = np.arange(len(above))
     return (ratio(trials), *bootstrap_interval(ratio, (trials,)))
-
-
-def _note(tables: Tables, preset: str, m: int, methods: Sequence[str]) -> str:
-    """Return what a reader should know of a setting: diverged trials, steps at the edge of their grid."""
-    notes = []
-    for name in methods:
-        lost = int(select(tables["summary"], preset=preset, n_samples=m, method=name)["diverged"].sum())
-        if lost:
-            notes.append(f"{lost} trials of {label(name)} diverged at its best step")
-        if select(tables["tuning"], preset=preset, n_samples=m, method=name)["at_edge"].any():
-            low = select(tables["tuning"], preset=preset, n_samples=m, method=name)["at_edge"][0]
-            why = "the less it moves from 0, the better" if low and name == "FedAvg" else ""
-            notes.append(f"the best step of {label(name)} lies at the edge of the grid{': ' + why if why else ''}")
-    return "; ".join(notes)

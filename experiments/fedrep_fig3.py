@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval, first_round_below, probability_smaller, share_smaller
+from linfed.claims import Claim, bootstrap_interval, first_round_below, probability_smaller
 from linfed.reproduce import Table, Tables, rows
 
-from ._fedrep import PRESETS, exact_ridge, scaled_step, server_options, truth
+from ._fedrep import PRESETS, exact_ridge, fedrep, problem_of, scaled_step
+from ._shared import by_sentence, edge_note, legend, panels, smaller_claim, tuning_arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,25 +88,14 @@ def cells(config: Config) -> list[Cell]:
 def setting(cell: Cell) -> tuple[lf.SharedRepresentation, lf.FreshSamples | lf.FixedSamples]:
     """Return the truth and the data of a cell."""
     c = cell.config
-    problem = truth(
-        cell.preset,
-        n_clients=cell.n_clients,
-        dim=c.dim,
-        rank=c.rank,
-        n_samples=c.n_samples,
-        noise_variance=c.noise_variance,
-    )
-    return problem, lf.FreshSamples(c.n_samples) if cell.preset == "paper" else lf.FixedSamples(c.n_samples)
+    return problem_of(cell), lf.FreshSamples(c.n_samples) if cell.preset == "paper" else lf.FixedSamples(c.n_samples)
 
 
 def method(cell: Cell) -> lf.FedRep:
     """Return the method of a cell; its step sizes are still to be set."""
-    c = cell.config
     if cell.method.startswith("FedRep"):
-        variant: dict[str, Any] = {"head_ridge": exact_ridge(cell.preset, c.n_samples)}
-    else:
-        variant = {"head_solver": "gradient", "head_steps": 10 if cell.method.startswith("10GD") else 1}
-    return lf.FedRep(rank=c.rank, step_size=1.0, init="random", **variant, **server_options(cell.preset))
+        return fedrep(cell, 1.0, head_ridge=exact_ridge(cell))
+    return fedrep(cell, 1.0, head_solver="gradient", head_steps=10 if cell.method.startswith("10GD") else 1)
 
 
 def grid(cell: Cell) -> list[tuple[float, float]]:
@@ -122,13 +112,9 @@ def grid(cell: Cell) -> list[tuple[float, float]]:
 
 def scaled(cell: Cell, pair: tuple[float, float]) -> dict[str, float]:
     """Return hyper-parameters for a (step, head step) pair that is given in the paper's normalisation."""
-    c = cell.config
-    step, head_step = pair
-    step = scaled_step(
-        cell.preset, step, n_samples=c.n_samples, participation=c.participation, n_clients=cell.n_clients
-    )
+    step, head_step = scaled_step(cell, pair[0]), pair[1]
     if cell.preset == "notebook":
-        head_step *= c.n_samples  # heads are not summed
+        head_step *= cell.config.n_samples  # heads are not summed
     return {"step_size": step} if cell.method == "FedRep" else {"step_size": step, "head_step_size": head_step}
 
 
@@ -185,9 +171,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         "rounds": result.rounds,
         "distance": result.metrics["subspace_distance"],
         "pairs": np.array(pairs),
-        "scores": tuning.scores,
-        "best": np.array(tuning.best),
-        "at_edge": np.array(bool(tuning.at_edge)),
+        **tuning_arrays(tuning),
         "participants": np.array(result.participants),
     }
 
@@ -245,18 +229,14 @@ def plot(tables: Tables) -> dict[str, Figure]:
 
 
 def _figure(tables: Tables, preset: str) -> Figure:
-    import matplotlib.pyplot as plt
-
     from linfed import plotting
 
     curves = tables["curves"][tables["curves"]["preset"] == preset]
     sizes = np.unique(curves["n_clients"])
     trials = int(curves["trial"].max()) + 1
     power = 2 if preset == "notebook" else 1
+    figure, axes = panels([f"n = {n:,}" for n in sizes], 2.1, sharey=True)
     with plotting.style():
-        figure, axes = plt.subplots(
-            1, len(sizes), figsize=(plotting.PAGE_WIDTH, 2.1), sharey=True, layout="constrained", squeeze=False
-        )
         for ax, n in zip(axes[0], sizes, strict=True):
             for name in METHODS:
                 chosen = curves[(curves["n_clients"] == n) & (curves["method"] == name)]
@@ -264,26 +244,16 @@ def _figure(tables: Tables, preset: str) -> Figure:
                 rounds = chosen["round"].reshape(trials, -1)[0]
                 plotting.draw_curve(rounds, values, ax=ax, label=name, ylabel="", method=name)
             ax.axhline(THRESHOLDS[-1] ** power, color="0.5", linewidth=0.6, zorder=0)
-            ax.set_title(f"n = {n:,}")
             ax.set_xlabel("round")
         axes[0, 0].set_ylabel("squared subspace distance" if power == 2 else "subspace distance to B*")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
         what = "the notebook's conventions, " if preset == "notebook" else ""
-        figure.legend(
-            handles,
-            labels,
-            loc="outside upper center",
-            ncols=len(METHODS),
-            title=f"{what}median and 10-90 % of {trials} trials",
-        )
+        legend(figure, axes[0], f"{what}median and 10-90 % of {trials} trials")
     return figure
 
 
 def claims(tables: Tables) -> list[Claim]:
     """Return what the paper says of Figure 3, judged on its reading (preset ``paper``) and on the notebook's."""
-    found = [claim for preset in PRESETS for claim in _claims(tables, preset)]
-    texts = list(dict.fromkeys(claim.text for claim in found))
-    return sorted(found, key=lambda claim: texts.index(claim.text))
+    return by_sentence(claim for preset in PRESETS for claim in _claims(tables, preset))
 
 
 def _claims(tables: Tables, preset: str) -> list[Claim]:
@@ -317,17 +287,13 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
         pairs += [("FedRep", "10GD-GD" + OWN), ("FedRep", "GD-GD" + OWN)]
     for first, second in pairs:
         for n in sizes:
-            found, detail = share_smaller(crossing(first, n), crossing(second, n))
             out.append(
-                Claim(
+                smaller_claim(
+                    crossing(first, n),
+                    crossing(second, n),
                     text=f"{first} needs fewer rounds than {second}",
                     where=f"{preset}: n = {n:,}",
                     statistic=f"share of paired trials with fewer rounds to distance {low} (ties aside)",
-                    estimate=found[0],
-                    low=found[1],
-                    high=found[2],
-                    reference=0.5,
-                    detail=detail,
                     note=note(n, first, second),
                 )
             )
@@ -391,5 +357,5 @@ def _note(tables: Tables, preset: str, n: int, methods: Sequence[str]) -> str:
         notes.append(f"p = {p} participant a round is fewer than k = {RANK}: sigma_min = 0, so Theorem 1 cannot apply")
     edge = [method for method in methods if _of(tuning, method, n)["at_edge"].any()]
     if edge:
-        notes.append(f"the best step of {' and '.join(edge)} lies at the edge of the grid")
+        notes.append(edge_note(edge))
     return "; ".join(notes)

@@ -27,12 +27,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval, share_smaller
-from linfed.metrics import quantiles
+from linfed.claims import Claim
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, select, tidy
 
-from ._fedrep import HUGE, PRESETS, exact_ridge, scaled_step, server_options, truth
+from ._fedrep import PRESETS, UNTUNED, method_of, problem_of, squared_error, x_variance
+from ._shared import (
+    HUGE,
+    by_sentence,
+    median_interval,
+    smaller_claim,
+    tuning_arrays,
+    tuning_figure,
+    tuning_note,
+    tuning_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +53,6 @@ METHODS = {
     "paper": ("LocalOnly", "FedAvg", MANY, "FedRep", "Oracle"),
     "notebook": ("LocalOnly", "FedAvg", "FedPer", "FedRep", "Oracle"),
 }
-UNTUNED = ("LocalOnly", "Oracle")
 SMALL = 0.1
 """An error is called small below this share of ||phi||^2, the error of predicting 0."""
 
@@ -87,50 +95,20 @@ def cells(config: Config) -> list[Cell]:
     return sorted(found, key=lambda cell: (cell.method != MANY, cell.method in UNTUNED))
 
 
-def problemselect(cell: Cell) -> lf.SharedRepresentation:
-    """Return the truth of a cell."""
-    c = cell.config
-    return truth(
-        cell.preset,
-        n_clients=c.n_clients,
-        dim=c.dim,
-        rank=c.rank,
-        n_samples=c.n_samples,
-        noise_variance=c.noise_variance,
-    )
-
-
 def method(cell: Cell, step: float = 1.0) -> lf.Algorithm:
     """Return the method of a cell at a step size given in the paper's normalisation."""
-    c = cell.config
-    summed = scaled_step(cell.preset, step, n_samples=c.n_samples, participation=c.participation, n_clients=c.n_clients)
-    if cell.method == "LocalOnly":
-        return lf.LocalOnly()
-    if cell.method == "Oracle":
-        return lf.Oracle(rank=c.rank)
-    if cell.method == "FedRep":
-        ridge, options = exact_ridge(cell.preset, c.n_samples), server_options(cell.preset)
-        return lf.FedRep(rank=c.rank, step_size=summed, init="random", head_ridge=ridge, **options)
-    if cell.method == "FedPer":
-        # One step serves B and heads: summed over the participants B would move that many times as fast as they do.
-        return lf.FedPer(rank=c.rank, step_size=step * c.n_samples)
-    server = c.participation * c.n_clients if cell.preset == "notebook" else 1.0  # a sum in place of the mean
-    return lf.FedAvg(
-        rank=c.rank, step_size=summed, server_step_size=server, local_steps=10 if cell.method == MANY else 1
-    )
+    return method_of(cell, step, local_steps=10 if cell.method == MANY else 1)
 
 
 def squared_errors(result: lf.Result, sizes: Sequence[int], clients: int) -> Any:
     """Return ``||theta - phi||^2`` of new clients, (trials, sizes, clients)."""
-    problem: Any = result.problem
-    variance = 1.0 if problem.design.covariance is None else float(np.asarray(problem.design.covariance))
-    return (2 * result.new_clients(sizes, clients=clients) - problem.noise_std**2) / variance
+    return squared_error(result.problem, result.new_clients(sizes, clients=clients))
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Tune the step on separate trials, run the trials that count, and let new clients join."""
     c = cell.config
-    problem, data, seed = problemselect(cell), lf.FixedSamples(c.n_samples), c.seed
+    problem, data, seed = problem_of(cell), lf.FixedSamples(c.n_samples), c.seed
     found: dict[str, Any] = {}
     step, rounds = np.nan, 1
     if cell.method not in UNTUNED:
@@ -150,7 +128,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
             seed=seed,
         )
         step = c.step_sizes[tuning.best]
-        found |= {"scores": tuning.scores, "best": np.array(tuning.best), "at_edge": np.array(bool(tuning.at_edge))}
+        found |= tuning_arrays(tuning)
     result = lf.simulate(
         method(cell, step),
         problem,
@@ -172,7 +150,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 def outside(cell: Cell, result: lf.Result, seed: int) -> Any:
     """Return the length of the part of each new client's regressor outside the learned subspace, (trials, clients)."""
-    c, problem = cell.config, problemselect(cell)
+    c, problem = cell.config, problem_of(cell)
     trials = range(c.trials)
     Phi = problem.new_clients(problem.truth(seed, trials), c.new_clients, seed, trials).dense()
     Q = np.linalg.qr(result.final.B)[0]
@@ -202,14 +180,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
             )
         )
         if "scores" in found:
-            chosen = np.arange(len(config.step_sizes)) == int(found["best"])
-            parts["tuning"].append(
-                tidy(
-                    keys,
-                    {"step_size": config.step_sizes},
-                    {"score": found["scores"], "chosen": chosen, "at_edge": chosen & bool(found["at_edge"])},
-                )
-            )
+            parts["tuning"].append(tuning_rows(keys, config.step_sizes, found))
         parts["predicted"].append(_predicted(cell, found))
     return {name: np.concatenate(rows) for name, rows in parts.items()}
 
@@ -221,13 +192,12 @@ def _length(cell: Cell) -> float:
 
 def _predicted(cell: Cell, found: dict[str, Any]) -> Table:
     """Return quantiles of the error that follow from the distance of B alone, at counts of at least its rank."""
-    c, problem = cell.config, problemselect(cell)
+    c, problem = cell.config, problem_of(cell)
     rank = c.dim if cell.method == "LocalOnly" else c.rank
     lengths = found.get("outside", np.zeros(1))
     lengths = lengths[np.isfinite(found["errors"][:, 0, 0])] if "outside" in found else lengths
     # With x of variance v the error is that of standard x with the noise divided by sqrt(v).
-    variance = 1.0 if problem.design.covariance is None else float(np.asarray(problem.design.covariance))
-    noise = problem.noise_std / np.sqrt(variance)
+    noise = problem.noise_std / np.sqrt(x_variance(problem))
     sizes = [m for m in c.n_new if m >= rank]
     levels = (0.1, 0.5, 0.9)
     values = [
@@ -294,24 +264,12 @@ def _errors_figure(tables: Tables, preset: str) -> Figure:
 
 
 def _tuning_figure(tables: Tables) -> Figure:
-    import matplotlib.pyplot as plt
-
-    from linfed import plotting
-
-    with plotting.style():
-        figure, axes = plt.subplots(
-            1, len(PRESETS), figsize=(plotting.PAGE_WIDTH, 2.4), layout="constrained", squeeze=False
-        )
-        for ax, preset in zip(axes[0], PRESETS, strict=True):
-            for name in METHODS[preset]:
-                plotting.draw_tuning(ax, select(tables["tuning"], preset=preset, method=name), name)
-            ax.set(xscale="log", yscale="log", xlabel="step size (the paper's normalisation)", title=preset)
-        axes[0, 0].set_ylabel("squared error of the median\nnew client with d samples")
-        found = [ax.get_legend_handles_labels() for ax in axes[0]]
-        handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
-        title = "90 % of the tuning trials lie below; circled: the chosen step"
-        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), title=title)
-    return figure
+    curves = {
+        preset: {name: select(tables["tuning"], preset=preset, method=name) for name in METHODS[preset]}
+        for preset in PRESETS
+    }
+    ylabel = "squared error of the median\nnew client with d samples"
+    return tuning_figure(curves, height=2.4, xlabel="step size (the paper's normalisation)", ylabel=ylabel)
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -319,9 +277,7 @@ def _tuning_figure(tables: Tables) -> Figure:
 
 def claims(tables: Tables) -> list[Claim]:
     """Return what the paper says of Figure 4, judged on its reading (preset ``paper``) and on the notebook's."""
-    found = [claim for preset in PRESETS for claim in _claims(tables, preset)]
-    texts = list(dict.fromkeys((claim.text, claim.statistic) for claim in found))
-    return sorted(found, key=lambda claim: texts.index((claim.text, claim.statistic)))
+    return by_sentence(claim for preset in PRESETS for claim in _claims(tables, preset))
 
 
 def _claims(tables: Tables, preset: str) -> list[Claim]:
@@ -352,17 +308,13 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
     for rival in ("FedAvg", "LocalOnly"):
         for size in sizes:
             if size >= rank:
-                found, detail = share_smaller(shares("FedRep", size), shares(rival, size))
                 out.append(
-                    Claim(
+                    smaller_claim(
+                        shares("FedRep", size),
+                        shares(rival, size),
                         text=f"A new client does better with FedRep's representation than with {label(rival)}",
                         where=f"{preset}: m_new = {size}",
                         statistic="share of paired trials in which the median new client's error is smaller",
-                        estimate=found[0],
-                        low=found[1],
-                        high=found[2],
-                        reference=0.5,
-                        detail=detail,
                     )
                 )
     return out
@@ -370,7 +322,7 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
 
 def _high(shares: Any, text: str, where: str, note: str) -> Claim:
     """Return the claim that the error is a good part of ||phi||^2."""
-    estimate, low, high = _median(shares)
+    estimate, low, high = median_interval(shares)
     return Claim(
         text=text,
         where=where,
@@ -385,7 +337,7 @@ def _high(shares: Any, text: str, where: str, note: str) -> Claim:
 
 def _small(shares: Any, text: str, where: str, note: str) -> Claim:
     """Return the claim that the error is a small part of ||phi||^2."""
-    estimate, low, high = _median(shares)
+    estimate, low, high = median_interval(shares)
     return Claim(
         text=text,
         where=where,
@@ -398,18 +350,7 @@ def _small(shares: Any, text: str, where: str, note: str) -> Claim:
     )
 
 
-def _median(values: Any) -> tuple[float, float, float]:
-    """Return the median over trials with its bootstrap interval."""
-    estimate = float(quantiles(values)[0])
-    return (estimate, *bootstrap_interval(lambda sample: float(quantiles(sample)[0]), (values,)))
-
-
 def _note(tables: Tables, preset: str, name: str) -> str:
     """Return what a reader should know of a method's run: diverged trials, a step at the edge of the grid."""
-    notes = []
-    first = select(tables["summary"], preset=preset, method=name, n_new=tables["summary"]["n_new"].min())
-    if first["diverged"].any():
-        notes.append(f"{int(first['diverged'].sum())} trials of {label(name)} diverged at its best step")
-    if select(tables["tuning"], preset=preset, method=name)["at_edge"].any():
-        notes.append(f"the best step of {label(name)} lies at the edge of the grid")
-    return "; ".join(notes)
+    summary = select(tables["summary"], preset=preset, n_new=tables["summary"]["n_new"].min())
+    return tuning_note(summary, select(tables["tuning"], preset=preset), [name])

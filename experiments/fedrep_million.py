@@ -25,6 +25,8 @@ from linfed.claims import Claim, bootstrap_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Tables, tidy
 
+from ._shared import legend
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -160,12 +162,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
         plotting.draw_curve(rounds, measured, ax=ax, label="FedRep, exact in law", ylabel="", method="FedRep")
         ax.plot(rounds, np.median(predicted, axis=0), color="black", linewidth=0.8, label="state evolution")
         ax.set(xlabel="round", ylabel="subspace distance to B*")
-        figure.legend(
-            *ax.get_legend_handles_labels(),
-            loc="outside upper center",
-            ncols=2,
-            title=f"median and 10-90 % of {len(measured)} trials",
-        )
+        legend(figure, [ax], f"median and 10-90 % of {len(measured)} trials")
     return {"": figure}
 
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import helpers
 import numpy as np
 import pytest
 import references as ref
+from helpers import Held, Wrapped, normal
 from test_algorithms import arrays_equal, draw_participants, draw_world
 
 import linfed as lf
@@ -18,40 +20,18 @@ from linfed.streams import Stream, generators
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
 def assert_same(one, other, first=slice(None), second=slice(None)):
-    """Assert that two results agree bit for bit in the named trials."""
+    """Assert that two results agree bit for bit in the named trials, and have the same rounds."""
     assert one.rounds.tolist() == other.rounds.tolist()
-    assert list(one.metrics) == list(other.metrics)
-    pairs = [(one.metrics[name], other.metrics[name]) for name in one.metrics]
-    pairs += [(array, other.final.arrays()[name]) for name, array in one.final.arrays().items()]
-    for a, b in pairs:
-        assert np.ascontiguousarray(a[first]).tobytes() == np.ascontiguousarray(b[second]).tobytes()
-    assert one.status[first] == other.status[second]
-    assert np.array_equal(one.status_round[first], other.status_round[second])
+    helpers.assert_same(one, other, first, second)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Watched(lf.Algorithm):
+class Watched(Wrapped):
     """Runs another algorithm and keeps what it was shown: samples, participants, states and copies of them."""
 
-    inner: lf.Algorithm
     steps: list = dataclasses.field(default_factory=list)
     finishing: list = dataclasses.field(default_factory=list)
-
-    @property
-    def columns(self):
-        return self.inner.columns
-
-    @property
-    def finishes(self):
-        return self.inner.finishes
-
-    def initial_state(self, start):
-        return self.inner.initial_state(start)
 
     def step(self, state, batch, rng):
         new = self.inner.step(state, batch, rng)
@@ -66,19 +46,6 @@ class Watched(lf.Algorithm):
     def keep(self, log, state, batch):
         copies = {name: array.copy() for name, array in state.arrays().items()}
         log.append((batch.X.copy(), batch.y.copy(), batch.active.copy(), state, copies))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Held(lf.Algorithm):
-    """A state that never moves."""
-
-    state: lf.State
-
-    def initial_state(self, start):
-        return self.state
-
-    def step(self, state, batch, rng):
-        return state
 
 
 # --- drawn data, through the loops ---------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers import Wrapped, normal
 from scipy import stats
 
 import linfed as lf
@@ -27,19 +28,14 @@ STATISTICS = ("distance", "error", "head norms", "first head", "B", "B along B*"
 FAMILY = 1e-3
 
 
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
 def basis(d, k, seed=0):
     return np.linalg.qr(normal(d, k, seed=seed))[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Watched(lf.Algorithm):
+class Watched(Wrapped):
     """Runs another algorithm, asks what it asks, and keeps the states after each round."""
 
-    inner: lf.Algorithm
     states: list = field(default_factory=list)
 
     @property
@@ -49,17 +45,6 @@ class Watched(lf.Algorithm):
     @property
     def init(self):
         return getattr(self.inner, "init", None)
-
-    @property
-    def columns(self):
-        return self.inner.columns
-
-    @property
-    def finishes(self):
-        return self.inner.finishes
-
-    def initial_state(self, start):
-        return self.inner.initial_state(start)
 
     def step(self, state, batch, rng):
         self.states.append(self.inner.step(state, batch, rng))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers import Held, assert_same, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
@@ -13,21 +14,6 @@ from linfed import job
 from linfed.streams import Stream, generators
 
 EPS = np.finfo(float).eps
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-def assert_same(one, other, first=slice(None), second=slice(None)):
-    """Assert that two results agree bit for bit in the named trials: metrics, states and outcomes."""
-    assert list(one.metrics) == list(other.metrics)
-    pairs = [(one.metrics[name], other.metrics[name]) for name in one.metrics]
-    pairs += [(array, other.final.arrays()[name]) for name, array in one.final.arrays().items()]
-    for a, b in pairs:
-        assert np.ascontiguousarray(a[first]).tobytes() == np.ascontiguousarray(b[second]).tobytes()
-    assert one.status[first] == other.status[second]
-    assert np.array_equal(one.status_round[first], other.status_round[second])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,19 +37,6 @@ class Watched(lf.Algorithm):
 
     def floats_per_trial(self, *, n_clients, dim, participants):
         return self.inner.floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held(lf.Algorithm):
-    """A state that never moves."""
-
-    state: lf.State
-
-    def initial_state(self, start):
-        return self.state
-
-    def step(self, state, batch, rng):
-        return state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 import numpy as np
 from scipy import stats
@@ -57,6 +58,11 @@ class Claim:
     note: str = ""
 
     @property
+    def said(self) -> str:
+        """What the claim says of its statistic."""
+        return f"above {self.reference:g}"
+
+    @property
     def verdict(self) -> Verdict:
         """The judgement: the interval against the reference."""
         if self.low > self.reference:
@@ -64,6 +70,60 @@ class Claim:
         if self.high < self.reference:
             return Verdict.NOT_SUPPORTED
         return Verdict.INCONCLUSIVE
+
+
+class Judged(Protocol):
+    """What a table of verdicts tells of: a `Claim` of a figure, or a theorem's `linfed.theory.Judgement`."""
+
+    @property
+    def text(self) -> str:
+        """The statement."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """The setting."""
+        ...
+
+    @property
+    def statistic(self) -> str:
+        """What was measured."""
+        ...
+
+    @property
+    def said(self) -> str:
+        """What the statement says of it."""
+        ...
+
+    @property
+    def estimate(self) -> float:
+        """Its value."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """Lower end of its interval."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """Upper end of its interval."""
+        ...
+
+    @property
+    def verdict(self) -> Enum:
+        """The judgement."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """Counts behind the estimate."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """What a reader should know."""
+        ...
 
 
 def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
@@ -171,14 +231,15 @@ def bootstrap_interval(
     return float(found.low), float(found.high)
 
 
-def claims_table(claims: Sequence[Claim]) -> str:
+def claims_table(claims: Sequence[Judged]) -> str:
     """Return the claims as text: each sentence once, below it a line per setting with verdict and interval."""
     notes: list[str] = []
     lines: list[str] = []
     width = max((len(claim.where) for claim in claims), default=0)
+    verdicts = max((len(claim.verdict.value) for claim in claims), default=0) + 1
     for index, claim in enumerate(claims):
-        if index == 0 or (claims[index - 1].text, claims[index - 1].statistic) != (claim.text, claim.statistic):
-            lines += ["", claim.text, f"  {claim.statistic}; the claim says above {claim.reference:g}"]
+        if index == 0 or _sentence(claims[index - 1]) != _sentence(claim):
+            lines += ["", claim.text, f"  {claim.statistic}; the claim says {claim.said}"]
         mark = ""
         if claim.note:
             if claim.note not in notes:
@@ -187,10 +248,14 @@ def claims_table(claims: Sequence[Claim]) -> str:
         estimate = "-" if np.isnan(claim.estimate) else f"{claim.estimate:.3g}"
         measured = f"{estimate:>8}  [{claim.low:.3g}, {claim.high:.3g}]"
         detail = f"  {claim.detail}" if claim.detail else ""
-        lines.append(f"    {claim.verdict.value:<14} {claim.where:<{width}} {measured}{detail}{mark}")
+        lines.append(f"    {claim.verdict.value:<{verdicts}} {claim.where:<{width}} {measured}{detail}{mark}")
     lines += [
         "",
         "95 % intervals over trials, each claim by itself: of many, one in twenty may err.",
         *(f"({number}) {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n".join(lines[1:])
+
+
+def _sentence(claim: Judged) -> tuple[str, str, str]:
+    return claim.text, claim.statistic, claim.said

@@ -62,14 +62,17 @@ def obstacle(engine: str, setting: Setting) -> str:
     """Return why an engine cannot serve, or an empty string."""
     asks, data, m, d = asks_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
     name = type(setting.algorithm).__name__
+    in_law = isinstance(data, FixedSamples) and data.in_law is True
     if engine == "explicit":
-        return ""
+        return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if engine == "compressed":
         if asks > Asks.QUADRATIC:
             return f"{name} may ask for single samples"
         if m <= d:
             return f"m = {m} samples are no more than d = {d} already"
+        if in_law and not gaussian:
+            return "with in_law = True x must be Gaussian"
         return "fresh samples are compressed in law for Gaussian x only" if fresh and not gaussian else ""
     if not fresh:
         return "fixed samples are seen at more than one B"
@@ -94,9 +97,11 @@ def obstacle(engine: str, setting: Setting) -> str:
     return "it has no batch for what the algorithm does at the end" if setting.algorithm.finishes else ""
 
 
-def _many(shape: tuple[int, int, int]) -> bool:
-    """Return whether fixed samples of sizes (n, m, d) are too many to be drawn one by one."""
-    return float(np.prod(shape, dtype=float)) > MANY_VALUES
+def drawn_in_law(data: FixedSamples, n_clients: int, dim: int) -> bool:
+    """Return whether factors of fixed Gaussian samples are drawn in the place of the samples: as told, or for many."""
+    if data.in_law is not None:
+        return data.in_law
+    return float(n_clients) * data.n_samples * dim > MANY_VALUES
 
 
 def _gaussian(setting: Setting) -> bool:
@@ -115,10 +120,13 @@ def choose_engine(wanted: str, setting: Setting) -> str:
         check_choice("engine", wanted, ["auto", *ENGINES])
         reason = obstacle(wanted, setting)
         if reason:
-            able = ", ".join(repr(engine) for engine in ENGINES if not obstacle(engine, setting))
-            raise EngineError(f"engine = {wanted!r} cannot serve: {reason}; here: 'auto', {able}")
+            able = [repr(engine) for engine in ENGINES if not obstacle(engine, setting)]
+            here = f"here: 'auto', {', '.join(able)}" if able else "and no other can"
+            raise EngineError(f"engine = {wanted!r} cannot serve: {reason}; {here}")
         return wanted
     served = [engine for engine in ENGINES if engine != "chain" and not obstacle(engine, setting)]
+    if not served:  # samples in law
+        raise EngineError(f"in_law = True cannot serve: {obstacle('compressed', setting)}")
     return min(served, key=lambda engine: _nanoseconds(engine, setting))
 
 
@@ -141,7 +149,8 @@ def _nanoseconds(engine: str, setting: Setting) -> float:
         return rounds * (p * each + d * k * (12.0 + 3.0 * (k + outside)) + 30_000.0)
     kept = m if engine == "explicit" else min(m, d + 1)
     fixed = isinstance(setting.data, FixedSamples)
-    drawn = d + 1 if fixed and _gaussian(setting) and _many((sizes.n_clients, m, d)) else m
+    in_law = isinstance(setting.data, FixedSamples) and drawn_in_law(setting.data, sizes.n_clients, d)
+    drawn = d + 1 if in_law and _gaussian(setting) else m
     factored = 8.0 * sizes.n_clients * m * d  # explicit rows of fixed samples are drawn once
     if engine == "compressed":
         factored = sizes.n_clients * drawn * d * (2.0 * d + 10.0)
@@ -181,7 +190,7 @@ def _open_fixed(
     counts = np.full((len(trials), sizes.n_clients), float(data.n_samples))
     if engine == "explicit":
         return FixedSource(*draw_fixed(truth, shape, seed, trials), counts)
-    if isinstance(truth.design, Gaussian) and _many(shape):
+    if isinstance(truth.design, Gaussian) and drawn_in_law(data, sizes.n_clients, sizes.dim):
         return CompressedFixedSource(drawn_factors(truth, shape, seed, trials), counts, None)
     return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
 

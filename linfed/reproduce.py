@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 import linfed
 from linfed._types import Array
-from linfed.claims import Claim, claims_table
+from linfed.claims import Judged, claims_table
 from linfed.errors import UsageError, check_integer, suggestion
 
 Table: TypeAlias = npt.NDArray[np.void]
@@ -106,7 +106,7 @@ class Reproduction:
     """What a run left: files in the order written, and the claims."""
 
     files: list[Path]
-    claims: list[Claim]
+    claims: list[Judged]
     cells: int
     reused: int
     seconds: float
@@ -147,7 +147,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
     )
     tables: Tables = module.tables(config, found.results)
     files = save_tables(name, tables, out)
-    claims: list[Claim] = module.claims(tables)
+    claims: list[Judged] = module.claims(tables)
     seconds = time.perf_counter() - started
     files.append(_save_json(name, config, claims, seconds, out))
     files += _draw(name, module, tables, out)
@@ -184,7 +184,7 @@ def load_tables(path: Path) -> Tables:
         return {key: archive[key] for key in archive.files}
 
 
-def _save_json(name: str, config: Any, claims: Sequence[Claim], seconds: float, out: Path) -> Path:
+def _save_json(name: str, config: Any, claims: Sequence[Judged], seconds: float, out: Path) -> Path:
     import matplotlib
     import scipy
 
@@ -200,10 +200,15 @@ def _save_json(name: str, config: Any, claims: Sequence[Claim], seconds: float, 
             "scipy": scipy.__version__,
             "matplotlib": matplotlib.__version__,
         },
-        "claims": [{**dataclasses.asdict(claim), "verdict": claim.verdict.value} for claim in claims],
+        "claims": [_recorded(claim) for claim in claims],
     }
     path.write_text(json.dumps(_plain(described), indent=2, allow_nan=False) + "\n")
     return path
+
+
+def _recorded(claim: Any) -> dict[str, Any]:
+    """Return all that a claim or a judgement holds, and its verdict."""
+    return {**dataclasses.asdict(claim), "said": claim.said, "verdict": claim.verdict.value}
 
 
 def _plain(value: Any) -> Any:

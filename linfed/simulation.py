@@ -252,7 +252,8 @@ class _Chunk:
         self.truth = None if job.problem is None else job.problem.truth(job.seed, trials)
         self.source = open_source(job.engine, job.data, self.truth, job.sizes, job.algorithm.columns, job.seed, trials)
         self._start = ResolvedStart(job, trials, self.truth, self.source)
-        self._limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, self.truth, trials))
+        limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, self.truth, trials))
+        self._largest = np.minimum(limit**2, np.finfo(float).max)
         self._participants = Participants(
             job.participation,
             n_clients=job.sizes.n_clients,
@@ -266,7 +267,7 @@ class _Chunk:
     def initial_state(self) -> State:
         """Return the state before the first round; it is not kept here."""
         state = self.source.enter(self._job.algorithm.initial_state(self._start))
-        self.alive = _within(state, self._limit)
+        self.alive = _within(state, self._largest)
         return state
 
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
@@ -281,12 +282,14 @@ class _Chunk:
 
     def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
         """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""
+        everyone = bool(self.alive.all())
         for number, batch, step in self._batches():
             new = self.source.settle(step(state, batch, self._start.rng))
-            fine = _within(new, self._limit)
+            fine = _within(new, self._largest)
             if not fine.all():
                 self.alive = self.alive & fine
-            state = new if self.alive.all() else new.where(self.alive, state)
+                everyone = False
+            state = new if everyone else new.where(self.alive, state)
             yield number, batch, state
 
 
@@ -336,14 +339,14 @@ def _scale(job: Job, truth: Truth | None, trials: range) -> Array:
     return scale[list(trials)] if len(scale) > 1 else np.broadcast_to(scale, (len(trials),))
 
 
-def _within(state: State, limit: Array) -> Mask:
-    """Return the trials whose parameters are all finite, each array of a norm within the limit."""
-    fine = np.ones(len(limit), dtype=bool)
-    largest = np.minimum(limit**2, np.finfo(float).max)
+def _within(state: State, largest: Array) -> Mask:
+    """Return the trials whose parameters are all finite, each array of a squared norm within the largest allowed."""
+    fine: Mask | None = None
     for array in state.arrays().values():
-        flat = array.reshape(len(limit), -1)
-        fine &= np.vecdot(flat, flat) <= largest  # false for NaN
-    return fine
+        flat = array.reshape(len(largest), -1)
+        within: Mask = np.vecdot(flat, flat) <= largest  # false for NaN
+        fine = within if fine is None else fine & within
+    return np.ones(len(largest), dtype=bool) if fine is None else fine
 
 
 def _joined(job: Job, pieces: list[_Piece], seconds: float) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -58,7 +59,7 @@ class State:
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays there are, by name."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return {name: value for name in _names(type(self)) if (value := getattr(self, name)) is not None}  # type: ignore[arg-type]  # a class is hashable
 
     def update(self, *, active: Indices | None = None, **changes: Array) -> Self:
         """Return a new state with some arrays replaced.
@@ -117,6 +118,12 @@ class State:
             assert low_rank is not None
             return low_rank
         return S.copy() if low_rank is None else low_rank + S
+
+
+@functools.cache
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of a state class's arrays."""
+    return tuple(field.name for field in fields(cls))
 
 
 class Start(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from linfed.algorithms.base import Algorithm, Asks, Start, State
@@ -127,14 +126,16 @@ class FLUTE(Algorithm):
         local = self.step_size * self.gradient_factor
         server = self.step_size if self.server_step_size is None else self.server_step_size
         head_gradient, representation_gradient = batch.project(B).gradients(W, weights=1.0)
-        gram_B, gram_W = np.swapaxes(B, -1, -2) @ B, np.swapaxes(W, -1, -2) @ W
+        gram_B, gram_W = B.mT @ B, W.mT @ W
         grow, shrink = 2.0 * server * self.gamma1, 4.0 * server * self.gamma2
         new_B = B @ (grow * gram_W - shrink * gram_B)
         new_B += B
-        new_B -= local * representation_gradient
+        representation_gradient *= local
+        new_B -= representation_gradient
         new_W = W @ (grow * gram_B - shrink * gram_W)
         new_W += W
-        new_W -= local * head_gradient
+        head_gradient *= local
+        new_W -= head_gradient
         return state.update(B=new_B, W=new_W, active=batch.active)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:

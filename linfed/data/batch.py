@@ -34,7 +34,10 @@ class Features(Protocol):
         ...
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return `head_gradient` and `representation_gradient` at the same heads: asked together they cost less."""
+        """Return `head_gradient` and `representation_gradient` at the same heads, as new arrays.
+
+        Together they can cost less.
+        """
         ...
 
     def shifted(self, W: Array) -> Batch:

@@ -114,8 +114,8 @@ class CompressedFixedSource(Source):
         """Yield the samples themselves over blocks of the named clients."""
         if self._rows is None:
             raise EngineError(
-                "init = Moments() is of fourth order and needs the samples themselves, which are too many to draw "
-                "here: start at lf.AtDistance(delta) or 'random'"
+                "init = Moments() is of fourth order and needs the samples themselves, which are not drawn here (there "
+                "are too many, or in_law = True): start at lf.AtDistance(delta) or 'random'"
             )
         return self._rows.rows_for_moments(clients)
 

@@ -395,11 +395,12 @@ class ExplicitFeatures:
         Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and ``sum_i
         weights_i g_i w_i'``. In Gram form (fixed samples, m > d) it costs O(p d^2).
         """
-        messages = self._batch.messages(W @ np.swapaxes(self._B, -1, -2), once=True)
+        messages = self._batch.messages(W @ self._B.mT, once=True)
         share = 1.0 / W.shape[1] if weights is None else weights
-        if np.ndim(share) == 0:
-            representation = np.swapaxes(messages, -1, -2) @ W
-            representation *= share
+        if isinstance(share, np.ndarray) and share.ndim:
+            representation = messages.mT @ (W * share[..., None])
         else:
-            representation = np.swapaxes(messages, -1, -2) @ (W * np.asarray(share)[..., None])
+            representation = messages.mT @ W
+            if share != 1.0:
+                representation *= share
         return messages @ self._B, representation

@@ -370,7 +370,7 @@ class ProjectedFeatures:
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads and representation at W, at the cost of both."""
-        return self.head_gradient(W), self.representation_gradient(W, weights)
+        return self.head_gradient(W), self.representation_gradient(W, weights).copy()
 
     def shifted(self, W: Array) -> Batch:
         """Refuse."""

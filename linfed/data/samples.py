@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.data.sources import Sizes, draw_fixed
-from linfed.errors import check_array, check_integer, check_shape, shown
+from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
 from linfed.problems import Problem, check_problem
 from linfed.streams import Seed, check_seed
 
@@ -51,19 +51,26 @@ class FixedSamples:
     ----------
     n_samples : int
         Samples m per client.
+    in_law : bool, optional
+        True: the samples are never drawn, only triangular factors that have the law of theirs, at a cost that does not
+        depend on m (Gaussian x, m > d, algorithms of quadratic losses, no method of moments). False: every sample is
+        drawn. By default they are drawn unless a trial would have more than 2^28 numbers.
 
     Notes
     -----
-    Where m > d + 1, triangular factors of at most d + 1 rows may stand for the samples (``engine="compressed"``): those
-    of the samples themselves, or, where a trial would have more than 2^28 numbers and x is Gaussian, of their law.
+    Where m > d, triangular factors of at most d + 1 rows may stand for the samples (``engine="compressed"``): those of
+    the samples themselves, or of their law. Runs with one seed see the same samples if `in_law` is the same.
 
     **Deviations**: none.
     """
 
     n_samples: int
+    in_law: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
+        if self.in_law is not None:
+            object.__setattr__(self, "in_law", check_bool("in_law", self.in_law))
 
     def draw(self, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
         """Return the data sets that ``simulate(..., trials=trials, seed=seed)`` sees, as given samples.
@@ -79,7 +86,14 @@ class FixedSamples:
         -------
         GivenSamples
             X (trials, n, m, d) and y (trials, n, m).
+
+        Raises
+        ------
+        ValueError
+            With ``in_law=True``.
         """
+        if self.in_law:
+            raise ValueError("in_law = True says that the samples are never drawn: leave it out to draw them")
         trials, seed = check_integer("trials", trials), check_seed(seed)
         truth = check_problem(problem).truth(seed, range(trials))
         sizes = (problem.n_clients, self.n_samples, problem.dim)
@@ -127,6 +141,30 @@ class GivenSamples:
             self.counts = np.full(self.X.shape[-3], float(self.X.shape[-2]))
         for array in (self.X, self.y, self.counts):
             array.setflags(write=False)
+
+    @classmethod
+    def population(cls, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
+        """Return data sets of d samples each with exactly the moments of a problem's law: m -> infinity, no noise.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is true.
+        trials : int
+        seed : int or tuple of int
+            As in ``simulate(..., trials=trials, seed=seed)``: the truths are the same.
+
+        Returns
+        -------
+        GivenSamples
+            X (trials, n, d, d) with ``X_i'X_i/d`` the covariance of x, and ``y = X_i phi_i``: quadratic losses see the
+            population. (The method of moments, of fourth order, does not.)
+        """
+        trials, seed, n, d = check_integer("trials", trials), check_seed(seed), problem.n_clients, problem.dim
+        truth = check_problem(problem).truth(seed, range(trials))
+        rows = np.sqrt(d) * truth.design.shape_rows(np.eye(d))
+        X = np.broadcast_to(rows, (trials, n, d, d))
+        return cls(X, truth.dense() @ rows.T)
 
     def __repr__(self) -> str:
         return f"GivenSamples(X of shape {self.X.shape}, samples per client {_range(self.counts)})"

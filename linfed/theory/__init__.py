@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix
+from linfed.theory.flute import (
+    FluteTrace,
+    ThetaCoordinates,
+    flute_bound,
+    flute_gap,
+    flute_local_rate,
+    flute_rate,
+    flute_step_limit,
+    flute_trace,
+)
 from linfed.theory.generalisation import new_client_excess_quantile, new_client_mean_risk, single_model_floor
+from linfed.theory.low_rank import (
+    flute_divergence_threshold,
+    flute_population_minimiser,
+    truncation_error,
+    truncation_floor,
+)
 from linfed.theory.state_evolution import (
     StateEvolution,
     best_step_size,
@@ -12,12 +28,26 @@ from linfed.theory.state_evolution import (
     one_round_means,
     state_evolution,
 )
+from linfed.theory.verdicts import Hypothesis, Judgement, Outcome
 
 __all__ = [
+    "FluteTrace",
+    "Hypothesis",
+    "Judgement",
+    "Outcome",
     "StateEvolution",
+    "ThetaCoordinates",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
+    "flute_bound",
+    "flute_divergence_threshold",
+    "flute_gap",
+    "flute_local_rate",
+    "flute_population_minimiser",
+    "flute_rate",
+    "flute_step_limit",
+    "flute_trace",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
@@ -25,4 +55,6 @@ __all__ = [
     "one_round_means",
     "single_model_floor",
     "state_evolution",
+    "truncation_error",
+    "truncation_floor",
 ]

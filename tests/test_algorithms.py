@@ -10,6 +10,7 @@ import scipy.stats
 
 import linfed as lf
 from linfed import linalg
+from linfed.algorithms.initial import as_initial
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 
@@ -51,9 +52,25 @@ TWO_LAYERS = {
 FEDPER = {"FedPer": {}, "FedPer, 3 local steps": {"local_steps": 3, "server_step_size": 0.8}}
 POOLED = {"pooled": {}, "pooled, by samples": {"weights": "samples"}}
 ORACLE = {"oracle": {}, "oracle, ridge": {"ridge": 0.3}}
+FLUTE = {
+    "FLUTE": {},
+    "FLUTE, other weights": {"gamma1": 0.1, "gamma2": 0.2, "server_step_size": 0.02, "gradient_factor": 2},
+}
 OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
-ALL = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED]
+LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED]
+ALL = [*LOOPED, *FLUTE]  # the loops of FLUTE are in test_flute.py
 RATE = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FromHeadsOfZero(lf.FLUTE):
+    """FLUTE from a representation like the others', and heads of zero."""
+
+    begin: object = "random"
+
+    def initial_state(self, start):
+        B = start.representation(as_initial(self.begin), self.rank)
+        return lf.State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
 
 
 def make(name, *, rank, init="random", step_size=RATE):
@@ -65,6 +82,8 @@ def make(name, *, rank, init="random", step_size=RATE):
         return lf.Oracle(rank=rank, **ORACLE[name])
     if name in ONE_LAYER:
         return lf.FedAvg(step_size=step_size, **ONE_LAYER[name])
+    if name in FLUTE:
+        return FromHeadsOfZero(rank=rank, step_size=step_size / 5, begin=init, **FLUTE[name])
     kind, options = next(
         (kind, table[name])
         for kind, table in ((lf.FedRep, FEDREP), (lf.FedAvg, TWO_LAYERS), (lf.FedPer, FEDPER))
@@ -195,8 +214,8 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     rng = np.random.default_rng(1)
     active = np.array([[1, 3]]) if p == 2 else np.arange(4)[None]
     X, y = np.array(world.X)[active], np.array(world.y)[active]
-    heads = 4 if name in OWN_HEADS or name in LOCAL else 1
-    if name in OWN_HEADS or name in TWO_LAYERS:
+    heads = 4 if name in [*OWN_HEADS, *LOCAL, *FLUTE] else 1
+    if name in [*OWN_HEADS, *TWO_LAYERS, *FLUTE]:
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, heads, 2)))
     else:
         state = lf.State(S=rng.standard_normal((1, heads, 5)))
@@ -239,7 +258,7 @@ def test_same_seed_same_bits(name, data):
         assert not np.array_equal(array, other.final.arrays()[key])
 
 
-@pytest.mark.parametrize("name", [*OWN_HEADS, *LOCAL])
+@pytest.mark.parametrize("name", [*OWN_HEADS, *LOCAL, *FLUTE])
 def test_inactive_clients_keep_theirs(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)
     participants = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 4]])  # a newcomer in each round
@@ -360,7 +379,7 @@ ROUNDS = 24
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", LOOPED)
 def test_runs_equal_the_loops(name, shape):
     counts, d, k, p = SHAPES[shape]
     world = draw_world(counts, d, k, noise=0.3, seed=1)
@@ -395,7 +414,7 @@ def test_runs_equal_the_loops(name, shape):
 
 
 @pytest.mark.parametrize("p", [2, 5])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", LOOPED)
 def test_every_array_may_have_trials(name, p):
     worlds = [draw_world([6] * 5, 7, 2, noise=0.2, seed=seed) for seed in range(3)]
     participants = np.array([draw_participants(5, p, ROUNDS, seed) for seed in range(3)])

@@ -20,6 +20,10 @@ def fedavg(**changes):
     return lf.FedAvg(**FAMILY[lf.FedAvg] | changes)
 
 
+def flute(**changes):
+    return lf.FLUTE(**{"rank": 2, "step_size": 0.1} | changes)
+
+
 def fedper(**changes):
     return lf.FedPer(**FAMILY[lf.FedPer] | changes)
 
@@ -172,6 +176,73 @@ CALLS = {
     "trials to draw": (lambda: lf.FixedSamples(3).draw(PROBLEM, trials=0), ["trials = 0", "integer of at least 1"]),
     "seed to draw": (lambda: lf.FixedSamples(3).draw(PROBLEM, seed=-1), ["seed = -1", "non-negative"]),
     "an attribute in lower case": (lambda: lf.fedAvg, ["'fedAvg'", "did you mean 'FedAvg'?"]),
+    # --- FLUTE ---
+    **{
+        f"FLUTE, {name} = {value!r}": (
+            lambda name=name, value=value: flute(**{name: value}),
+            [f"{name} = {value!r}", wanted],
+        )
+        for name, values, wanted in (
+            ("rank", (0, -1, 2.0, True, None), "integer of at least 1"),
+            ("step_size", (0, -0.1, NAN, INF, None, True, "fast"), "positive finite number"),
+            ("server_step_size", (-1e-9, NAN, INF, True), "finite number of at least 0"),
+            ("gamma1", (-0.1, NAN, None, "1/4"), "finite number of at least 0"),
+            ("gamma2", (-0.1, INF, None, True), "finite number of at least 0"),
+            ("gradient_factor", (0, 3, 1.5, True, "2", None, NAN), "must be 1 or 2"),
+        )
+        for value in values
+    },
+    **{
+        f"SmallRandom, alpha = {value!r}": (
+            lambda value=value: lf.SmallRandom(value),
+            [f"alpha = {value!r}", "positive finite number"],
+        )
+        for value in (0, -1.0, NAN, INF, True, "small")
+    },
+    **{
+        f"FLUTE, init {shown}": (lambda init=init: flute(init=init), ["init = ", "lf.SmallRandom(alpha)", "(B, W)"])
+        for shown, init in {
+            "None": None,
+            "a word": "random",
+            "an array": ones(6, 2),
+            "a stack": ones(2, 6, 2),
+            "one array": (ones(6, 2),),
+            "three arrays": (ones(6, 2), ones(8, 2), ones(8, 2)),
+            "no heads": (ones(6, 2), None),
+            "two words": ("B", "W"),
+            "a distance": lf.AtDistance(0.5),
+            "a subspace": lf.GivenSubspace(ones(6, 2)),
+            "a class": lf.SmallRandom,
+        }.items()
+    },
+    "factors of one axis": (lambda: flute(init=(ones(6), ones(8, 2))), ["init B", "(6,)", "(d, k)", "(trials, d, k)"]),
+    "factors of four axes": (lambda: flute(init=(ones(6, 2), ones(1, 1, 8, 2))), ["init W", "(1, 1, 8, 2)", "(n, k)"]),
+    "NaN in the heads": (
+        lambda: flute(init=(ones(6, 2), spoiled(8, 2, at=[(3, 1)]))),
+        ["init W", "1 value ", "(3, 1)"],
+    ),
+    "complex factors": (lambda: flute(init=(1j * ones(6, 2), ones(8, 2))), ["init B is complex", "real"]),
+    "factors of another dimension": (
+        lambda: run(flute(init=(ones(5, 2), ones(8, 2)))),
+        ["init B", "(5, 2)", "expected (6, 2)", "trial"],
+    ),
+    "heads of other clients": (
+        lambda: run(flute(init=(ones(6, 2), ones(2, 7, 2)))),
+        ["init W", "(2, 7, 2)", "expected (8, 2)"],
+    ),
+    "factors of another rank": (
+        lambda: run(flute(init=(ones(6, 3), ones(8, 3)))),
+        ["init B", "(6, 3)", "expected (6, 2)"],
+    ),
+    "factors of other trials": (
+        lambda: run(flute(init=(ones(2, 6, 2), ones(8, 2))), trials=3),
+        ["trials = 3", "init", "2 trials"],
+    ),
+    "heads of other trials": (
+        lambda: run(flute(init=(ones(6, 2), ones(4, 8, 2))), trials=3),
+        ["trials = 3", "init", "4 trials"],
+    ),
+    "rank above dim, FLUTE": (lambda: run(flute(rank=7)), ["rank = 7", "at most dim = 6"]),
     # --- participation ---
     "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
     "participation 0.0": (lambda: run(participation=0.0), ["participation = 0.0", "share in (0, 1]"]),
@@ -377,7 +448,7 @@ CALLS = {
     "labels without a truth": (lambda: run(problem=None), ["FreshSamples(n_samples=5)", "problem="]),
     "labels without a truth, fixed": (
         lambda: run(problem=None, data=lf.FixedSamples(4)),
-        ["FixedSamples(n_samples=4)", "problem="],
+        ["FixedSamples(n_samples=4", "problem="],
     ),
     # --- initial states ---
     "delta negative": (lambda: lf.AtDistance(-0.1), ["delta = -0.1", "from 0 to 1"]),

@@ -91,6 +91,10 @@ LEARNERS = {
     "FedAvg, two layers": lf.FedAvg(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),
     "FedAvg, fine-tuned": lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune="exact"),
     "FedPer": lf.FedPer(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
+    "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
+    "FLUTE, factor 2": lf.FLUTE(
+        rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))
+    ),
     "local only": lf.LocalOnly(),
     "local only, ridge": lf.LocalOnly(ridge=0.1),
     "pooled": lf.PooledLeastSquares(),
@@ -298,6 +302,10 @@ CHOICES = {
         "projected",
     ),
     "oracle": (lf.Oracle(rank=2), BIG, lf.FreshSamples(30), "projected"),
+    "FLUTE": (lf.FLUTE(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
+    "FLUTE, many fixed samples": (lf.FLUTE(**PLAIN), BIG, lf.FixedSamples(5000), "compressed"),
+    "FLUTE, few fixed samples": (lf.FLUTE(**PLAIN), BIG, lf.FixedSamples(30), "explicit"),
+    "FLUTE, another law": (lf.FLUTE(**PLAIN), CUBE, lf.FreshSamples(30), "explicit"),
     "very many samples": (lf.FedRep(**PLAIN), BIG, lf.FreshSamples(10**7), "projected"),
     "representation steps, many samples": (
         lf.FedRep(**PLAIN, representation_steps=3),
@@ -495,6 +503,7 @@ def assert_same(one, other, first=slice(None), second=slice(None), rounds=None):
         assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
+FLUTE = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
 WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
 RUNS = {
@@ -512,6 +521,14 @@ RUNS = {
     "projected, one singular trial": {
         "algorithm": fedrep(init=np.stack([basis(9, 2, seed=i) * [1, i != 1] for i in range(7)]))
     },
+    "projected, FLUTE": {"algorithm": FLUTE},
+    "projected, FLUTE, m = 1": {"algorithm": FLUTE, "data": lf.FreshSamples(1)},
+    "projected, FLUTE, dense truth": {"algorithm": FLUTE, "problem": lf.UnderParameterized(n_clients=6, dim=9)},
+    "projected, FLUTE, many clients": {**WIDE, "algorithm": dataclasses.replace(FLUTE, step_size=1e-4)},
+    "chain, FLUTE": {"algorithm": FLUTE},
+    "explicit, FLUTE": {"algorithm": FLUTE, "problem": lf.UnderParameterized(n_clients=6, dim=9)},
+    "compressed, FLUTE": {"algorithm": FLUTE, "data": lf.FreshSamples(12)},
+    "compressed, fixed, FLUTE": {"algorithm": FLUTE, "data": lf.FixedSamples(12)},
     "chain": {"algorithm": fedrep(init="moments")},
     "chain, gradient heads": {"algorithm": fedrep(**GRADIENT)},
     "chain, r > k": {"problem": shared(r=4)},

@@ -65,6 +65,27 @@ X, Y = normal(5, 3, 4), normal(5, 3)
 UNEQUAL = lf.GivenSamples([X[i, : 1 + i % 3] for i in range(5)], [Y[i, : 1 + i % 3] for i in range(5)])
 SAVED = {
     "defaults": (FEDREP, PROBLEM, lf.FreshSamples(5), 0),
+    "FLUTE": (lf.FLUTE(rank=2, step_size=0.05), PROBLEM, lf.FixedSamples(5), 0),
+    "FLUTE, every field": (
+        lf.FLUTE(
+            rank=2,
+            step_size=0.05,
+            server_step_size=0.03,
+            gamma1=0.3,
+            gamma2=0.2,
+            init=lf.SmallRandom(0.5),
+            gradient_factor=2,
+        ),
+        lf.UnderParameterized(n_clients=5, dim=4, spectrum=(3.0, 2.0, 1.0), gap=1.0, gap_after=2, noise_std=0.1),
+        lf.FreshSamples(5),
+        3,
+    ),
+    "FLUTE, given factors": (
+        lf.FLUTE(rank=2, step_size=0.05, init=(normal(2, 4, 2), normal(5, 2))),
+        lf.UnderParameterized(n_clients=5, dim=4),
+        UNEQUAL,
+        0,
+    ),
     "every field": (
         lf.FedRep(
             rank=2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from linfed.algorithms.base import Algorithm, Asks, Start, State
@@ -93,7 +94,8 @@ class FLUTE(Algorithm):
         for name in ("gamma1", "gamma2"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), minimum=0.0))
         object.__setattr__(self, "init", as_factors(self.init))
-        if isinstance(self.gradient_factor, bool) or self.gradient_factor not in (1, 2):
+        factor: object = self.gradient_factor
+        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or factor not in (1, 2):
             raise ValueError(f"gradient_factor = {shown(self.gradient_factor)} must be 1 or 2")
         object.__setattr__(self, "gradient_factor", int(self.gradient_factor))
 

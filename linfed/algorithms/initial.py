@@ -166,6 +166,9 @@ class GivenFactors:
             value = check_array(f"init {name}", getattr(self, name), [(rows, "k"), ("trials", rows, "k")])
             value.setflags(write=False)
             object.__setattr__(self, name, value)
+        trials = {array.shape[0] for array in self.arrays if array.ndim == 3}
+        if len(trials) > 1:
+            raise ValueError(f"init has arrays for {sorted(trials)} trials; B and W must agree")
 
     @property
     def arrays(self) -> tuple[Array, Array]:
@@ -192,7 +195,7 @@ def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
         return value
     if isinstance(value, str):
         return NAMED[check_choice("init", value, NAMED)]
-    if value is None or np.isscalar(value):
+    if value is None or np.isscalar(value) or isinstance(value, SmallRandom | GivenFactors):
         raise ValueError(f"init = {shown(value)} must be 'moments', 'random', lf.AtDistance(delta) or an array (d, k)")
     return GivenSubspace(value)
 
@@ -201,7 +204,11 @@ def as_factors(value: Factors | tuple[npt.ArrayLike, npt.ArrayLike]) -> Factors:
     """Return initial factors from themselves, or from a pair of arrays (B, W)."""
     if isinstance(value, Factors):
         return value
-    if isinstance(value, tuple | list) and len(value) == 2 and not any(np.ndim(part) == 0 for part in value):
+    if (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and not any(part is None or np.isscalar(part) for part in value)
+    ):
         return GivenFactors(*value)
     raise ValueError(f"init = {shown(value)} must be lf.SmallRandom(alpha) or a pair of arrays, (B, W)")
 

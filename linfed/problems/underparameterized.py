@@ -10,7 +10,7 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_array, check_integer, check_number
+from linfed.errors import check_array, check_integer, check_number, shown
 from linfed.linalg import orthonormalize
 from linfed.problems.base import Truth
 from linfed.streams import Seed, Stream, generators
@@ -90,14 +90,18 @@ class UnderParameterized:
         if self.spectrum is not None:
             values = check_array("spectrum", self.spectrum, [("r",)])
             if values.min() <= 0 or np.any(np.diff(values) > 0):
-                raise ValueError(f"spectrum = {self.spectrum!r} must hold positive numbers, none above the one before")
+                raise ValueError(
+                    f"spectrum = {shown(self.spectrum)} must hold positive numbers, none above the one before"
+                )
             if len(values) > most:
                 raise ValueError(f"spectrum has {len(values)} values, at most min(n_clients, dim) = {most} are allowed")
             if self.rank is not None and self.rank != len(values):
                 raise ValueError(f"rank = {self.rank}, but spectrum has {len(values)} values: leave rank out")
             object.__setattr__(self, "spectrum", tuple(float(value) for value in values))
         if (self.gap is None) != (self.gap_after is None):
-            raise ValueError(f"gap = {self.gap} and gap_after = {self.gap_after} go together: give both, or neither")
+            raise ValueError(
+                f"gap = {shown(self.gap)} and gap_after = {shown(self.gap_after)} go together: give both, or neither"
+            )
         if self.gap is not None:
             object.__setattr__(self, "gap", check_number("gap", self.gap, positive=True))
             object.__setattr__(self, "gap_after", check_integer("gap_after", self.gap_after))

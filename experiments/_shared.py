@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 import linfed as lf
 from linfed.claims import Claim, bootstrap_interval, share_smaller
@@ -116,6 +117,22 @@ def smaller_claim(first: Any, second: Any, **said: str) -> Claim:
     """Return the claim that the first is smaller in most of the paired trials; `said` are the claim's texts."""
     (estimate, low, high), detail = share_smaller(first, second)
     return Claim(estimate=estimate, low=low, high=high, reference=0.5, detail=detail, **said)
+
+
+def share_claim(hits: Any, reference: float, **said: str) -> Claim:
+    """Return the claim that a share lies above a reference, with its Clopper-Pearson interval."""
+    count, total = int(np.sum(hits)), int(np.size(hits))
+    if total == 0:
+        return Claim(estimate=np.nan, low=0.0, high=1.0, reference=reference, detail="none", **said)
+    interval = stats.binomtest(count, total).proportion_ci(method="exact")
+    return Claim(
+        estimate=count / total,
+        low=float(interval.low),
+        high=float(interval.high),
+        reference=reference,
+        detail=f"{count} of {total}",
+        **said,
+    )
 
 
 def by_sentence(claims: Iterable[Claim]) -> list[Claim]:

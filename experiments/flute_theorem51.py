@@ -183,6 +183,7 @@ def columns(table: Table, sweep: str, name: str) -> tuple[Any, Any]:
 def plot(tables: Tables) -> dict[str, Figure]:
     """Return the floors of every sweep with their prediction."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
     from linfed import plotting
 
@@ -198,13 +199,27 @@ def plot(tables: Tables) -> dict[str, Figure]:
             ax.errorbar(at, middle, yerr=(middle - low, high - middle), label="measured", **plotting.look("FLUTE"))
             ax.plot(at, np.median(predicted, axis=0), color="black", linewidth=0.9, linestyle=":", label="predicted")
             ax.set(xscale="log", yscale="log", xlabel=xlabel)
-            ax.set_title(f"{fixed}\nslope {slope:.2f}, predicted {foreseen:.2f}")
+            ax.set_title(fixed)
+            ax.text(
+                0.5, 0.97, f"{slope:.2f} ({foreseen:.2f})", transform=ax.transAxes, ha="center", va="top", fontsize=7
+            )
+            low, high = ax.get_ylim()
+            ax.set_ylim(low, high * (high / low) ** 0.15)  # room for the text
+            shown = at if len(at) < 6 else at[1::2]
+            ax.set_xticks(shown, [f"{value:,g}" if value < 10_000 else f"{value:.0e}" for value in shown])
+            ax.xaxis.set_minor_locator(NullLocator())
+            if high / low < 3:
+                ax.yaxis.set_major_locator(MaxNLocator(4))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+            ax.yaxis.set_minor_formatter(NullFormatter())
         axes[0, 0].set_ylabel("root mean square distance\nfrom the truncation")
         axes[1, 0].set_ylabel("root mean square distance\nfrom the truncation")
         axes[-1, -1].set_axis_off()
         handles, labels = axes[0, 0].get_legend_handles_labels()
         trials = len(np.unique(table["trial"]))
-        axes[-1, -1].legend(handles, labels, loc="center", title=f"median and 10-90 %\nof {trials} trials")
+        axes[-1, -1].legend(
+            handles, labels, loc="center", title=f"median and 10-90 %\nof {trials} trials;\nslope (predicted slope)"
+        )
     return {"": figure}
 
 

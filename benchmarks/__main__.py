@@ -11,11 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bound, client_loop, engines, jax_round, reproduce, trials
+from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, trials
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.linalg import one_blas_thread
 
-ROWS = [*bound.ROWS, *engines.ROWS, *client_loop.ROWS, *jax_round.ROWS, *trials.ROWS, *reproduce.ROWS]
+ROWS = [
+    *bound.ROWS,
+    *engines.ROWS,
+    *client_loop.ROWS,
+    *jax_round.ROWS,
+    *flute.ROWS,
+    *trials.ROWS,
+    *reproduce.ROWS,
+]
 
 METHOD = """\
 float64; BLAS at one thread on both sides, JAX at its default threads; garbage collection off while timing.

@@ -1,4 +1,4 @@
-"""Our side: a round of FedRep as a user pays for it, through `lf.simulate`."""
+"""Our side: a round of an algorithm as a user pays for it, through `lf.simulate`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,51 @@ def samples(kind: Literal["fresh", "fixed"], m: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clocked(lf.FedRep):
-    """FedRep that notes the time at the start of every step."""
+class Clock(lf.Algorithm):
+    """Notes the time at the start of every step; the algorithm itself comes after it among the bases."""
 
     stamps: list[float] = field(default_factory=list)
-
-    asks = lf.FedRep.asks
 
     def step(self, state: Any, batch: Any, rng: Any) -> Any:
         """Note the time and do the step."""
         self.stamps.append(time.perf_counter())
         return super().step(state, batch, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocked(Clock, lf.FedRep):
+    """FedRep that notes the time at the start of every step."""
+
+    asks = lf.FedRep.asks
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockedFLUTE(Clock, lf.FLUTE):
+    """FLUTE that notes the time at the start of every step."""
+
+    asks = lf.FLUTE.asks
+
+
+def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: str, trials: int = 1) -> Side:
+    """Return our side: the mean time from the start of one step to the start of the next, in one run.
+
+    That is all a round costs the user (drawing, the step, the loop's own checks) and nothing that a run pays once: the
+    truth, fixed data, the first touch of the buffers, the first and last metrics. Subtracting a short run from a long
+    one would say the same, but at large sizes with several times the noise.
+    """
+
+    def run(rounds: int) -> float:
+        algorithm.stamps.clear()
+        every = rounds + 2
+        result = lf.simulate(
+            algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
+        )
+        assert lf.Status.DIVERGED not in result.status, "a round of numbers that are not finite is not a round"
+        # The first step touches the buffers, so the clock starts with the second.
+        return (algorithm.stamps[-1] - algorithm.stamps[1]) / rounds
+
+    rounds = max(3, round(seconds / run(3)))
+    return lambda: run(rounds)
 
 
 def round_of_fedrep(
@@ -56,23 +90,7 @@ def round_of_fedrep(
     trials: int = 1,
     local_steps: int = 1,
 ) -> Side:
-    """Return our side: the mean time from the start of one step to the start of the next, in one run.
-
-    That is all a round costs the user (drawing, the step, the loop's own checks) and nothing that a run pays once: the
-    truth, fixed data, the first touch of the buffers, the first and last metrics. Subtracting a short run from a long
-    one would say the same, but at large sizes with several times the noise. The random start keeps the method of
-    moments out, which is no part of a round.
-    """
+    """Return our side for FedRep; the random start keeps the method of moments out, which is no part of a round."""
     problem = lf.SharedRepresentation(n_clients=size.n, dim=size.d, rank=size.k, noise_std=NOISE_STD)
     algorithm = Clocked(rank=size.k, step_size=STEP_SIZE, init="random", representation_steps=local_steps)
-    data = samples(kind, size.m)
-
-    def run(rounds: int) -> float:
-        algorithm.stamps.clear()
-        every = rounds + 2
-        lf.simulate(algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials)
-        # The first step touches the buffers, so the clock starts with the second.
-        return (algorithm.stamps[-1] - algorithm.stamps[1]) / rounds
-
-    rounds = max(3, round(seconds / run(3)))
-    return lambda: run(rounds)
+    return round_of(algorithm, problem, samples(kind, size.m), seconds, engine, trials)

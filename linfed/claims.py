@@ -58,6 +58,11 @@ class Claim:
     note: str = ""
 
     @property
+    def remarks(self) -> str:
+        """The note."""
+        return self.note
+
+    @property
     def said(self) -> str:
         """What the claim says of its statistic."""
         return f"above {self.reference:g}"
@@ -121,7 +126,7 @@ class Judged(Protocol):
         ...
 
     @property
-    def note(self) -> str:
+    def remarks(self) -> str:
         """What a reader should know."""
         ...
 
@@ -241,10 +246,10 @@ def claims_table(claims: Sequence[Judged]) -> str:
         if index == 0 or _sentence(claims[index - 1]) != _sentence(claim):
             lines += ["", claim.text, f"  {claim.statistic}; the claim says {claim.said}"]
         mark = ""
-        if claim.note:
-            if claim.note not in notes:
-                notes.append(claim.note)
-            mark = f"  ({notes.index(claim.note) + 1})"
+        if claim.remarks:
+            if claim.remarks not in notes:
+                notes.append(claim.remarks)
+            mark = f"  ({notes.index(claim.remarks) + 1})"
         estimate = "-" if np.isnan(claim.estimate) else f"{claim.estimate:.3g}"
         measured = f"{estimate:>8}  [{claim.low:.3g}, {claim.high:.3g}]"
         detail = f"  {claim.detail}" if claim.detail else ""

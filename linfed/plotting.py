@@ -56,6 +56,8 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
     "FedAvg, one layer, K = 10": ("#999999", ">", "--"),
     "FedPer": ("#56B4E9", "P", "--"),
     "PooledLeastSquares": ("#999999", "*", ":"),
+    "FLUTE": ("#C1272D", "*", "-"),
+    "FedRep (RI)": ("#56B4E9", "^", "--"),
 }
 """Colour, marker and line of each method: the same in every figure."""
 

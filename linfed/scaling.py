@@ -44,6 +44,8 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike) -> tuple[float, float,
     """
     sizes, table = check_array("x", x, [("P",)]), check_array("values", values, [("trials", "P")])
     check_shape("values", table, (len(table), len(sizes)), "(trials, P)")
+    if len(table) < 2:
+        raise ValueError(f"values has shape {table.shape}; an interval over trials needs two of them")
     for name, array in (("x", sizes), ("values", table)):
         if array.min() <= 0:
             raise ValueError(f"{name} holds {array.min():g}; only positive numbers have a logarithm")

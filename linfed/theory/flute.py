@@ -98,7 +98,8 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     Returns
     -------
     ndarray (...)
-        ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``; below 1 iff ``eta < 1 / lambda_1`` and ``Delta > 0``.
+        ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``; below 1 iff ``eta < 1 / lambda_1`` and ``Delta > 0``. (With k
+        = n = d there is no direction beyond the k-th, and the true factor is ``|1 - 2 eta lambda_k|`` at small steps.)
 
     Notes
     -----
@@ -136,7 +137,8 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     -------
     ndarray (..., R)
         ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. The theorem's constant is not named; the
-        proof arrives at ``4 * 400`` (`PROOF_CONSTANT`, and ``lambda_1' = 2 lambda_1`` squared).
+        proof arrives at ``4 * 400`` (`PROOF_CONSTANT`, and ``lambda_1' = 2 lambda_1`` squared) with t counted from the
+        entry into the region R; counted from the start it is larger by ``(1 - eta Delta / 16)^(-T_R)``.
 
     References
     ----------
@@ -144,7 +146,9 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     """
     values = np.asarray(spectrum, dtype=float)
     n, gap = check_integer("n_clients", n_clients), flute_gap(values, rank)
-    scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (check_number("step_size", step_size, positive=True) * gap**2)
+    step_size = check_number("step_size", step_size, positive=True)
+    with np.errstate(divide="ignore"):  # without a gap the theorem says nothing
+        scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (step_size * gap**2)
     return np.asarray(scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** np.asarray(rounds))
 
 
@@ -330,13 +334,15 @@ def flute_trace(
     Raises
     ------
     ValueError
-        For an algorithm at other weights or steps than those of the theorems.
+        For an algorithm at other weights or steps than those of the theorems, partial participation, or a truth of
+        other trials.
 
     References
     ----------
     FLUTE paper, equation (13) and Appendix A.2.
     """
-    if (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio) != (0.25, 0.125, 1.0):
+    setting = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio, algorithm.gradient_factor)
+    if setting != (0.25, 0.125, 1.0, 1):
         raise ValueError(
             f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal steps and gradient_factor = 1: "
             "the theorems speak of these"
@@ -362,6 +368,11 @@ def flute_trace(
 
     entry, last = np.zeros(len(cut.dense())), None
     for step in steps:
+        if step.batch.active.shape != coordinates.Phi.shape[:2]:
+            raise ValueError(
+                f"steps have {step.batch.active.shape} trials and participants, expected {coordinates.Phi.shape[:2]}: "
+                "all clients of the truth's trials take part"
+            )
         if step.number == 1:
             entry = coordinates.entry_round(coordinates.theta(step.before), algorithm.step_size)
             record(0, step.before, np.ones(len(entry), dtype=bool), np.full(len(entry), np.nan))
@@ -421,7 +432,10 @@ def init_hypothesis(alpha: float, dim: int) -> Hypothesis:
 
 
 def judge_identity(trace: FluteTrace, where: str) -> Judgement:
-    """Judge the Theta recursion: an identity, to 1e-10 in every evaluated round of every trial."""
+    """Judge the Theta recursion: an identity, to 1e-10 in every evaluated round of every trial.
+
+    It checks the step, its weights and the padding; not the truth, which cancels between the step and its remainder.
+    """
     worst = np.nanmax(np.where(np.isnan(trace.identity), 0.0, trace.identity), axis=1)
     count = int(np.isfinite(trace.identity).sum())
     largest = float(worst.max())
@@ -434,6 +448,7 @@ def judge_identity(trace: FluteTrace, where: str) -> Judgement:
         low=float(worst.min()),
         high=largest,
         contradicted=largest > IDENTITY_TOLERANCE,
+        vacuous=count == 0,
         detail=f"{count} rounds of {len(worst)} trials",
     )
 
@@ -475,11 +490,17 @@ def bound_ratios(trace: FluteTrace, *, until: float = np.inf) -> Array:
     trace : FluteTrace
     until : float
         Last round to be held against it: with m fixed the theorem covers a first phase only.
+
+    Notes
+    -----
+    Errors that rounding alone would leave (1e-12 of the largest singular value) are within every bound.
     """
     bound = flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
-    ratios = np.where(np.isnan(trace.error), np.inf, trace.error) / bound
-    return np.asarray(np.where(covered, ratios, 0.0).max(axis=1))
+    error = np.where(np.isnan(trace.error), np.inf, trace.error)
+    covered &= error > 1e-12 * trace.spectrum[:, :1]
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.where(covered, error / bound, 0.0).max(axis=1))
 
 
 def judge_rate(

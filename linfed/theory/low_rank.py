@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.designs import Gaussian
+from linfed.errors import check_array, check_integer, check_number, check_shape, shown
 from linfed.metrics import squared_errors
 from linfed.problems import Truth
 
@@ -79,9 +80,10 @@ def flute_population_minimiser(
     ----------
     FLUTE paper, equations (3) to (6).
     """
-    gamma1, gamma2 = (
-        check_number(name, value, minimum=0.0) for name, value in (("gamma1", gamma1), ("gamma2", gamma2))
-    )
+    gamma1 = check_number("gamma1", gamma1, minimum=0.0)
+    gamma2 = check_number("gamma2", gamma2, minimum=0.0)
+    if truth.design.covariance is not None:
+        raise ValueError(f"truth has design = {shown(truth.design)}; the minimiser is known for isotropic x")
     step_ratio = check_number("step_ratio", step_ratio, minimum=0.0)
     scale = 1.0 + step_ratio * (4.0 * gamma2 - 2.0 * gamma1)
     if scale <= 0:
@@ -176,12 +178,16 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     FLUTE paper, Theorem 5.1 and Remarks 5.2, 5.3, 5.7; Stewart and Sun 1990 for the perturbation of singular spaces.
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
+    if truth.design != Gaussian():
+        raise ValueError(f"truth has design = {shown(truth.design)}; the floor is known for standard Gaussian x")
     Phi = np.swapaxes(truth.dense(), -1, -2)
     _, d, n = Phi.shape
     least = min(d, n)
     _, spectrum, Vt = np.linalg.svd(Phi, full_matrices=False)
     if rank > least:
         raise ValueError(f"rank = {rank} must be at most min(d, n) = {least}")
+    if np.any(spectrum[:, rank - 1] <= 1e-12 * spectrum[:, 0]):
+        raise ValueError(f"rank = {rank} must be at most the truth's rank: its singular value lambda_k is 0")
     if rank < least and np.any(spectrum[:, rank - 1] <= spectrum[:, rank] * (1 + 1e-12)):
         raise ValueError(f"rank = {rank}: the truth's singular values lambda_k and lambda_(k+1) coincide")
     shares = np.square(np.swapaxes(Vt, -1, -2))  # V_iq^2, (T, n, least)

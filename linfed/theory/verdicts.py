@@ -12,7 +12,10 @@ from scipy import stats
 
 from linfed._types import Array
 from linfed.claims import bootstrap_interval
-from linfed.errors import check_number
+from linfed.errors import check_array, check_choice, check_number
+
+INFINITE = 1e150
+"""Stands for an infinite ratio, which resampling cannot average."""
 
 
 class Outcome(Enum):
@@ -108,6 +111,12 @@ class Judgement:
         """The hypotheses that fail."""
         return tuple(hypothesis for hypothesis in self.hypotheses if not hypothesis.holds)
 
+    @property
+    def remarks(self) -> str:
+        """The note, and the hypotheses that fail with both sides' numbers."""
+        failed = (f"fails: {hypothesis}" for hypothesis in self.failed_hypotheses)
+        return "; ".join([*([self.note] if self.note else []), *failed])
+
 
 def judge_failures(
     failed: npt.ArrayLike,
@@ -139,6 +148,8 @@ def judge_failures(
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
     mask = np.asarray(failed, dtype=bool)
+    if mask.size == 0:
+        raise ValueError("failed is empty; give at least one trial")
     count, trials = int(mask.sum()), mask.size
     interval = stats.binomtest(count, trials).proportion_ci(0.95, method="exact")
     return Judgement(
@@ -172,12 +183,18 @@ def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> tuple[f
     estimate, low, high : float
         With a percentile bootstrap interval over trials.
     """
-    values = np.asarray(ratios, dtype=float)
+    given = np.asarray(ratios, dtype=float)
+    values = check_array("ratios", np.nan_to_num(np.minimum(given, INFINITE), nan=INFINITE), [("trials",)])
+    level = 1.0 - check_number("allowed", allowed, minimum=0.0, maximum=1.0)
+    if len(values) < 2:
+        raise ValueError(f"ratios has {len(values)} value; an interval over trials needs two")
 
     def statistic(sample: Array) -> float:
-        return float(np.quantile(sample, 1.0 - allowed, method="higher"))
+        return float(np.quantile(sample, level, method="inverted_cdf"))
 
-    return (statistic(values), *bootstrap_interval(statistic, (values,)))
+    found = (statistic(values), *bootstrap_interval(statistic, (values,)))
+    estimate, low, high = (value if value < INFINITE else np.inf for value in found)
+    return estimate, low, high
 
 
 def judge_exponent(
@@ -205,6 +222,7 @@ def judge_exponent(
     text, where, hypotheses, note, detail
         As in `Judgement`.
     """
+    check_choice("kind", kind, ("at most", "at least", "equal"))
     estimate, low, high = fitted
     outside = {"at most": low > claimed, "at least": high < claimed, "equal": not low <= claimed <= high}
     return Judgement(
@@ -216,6 +234,7 @@ def judge_exponent(
         low=low,
         high=high,
         contradicted=outside[kind],
+        vacuous=bool(np.isnan(fitted).any()),
         hypotheses=tuple(hypotheses),
         note=note,
         detail=detail,

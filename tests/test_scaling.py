@@ -1,0 +1,68 @@
+"""Fitted exponents: exact laws, the coverage of the interval, and what is wrong is named."""
+
+import numpy as np
+import pytest
+
+from linfed.scaling import fit_exponent
+
+
+@pytest.mark.parametrize("exponent", [-0.5, 2.0])
+def test_an_exact_power_law_is_recovered(exponent):
+    sizes = np.array([3.0, 10.0, 21.0, 100.0])
+    found = fit_exponent(sizes, np.tile(7.0 * sizes**exponent, (5, 1)))
+    np.testing.assert_allclose(found, exponent, rtol=0, atol=1e-12)
+
+
+def test_sizes_come_in_any_order():
+    assert fit_exponent([4, 2, 3], [[1, 2, 4 / 3], [1, 2, 4 / 3]]) == pytest.approx((-1.0, -1.0, -1.0))
+
+
+def test_the_median_of_trials_is_fitted():
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    table = np.tile(sizes**-0.5, (9, 1))
+    table[0], table[1] = 1e6, 1e-6  # two outliers in a row do not move the median
+    table[2, 3] = 1e9
+    assert fit_exponent(sizes, table)[0] == pytest.approx(-0.5, abs=1e-12)
+    table[:5, 3] = 8.0
+    assert fit_exponent(sizes, table)[0] > 0
+
+
+def test_the_interval_covers_the_exponent_about_as_often_as_it_says():
+    """Of 16 seeded tables 95 % should; 11 or fewer happen with probability below 1e-3."""
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    covered, widths = 0, []
+    for seed in range(16):
+        noise = np.exp(0.3 * np.random.default_rng(seed).standard_normal((25, 4)))
+        _, low, high = fit_exponent(sizes, sizes**-0.5 * noise)
+        covered += low <= -0.5 <= high
+        widths.append(high - low)
+    assert covered >= 12
+    # Asymptotic width: 2 x 1.96 x sqrt(pi/2) 0.3 / sqrt(25) / sqrt(sum (log x - mean)^2).
+    logs = np.log(sizes)
+    wanted = 3.92 * np.sqrt(np.pi / 2) * 0.3 / 5 / np.sqrt(((logs - logs.mean()) ** 2).sum())
+    assert np.mean(widths) == pytest.approx(wanted, rel=0.2)
+
+
+def test_the_fit_is_a_function_of_its_input():
+    table = np.exp(np.random.default_rng(0).standard_normal((8, 3)))
+    kept = table.copy()
+    assert fit_exponent([1, 2, 4], table) == fit_exponent([1, 2, 4], table)
+    np.testing.assert_array_equal(table, kept)
+
+
+@pytest.mark.parametrize(
+    ("x", "values", "message"),
+    [
+        ([1, 2, 4], [[1.0, 2.0]] * 3, r"values has shape \(3, 2\)"),
+        ([1, 2], [1.0, 2.0], r"values has shape \(2,\)"),
+        ([[1, 2]], [[1.0, 2.0]] * 3, r"x has shape \(1, 2\)"),
+        ([0, 2], [[1.0, 2.0]] * 3, r"x holds 0; only positive numbers have a logarithm"),
+        ([1, 2], [[1.0, 2.0], [1.0, -2.0]], r"values holds -2; only positive numbers"),
+        ([1, 2], [[1.0, np.nan]] * 3, r"values"),
+        ([1, np.inf], [[1.0, 2.0]] * 3, r"x "),
+        ([2, 2], [[1.0, 2.0]] * 3, r"x = \[2\.0, 2\.0\] must hold at least two different sizes"),
+    ],
+)
+def test_what_is_wrong_is_named(x, values, message):
+    with pytest.raises(ValueError, match=message):
+        fit_exponent(x, values)

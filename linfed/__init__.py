@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
+    from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.data.samples import FixedSamples as FixedSamples
     from linfed.data.samples import FreshSamples as FreshSamples
     from linfed.data.samples import GivenSamples as GivenSamples
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from linfed.metrics import subspace_distance as subspace_distance
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import SharedRepresentation as SharedRepresentation
+    from linfed.problems import SharedWithShortcuts as SharedWithShortcuts
     from linfed.problems import UnderParameterized as UnderParameterized
     from linfed.results import Result as Result
     from linfed.results import Status as Status
@@ -87,6 +89,7 @@ _PUBLIC = {
     "FedAvg": "linfed.algorithms.fedavg",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
+    "FedRepShortcut": "linfed.algorithms.shortcut",
     "FixedSamples": "linfed.data.samples",
     "FreshSamples": "linfed.data.samples",
     "Gaussian": "linfed.designs",
@@ -103,6 +106,7 @@ _PUBLIC = {
     "Result": "linfed.results",
     "Round": "linfed.simulation",
     "SharedRepresentation": "linfed.problems",
+    "SharedWithShortcuts": "linfed.problems",
     "SizeError": "linfed.errors",
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",

@@ -25,7 +25,7 @@ from linfed.algorithms.initial import (
 )
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.designs import LAWS
-from linfed.problems import GivenTruth, SharedRepresentation, UnderParameterized
+from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 
 _KNOWN: dict[str, type[Any]] = {
     cls.__name__: cls
@@ -41,6 +41,7 @@ _KNOWN: dict[str, type[Any]] = {
         Moments,
         RandomSubspace,
         SharedRepresentation,
+        SharedWithShortcuts,
         SmallRandom,
         TrueSubspace,
         UnderParameterized,

@@ -46,6 +46,8 @@ class Stream(IntEnum):
     FINISH_NOISE = 12
     OUTSIDE = 13
     FINISH_OUTSIDE = 14
+    SHORTCUT = 15
+    NEW_SHORTCUT = 16
 
 
 def check_seed(seed: object) -> Seed:

@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 
 import linfed as lf
-from linfed import linalg
+from linfed import least_squares, linalg
 
 EPS = np.finfo(float).eps
 
@@ -204,8 +204,8 @@ def solve_heads(Z, y, counts, ridge=0.0, few=False):
     """Call the kernel, which has the clients last, on features (trials, k, p, m) and labels (trials, p, m)."""
     trials, k, p, m = Z.shape
     features, labels = Z.transpose(1, 3, 0, 2).reshape(k, m, -1), y.transpose(2, 0, 1).reshape(m, -1)
-    W, residual, deficient = linalg.head_least_squares(features, labels, counts.ravel(), ridge, few=few)
-    return linalg.Heads(W.T.reshape(trials, p, k), residual.T.reshape(trials, p, m), deficient.reshape(trials, p))
+    W, residual, deficient = least_squares.head_least_squares(features, labels, counts.ravel(), ridge, few=few)
+    return least_squares.Heads(W.T.reshape(trials, p, k), residual.T.reshape(trials, p, m), deficient.reshape(trials, p))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -284,7 +284,7 @@ def test_minimum_norm_against_a_solver_per_item(m, d, rank):
     if rank is not None:
         X = normal(4, m, 1) * normal(4, 1, d, seed=2)
     X[3] = 0.0
-    solution, residual, ranks = linalg.minimum_norm(X, y)
+    solution, residual, ranks = least_squares.minimum_norm(X, y)
     for item in range(4):
         expected, _, found, _ = np.linalg.lstsq(X[item], y[item], rcond=1e-12)
         np.testing.assert_allclose(solution[item], expected, atol=1e-12)
@@ -303,7 +303,7 @@ def test_full_least_squares_against_a_solver_per_client(m, d, ridge, trouble):
         X[beyond], y[beyond] = 0.0, 0.0
     if trouble == "dependent":
         X[2] = normal(m, 1, seed=2) * normal(1, d, seed=3)
-    theta = linalg.full_least_squares(X, y, counts, ridge)
+    theta = least_squares.full_least_squares(X, y, counts, ridge)
     for item in range(4):
         extended = np.vstack([X[item], np.sqrt(ridge * counts[item]) * np.eye(d)])
         expected = np.linalg.lstsq(extended, np.append(y[item], np.zeros(d)), rcond=1e-12)[0]
@@ -334,9 +334,9 @@ def kernels():
     for name, (m, d) in X_CASES.items():
         X, y, counts = normal(4, m, d), normal(4, m, seed=1), np.full(4, float(m))
         X[2] = X[2, :1] * np.ones((m, 1))  # one item of rank 1: a stack that takes both ways
-        table.append((f"minimum norm, {name}", linalg.minimum_norm, (X, y)))
+        table.append((f"minimum norm, {name}", least_squares.minimum_norm, (X, y)))
         for ridge in (0.0, 0.1):
-            solve = lambda X, y, counts, ridge=ridge: linalg.full_least_squares(X, y, counts, ridge)  # noqa: E731
+            solve = lambda X, y, counts, ridge=ridge: least_squares.full_least_squares(X, y, counts, ridge)  # noqa: E731
             table.append((f"full least squares, {name}, ridge {ridge}", solve, (X, y, counts)))
     for name, (m, k) in X_CASES.items():
         Z, y, counts = heads_case(k, m, trials=4)

@@ -10,9 +10,10 @@ from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.pooled import PooledLeastSquares
+from linfed.algorithms.shortcut import FedRepShortcut
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    cls.__name__: cls for cls in (FedRep, FLUTE, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle)
+    cls.__name__: cls for cls in (FedRep, FedRepShortcut, FLUTE, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle)
 }
 """Every algorithm by its name, for the command line and for results read from files."""
 
@@ -23,6 +24,7 @@ __all__ = [
     "FedAvg",
     "FedPer",
     "FedRep",
+    "FedRepShortcut",
     "LocalOnly",
     "Oracle",
     "PooledLeastSquares",

@@ -140,11 +140,9 @@ class FedRep(Algorithm):
         assert state.B is not None
         features = batch.project(state.B)
         W = self._heads(state, batch, features)
-        if self.representation_steps == 1:
-            weights = None if self.aggregate == "mean" else 1.0
-            moved = state.B - self.step_size * features.representation_gradient(W, weights)
-        else:
-            moved = self._local_steps(state.B, W, features)
+        moved = moved_representation(
+            state.B, W, features, self.step_size, self.representation_steps, summed=self.aggregate == "sum"
+        )
         if not self.orthonormalize:
             return state.update(B=moved, W=W, active=batch.active)
         if not self.rotate_heads:
@@ -168,12 +166,31 @@ class FedRep(Algorithm):
             W = W - alpha * features.head_gradient(W)
         return W
 
-    def _local_steps(self, B: Array, W: Array, features: Features) -> Array:
-        """Return the aggregate of ``B_i = B - eta a_i w_i'`` after the local steps: one vector a_i per client."""
-        rest = features.shifted(W)  # so that a_i is exactly 0 for a client whose head explains its samples
-        scale = self.step_size * np.vecdot(W, W)[..., None]
-        a = np.zeros((*W.shape[:-1], B.shape[-2]))
-        for _ in range(self.representation_steps):
-            a = a + rest.gradient(-scale * a)
-        share = 1.0 / W.shape[1] if self.aggregate == "mean" else 1.0
-        return B - self.step_size * share * (np.swapaxes(a, -1, -2) @ W)
+
+def moved_representation(
+    B: Array, W: Array, features: Features, step_size: float, steps: int, *, summed: bool = False
+) -> Array:
+    """Return B after the participants' local steps at fixed heads and the server's mean (or sum), before any QR.
+
+    Parameters
+    ----------
+    B : ndarray (T, d, k)
+    W : ndarray (T, p, k)
+        The participants' heads.
+    features : Features
+        At B.
+    step_size : float
+    steps : int
+        Local steps: ``B_i = B - eta a_i w_i'``, so one vector a_i per client is enough.
+    summed : bool
+        Whether the server sums.
+    """
+    if steps == 1:
+        return B - step_size * features.representation_gradient(W, 1.0 if summed else None)
+    rest = features.shifted(W)  # so that a_i is exactly 0 for a client whose head explains its samples
+    scale = step_size * np.vecdot(W, W)[..., None]
+    a = np.zeros((*W.shape[:-1], B.shape[-2]))
+    for _ in range(steps):
+        a = a + rest.gradient(-scale * a)
+    share = 1.0 if summed else 1.0 / W.shape[1]
+    return B - step_size * share * (np.swapaxes(a, -1, -2) @ W)

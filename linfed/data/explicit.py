@@ -15,7 +15,8 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
-from linfed.linalg import CACHE_VALUES, full_least_squares, head_least_squares
+from linfed.least_squares import full_least_squares, head_least_squares
+from linfed.linalg import CACHE_VALUES
 
 
 @dataclass(frozen=True, kw_only=True)

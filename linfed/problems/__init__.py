@@ -5,6 +5,15 @@ from __future__ import annotations
 from linfed.problems.base import Problem, Truth, check_problem
 from linfed.problems.given import GivenTruth
 from linfed.problems.shared import SharedRepresentation
+from linfed.problems.shortcuts import SharedWithShortcuts
 from linfed.problems.underparameterized import UnderParameterized
 
-__all__ = ["GivenTruth", "Problem", "SharedRepresentation", "Truth", "UnderParameterized", "check_problem"]
+__all__ = [
+    "GivenTruth",
+    "Problem",
+    "SharedRepresentation",
+    "SharedWithShortcuts",
+    "Truth",
+    "UnderParameterized",
+    "check_problem",
+]

@@ -1,0 +1,218 @@
+"""FedRep with shortcuts (the shortcut draft): a personal full-dimensional part beside the shared representation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.fedrep import moved_representation
+from linfed.algorithms.initial import Initial, as_initial, check_representation
+from linfed.data.batch import Batch
+from linfed.errors import check_bool, check_choice, check_integer, check_number
+from linfed.least_squares import joint_ridge, smallest_shortcut
+from linfed.linalg import orthonormalize
+from linfed.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedRepShortcut(Algorithm):
+    """Shared representation B, a personal head and a personal shortcut per client: ``theta_i = B w_i + s_i``.
+
+    Parameters
+    ----------
+    rank : int
+        Columns k of B, at most d.
+    step_size : float
+        eta > 0, the step on B.
+    solver : "gradient" or "closed-form"
+        Gradient steps (the draft's Algorithm 1), or least squares for head and shortcut (its (2) and (3)).
+    head_steps, shortcut_steps : int
+        Gradient steps on the head, and on the shortcut (0 leaves it where it is).
+    head_step_size, shortcut_step_size : float, optional
+        Their steps; `step_size` by default, as in Algorithm 1.
+    representation_steps : int
+        Local steps on B before the server averages.
+    order : "jacobi", "gauss-seidel" or "joint"
+        What the shortcut's update sees: the head from before the round (the draft's line 13 and (3)), or the new one;
+        "joint", for the closed form with a ridge, minimises over both.
+    mixing : float, optional
+        alpha in (0, 1): the predictor is ``(1 - alpha) B w_i + alpha s_i`` (Lemma 2); a plain sum by default.
+    ridge : float
+        Adds ``(ridge / 2) ||s_i||^2`` to every client's loss.
+    refit : bool
+        At the end, fit head and shortcut anew without the ridge: of all least-squares solutions the one with the
+        shortest shortcut.
+    init : "moments", "random", Moments, AtDistance or array_like (d, k) or (trials, d, k)
+        Initial B; heads and shortcuts start at 0.
+
+    Raises
+    ------
+    ValueError
+        For values out of range, settings that the chosen solver ignores, "joint" without a ridge; and in `simulate`
+        for a rank above d.
+
+    Notes
+    -----
+    One round for a participant, with ``Z_i = X_i B`` and everything on the right at its last values (jacobi)::
+
+        w_i <- argmin_w (1/2m) ||Z_i w + X_i s_i - y_i||^2                                   (2), or gradient steps
+        s_i <- argmin_s (1/2m) ||Z_i w_i + X_i s - y_i||^2 + (ridge/2) ||s||^2               (3), or gradient steps
+        B   <- qr(B - eta (1/p) sum_i (1/m) X_i'(Z_i w_i + X_i s_i - y_i) w_i')              (4), (5), at the new w, s
+
+    Solutions are of minimum norm where they are not unique. The server averages; clients that take no part keep head
+    and shortcut. Without a ridge the closed form cannot learn B: once s_i solves its own least squares, the gradient on
+    B has no part that points to B* (docs/shortcut.md). The state holds the contributions to the predictor: with
+    `mixing`, ``W`` is ``(1 - alpha) w_i`` and ``S`` is ``alpha s_i``, so that the head's step is scaled by ``(1 -
+    alpha)^2``, the shortcut's by ``alpha^2`` and the ridge by ``1 / alpha^2``; B's step is as it was. Cost of a round
+    ``O(p (m d^2 + d^3))`` for the closed form, ``O(p m d)`` a gradient step.
+
+    **Deviations**: `ridge`, `refit` and the orders but "jacobi" are additions. Algorithm 1 does not say that B is
+    normalised, its analysis (5) does, and so does this.
+
+    References
+    ----------
+    Shortcut draft, Algorithm 1, (1) to (5), Lemma 2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=40, dim=12, rank=2, shortcut_norm=0.3)
+    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.3, shortcut_step_size=0.01)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(n_samples=60), rounds=300, seed=0)
+    >>> bool(result.metrics["subspace_distance"][0, -1] < 0.1)
+    True
+    """
+
+    rank: int
+    step_size: float
+    solver: Literal["gradient", "closed-form"] = "gradient"
+    head_steps: int = 1
+    head_step_size: float | None = None
+    shortcut_steps: int = 1
+    shortcut_step_size: float | None = None
+    representation_steps: int = 1
+    order: Literal["jacobi", "gauss-seidel", "joint"] = "jacobi"
+    mixing: float | None = None
+    ridge: float = 0.0
+    refit: bool = False
+    init: Initial | str | npt.ArrayLike = "moments"
+
+    summary: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank", check_integer("rank", self.rank))
+        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
+        object.__setattr__(self, "init", as_initial(self.init))
+        check_choice("solver", self.solver, ("gradient", "closed-form"))
+        check_choice("order", self.order, ("jacobi", "gauss-seidel", "joint"))
+        for name, least in (("head_steps", 1), ("shortcut_steps", 0), ("representation_steps", 1)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), minimum=least))
+        for name in ("head_step_size", "shortcut_step_size"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
+        if self.mixing is not None:
+            mixing = check_number("mixing", self.mixing, minimum=0.0, maximum=1.0)
+            if mixing in (0.0, 1.0):
+                raise ValueError(f"mixing = {self.mixing} must lie inside (0, 1); leave it out for the plain sum")
+            object.__setattr__(self, "mixing", mixing)
+        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
+        object.__setattr__(self, "refit", check_bool("refit", self.refit))
+        self._check_solver()
+
+    def _check_solver(self) -> None:
+        """Raise for settings that the chosen solver ignores."""
+        if self.solver == "closed-form":
+            plain = {"head_steps": 1, "head_step_size": None, "shortcut_steps": 1, "shortcut_step_size": None}
+            for name, value in plain.items():
+                if getattr(self, name) != value:
+                    raise ValueError(f"{name} = {getattr(self, name)} applies to solver = 'gradient' only")
+        elif self.order == "joint":
+            raise ValueError("order = 'joint' applies to solver = 'closed-form' only")
+        if self.order == "joint" and self.ridge == 0:
+            raise ValueError("order = 'joint' needs ridge > 0: without it head and shortcut are not unique")
+
+    @property
+    def asks(self) -> Asks:
+        """What a step asks of a batch."""
+        return Asks.QUADRATIC
+
+    @property
+    def finishes(self) -> bool:
+        """Whether it refits at the end."""
+        return self.refit
+
+    @property
+    def _scales(self) -> tuple[float, float]:
+        """Factors of head and shortcut in the predictor."""
+        return (1.0, 1.0) if self.mixing is None else (1.0 - self.mixing, self.mixing)
+
+    @property
+    def _ridge(self) -> float:
+        """The ridge on the shortcut's contribution."""
+        return self.ridge / self._scales[1] ** 2
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if rank exceeds dim, or a given init has another shape."""
+        check_representation(self.rank, self.init, dim)
+
+    def initial_state(self, start: Start) -> State:
+        """Return B from `init`, all heads and shortcuts at 0."""
+        B = start.representation(as_initial(self.init), self.rank)
+        shape = start.trials, start.n_clients
+        return State(B=B, W=np.zeros((*shape, self.rank)), S=np.zeros((*shape, start.dim)))
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        assert state.B is not None
+        W, S = state.of_clients("W", batch.active), state.of_clients("S", batch.active)
+        solve = self._closed_form if self.solver == "closed-form" else self._gradient_steps
+        W, S = solve(state.B, W, S, batch)
+        features = batch.shifted(S).project(state.B)
+        moved = moved_representation(state.B, W, features, self.step_size, self.representation_steps)
+        return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
+
+    def _closed_form(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
+        """Return head and shortcut by least squares, (2) and (3)."""
+        if self.order == "joint":
+            return joint_ridge(*batch.normal_equations(), B, self._ridge)
+        new_W = batch.shifted(S).project(B).least_squares()
+        seen = new_W if self.order == "gauss-seidel" else W
+        return new_W, batch.shifted(seen @ B.mT).least_squares(self._ridge)
+
+    def _gradient_steps(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
+        """Return head and shortcut after their gradient steps (Algorithm 1)."""
+        first, second = self._scales
+        head_step = first**2 * (self.step_size if self.head_step_size is None else self.head_step_size)
+        step = second**2 * (self.step_size if self.shortcut_step_size is None else self.shortcut_step_size)
+        features, new_W = batch.shifted(S).project(B), W
+        for _ in range(self.head_steps):
+            new_W = new_W - head_step * features.head_gradient(new_W)
+        if self.shortcut_steps:
+            rest = batch.shifted((new_W if self.order == "gauss-seidel" else W) @ B.mT)
+            for _ in range(self.shortcut_steps):
+                S = S - step * (rest.gradient(S) + self._ridge * S)
+        return new_W, S
+
+    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return head and shortcut fitted anew at B, without the ridge."""
+        assert state.B is not None
+        W, S = smallest_shortcut(*batch.normal_equations(), state.B)
+        return state.update(W=W, S=S)
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return new clients' heads and shortcuts at B: with the ridge if there is one, else as in `refit`."""
+        assert state.B is not None
+        A, b = batch.normal_equations()
+        with_ridge = self.ridge > 0 and not self.refit
+        W, S = joint_ridge(A, b, state.B, self._ridge) if with_ridge else smallest_shortcut(A, b, state.B)
+        return State(B=state.B, W=W, S=S)
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of B, W and S, and of the participants' normal equations."""
+        equations = participants * dim * dim if self.solver == "closed-form" or self.refit else 0
+        return self.rank * (n_clients + dim) + 2 * n_clients * dim + equations

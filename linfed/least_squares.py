@@ -1,0 +1,320 @@
+"""Batched least squares: heads of many clients, full-dimensional predictors, heads and shortcuts together.
+
+The rules of `linfed.linalg` hold: an item's result never depends on the other items, and an item that is not finite
+gives a result that is not finite.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from linfed._types import Array, Mask
+from linfed.linalg import RANK_TOLERANCE, TINY, finite_items
+
+NULL_TOLERANCE = 1e-12
+"""Eigenvalues below this share of the trace are the rounding of zeros."""
+
+SAFE_CONDITION = 1e5
+"""Normal equations of at most about this condition number are solved as they are."""
+
+
+class Heads(NamedTuple):
+    """Least-squares heads of a block of clients, the clients last: `W` (k, C), `residual` (m, C), `deficient` (C,)."""
+
+    W: Array
+    residual: Array
+    deficient: Mask
+
+
+def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *, few: bool = False) -> Heads:
+    """Solve one small least-squares problem per client, all clients of a block at once.
+
+    Parameters
+    ----------
+    Z : ndarray (k, m, C)
+        Features, clients last; rows beyond a client's count are zero.
+    y : ndarray (m, C)
+        Labels.
+    counts : ndarray (C,)
+        Samples per client m_i.
+    ridge : float
+        Adds ``(ridge / 2) ||w||^2`` to client i's loss ``(1 / 2 m_i) ||Z_i w - y_i||^2``.
+    few : bool
+        Whether blocks hold few clients of many samples: LAPACK then factors them one by one.
+
+    Returns
+    -------
+    Heads
+        `W` (k, C), `residual` ``Z w - y`` (m, C), `deficient` (C,). Where there are fewer samples than k, or dependent
+        features, the solution of minimum norm. Where a client has at most as many samples as the rank of its features
+        the residual is exactly zero. `deficient` marks dependent features among clients with at least k samples.
+
+    Notes
+    -----
+    QR of ``[Z, y]``: by modified Gram-Schmidt, a loop over k in which every operation is one long vector over the
+    clients, and which is as stable as Householder's (Bjorck 1967) and gives the residual for nothing; or by LAPACK.
+    Cost O(C m k^2).
+    """
+    k, m, _ = Z.shape
+    solve = _householder if few and ridge == 0 and m > k else _gram_schmidt
+    W, residual, dependent = solve(Z, y, counts * ridge if ridge > 0 else None)
+    short, irregular = counts < k, dependent
+    if ridge == 0 and counts.min() <= k:
+        irregular = short | dependent
+        residual[:, counts <= k] = 0.0
+    if irregular.any():
+        samples, labels = np.moveaxis(Z[:, :, irregular], -1, 0).mT, y[:, irregular].T
+        if ridge > 0:  # so small that it is lost in rounding
+            samples, labels = _extended(samples, labels, counts[irregular] * ridge)
+        solved, rest, rank = minimum_norm(samples, labels)
+        explained = (counts[irregular] <= rank) & (ridge == 0)
+        W[:, irregular] = solved.T
+        residual[:, irregular] = np.where(explained, 0.0, rest[:, :m].T)
+    return Heads(W, residual, dependent & ~short)
+
+
+def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
+    """Return heads (k, C), residual (m, C) and which clients' features are dependent."""
+    k, m, count = Z.shape
+    rows = m if ridges is None else m + k
+    width = max(count, 2)  # a single client is computed twice: NumPy sums a lone column in another order
+    work, products = np.empty((k + 1, rows, width)), np.empty((k, rows, width))
+    work[:k, :m], work[k, :m] = Z, y
+    if ridges is not None:
+        work[:, m:] = 0.0
+        for j in range(k):
+            work[j, m + j] = np.sqrt(ridges)
+    R = np.zeros((k, k + 1, width))
+    for j in range(k):
+        column, later, product = work[j], work[j + 1 :], products[: k - j]
+        square = np.einsum("mc,mc->c", column, column)
+        np.sqrt(np.maximum(square, TINY, out=square), out=R[j, j])  # a column of zeros stays one
+        column /= R[j, j]
+        np.einsum("lmc,mc->lc", later, column, out=R[j, j + 1 :])
+        later -= np.multiply(R[j, j + 1 :, None], column, out=product)
+    squares = np.square(R[:, :k])
+    diagonal = np.diagonal(squares)  # (width, k)
+    dependent = (diagonal <= RANK_TOLERANCE**2 * squares.sum(axis=0).T + TINY).any(axis=-1)
+    W = np.empty((k, width))
+    for j in reversed(range(k)):
+        value = R[j, k]
+        for later_column in range(j + 1, k):
+            value = value - R[j, later_column] * W[later_column]
+        np.divide(value, R[j, j], out=W[j])
+    return W[:, :count], -work[k, :m, :count], dependent[:count]
+
+
+def _householder(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
+    """Return the same as `_gram_schmidt`, for more samples than features."""
+    k = Z.shape[0]
+    samples, labels = np.ascontiguousarray(Z.transpose(2, 1, 0)), y.T[..., None]
+    R = np.asarray(np.linalg.qr(np.concatenate([samples, labels], axis=-1), mode="r"))
+    triangle, diagonal = R[:, :k, :k], np.abs(np.diagonal(R, axis1=-2, axis2=-1)[:, :k])
+    lengths = np.sqrt(np.square(triangle).sum(axis=-2))
+    dependent = (diagonal <= RANK_TOLERANCE * lengths).any(axis=-1)
+    safe = np.where(dependent[:, None, None], np.eye(k), triangle)
+    W = np.linalg.solve(safe, R[:, :k, k:])
+    return W[..., 0].T, (samples @ W - labels)[..., 0].T, dependent
+
+
+def _extended(X: Array, y: Array, ridges: Array) -> tuple[Array, Array]:
+    """Return rows and labels whose plain least squares is the ridge regression with the weights `ridges` (items,)."""
+    items, _, d = X.shape
+    extra = np.sqrt(ridges)[:, None, None] * np.eye(d)
+    return np.concatenate([X, extra], axis=1), np.concatenate([y, np.zeros((items, d))], axis=1)
+
+
+def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Return the least-squares solution of minimum norm for each item of a stack, by its SVD.
+
+    Parameters
+    ----------
+    X : ndarray (items, m, d)
+    y : ndarray (items, m)
+
+    Returns
+    -------
+    solution : ndarray (items, d)
+    residual : ndarray (items, m)
+        ``X solution - y``.
+    rank : ndarray of float (items,)
+        Numerical rank; NaN for an item that is not finite.
+    """
+    good = finite_items(X) & np.isfinite(y).all(axis=-1)
+    U, s, Vt = np.linalg.svd(np.where(good[:, None, None], X, 0.0), full_matrices=False)
+    kept = s > RANK_TOLERANCE * np.maximum(s[:, :1], np.finfo(float).tiny)
+    inverse = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
+    projected = (y[:, None, :] @ U)[:, 0]
+    solution = ((projected * inverse)[:, None, :] @ Vt)[:, 0]
+    residual = (X @ solution[..., None])[..., 0] - y
+    bad = ~good
+    solution[bad], residual[bad] = np.nan, np.nan
+    return solution, residual, np.where(good, kept.sum(axis=-1), np.nan)
+
+
+def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) -> Array:
+    """Return each client's least-squares vector in the full dimension.
+
+    Parameters
+    ----------
+    X : ndarray (items, m, d)
+        Rows beyond a client's count are zero.
+    y : ndarray (items, m)
+    counts : ndarray (items,)
+        Samples m_i.
+    ridge : float
+        Adds ``(ridge / 2) ||theta||^2`` to the loss ``(1 / 2 m_i) ||X_i theta - y_i||^2``.
+
+    Returns
+    -------
+    ndarray (items, d)
+        The solution of minimum norm where it is not unique (m_i < d).
+
+    Notes
+    -----
+    Normal equations where m >= d and their condition number lets ten digits stand; the others by QR of X_i (m >= d) or
+    of its transpose (m < d), with a ridge of the rows extended by ``sqrt(ridge m_i) I``. Items without full rank go
+    through the SVD. What an item takes is decided by its own samples.
+    """
+    if X.shape[1] < X.shape[2]:
+        return _orthogonal_least_squares(X, y, counts, ridge)
+    solution, safe = _normal_least_squares(X, y, counts * ridge)
+    if not safe.all():
+        rest = ~safe
+        solution[rest] = _orthogonal_least_squares(X[rest], y[rest], counts[rest], ridge)
+    return solution
+
+
+def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mask]:
+    """Return solutions of the normal equations, and which of them can be trusted to ten digits."""
+    d = X.shape[-1]
+    A = np.swapaxes(X, -1, -2) @ X
+    diagonal = np.arange(d)
+    A[:, diagonal, diagonal] += ridges[:, None]
+    probe = np.random.default_rng(0).standard_normal(d)  # in no direction that data would avoid
+    right = np.empty((*A.shape[:2], 2))
+    right[..., 0], right[..., 1] = (y[:, None, :] @ X)[:, 0], probe
+    solved = _solve_each(A, right)
+    # The probe meets the smallest eigenvalue: a lower bound of the condition number, to a factor of order sqrt(d).
+    least = np.linalg.norm(probe) / np.linalg.norm(solved[..., 1], axis=-1)
+    safe = np.trace(A, axis1=-2, axis2=-1) < SAFE_CONDITION * least
+    return np.ascontiguousarray(solved[..., 0]), np.asarray(safe)
+
+
+def _solve_each(A: Array, right: Array) -> Array:
+    """Return ``A^{-1} right`` for each item, NaN for an item that is singular or not finite."""
+    good = finite_items(A) & finite_items(right)
+    safe = A if good.all() else np.where(good[:, None, None], A, np.eye(A.shape[-1]))
+    try:
+        solved = np.linalg.solve(safe, right)
+    except np.linalg.LinAlgError:  # one of them is singular to the last bit: the others as they would be alone
+        solved = np.empty_like(right)
+        for item, (matrix, columns) in enumerate(zip(safe, right, strict=True)):
+            try:
+                solved[item] = np.linalg.solve(matrix, columns)
+            except np.linalg.LinAlgError:
+                good[item] = False
+    solved[~good] = np.nan
+    return np.asarray(solved)
+
+
+def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -> Array:
+    """Return the same as `full_least_squares`, by orthogonal factorisations."""
+    if ridge > 0:
+        X, y = _extended(X, y, counts * ridge)
+    tall = X.shape[1] >= X.shape[2]
+    Q, R = np.linalg.qr(X if tall else np.swapaxes(X, -1, -2))
+    diagonal = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
+    largest = diagonal.max(axis=-1)
+    regular = np.isfinite(largest) & (diagonal.min(axis=-1) > RANK_TOLERANCE * largest)
+    safe = np.where(regular[:, None, None], R, np.eye(R.shape[-1]))
+    if tall:
+        solution = np.linalg.solve(safe, np.swapaxes(Q, -1, -2) @ y[..., None])[..., 0]
+    else:
+        solution = (Q @ np.linalg.solve(np.swapaxes(safe, -1, -2), y[..., None]))[..., 0]
+    if not regular.all():
+        solution[~regular] = minimum_norm(X[~regular], y[~regular])[0]
+    return np.asarray(solution)
+
+
+def _pseudo_inverse(A: Array, threshold: Array) -> Array:
+    """Return the pseudo-inverse of symmetric positive semi-definite matrices (..., d, d).
+
+    Eigenvalues of at most `threshold` (...) count as 0.
+    """
+    good = finite_items(A)
+    symmetric = 0.5 * (A + np.swapaxes(A, -1, -2))
+    values, vectors = np.linalg.eigh(np.where(good[..., None, None], symmetric, 0.0))
+    kept = values > threshold[..., None]
+    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+    found = (vectors * inverse[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    return np.asarray(np.where(good[..., None, None], found, np.nan))
+
+
+def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Array]:
+    """Return each client's head and shortcut that minimise its loss with a ridge on the shortcut, together.
+
+    Parameters
+    ----------
+    A : ndarray (T, p, d, d)
+        ``X_i'X_i/m_i``.
+    b : ndarray (T, p, d)
+        ``X_i'y_i/m_i``.
+    B : ndarray (T, d, k)
+    ridge : float
+        Positive: adds ``(ridge / 2) ||s||^2`` to ``(1/2m_i) ||X_i (B w + s) - y_i||^2``.
+
+    Returns
+    -------
+    W : ndarray (T, p, k)
+    S : ndarray (T, p, d)
+
+    Notes
+    -----
+    With ``P = (A + ridge I)^{-1}``: w solves ``B'A P B w = B'P b``, of minimum norm where A does not determine it, and
+    ``s = P (b - A B w)``. Cost O(p d^3).
+    """
+    trials, p, d = b.shape
+    k = B.shape[-1]
+    right = np.concatenate([np.broadcast_to(B[:, None], (trials, p, d, k)), b[..., None]], axis=-1)
+    solved = _solve_each((A + ridge * np.eye(d)).reshape(-1, d, d), right.reshape(-1, d, k + 1))
+    solved = solved.reshape(trials, p, d, k + 1)
+    across = np.swapaxes(B, -1, -2)[:, None]
+    gram = across @ (A @ solved[..., :k])
+    inverse = _pseudo_inverse(gram, NULL_TOLERANCE * np.trace(gram, axis1=-2, axis2=-1))
+    W = (inverse @ (across @ solved[..., k:]))[..., 0]
+    # P A B w = B w - ridge P B w
+    S = solved[..., k] + ridge * (solved[..., :k] @ W[..., None])[..., 0] - W @ np.swapaxes(B, -1, -2)
+    return W, np.asarray(S)
+
+
+def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
+    """Return each client's least-squares head and shortcut with the shortest shortcut: `joint_ridge` as ridge -> 0.
+
+    Parameters
+    ----------
+    A, b, B
+        As in `joint_ridge`.
+
+    Returns
+    -------
+    W : ndarray (T, p, k)
+    S : ndarray (T, p, d)
+
+    Notes
+    -----
+    With ``M = B'A B``, the head projected out: ``s = (A - A B M^+ B'A)^+ (b - A B M^+ B'b)``, and then ``w = M^+ B'(b -
+    A s)``. Cost O(p d^3).
+    """
+    across, AB = np.swapaxes(B, -1, -2)[:, None], A @ B[:, None]
+    M = across @ AB
+    inverse = _pseudo_inverse(M, NULL_TOLERANCE * np.trace(M, axis1=-2, axis2=-1))
+    projected = AB @ inverse  # A B M^+
+    left = A - projected @ np.swapaxes(AB, -1, -2)
+    rest = b[..., None] - projected @ (across @ b[..., None])
+    # What rounding leaves is small beside A, not beside the part of it that the head does not explain.
+    S = _pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
+    W = inverse @ (across @ (b[..., None] - A @ S))
+    return np.asarray(W[..., 0]), np.asarray(S[..., 0])

@@ -28,7 +28,7 @@ from linfed.claims import Judged, bootstrap_interval
 from linfed.reproduce import Table, Tables, select, tidy
 from linfed.scaling import fit_exponent
 from linfed.theory.flute import flute_step_limit
-from linfed.theory.verdicts import Judgement, judge_exponent
+from linfed.theory.verdicts import Judgement, judge_exponent, judge_range
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -285,18 +285,16 @@ def _constants(table: Table) -> list[Judgement]:
         medians = [float(np.median(sample)) for sample in samples]
         return max(medians) / min(medians)
 
-    low, high = bootstrap_interval(spread, groups, resamples=500)
     medians = [float(np.median(group)) for group in groups]
     return [
-        Judgement(
+        judge_range(
+            (spread(*groups), *bootstrap_interval(spread, groups, resamples=500)),
+            1.0,
+            most,
             text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",
             where=f"{len(groups)} settings",
             statistic="largest least constant over the smallest",
             said=f"at most {most:.2f}, as the first-order law has it",
-            estimate=spread(*groups),
-            low=low,
-            high=high,
-            contradicted=low > most,
             detail=f"constants from {min(medians):.3g} to {max(medians):.3g}",
         )
     ]
@@ -311,15 +309,14 @@ def _predicted(table: Table) -> list[Judgement]:
         foreseen = fit_exponent(at, predicted)[0]
         estimate, low, high = fit_exponent(at, measured)
         out.append(
-            Judgement(
+            judge_range(
+                (estimate - foreseen, low - foreseen, high - foreseen),
+                -0.03,
+                0.03,
                 text="The exponent is that of the first-order law (a prediction)",
                 where=f"{sweep}: {fixed}".replace("$", ""),
                 statistic="fitted exponent less the predicted one",
                 said="0 within 0.03",
-                estimate=estimate - foreseen,
-                low=low - foreseen,
-                high=high - foreseen,
-                contradicted=low - foreseen > 0.03 or high - foreseen < -0.03,
                 detail=f"measured {estimate:.3f}, predicted {foreseen:.3f}",
                 note=_note(table, sweep),
             )
@@ -334,17 +331,15 @@ def _predicted(table: Table) -> list[Judgement]:
             roots = [math.sqrt(float(np.mean(sample))) for sample in samples]
             return max(roots, key=lambda root: abs(math.log(root)))
 
-        low, high = bootstrap_interval(worst, groups, resamples=500)
         out.append(
-            Judgement(
+            judge_range(
+                (worst(*groups), *bootstrap_interval(worst, groups, resamples=500)),
+                0.9,
+                1.1,
                 text="The floor is that of the first-order law (a prediction)",
                 where=f"{sweep}: {fixed}".replace("$", ""),
                 statistic="measured over predicted root mean square, at the point that is farthest off",
                 said="from 0.9 to 1.1",
-                estimate=worst(*groups),
-                low=low,
-                high=high,
-                contradicted=low > 1.1 or high < 0.9,
             )
         )
     return out
@@ -357,14 +352,13 @@ def _same_floor(table: Table) -> list[Judgement]:
     difference = np.abs(slow["error"] / fast["error"] - 1.0)
     largest = float(difference.max())
     return [
-        Judgement(
+        judge_range(
+            (largest, float(difference.min()), largest),
+            0.0,
+            1e-6,
             text="The floor does not depend on the step",
             where=f"eta = {slow['step'][0]:.2g} against {STEP:g}, m = {int(slow['n_samples'][0]):,}",
             statistic="largest relative difference on the same data",
             said="at most 1e-6",
-            estimate=largest,
-            low=float(difference.min()),
-            high=largest,
-            contradicted=largest > 1e-6,
         )
     ]

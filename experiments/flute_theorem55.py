@@ -29,7 +29,7 @@ import linfed as lf
 from linfed.claims import Judged
 from linfed.reproduce import Table, Tables, select, tidy
 from linfed.theory import flute
-from linfed.theory.verdicts import Judgement, judge_failures, smallest_constant
+from linfed.theory.verdicts import Judgement, judge_failures, judge_range, smallest_constant
 
 from ._shared import legend, median_interval, panels
 
@@ -463,18 +463,17 @@ def _constants(found: Any) -> list[Judgement]:
     for cell, trace, _ in found:
         if cell.name in (LARGE_STEP, FEW):
             continue
-        estimate, low, high = smallest_constant(flute.bound_ratios(trace, until=covered(cell)), allowed=ALLOWED)
-        estimates.append(estimate)
+        least = smallest_constant(flute.bound_ratios(trace, until=covered(cell)), allowed=ALLOWED)
+        estimates.append(least[0])
         out.append(
-            Judgement(
+            judge_range(
+                least,
+                0.0,
+                4.0 * flute.PROOF_CONSTANT,
                 text="Theorem 5.5 holds with one constant",
                 where=where(cell),
                 statistic="least constant with which its bound holds in 95 % of trials, up to the covered round",
                 said="at most the proof's 4 x 400",
-                estimate=estimate,
-                low=low,
-                high=high,
-                contradicted=low > 4.0 * flute.PROOF_CONSTANT,
                 hypotheses=(flute.step_hypothesis(trace), *_hypotheses(cell)),
             )
         )
@@ -494,17 +493,15 @@ def _local_rate(found: Any) -> list[Judgement]:
         ratios = measured_rates(trace) / predicted
         if np.isnan(ratios).any():  # the run was too short
             continue
-        estimate, low, high = median_interval(ratios)
         out.append(
-            Judgement(
+            judge_range(
+                median_interval(ratios),
+                0.99,
+                1.01,
                 text="Near the truncation the error falls by 1 - eta Delta / 2 a round (a prediction)",
                 where=where(cell),
                 statistic="measured log rate over the predicted one, median over trials",
                 said="1 within 1 %",
-                estimate=estimate,
-                low=low,
-                high=high,
-                contradicted=low > 1.01 or high < 0.99,
                 detail=f"{predicted / promised:.1f} times faster than the theorem's 1 - eta Delta/16",
             )
         )
@@ -529,18 +526,15 @@ def _floor(found: Any) -> list[Judgement]:
     for cell, _, summary in found:
         if cell.data != FIXED or cell.name == FEW:
             continue
-        ratios = summary["final"] / summary["floor"]
-        estimate, low, high = median_interval(ratios)
         out.append(
-            Judgement(
+            judge_range(
+                median_interval(summary["final"] / summary["floor"]),
+                0.8,
+                1.1,
                 text="With m fixed the error ends at a floor that the perturbation of the truncation predicts",
                 where=where(cell),
                 statistic="final error over predicted root mean square, median over trials",
                 said="from 0.8 to 1.1 (a mean of norms is below their root mean square)",
-                estimate=estimate,
-                low=low,
-                high=high,
-                contradicted=low > 1.1 or high < 0.8,
             )
         )
     return out
@@ -558,19 +552,17 @@ def _fresh(found: Any) -> list[Judgement]:
             continue
         at = int(np.searchsorted(fixed.rounds, trace.rounds[-1]))
         ratios = trace.error[:, -1] / fixed.error[:, min(at, len(fixed.rounds) - 1)]
-        estimate, low, high = median_interval(ratios)
         spectrum = trace.spectrum[0]
         averaged = math.sqrt(trace.step_size * float(flute.flute_gap(spectrum, cell.rank)) / 4.0)
         out.append(
-            Judgement(
+            judge_range(
+                median_interval(ratios),
+                1.0,
+                math.inf,
                 text="Reused samples cost no more than fresh ones (the proof treats them as fresh)",
                 where=where(cell),
                 statistic="error with fresh samples over error with one data set, median over trials",
                 said="1 or more",
-                estimate=estimate,
-                low=low,
-                high=high,
-                contradicted=high < 1.0,
                 detail=f"averaging over 4 / (eta Delta) rounds would give {averaged:.2g}",
             )
         )

@@ -239,3 +239,44 @@ def judge_exponent(
         note=note,
         detail=detail,
     )
+
+
+def judge_range(
+    measured: tuple[float, float, float],
+    least: float,
+    most: float,
+    *,
+    text: str,
+    where: str,
+    statistic: str,
+    said: str,
+    hypotheses: Sequence[Hypothesis] = (),
+    note: str = "",
+    detail: str = "",
+) -> Judgement:
+    """Judge a statement that a statistic lies in a range.
+
+    Parameters
+    ----------
+    measured : tuple of float
+        Estimate and interval.
+    least, most : float
+        The range; contradicted where the whole interval lies outside.
+    text, where, statistic, said, hypotheses, note, detail
+        As in `Judgement`.
+    """
+    estimate, low, high = measured
+    return Judgement(
+        text=text,
+        where=where,
+        statistic=statistic,
+        said=said,
+        estimate=estimate,
+        low=low,
+        high=high,
+        contradicted=low > most or high < least,
+        hypotheses=tuple(hypotheses),
+        vacuous=bool(np.isnan(measured).any()),
+        note=note,
+        detail=detail,
+    )

@@ -20,6 +20,14 @@ from linfed.theory.low_rank import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.shortcut import (
+    ShortcutRound,
+    ShortcutTrace,
+    shortcut_repulsion,
+    shortcut_spectrum_hypothesis,
+    shortcut_trace,
+    top_subspace_distance,
+)
 from linfed.theory.state_evolution import (
     StateEvolution,
     best_step_size,
@@ -35,6 +43,8 @@ __all__ = [
     "Hypothesis",
     "Judgement",
     "Outcome",
+    "ShortcutRound",
+    "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
     "best_step_size",
@@ -53,8 +63,12 @@ __all__ = [
     "noise_floor",
     "one_round_factor",
     "one_round_means",
+    "shortcut_repulsion",
+    "shortcut_spectrum_hypothesis",
+    "shortcut_trace",
     "single_model_floor",
     "state_evolution",
+    "top_subspace_distance",
     "truncation_error",
     "truncation_floor",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, trials
+from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, shortcut, trials
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.linalg import one_blas_thread
 
@@ -21,6 +21,7 @@ ROWS = [
     *client_loop.ROWS,
     *jax_round.ROWS,
     *flute.ROWS,
+    *shortcut.ROWS,
     *trials.ROWS,
     *reproduce.ROWS,
 ]

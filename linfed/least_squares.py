@@ -6,6 +6,7 @@ gives a result that is not finite.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ from linfed.linalg import RANK_TOLERANCE, TINY, finite_items
 
 NULL_TOLERANCE = 1e-12
 """Eigenvalues below this share of the trace are the rounding of zeros."""
+
+PROBE = (20241127, 61)
+"""Seed of the vector that probes a matrix; nobody draws data from it."""
 
 SAFE_CONDITION = 1e5
 """Normal equations of at most about this condition number are solved as they are."""
@@ -193,7 +197,7 @@ def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mas
     A = np.swapaxes(X, -1, -2) @ X
     diagonal = np.arange(d)
     A[:, diagonal, diagonal] += ridges[:, None]
-    probe = np.random.default_rng(0).standard_normal(d)  # in no direction that data would avoid
+    probe = np.random.default_rng(PROBE).standard_normal(d)  # in no direction that data would avoid, or hold
     right = np.empty((*A.shape[:2], 2))
     right[..., 0], right[..., 1] = (y[:, None, :] @ X)[:, 0], probe
     solved = _solve_each(A, right)
@@ -244,12 +248,22 @@ def _pseudo_inverse(A: Array, threshold: Array) -> Array:
 
     Eigenvalues of at most `threshold` (...) count as 0.
     """
+    return _of_eigenvalues(A, threshold, np.reciprocal)
+
+
+def _range_of(A: Array, threshold: Array) -> Array:
+    """Return the projectors on the ranges of such matrices, (..., d, d)."""
+    return _of_eigenvalues(A, threshold, np.ones_like)
+
+
+def _of_eigenvalues(A: Array, threshold: Array, function: Callable[[Array], Array]) -> Array:
+    """Return a function of the eigenvalues above a threshold, and 0 of the others, as matrices (..., d, d)."""
     good = finite_items(A)
     symmetric = 0.5 * (A + np.swapaxes(A, -1, -2))
     values, vectors = np.linalg.eigh(np.where(good[..., None, None], symmetric, 0.0))
     kept = values > threshold[..., None]
-    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
-    found = (vectors * inverse[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    changed = np.where(kept, function(np.where(kept, values, 1.0)), 0.0)
+    found = (vectors * changed[..., None, :]) @ np.swapaxes(vectors, -1, -2)
     return np.asarray(np.where(good[..., None, None], found, np.nan))
 
 
@@ -283,8 +297,12 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     solved = solved.reshape(trials, p, d, k + 1)
     across = np.swapaxes(B, -1, -2)[:, None]
     gram = across @ (A @ solved[..., :k])
-    inverse = _pseudo_inverse(gram, NULL_TOLERANCE * np.trace(gram, axis1=-2, axis2=-1))
-    W = (inverse @ (across @ solved[..., k:]))[..., 0]
+    # What the samples see of w is asked of B'A B: in B'A P B the rest is rounding over the ridge.
+    seen = _range_of(across @ (A @ B[:, None]), NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1))
+    filler = np.maximum(np.trace(gram, axis1=-2, axis2=-1), TINY)[..., None, None] * (np.eye(k) - seen)
+    moment = (seen @ (across @ solved[..., k:])).reshape(-1, k, 1)
+    inside = _solve_each((seen @ gram @ seen + filler).reshape(-1, k, k), moment)
+    W = (seen @ inside.reshape(trials, p, k, 1))[..., 0]
     # P A B w = B w - ridge P B w
     S = solved[..., k] + ridge * (solved[..., :k] @ W[..., None])[..., 0] - W @ np.swapaxes(B, -1, -2)
     return W, np.asarray(S)

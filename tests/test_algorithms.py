@@ -56,9 +56,16 @@ FLUTE = {
     "FLUTE": {},
     "FLUTE, other weights": {"gamma1": 0.1, "gamma2": 0.2, "server_step_size": 0.02, "gradient_factor": 2},
 }
+SHORTCUT = {
+    "shortcut": {"head_steps": 2, "shortcut_steps": 2, "representation_steps": 2},
+    "shortcut, gauss-seidel, mixing": {"order": "gauss-seidel", "mixing": 0.4, "ridge": 0.2},
+    "shortcut, closed form": {"solver": "closed-form"},
+    "shortcut, closed form, ridge": {"solver": "closed-form", "ridge": 0.3, "order": "gauss-seidel"},
+    "shortcut, joint": {"solver": "closed-form", "ridge": 0.3, "order": "joint"},
+}
 OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
 LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED]
-ALL = [*LOOPED, *FLUTE]  # the loops of FLUTE are in test_flute.py
+ALL = [*LOOPED, *FLUTE, *SHORTCUT]  # the loops of the last two are in test_flute.py and test_shortcut.py
 RATE = 0.1
 
 
@@ -82,6 +89,8 @@ def make(name, *, rank, init="random", step_size=RATE):
         return lf.Oracle(rank=rank, **ORACLE[name])
     if name in ONE_LAYER:
         return lf.FedAvg(step_size=step_size, **ONE_LAYER[name])
+    if name in SHORTCUT:
+        return lf.FedRepShortcut(rank=rank, step_size=step_size / 4, init=init, **SHORTCUT[name])
     if name in FLUTE:
         return FromHeadsOfZero(rank=rank, step_size=step_size / 5, begin=init, **FLUTE[name])
     kind, options = next(
@@ -217,6 +226,8 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     heads = 4 if name in [*OWN_HEADS, *LOCAL, *FLUTE] else 1
     if name in [*OWN_HEADS, *TWO_LAYERS, *FLUTE]:
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, heads, 2)))
+    elif name in SHORTCUT:
+        state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, 4, 2)), S=rng.standard_normal((1, 4, 5)))
     else:
         state = lf.State(S=rng.standard_normal((1, heads, 5)))
     algorithm, batch = make(name, rank=2), ExplicitBatch(X, y, active=active)

@@ -28,6 +28,14 @@ def fedper(**changes):
     return lf.FedPer(**FAMILY[lf.FedPer] | changes)
 
 
+def shortcut(**changes):
+    return lf.FedRepShortcut(**{"rank": 2, "step_size": 0.1} | changes)
+
+
+def shortcuts(**changes):
+    return lf.SharedWithShortcuts(**{"n_clients": 8, "dim": 6, "rank": 2, "shortcut_norm": 0.5} | changes)
+
+
 def run(algorithm=None, problem=PROBLEM, **changes):
     arguments = {"data": lf.FreshSamples(5), "rounds": 4} | changes
     return lf.simulate(algorithm or fedrep(), problem, **arguments)
@@ -243,6 +251,84 @@ CALLS = {
         ["trials = 3", "init", "4 trials"],
     ),
     "rank above dim, FLUTE": (lambda: run(flute(rank=7)), ["rank = 7", "at most dim = 6"]),
+    # --- shortcuts ---
+    **{
+        f"FedRepShortcut, {name} = {value!r}": (
+            lambda name=name, value=value: shortcut(**{name: value}),
+            [f"{name} = {value!r}", wanted],
+        )
+        for name, values, wanted in (
+            ("rank", (0, 2.0), "integer of at least 1"),
+            ("step_size", (0, NAN, None), "positive finite number"),
+            ("head_step_size", (0.0, INF, "fast"), "positive finite number"),
+            ("shortcut_step_size", (-0.1, True), "positive finite number"),
+            ("head_steps", (0, 1.0), "integer of at least 1"),
+            ("representation_steps", (0, True), "integer of at least 1"),
+            ("shortcut_steps", (-1, 1.5, None), "integer of at least 0"),
+            ("ridge", (-0.1, NAN, None), "finite number of at least 0"),
+            ("mixing", (0, 1.0, -0.5, 2), "inside (0, 1)"),
+            ("mixing", (NAN, True, "half"), "finite number"),
+            ("refit", (1, None, "yes"), "True or False"),
+            ("solver", ("exact", None), "'gradient', 'closed-form'"),
+            ("order", ("seidel", 1), "'jacobi', 'gauss-seidel', 'joint'"),
+        )
+        for value in values
+    },
+    **{
+        f"a closed form with {name}": (
+            lambda name=name, value=value: shortcut(solver="closed-form", **{name: value}),
+            [f"{name} = {value}", "solver = 'gradient' only"],
+        )
+        for name, value in {
+            "head_steps": 2,
+            "head_step_size": 0.1,
+            "shortcut_steps": 0,
+            "shortcut_step_size": 0.3,
+        }.items()
+    },
+    "a near miss of a solver": (lambda: shortcut(solver="closed_form"), ["did you mean 'closed-form'?"]),
+    "joint gradient steps": (
+        lambda: shortcut(order="joint", ridge=1.0),
+        ["order = 'joint'", "solver = 'closed-form' only"],
+    ),
+    "joint without a ridge": (
+        lambda: shortcut(solver="closed-form", order="joint"),
+        ["order = 'joint'", "needs ridge > 0"],
+    ),
+    "rank above dim, shortcuts": (lambda: run(shortcut(rank=7)), ["rank = 7", "at most dim = 6"]),
+    "init of another shape, shortcuts": (
+        lambda: run(shortcut(init=ones(5, 2))),
+        ["init", "(5, 2)", "(d, k) = (6, 2)"],
+    ),
+    "factors for shortcuts": (lambda: shortcut(init=lf.SmallRandom()), ["init = ", "'moments'"]),
+    "shortcuts on an engine of one B": (
+        lambda: run(shortcut(), engine="projected"),
+        ["engine = 'projected'", "FedRepShortcut", "'explicit'"],
+    ),
+    **{
+        f"SharedWithShortcuts, {name} = {value!r}": (
+            lambda name=name, value=value: shortcuts(**{name: value}),
+            [f"{name} = {value!r}", wanted],
+        )
+        for name, values, wanted in (
+            ("shortcut_norm", (-0.1, NAN, None, True), "finite number of at least 0"),
+            ("orthogonal", (1, None), "True or False"),
+            ("sparsity", (0, 1.5, True), "integer of at least 1"),
+            ("sparsity", (7,), "at most dim = 6"),
+            ("clusters", (0, "two"), "integer of at least 1"),
+            ("clusters", (9,), "at most n_clients = 8"),
+            ("rank", (7,), "at most dim = 6"),
+        )
+        for value in values
+    },
+    "sparse and orthogonal": (
+        lambda: shortcuts(orthogonal=True, sparsity=2),
+        ["orthogonal = True excludes sparsity = 2"],
+    ),
+    "no room for orthogonal shortcuts": (
+        lambda: shortcuts(orthogonal=True, rank=6),
+        ["orthogonal = True needs dim > rank", "6"],
+    ),
     # --- participation ---
     "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
     "participation 0.0": (lambda: run(participation=0.0), ["participation = 0.0", "share in (0, 1]"]),

@@ -95,6 +95,10 @@ LEARNERS = {
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))
     ),
+    "shortcut": lf.FedRepShortcut(rank=2, step_size=0.05, shortcut_step_size=0.01, init=basis(9, 2)),
+    "shortcut, joint, refit": lf.FedRepShortcut(
+        rank=2, step_size=0.1, solver="closed-form", order="joint", ridge=0.5, refit=True, init=basis(9, 2)
+    ),
     "local only": lf.LocalOnly(),
     "local only, ridge": lf.LocalOnly(ridge=0.1),
     "pooled": lf.PooledLeastSquares(),
@@ -306,6 +310,8 @@ CHOICES = {
     "FLUTE, many fixed samples": (lf.FLUTE(**PLAIN), BIG, lf.FixedSamples(5000), "compressed"),
     "FLUTE, few fixed samples": (lf.FLUTE(**PLAIN), BIG, lf.FixedSamples(30), "explicit"),
     "FLUTE, another law": (lf.FLUTE(**PLAIN), CUBE, lf.FreshSamples(30), "explicit"),
+    "shortcuts, many samples": (lf.FedRepShortcut(**PLAIN), BIG, lf.FreshSamples(5000), "compressed"),
+    "shortcuts, few samples": (lf.FedRepShortcut(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
     "very many samples": (lf.FedRep(**PLAIN), BIG, lf.FreshSamples(10**7), "projected"),
     "representation steps, many samples": (
         lf.FedRep(**PLAIN, representation_steps=3),
@@ -504,6 +510,8 @@ def assert_same(one, other, first=slice(None), second=slice(None), rounds=None):
 
 
 FLUTE = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
+SHORTCUT = lf.FedRepShortcut(rank=2, step_size=0.05, solver="closed-form")
+WITH_SHORTCUTS = lf.SharedWithShortcuts(n_clients=6, dim=9, rank=2, shortcut_norm=0.5, clusters=4)
 WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
 RUNS = {
@@ -529,6 +537,17 @@ RUNS = {
     "explicit, FLUTE": {"algorithm": FLUTE, "problem": lf.UnderParameterized(n_clients=6, dim=9)},
     "compressed, FLUTE": {"algorithm": FLUTE, "data": lf.FreshSamples(12)},
     "compressed, fixed, FLUTE": {"algorithm": FLUTE, "data": lf.FixedSamples(12)},
+    "explicit, shortcuts": {
+        "algorithm": lf.FedRepShortcut(rank=2, step_size=0.05, shortcut_step_size=0.01, ridge=0.1, mixing=0.4)
+    },
+    "explicit, shortcuts, closed form": {"algorithm": SHORTCUT, "problem": WITH_SHORTCUTS},
+    "explicit, shortcuts, joint": {"algorithm": dataclasses.replace(SHORTCUT, order="joint", ridge=0.5)},
+    "compressed, shortcuts": {"algorithm": SHORTCUT, "data": lf.FreshSamples(12), "problem": WITH_SHORTCUTS},
+    "compressed, fixed, shortcuts, joint": {
+        "algorithm": dataclasses.replace(SHORTCUT, order="joint", ridge=0.5),
+        "data": lf.FixedSamples(12),
+        "problem": WITH_SHORTCUTS,
+    },
     "chain": {"algorithm": fedrep(init="moments")},
     "chain, gradient heads": {"algorithm": fedrep(**GRADIENT)},
     "chain, r > k": {"problem": shared(r=4)},

@@ -311,6 +311,116 @@ def test_full_least_squares_against_a_solver_per_client(m, d, ridge, trouble):
         np.testing.assert_allclose(theta[item], expected, atol=1e-11)
 
 
+# name: m, d, rows that are not zero, condition number (None: as drawn)
+STACKS = {
+    "m == d": (6, 6, 6, None),
+    "m == d + 1": (7, 6, 7, None),
+    "tall": (40, 6, 40, None),
+    **{f"condition {condition:g}": (14, 6, 14, condition) for condition in (1e2, 1e3, 1e4, 1e6, 1e8, 1e11)},
+    **{f"m == d, condition {condition:g}": (6, 6, 6, condition) for condition in (1e2, 1e6, 1e11)},
+    "zero rows": (14, 6, 9, None),
+    "zero rows, as many as columns": (14, 6, 6, 1e2),
+}
+NORMAL = {"tall", "zero rows", "condition 100", "m == d, condition 100", "zero rows, as many as columns"}
+ORTHOGONAL = {name for name in STACKS if "condition" in name and name.split()[-1] not in ("100", "1000")}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_full_least_squares_by_normal_equations_or_orthogonally(name, monkeypatch):
+    m, d, count, condition = STACKS[name]
+    rng = np.random.default_rng(11)
+    X = np.zeros((20, m, d))
+    for item in X:
+        item[:count] = rng.standard_normal((count, d)) if condition is None else graded(rng, count, d, condition)
+    y = rng.standard_normal((20, m)) * (X != 0).any(axis=-1)
+    y = (X @ rng.standard_normal((20, d, 1)))[..., 0] + 0.1 * y * np.linalg.norm(X, axis=(1, 2))[:, None] / np.sqrt(m)
+    taken, right = [], least_squares._orthogonal_least_squares
+
+    def counted(X, *rest):
+        taken.extend(X)
+        return right(X, *rest)
+
+    monkeypatch.setattr(least_squares, "_orthogonal_least_squares", counted)
+    theta = least_squares.full_least_squares(X, y, np.full(20, float(count)))
+    assert name not in NORMAL or len(taken) <= 5
+    assert name not in ORTHOGONAL or len(taken) == 20
+    orthogonal = {item.tobytes() for item in taken}
+    for rows, labels, found in zip(X, y, theta, strict=True):
+        values = np.linalg.svd(rows, compute_uv=False)
+        kappa = values[0] / values[-1]
+        wanted = np.linalg.lstsq(rows, labels, rcond=1e-13)[0]
+        error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+        if rows.tobytes() in orthogonal:
+            residual = np.linalg.norm(rows @ wanted - labels) / (values[0] * np.linalg.norm(wanted))
+            assert error <= 100 * EPS * (kappa + kappa**2 * residual)
+            if residual > 1e-3:
+                best = backward_error(rows, wanted, labels)
+                assert backward_error(rows, found, labels) <= 10 * max(best, EPS)
+        else:
+            assert error <= 1e-10
+            assert kappa**2 < 10 * least_squares.SAFE_CONDITION * np.sqrt(d)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e9, 1e180])
+def test_full_least_squares_at_any_scale(scale):
+    """What X'X cannot hold goes through the rows themselves."""
+    X, y = normal(5, 12, 4), normal(5, 12, seed=1)
+    X[3, :, 2] = X[3, :, 0]
+    wanted = least_squares.full_least_squares(X, y, np.full(5, 12.0))
+    (found,) = outputs(least_squares.full_least_squares, scale * X, y, np.full(5, 12.0))
+    np.testing.assert_allclose(found * scale, wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "trouble", ["zero column", "duplicate column", "one sample", "nothing", "NaN", "infinity", "1e9"]
+)
+def test_a_neighbour_never_decides_what_an_item_takes(trouble, ridge):
+    X, y, counts = normal(6, 12, 4), normal(6, 12, seed=1), np.full(6, 12.0)
+    X[4] = graded(np.random.default_rng(0), 12, 4, 1e7)  # this one takes the other way
+    alone = [
+        outputs(least_squares.full_least_squares, X[i : i + 1], y[i : i + 1], counts[:1], ridge)[0] for i in range(6)
+    ]
+    if trouble == "zero column":
+        X[2, :, 1] = 0.0
+    elif trouble == "duplicate column":
+        X[2, :, 1] = X[2, :, 3]
+    elif trouble in ("one sample", "nothing"):
+        X[2, trouble == "one sample" :] = 0.0
+    else:
+        X[2, 3, 1] = {"NaN": np.nan, "infinity": np.inf, "1e9": 1e9}[trouble]
+    (theta,) = outputs(least_squares.full_least_squares, X, y, counts, ridge)
+    for i in (0, 1, 3, 4, 5):
+        assert theta[i].tobytes() == alone[i][0].tobytes()
+    if trouble in ("NaN", "infinity"):
+        assert not np.isfinite(theta[2]).any()
+    else:
+        extended = np.vstack([X[2], np.sqrt(12 * ridge) * np.eye(4)])
+        wanted = np.linalg.lstsq(extended, np.append(y[2], np.zeros(4)), rcond=1e-12)[0]
+        np.testing.assert_allclose(theta[2], wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_each_system_is_solved_or_nan():
+    A, right = normal(6, 3, 3), normal(6, 3, 2, seed=1)
+    A[1], A[3, 0, 0], A[4, 2, 1], right[5, 0, 1] = 0.0, np.nan, np.inf, np.nan
+    for chosen in ([0, 1, 2, 3, 4, 5], [0, 2, 3, 4, 5]):  # with and without one that is singular to the last bit
+        solved = least_squares._solve_each(A[chosen], right[chosen])
+        for item, found in zip(chosen, solved, strict=True):
+            if item in (0, 2):
+                np.testing.assert_allclose(found, np.linalg.solve(A[item], right[item]), rtol=1e-13)
+            else:
+                assert np.isnan(found).all()
+
+
+def test_few_samples_that_begin_as_the_probe_does():
+    """Users draw from default_rng(0), too; a client with fewer samples than others then holds the probe as a row."""
+    X, y = np.zeros((50, 7, 6)), np.zeros((50, 7))
+    X[:, :2], y[:, :2] = normal(50, 2, 6, seed=3), normal(50, 2, seed=4)
+    X[:, 0] = np.random.default_rng(0).standard_normal(6)
+    theta = least_squares.full_least_squares(X, y, np.full(50, 2.0))
+    np.testing.assert_allclose(theta, least_squares.minimum_norm(X, y)[0], rtol=0, atol=1e-9)
+
+
 # --- the two rules -------------------------------------------------------------------------------------------
 
 X_CASES = {"tall": (6, 4), "square": (4, 4), "wide": (2, 5), "one column": (5, 1), "one row": (1, 5)}

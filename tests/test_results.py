@@ -86,6 +86,34 @@ SAVED = {
         UNEQUAL,
         0,
     ),
+    "shortcuts": (lf.FedRepShortcut(rank=2, step_size=0.05, shortcut_step_size=0.01), PROBLEM, lf.FreshSamples(5), 0),
+    "shortcuts, gradient, every field": (
+        lf.FedRepShortcut(
+            rank=2,
+            step_size=0.05,
+            head_steps=2,
+            head_step_size=np.float64(0.1),
+            shortcut_steps=np.int64(3),
+            shortcut_step_size=0.01,
+            representation_steps=2,
+            order="gauss-seidel",
+            mixing=0.4,
+            ridge=0.2,
+            refit=np.True_,
+            init=lf.AtDistance(0.5),
+        ),
+        lf.SharedWithShortcuts(
+            n_clients=5, dim=4, rank=2, shortcut_norm=np.float64(0.3), orthogonal=True, clusters=np.int64(3)
+        ),
+        lf.FixedSamples(5),
+        3,
+    ),
+    "shortcuts, closed form": (
+        lf.FedRepShortcut(rank=2, step_size=0.05, solver="closed-form", order="joint", ridge=0.5, init=B),
+        lf.SharedWithShortcuts(n_clients=5, dim=4, rank=2, shortcut_norm=1, sparsity=2, noise_std=0.1),
+        UNEQUAL,
+        0,
+    ),
     "every field": (
         lf.FedRep(
             rank=2,

@@ -116,8 +116,8 @@ class FedRepShortcut(Algorithm):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
         if self.mixing is not None:
-            mixing = check_number("mixing", self.mixing, minimum=0.0, maximum=1.0)
-            if mixing in (0.0, 1.0):
+            mixing = check_number("mixing", self.mixing)
+            if not 0.0 < mixing < 1.0:
                 raise ValueError(f"mixing = {self.mixing} must lie inside (0, 1); leave it out for the plain sum")
             object.__setattr__(self, "mixing", mixing)
         object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))

@@ -229,7 +229,7 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
     from linfed import plotting
 
     files = []
-    with plotting.style():
+    with plotting.style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
         for key, figure in module.plot(tables).items():
             for suffix in ("png", "pdf"):
                 path = out / f"{name}{'-' + key if key else ''}.{suffix}"

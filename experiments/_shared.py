@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy import stats
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval, share_smaller
+from linfed.claims import Claim, Judged, bootstrap_interval, share_smaller
 from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, select, tidy
@@ -17,6 +17,8 @@ from linfed.reproduce import Table, select, tidy
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Said = TypeVar("Said", bound=Judged)
 
 HUGE = 1e9
 """Stands for the error of a diverged trial: worse than any other, yet finite, as intervals need it."""
@@ -135,9 +137,9 @@ def share_claim(hits: Any, reference: float, **said: str) -> Claim:
     )
 
 
-def by_sentence(claims: Iterable[Claim]) -> list[Claim]:
-    """Return the claims with those of one sentence and statistic together, else in their order."""
-    groups: dict[tuple[str, str], list[Claim]] = {}
+def by_sentence(claims: Iterable[Said]) -> list[Said]:
+    """Return claims or judgements with those of one sentence and statistic together, else in their order."""
+    groups: dict[tuple[str, str], list[Said]] = {}
     for claim in claims:
         groups.setdefault((claim.text, claim.statistic), []).append(claim)
     return [claim for group in groups.values() for claim in group]

@@ -4,6 +4,7 @@ import importlib
 import json
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -33,7 +34,8 @@ def test_quick_run_is_whole(done):
     assert claims
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
     figures = module.plot(tables)
-    for key in figures:
+    for key, figure in figures.items():
+        plt.close(figure)
         for suffix in ("png", "pdf"):
             assert (out / f"{name}{'-' + key if key else ''}.{suffix}").stat().st_size > 1000
 

@@ -223,19 +223,15 @@ def judge_exponent(
         As in `Judgement`.
     """
     check_choice("kind", kind, ("at most", "at least", "equal"))
-    estimate, low, high = fitted
-    outside = {"at most": low > claimed, "at least": high < claimed, "equal": not low <= claimed <= high}
-    return Judgement(
+    return judge_range(
+        fitted,
+        -np.inf if kind == "at most" else claimed,
+        np.inf if kind == "at least" else claimed,
         text=text,
         where=where,
         statistic="fitted exponent",
         said=f"{kind} {claimed:g}",
-        estimate=estimate,
-        low=low,
-        high=high,
-        contradicted=outside[kind],
-        vacuous=bool(np.isnan(fitted).any()),
-        hypotheses=tuple(hypotheses),
+        hypotheses=hypotheses,
         note=note,
         detail=detail,
     )

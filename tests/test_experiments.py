@@ -10,7 +10,7 @@ import pytest
 
 import linfed as lf
 from linfed import cli
-from linfed.claims import Verdict
+from linfed.findings import Verdict
 from linfed.reproduce import experiment_files, load, load_tables, select
 
 FOLDER = Path(__file__).parent.parent / "experiments"

@@ -107,7 +107,7 @@ def test_the_theta_recursion_is_an_identity(shape, truth, samples):
         assert gap_of_sides(lf.iterate(algorithm, problem, **run), known, 0.02) < 1e-13
         judged = theory.judge_recursion(trace, "here")
         assert judged.verdict is Verdict.HOLDS
-        assert judged.detail == "10 rounds of 2 trials"
+        assert judged.detail == "the worst of 2 trials, 10 values"
 
 
 WRONG = {
@@ -294,7 +294,9 @@ def test_at_population_the_region_is_entered_in_time_and_not_left():
     assert not trace.inside[:, 0].any()
     assert trace.alive.all()
     for judge in (theory.judge_entry, theory.judge_staying):
-        assert judge(trace, "population", allowed=0.1).verdict is Verdict.HOLDS
+        judged = judge(trace, "population", allowed=0.31)
+        assert (judged.verdict, judged.detail) == (Verdict.HOLDS, "0 of 10")
+        assert judge(trace, "population", allowed=0.1).verdict is Verdict.INCONCLUSIVE  # ten trials cannot tell
     assert np.isnan(trace.identity).all()
 
 
@@ -502,15 +504,16 @@ def test_every_verdict_of_the_rate():
     def verdict(constant, allowed=0.1, **changes):
         return theory.judge_rate(hand_made(**{"error": error} | changes), "w", constant=constant, allowed=allowed)
 
-    assert verdict(8.5 / bound).verdict is Verdict.HOLDS
+    assert verdict(8.5 / bound, allowed=0.85).verdict is Verdict.HOLDS
+    assert verdict(8.5 / bound).verdict is Verdict.INCONCLUSIVE
     assert verdict(100.0).verdict is Verdict.VACUOUS
     assert verdict(8.5 / bound, step_size=0.1).verdict is Verdict.HYPOTHESES_FAIL
     assert verdict(4.9 / bound).verdict is Verdict.VIOLATED
     # Both verdicts are of the rounds after T_R.
     late = np.array([30.0, 30.0])
     assert verdict(4.9 / bound, entry=late).verdict is Verdict.VACUOUS
-    assert verdict(4.9 / bound, entry=np.array([30.0, 20.0])).detail == "1 of 2"
-    assert verdict(4.9 / bound, allowed=0.5).verdict is Verdict.HOLDS
+    assert verdict(4.9 / bound, entry=np.array([30.0, 20.0])).detail == "1 of 1, of 2 trials"
+    assert verdict(4.9 / bound, allowed=0.5).verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_entry_and_the_staying_of_hand_made_traces():
@@ -524,12 +527,16 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
     assert entry(inside([0, 1, 1, 1], [0, 0, 1, 1]), [10.0, 20.0]) == "0 of 2"
     assert entry(inside([0, 0, 1, 1], [0, 0, 0, 1]), [10.0, 20.0]) == "2 of 2"
     assert entry(inside([0, 1, 1, 1], [0, 0, 0, 0]), [3.0, 20.0]) == "1 of 2"
+    assert entry(inside([0, 1, 1, 1], [0, 0, 0, 0]), [10.0, 99.0]) == "0 of 1, of 2 trials"  # it ends before T_R
 
     def staying(*rows):
         return theory.judge_staying(hand_made(inside=inside(*rows)), "w", allowed=0.1).detail
 
-    assert staying([0, 1, 1, 1], [0, 0, 0, 0]) == "0 of 2"
+    assert staying([0, 1, 1, 1], [0, 0, 0, 0]) == "0 of 1, of 2 trials"
     assert staying([0, 1, 0, 1], [1, 1, 1, 0]) == "2 of 2"
+    never = theory.judge_staying(hand_made(inside=inside([0, 0, 0, 0], [0, 0, 0, 0])), "w", allowed=0.1)
+    assert never.verdict is Verdict.VACUOUS
+    assert "the premise occurred in none of 2 trials" in never.remarks
 
 
 # --- what rank k can reach -----------------------------------------------------------------------------------

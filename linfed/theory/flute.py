@@ -514,21 +514,22 @@ def judge_rate(
 ) -> Finding:
     """Judge Theorem 5.5 with a constant: the bound holds in every round after T_R, up to round `until`.
 
-    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds: in the others
-    nothing could violate it. Where there is none it is VACUOUS.
+    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed it
+    (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
     """
     bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
     trivial = trace.error[:, :1]  # the error of the small initial state: that of predicting 0
     says = (covered & (bound < trivial)).any(axis=1)
+    failed = bound_ratios(trace, until=until) > constant
     return judge_failures(
-        bound_ratios(trace, until=until) > constant,
-        premise=says,
+        failed,
+        premise=says | failed,
         text=f"The error stays below {constant:.3g} x the bound of Theorem 5.5 after T_R",
         where=where,
         source=_RATE,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
-        vacuous="" if says.any() else "the bound is nowhere below the error of predicting 0",
+        vacuous="" if (says | failed).any() else "the bound is nowhere below the error of predicting 0",
         note=note,
     )

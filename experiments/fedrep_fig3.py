@@ -27,7 +27,7 @@ from linfed.claims import Claim, bootstrap_interval, first_round_below, probabil
 from linfed.reproduce import Table, Tables, rows
 
 from ._fedrep import PRESETS, exact_ridge, fedrep, problem_of, scaled_step
-from ._shared import by_sentence, edge_note, legend, panels, smaller_claim, tuning_arrays
+from ._shared import by_sentence, edge_note, legend, panels, smaller_claim, tuned, tuning_arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,7 +146,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     problem, data = setting(cell)
     trials, rounds = tuning_effort(cell)
     pairs, seed = grid(cell), (c.seed, cell.n_clients)  # trials at different n are then independent
-    tuning = lf.tune(
+    tuning = tuned(
         method(cell),
         problem,
         grid=[scaled(cell, pair) for pair in pairs],
@@ -178,7 +178,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
     """Return the curves, the tuning curves and the per-trial statistics as tidy tables."""
-    curves, tuned, summary = [], [], []
+    curves, tuning, summary = [], [], []
     for cell, found in zip(cells(config), results, strict=True):
         key = (cell.preset, cell.n_clients, cell.method)
         distance, best = found["distance"], int(found["best"])
@@ -188,7 +188,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
                 for trial, row in enumerate(distance)
                 for round_, value in zip(found["rounds"], row, strict=True)
             ]
-        tuned += [
+        tuning += [
             (*key, *pair, float(score), index == best, index == best and bool(found["at_edge"]))
             for index, (pair, score) in enumerate(zip(found["pairs"], found["scores"], strict=True))
         ]
@@ -208,7 +208,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
     steps = [("step_size", "f8"), ("head_step_size", "f8")]
     return {
         "curves": rows([*keys, ("trial", "i8"), ("round", "i8"), ("distance", "f8")], curves),
-        "tuning": rows([*keys, *steps, ("score", "f8"), ("chosen", "?"), ("at_edge", "?")], tuned),
+        "tuning": rows([*keys, *steps, ("score", "f8"), ("chosen", "?"), ("at_edge", "?")], tuning),
         "summary": rows(
             [
                 *keys,

@@ -37,6 +37,7 @@ from ._shared import (
     by_sentence,
     median_interval,
     smaller_claim,
+    tuned,
     tuning_arrays,
     tuning_figure,
     tuning_note,
@@ -114,7 +115,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     if cell.method not in UNTUNED:
         rounds = c.rounds
         steps: list[Any] = [method(cell, step) for step in c.step_sizes]
-        tuning = lf.tune(
+        tuning = tuned(
             method(cell),
             problem,
             grid=[{"step_size": algorithm.step_size} for algorithm in steps],

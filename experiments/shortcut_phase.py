@@ -34,7 +34,7 @@ from linfed.claims import Claim, bootstrap_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
-from ._shared import HUGE, by_sentence, legend, median_interval, panels
+from ._shared import HUGE, by_sentence, legend, median_interval, panels, tuned
 from ._shortcut import LEARNED, RANK, critical_size, limit_distance, problem_of, uncorrelated
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def search(cell: Cell) -> dict[str, Any]:
     else:
         algorithm = lf.FedRepShortcut(rank=RANK, step_size=1.0, init="random")
         grid = {"step_size": c.search_steps, "shortcut_step_size": c.search_shortcut_steps}
-    tuning = lf.tune(
+    tuning = tuned(
         algorithm,
         problem,
         grid=grid,

@@ -1,6 +1,7 @@
 """Theory against brute force: fixed points, floors and laws, and the runs that go where they say."""
 
 import functools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -99,6 +100,66 @@ def test_the_spectral_radius_tells_convergence_from_divergence(radius, K):
     if diverges:
         errors = result.metrics["parameter_error"][0, 300:400]
         np.testing.assert_allclose(errors[1:] / errors[:-1], radius, rtol=1e-3)
+
+
+def exact_fixed_point(A, b, step, K):
+    """Return the fixed point in rational numbers, for two dimensions."""
+    matrix, target = [[Fraction(0)] * 2 for _ in range(2)], [Fraction(0)] * 2
+    for A_i, b_i in zip(A, b, strict=True):
+        for column in range(3):  # K steps on each unit vector without labels, and from 0 with them
+            start = [Fraction(int(column == row)) for row in range(2)]
+            theta, labels = list(start), [Fraction(float(v)) * (column == 2) for v in b_i]
+            for _ in range(K):
+                pushed = [sum(Fraction(float(a)) * x for a, x in zip(row, theta, strict=True)) for row in A_i]
+                theta = [x - Fraction(step) * (p - q) for x, p, q in zip(theta, pushed, labels, strict=True)]
+            for row in range(2):
+                if column < 2:
+                    matrix[row][column] += start[row] - theta[row]
+                else:
+                    target[row] += theta[row]
+    (a, c), (e, f) = matrix
+    return [
+        float((target[0] * f - c * target[1]) / (a * f - c * e)),
+        float((a * target[1] - e * target[0]) / (a * f - c * e)),
+    ]
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 6, 11])
+@pytest.mark.parametrize("step", [1e-300, 1e-14, 1e-9, 1e-4, 0.1])
+def test_the_fixed_point_keeps_its_digits_however_small_the_step(step, K):
+    A, b = lf.GivenSamples(normal(3, 4, 2), normal(3, 4, seed=1)).normal_equations()
+    theta = lf.theory.fedavg_fixed_point(A, b, step_size=step, local_steps=K)
+    np.testing.assert_allclose(theta, exact_fixed_point(A, b, step, K), rtol=1e-13)
+    if step < 1e-13:
+        np.testing.assert_allclose(theta, np.linalg.solve(A.sum(axis=0), b.sum(axis=0)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("K", "diverging"), [(1, 1.01), (3, 1.01), (4, 1.01), (1, 40.0)])
+def test_a_fixed_point_that_is_not_reached_is_refused(K, diverging):
+    """A client alone: the edge is at 2 over its largest eigenvalue, whatever K; at an even K the sum turns negative."""
+    A, b = lf.GivenSamples(normal(1, 9, 4), normal(1, 9, seed=1)).normal_equations()
+    edge = 2.0 / np.linalg.eigvalsh(A[0])[-1]
+    wanted = np.linalg.solve(A[0], b[0])
+    setting = {"local_steps": K}
+    np.testing.assert_allclose(lf.theory.fedavg_fixed_point(A, b, step_size=0.99 * edge, **setting), wanted, rtol=1e-9)
+    step = diverging * edge
+    radius = np.abs(np.linalg.eigvals(lf.theory.fedavg_iteration_matrix(A, step_size=step, **setting))).max()
+    assert radius > 1
+    said = rf"step_size = .* with local_steps = {K} diverges.*radius {radius:.4g}: .*stable=False"
+    with pytest.raises(ValueError, match=said):
+        lf.theory.fedavg_fixed_point(A, b, step_size=step, **setting)
+    point = lf.theory.fedavg_fixed_point(A, b, step_size=step, stable=False, **setting)
+    np.testing.assert_allclose(point, wanted, rtol=1e-9)
+    both = [np.stack([array, array * scale]) for array, scale in ((A, 1e-3), (b, 1e-3))]
+    with pytest.raises(ValueError, match="diverges"):  # in one trial of two
+        lf.theory.fedavg_fixed_point(*both, step_size=step, **setting)
+
+
+def test_a_fixed_point_that_overflows_is_refused():
+    A, b = lf.GivenSamples(normal(2, 9, 4), normal(2, 9, seed=1)).normal_equations()
+    for stable in (True, False):
+        with pytest.raises(ValueError, match=r"step_size = 1e\+200 with local_steps = 9 overflows"):
+            lf.theory.fedavg_fixed_point(A, b, step_size=1e200, local_steps=9, stable=stable)
 
 
 def test_trials_are_an_axis_of_fixed_point_and_matrix():
@@ -331,6 +392,7 @@ CALLS = {
         for name, values in {"step_size": (0, -1.0, NAN, "1"), "local_steps": (0, 1.5, True)}.items()
         for value in values
     },
+    "stable": (lambda: point(stable=1), ["stable = 1", "True or False"]),
     "server_step_size": (lambda: matrix(server_step_size=0.0), ["server_step_size = 0.0", "positive"]),
     "A of two axes": (lambda: matrix(np.eye(3)), ["A has shape (3, 3)", "(n, d, d)"]),
     "A not square": (lambda: matrix(np.ones((4, 3, 2))), ["A has shape (4, 3, 2)", "square"]),

@@ -325,6 +325,24 @@ def test_the_mean_is_infinite_at_k_and_k_plus_one_unless_nothing_is_left_to_expl
     assert 0 < medians[1] < medians[0] < INF
 
 
+def test_under_a_covariance_the_mean_risk_is_that_of_whitened_lengths():
+    """Against 4,000 fits: 4.5 standard errors are 7e-6 false alarms; the unwhitened length is far off."""
+    design = lf.Gaussian(covariance=np.geomspace(0.2, 5.0, 5))
+    B, phi, m, sigma = np.linalg.qr(normal(5, 2))[0], normal(5, seed=1), 9, 0.3
+    X = normal(4000, m, 5, seed=2) * np.sqrt(design.covariance)
+    y = X @ phi + sigma * normal(4000, m, seed=3)
+    off = np.linalg.pinv(X @ B) @ y[..., None]
+    risks = 0.5 * ((B @ off)[..., 0] - phi) ** 2 @ design.covariance + 0.5 * sigma**2
+
+    def predicted(B, phi):
+        rho = np.linalg.norm(phi - B @ np.linalg.lstsq(B, phi)[0])
+        return lf.theory.new_client_mean_risk(rho, noise_std=sigma, rank=2, n_samples=m)
+
+    error = 4.5 * risks.std() / np.sqrt(4000)
+    assert abs(risks.mean() - predicted(design.root_apply(B), design.root_apply(phi[:, None])[:, 0])) < error
+    assert abs(risks.mean() - predicted(B, phi)) > 5 * error
+
+
 def test_without_noise_and_without_an_outside_nothing_is_lost():
     for q in (0.01, 0.5, 0.99):
         assert lf.theory.new_client_excess_quantile(q, [0.0, 0.0], noise_std=0.0, rank=2, n_samples=2) == 0.0

@@ -35,7 +35,7 @@ from linfed.intervals import median_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
-from ._shared import HUGE, legend, panels
+from ._shared import HUGE, legend, panels, tuned
 from ._shortcut import LEARNED, RANK, critical_size, limit_distance, problem_of, uncorrelated
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def search(cell: Cell) -> dict[str, Any]:
     else:
         algorithm = lf.FedRepShortcut(rank=RANK, step_size=1.0, init="random")
         grid = {"step_size": c.search_steps, "shortcut_step_size": c.search_shortcut_steps}
-    tuning = lf.tune(
+    tuning = tuned(
         algorithm,
         problem,
         grid=grid,

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from linfed.simulation import Round as Round
     from linfed.simulation import iterate as iterate
     from linfed.simulation import simulate as simulate
+    from linfed.tuning import EdgeWarning as EdgeWarning
     from linfed.tuning import Tuning as Tuning
     from linfed.tuning import tune as tune
 
@@ -87,6 +88,7 @@ _PUBLIC = {
     "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
     "ENGINES": "linfed.engines",
+    "EdgeWarning": "linfed.tuning",
     "EngineError": "linfed.errors",
     "FLUTE": "linfed.algorithms.flute",
     "FedAvg": "linfed.algorithms.fedavg",

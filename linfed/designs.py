@@ -83,12 +83,32 @@ class Design(ABC):
         root: Array = self._root  # type: ignore[attr-defined]
         return rows @ root.T if root.ndim == 2 else rows * root
 
+    @property
+    def variance(self) -> float | None:
+        """The variance c of every direction where the covariance is ``c I``; None where it is another."""
+        if self.covariance is None:
+            return 1.0
+        value = np.asarray(self.covariance)
+        first = float(value.flat[0])
+        isotropic = np.array_equal(value, first * np.eye(len(value)) if value.ndim == 2 else np.full_like(value, first))
+        return first if isotropic else None
+
     def root_apply(self, M: Array) -> Array:
         """Return ``L' M`` for M (..., d, c): then ``||L' M v||^2 = v' M' Cov M v``, the risk's quadratic form."""
         if self.covariance is None:
             return M
         root: Array = self._root  # type: ignore[attr-defined]
         return root.T @ M if root.ndim == 2 else root[..., None] * M
+
+    def root_solve(self, M: Array) -> Array:
+        """Return ``L'^+ M`` for M (..., d, c), what `root_apply` maps to M: without a part in the null space of Cov."""
+        if self.covariance is None:
+            return M
+        root: Array = self._root  # type: ignore[attr-defined]
+        if root.ndim < 2:
+            return M / root[..., None]
+        squares = np.square(root).sum(axis=0)[:, None]  # the columns of L are orthogonal
+        return np.asarray(root @ np.divide(M, squares, out=np.zeros_like(M), where=squares > 0))
 
     @abstractmethod
     def _fill_isotropic(self, rng: Generator, out: Array) -> None: ...

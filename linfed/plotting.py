@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -72,12 +72,22 @@ LABELS: Mapping[str, str] = {
 _TURNS = (("#56B4E9", "d", "-"), *LOOKS.values(), ("#999999", "X", "-."))
 
 
-def style() -> AbstractContextManager[None]:
-    """Return a context in which figures are drawn in this style."""
-    import matplotlib.pyplot as plt
+@contextmanager
+def style() -> Iterator[None]:
+    """Return a context in which figures are drawn in this style; it leaves every other setting alone.
 
-    context: AbstractContextManager[None] = plt.rc_context(cast("Any", STYLE))
-    return context
+    The first figure of a process settles the backend, and with it whether figures show themselves: `rc_context` would
+    undo that on leaving, as it restores all settings.
+    """
+    import matplotlib as mpl
+
+    settings = cast("dict[str, Any]", mpl.rcParams)
+    before = {name: settings[name] for name in STYLE}
+    settings.update(STYLE)
+    try:
+        yield
+    finally:
+        settings.update(before)
 
 
 def look(method: str, before: int = 0) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.base import Algorithm, State

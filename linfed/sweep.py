@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 import linfed
 from linfed import _archive

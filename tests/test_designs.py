@@ -101,6 +101,22 @@ def test_root_gives_the_quadratic_form(covariance):
     np.testing.assert_allclose(design.root_apply(M), L.T @ M, atol=1e-14)
 
 
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_root_is_undone_on_its_range(covariance):
+    design = lf.Gaussian(covariance=COVARIANCES[covariance])
+    L = design.shape_rows(np.eye(DIM)).T
+    M = np.random.default_rng(5).standard_normal((2, DIM, 4))
+    np.testing.assert_allclose(design.root_solve(M), np.linalg.pinv(L.T, rcond=1e-7) @ M, atol=1e-12)
+
+
+def test_the_variance_of_every_direction():
+    for covariance in (2.0, [2.0, 2.0], 2.0 * np.eye(2)):
+        assert lf.Rademacher(covariance=covariance).variance == 2.0
+    assert lf.Gaussian().variance == 1.0
+    for covariance in ([1.0, 2.0], [[1.0, 0.1], [0.1, 1.0]], np.diag([1.0, 0.0])):
+        assert lf.Gaussian(covariance=covariance).variance is None
+
+
 def test_equality_hash_and_repr():
     for law in LAWS.values():
         assert law() == law()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed import plotting
 from linfed.results import Result
 
 mpl.use("Agg")
@@ -22,6 +23,22 @@ def normal(*shape, seed=0):
 def _close_figures():
     yield
     plt.close("all")
+
+
+def test_the_style_restores_its_own_settings_alone():
+    before = dict(mpl.rcParams)
+    try:
+        with plotting.style():
+            assert mpl.rcParams["font.size"] == plotting.STYLE["font.size"] != before["font.size"]
+            mpl.interactive(True)  # as a notebook's backend does when its first figure is made
+        assert mpl.is_interactive()
+        mpl.interactive(before["interactive"])
+        assert dict(mpl.rcParams) == before
+        with pytest.raises(ZeroDivisionError), plotting.style():
+            _ = 1 / 0
+        assert dict(mpl.rcParams) == before
+    finally:
+        mpl.interactive(before["interactive"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,7 @@ class TrueSubspace:
 
     Notes
     -----
-    Resolved by the loop; what `Oracle` uses.
+    Resolved by the loop (`Truth.reference`, which says what ``U_k`` is under a covariance of x); what `Oracle` uses.
 
     **Deviations**: an addition, a reference line.
     """

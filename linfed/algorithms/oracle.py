@@ -21,7 +21,8 @@ class Oracle(Algorithm):
     Parameters
     ----------
     rank : int
-        Columns k: the subspace is the span of ``B*``, or ``U_k`` where the truth's rank is above k.
+        Columns k: the subspace is the span of ``B*``; where the truth's rank is above k, the one of least risk with
+        heads of their own, which is ``U_k`` for isotropic x (`Truth.reference`).
     ridge : float, default 0.0
         Adds ``(ridge / 2) ||w||^2`` to each client's loss ``(1 / 2m) ||Z_i w - y_i||^2``.
 

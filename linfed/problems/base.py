@@ -70,28 +70,45 @@ class Truth:
         """Return the orthonormal basis that a learned representation of `rank` columns is held against.
 
         It is the given `subspace` if there is one; else the span of B* if that has at most `rank` columns; else the
-        top left singular subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, of its shared part ``B* W*'`` where there
-        is a full-dimensional part beside it.
+        subspace on which heads of their own leave the least risk to the clients: the top left singular subspace
+        ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, of its shared part ``B* W*'`` where there is a full-dimensional part
+        beside it.
 
         Returns
         -------
         ndarray (trials, d, k)
             With fewer columns where the truth has fewer. Columns of ``U_rank`` beyond the rank of Phi are arbitrary: a
             truth of low rank is better given in factors.
+
+        Notes
+        -----
+        Under a covariance ``L L'`` of x the risk of B with its best heads is ``(1/2n) ||(I - P) L'Phi||_F^2``, P the
+        projector on span(L'B): it is least where that is the top left singular subspace U of ``L'Phi``, at ``span(B) =
+        L^{-T} U``. For x ~ N(0, L L') it is also where FedRep's mean step vanishes. A singular covariance has its
+        pseudo-inverse there: the risk does not see what B has in the null space, and the reference has nothing there.
         """
         if self.subspace is not None:
             return orthonormalize(self.subspace)
         if self.B is None or self.W is None:
             assert self.S is not None
-            return _top_subspace(None, self.S, rank)
-        if self.B.shape[-1] <= rank:
+            basis, rows = None, self.S
+        elif self.B.shape[-1] <= rank:
             return orthonormalize(self.B)
-        return _top_subspace(self.B, self.W, rank)
+        else:
+            basis, rows = self.B, self.W
+        if self.design.variance is not None:
+            return _top_subspace(basis, rows, rank)
+        if basis is None:
+            rows = np.swapaxes(self.design.root_apply(np.swapaxes(rows, -1, -2)), -1, -2)
+        else:
+            basis = self.design.root_apply(basis)
+        return orthonormalize(self.design.root_solve(_top_subspace(basis, rows, rank)))
 
     def truncated(self, rank: int) -> Truth:
         """Return the best approximation of rank k, ``Phi_k = U_k U_k' Phi``: its `B` is U_k, its `W` is ``Phi'U_k``.
 
-        It is best in Frobenius norm (Eckart and Young 1936): a reference, not a floor, in other norms.
+        It is best in Frobenius norm (Eckart and Young 1936), whatever the law of x: a reference, not a floor, in other
+        norms, and in the risk under a covariance (of which `reference` is the best subspace).
         """
         if self.S is not None or self.B is None:
             Phi = self.dense()

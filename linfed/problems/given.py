@@ -22,7 +22,7 @@ class GivenTruth:
     Parameters
     ----------
     B : array_like (d, r) or (trials, d, r), optional
-        Shared factor, orthonormal or not; with `Phi`, only the reference of the subspace distance.
+        Shared factor of full column rank, orthonormal or not; with `Phi`, only the reference of the subspace distance.
     W : array_like (n, r) or (trials, n, r), optional
         Heads; goes with `B`.
     S : array_like (n, d) or (trials, n, d), optional
@@ -37,7 +37,8 @@ class GivenTruth:
     Raises
     ------
     ValueError
-        For parts that do not make regressors, shapes that do not agree, or values that are not finite.
+        For parts that do not make regressors, shapes that do not agree, values that are not finite, or a B with
+        linearly dependent columns, in any trial: a distance from its span would be arbitrary.
 
     Notes
     -----
@@ -89,6 +90,7 @@ class GivenTruth:
             check_shape("B", arrays["B"], (*arrays["B"].shape[:-2], d, columns), "(d, r)")
             if columns > d:
                 raise ValueError(f"B has shape {arrays['B'].shape}: its rank {columns} must be at most d = {d}")
+            _check_full_rank(arrays["B"])
         for name in ("W", "S", "Phi"):
             if name in arrays and arrays[name].shape[-2] != n:
                 raise ValueError(f"{name} has shape {arrays[name].shape}, expected n = {n} clients")
@@ -149,3 +151,16 @@ class GivenTruth:
     def floats_per_trial(self) -> int:
         """Return how many numbers one trial's truth holds."""
         return sum(array.shape[-1] * array.shape[-2] for array in self._arrays().values())
+
+
+def _check_full_rank(B: Array) -> None:
+    """Raise for a B (.., d, r) with dependent columns; their lengths play no part, as in the span's QR."""
+    lengths = np.abs(B).max(axis=-2, keepdims=True)
+    ranks = np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0))
+    short = np.flatnonzero(ranks < B.shape[-1])
+    if short.size:
+        where = f" in trial {short[0]}" if B.ndim == 3 else ""
+        raise ValueError(
+            f"B of shape {B.shape} has rank {ranks.flat[short[0]]}{where}, expected {B.shape[-1]}, full column rank: "
+            "leave out dependent columns, or give all regressors as Phi"
+        )

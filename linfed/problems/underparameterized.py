@@ -50,7 +50,7 @@ class UnderParameterized:
     With a spectrum, or a gap, U and V are uniform: the Q factors of Gaussian (d, r) and (n, r) matrices (of a Gaussian
     Phi its own singular vectors, which have that law). Such a truth is kept in factors, ``B* = U`` and ``W* = V
     Lambda``, for any n and d. New clients are Gaussian with the covariance of the training clients' law: I_d, or
-    ``U Lambda^2 U'/n``. A learned B of k columns is held against ``U_k``.
+    ``U Lambda^2 U'/n``. A learned B of k columns is held against ``U_k`` (`Truth.reference`).
 
     **Deviations**: `gap` is an addition. The paper draws V with M columns and d orthonormal rows (M >= d); here any n.
 

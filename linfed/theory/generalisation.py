@@ -68,7 +68,8 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
 
     Notes
     -----
-    On the span of B the head's error is that of a regression with noise of variance tau^2.
+    On the span of B the head's error is that of a regression with noise of variance tau^2. For x ~ N(0, L L') the law
+    is the same with L'B and L'phi in the place of B and phi: rho is the length of L'phi outside of span(L'B).
 
     **Deviations**: an addition; the FedRep paper says that O(k) samples are enough.
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +36,50 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, 2 for a mistake in the arguments, 130 if interrupted."""
+    """Run the command line and return its exit status.
+
+    It is 0, 2 for a mistake in the arguments, 1 for a file that cannot be written or a worker process that died, 141
+    if nobody reads the output any more, 128 + N if signal N stopped it (130 for Ctrl-C, 143 for SIGTERM).
+    """
+    with _interrupted_by("SIGTERM", "SIGHUP"):
+        try:
+            try:
+                return _run(arguments)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:  # said by the status alone, as other tools do
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+            return 128 + 13
+        except KeyboardInterrupt as stopped:
+            return _stopped("interrupted", 128 + int(stopped.args[0] if stopped.args else signal.SIGINT))
+
+
+@contextmanager
+def _interrupted_by(*names: str) -> Iterator[None]:
+    """Return a context in which these signals interrupt as Ctrl-C does; those that are ignored or handled stay so."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    here = threading.current_thread() is threading.main_thread()
+    changed = [number for number in numbers if here and signal.getsignal(number) is signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _stopped(why: str, status: int) -> int:
+    """Say why a run stopped, and return its exit status."""
+    print(f"linfed: {why}; what was finished is kept, and the same command goes on from there", file=sys.stderr)
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     top = parser()
     given = top.parse_args(arguments)
     if given.version:
@@ -43,18 +90,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         top.print_help()
         return 2
-    from linfed.errors import UsageError
+    from linfed.errors import UsageError, WorkerError, WriteError
 
     try:
         return _list(given) if given.command == "list" else _reproduce(given)
     except UsageError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(
-            "linfed: interrupted; what was finished is kept, and the same command goes on from there", file=sys.stderr
-        )
-        return 130
+    except (WorkerError, WriteError) as error:
+        return _stopped(str(error), 1)
 
 
 def _list(given: argparse.Namespace) -> int:

@@ -6,13 +6,11 @@ worker processes), and puts the pieces together. Inside a chunk everything is an
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +26,7 @@ from linfed.job import Job, budget_bytes, checked_job, trial_chunks
 from linfed.linalg import one_blas_thread
 from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
+from linfed.processes import in_order, worker_pool
 from linfed.results import Result, Status
 from linfed.start import ResolvedStart
 from linfed.streams import Participants, Participation, Seed, TrialRandom
@@ -111,6 +110,8 @@ def simulate(
         If the engine that was asked for cannot serve; the message names those that can.
     SizeError
         If one trial alone would not fit `memory_budget`.
+    WorkerError
+        If a worker process dies.
 
     Notes
     -----
@@ -140,17 +141,10 @@ def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]
         for chunk in chunks:
             yield _run_chunk(job, chunk, tick)
         return
-    context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
-    with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=context) as pool:
-        try:
-            for piece in pool.map(_run_chunk, [job] * len(chunks), chunks):
-                tick(job.rounds)
-                yield piece
-        except BrokenProcessPool:
-            raise RuntimeError(
-                f"workers = {workers}: a worker process died at its start; classes that a notebook or a script's own "
-                "file defines are not found there: put them into a module, or use workers = 1"
-            ) from None
+    with worker_pool(workers, len(chunks)) as pool:
+        for piece in in_order(pool, partial(_run_chunk, job), chunks, 4 * workers):
+            tick(job.rounds)
+            yield piece
 
 
 # --- one chunk of trials -------------------------------------------------------------------------------------

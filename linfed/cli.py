@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0, 2 for a mistake in the arguments, 1 for a file that cannot be written or a worker process that died, 141
     if nobody reads the output any more, 128 + N if signal N stopped it (130 for Ctrl-C, 143 for SIGTERM).
     """
-    with _interrupted_by("SIGTERM", "SIGHUP"):
+    # While modules are imported the command ends at once, for some of them swallow what is raised. A caller that gave
+    # the arguments itself has work of its own, and gets the exception.
+    with _signals(_end if arguments is None else _interrupt):
         try:
             try:
                 return _run(arguments)
@@ -54,28 +56,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _stopped("interrupted", 128 + int(stopped.args[0] if stopped.args else signal.SIGINT))
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
+def _end(number: int, frame: object) -> None:
+    os._exit(_stopped("interrupted", 128 + number))
+
+
 @contextmanager
-def _interrupted_by(*names: str) -> Iterator[None]:
-    """Return a context in which these signals interrupt as Ctrl-C does; those that are ignored or handled stay so."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+def _signals(act: Callable[[int, object], None]) -> Iterator[None]:
+    """Return a context in which Ctrl-C, SIGTERM and SIGHUP act alike; those that are ignored or handled stay so."""
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     here = threading.current_thread() is threading.main_thread()
-    changed = [number for number in numbers if here and signal.getsignal(number) is signal.SIG_DFL]
-    for number in changed:
-        signal.signal(number, interrupt)
+    known = (signal.SIG_DFL, signal.default_int_handler, _end)
+    before = {number: signal.getsignal(number) for number in numbers if here and signal.getsignal(number) in known}
+    for number in before:
+        signal.signal(number, act)
     try:
         yield
     finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stopped(why: str, status: int) -> int:
     """Say why a run stopped, and return its exit status."""
-    print(f"linfed: {why}; what was finished is kept, and the same command goes on from there", file=sys.stderr)
+    kept = "what was finished is kept, and the same command goes on from there"
+    print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
     return status
 
 
@@ -129,14 +137,16 @@ def _reproduce(given: argparse.Namespace) -> int:
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
     folder = experiments_folder(given.experiments)
-    for name in given.names:  # every mistake is found before the first computation
+    everything = list(experiment_files(folder)) if "all" in given.names else []
+    for name in dict.fromkeys([*given.names, *everything]):  # every mistake is found before the first computation
         if name != "all":
             load(name, folder)
-    names = list(experiment_files(folder)) if "all" in given.names else list(dict.fromkeys(given.names))
+    names = everything or list(dict.fromkeys(given.names))
     options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
     writable_folder(options.folder)
-    for name in names:
-        print(report(name, reproduce(name, folder, options)), flush=True)
+    with _signals(_interrupt):
+        for name in names:
+            print(report(name, reproduce(name, folder, options)), flush=True)
     return 0
 
 

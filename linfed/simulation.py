@@ -22,8 +22,9 @@ from linfed.data.batch import Batch
 from linfed.data.samples import Data, GivenSamples
 from linfed.engines import open_source
 from linfed.errors import check_integer
-from linfed.job import Job, budget_bytes, checked_job, trial_chunks
+from linfed.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
 from linfed.linalg import one_blas_thread
+from linfed.memory import budget_bytes, check_fits
 from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
 from linfed.processes import in_order, worker_pool
@@ -109,7 +110,7 @@ def simulate(
     EngineError
         If the engine that was asked for cannot serve; the message names those that can.
     SizeError
-        If one trial alone would not fit `memory_budget`.
+        If one trial alone would not fit `memory_budget`, or the results of all of them the memory.
     WorkerError
         If a worker process dies.
 
@@ -131,12 +132,18 @@ def simulate(
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     workers = check_integer("workers", workers)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
+    check_joined(job, 0.0)
+    pieces: list[_Piece] = []
     with tqdm(total=len(chunks) * job.rounds, disable=None if progress is None else not progress, unit="round") as bar:
-        pieces = list(_run(job, chunks, workers, bar.update))
+        for piece in _run(job, chunks, workers, bar.update):
+            if not pieces:
+                state = sum(array.size for array in piece.final.arrays().values())
+                check_joined(job, state / len(piece.status))
+            pieces.append(piece)
     return _joined(job, pieces, time.perf_counter() - started)
 
 
-def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
+def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
     if workers == 1 or len(chunks) == 1:
         for chunk in chunks:
             yield _run_chunk(job, chunk, tick)
@@ -211,7 +218,11 @@ def iterate(
     [(1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), engine)
-    trial_chunks(job, 1, budget_bytes(None))  # raises where one trial is too large
+    check_fits(
+        job.trials * bytes_per_trial(job, budget_bytes()) / 8.0,
+        f"trials = {job.trials} at once",
+        "use fewer, or lf.simulate, which cuts them into chunks",
+    )
     return _quiet_rounds(job)
 
 

@@ -108,6 +108,11 @@ def wait_for(what):
     return what()
 
 
+def interruptible():
+    """Undo what a shell does to processes in its background: they ignore interrupts, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Started:
     """A process group of its own in a folder; ended whatever happens."""
 
@@ -122,6 +127,7 @@ class Started:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=interruptible,
         )
 
     def __enter__(self):

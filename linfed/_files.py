@@ -27,7 +27,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        failed = WriteError(f"{str(path)!r} cannot be written: {error.strerror or error!r}")
+        failed = WriteError(f"{str(path)!r} cannot be written: {error.strerror or repr(error)}")
         failed.errno = error.errno
         raise failed from None
     except BaseException:

@@ -144,6 +144,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     names = everything or list(dict.fromkeys(given.names))
     options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
     writable_folder(options.folder)
+    os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
     with _signals(_interrupt):
         for name in names:
             print(report(name, reproduce(name, folder, options)), flush=True)

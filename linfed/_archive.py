@@ -6,11 +6,14 @@ import dataclasses
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from linfed._files import replacing
 from linfed._types import Array, Json
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State
@@ -26,6 +29,9 @@ from linfed.algorithms.initial import (
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.designs import LAWS
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
+
+FORMAT = 1
+"""Of a result's file; it grows whenever an older linfed could not read what is written, or a newer one what was."""
 
 _KNOWN: dict[str, type[Any]] = {
     cls.__name__: cls
@@ -131,15 +137,17 @@ def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: Jso
     target = with_suffix(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, description=np.array(json.dumps(described)), **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_arrays(target, {"description": np.array(json.dumps(described)), **arrays})
     return target
+
+
+def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays into one npz file, by rename; none of objects, which no one could read without pickles."""
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            raise ValueError(f"{name} is an array of objects, which a file cannot hold without pickles")
+    with replacing(path) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
@@ -151,6 +159,26 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
         return arrays, json.loads(str(arrays.pop("description")))
     except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise not_ours(path, error) from None
+
+
+def check_format(path: str | os.PathLike[str], described: Json) -> None:
+    """Raise unless a result has the format of today.
+
+    Raises
+    ------
+    ValueError
+        If it is older or newer; the message says which, and what to do.
+    """
+    found = described.get("format")
+    if found == FORMAT:
+        return
+    by = f"linfed {described['version']}" if "version" in described else "an earlier linfed"
+    if isinstance(found, int) and found > FORMAT:
+        what = f"format {found}, newer than this linfed's, {FORMAT}: load it with a newer one"
+    else:
+        what = f"{'no format number' if found is None else f'format {found}'}, and this linfed reads format {FORMAT}"
+        what += ": load it with the one that wrote it, or run it again"
+    raise ValueError(f"path = {str(path)!r} was written by {by} and has {what}")
 
 
 def not_ours(path: str | os.PathLike[str], error: Exception) -> ValueError:

@@ -30,6 +30,14 @@ class UsageError(ValueError):
     """A mistake in the command line: the message says what is allowed."""
 
 
+class WorkerError(RuntimeError):
+    """A worker process that died; the message says what may have happened."""
+
+
+class WriteError(OSError):
+    """A file that could not be written; what was there before is still there."""
+
+
 def shown(value: object) -> str:
     """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
     if isinstance(value, np.ndarray) and value.size > 8:

@@ -11,6 +11,7 @@ from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.errors import check_instance, check_integer, shown
 from linfed.linalg import one_blas_thread
+from linfed.memory import check_fits
 from linfed.metrics import client_risks
 from linfed.problems import Problem, Truth, check_problem
 from linfed.streams import Seed, Stream, check_seed, generators
@@ -62,6 +63,11 @@ def new_client_risks(
     dim = final.dim
     if family.dim != dim:
         raise ValueError(f"problem has dim = {family.dim}, expected d = {dim} as the run had")
+    check_fits(  # the rows once as they are drawn, once client by client, once cut to a size
+        3.0 * count * max(sizes) * dim + float(n_trials) * len(sizes) * count,
+        f"n_samples up to {max(sizes)} of {count} new clients in dimension {dim}",
+        "use fewer clients= or samples",
+    )
     out = np.empty((n_trials, len(sizes), count))
     length = max(1, CHUNK_VALUES // (count * max(sizes) * dim))
     for start in range(0, n_trials, length):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +13,8 @@ from linfed.algorithms.initial import AtDistance, Moments, TrueSubspace, given_t
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
 from linfed.engines import Setting, choose_engine, floats_per_trial
-from linfed.errors import SizeError, check_instance, check_integer, check_number
+from linfed.errors import SizeError, check_instance, check_integer
+from linfed.memory import check_fits, physical_memory, told
 from linfed.metrics import Plan, plan_metrics
 from linfed.problems import Problem, check_problem
 from linfed.streams import Participation, Seed, check_participants, check_seed, n_participants
@@ -24,6 +22,8 @@ from linfed.streams import Participation, Seed, check_participants, check_seed, 
 CHUNK_BYTES = 2.0**27
 """Memory that a chunk of trials aims at: more would not run faster."""
 
+MOST_ROUNDS = 2**53
+"""Rounds are counted in 64-bit integers, and their numbers are exact as floats."""
 
 MOMENTS_WORK = 1e14
 """Operations of the method of moments, hours of them, beyond which it is out of reach."""
@@ -73,9 +73,11 @@ def checked_job(
     else:
         check_problem(problem)
     rounds = check_integer("rounds", rounds, minimum=0)
-    record_every = check_integer("record_every", record_every)
+    if rounds > MOST_ROUNDS:
+        raise ValueError(f"rounds = {rounds} must be at most {MOST_ROUNDS}")
+    record_every = min(check_integer("record_every", record_every), max(1, rounds))
     recorded = rounds // record_every
-    if 8.0 * recorded > _physical_memory():
+    if 8.0 * recorded > physical_memory():
         raise SizeError(
             f"rounds = {rounds} with record_every = {record_every} would record {recorded:.3g} rounds, more than the "
             "memory holds: give a larger record_every"
@@ -152,7 +154,7 @@ def _check_init(algorithm: Algorithm, problem: Problem | None, data: Data, n: in
     if isinstance(init, Moments):
         samples = data.counts.sum() if isinstance(data, GivenSamples) else float(n) * data.n_samples
         work = float(samples) * (init.clients or n) / n * dim**2
-        if work > MOMENTS_WORK or 24.0 * dim**2 > _physical_memory():
+        if work > MOMENTS_WORK or 24.0 * dim**2 > physical_memory():
             raise SizeError(
                 f"init = {init!r} needs every sample itself, about {work:.1g} operations a trial and a {dim} x {dim} "
                 "matrix: take fewer clients, lf.Moments(clients=...), or start at lf.AtDistance(delta) or 'random'"
@@ -166,22 +168,8 @@ def _check_init(algorithm: Algorithm, problem: Problem | None, data: Data, n: in
         raise ValueError(f"{wanted} needs dim >= 2 rank; got dim = {dim}, rank = {rank}")
 
 
-def _physical_memory() -> float:
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):  # not on every system
-        return 8e9
-
-
-def budget_bytes(memory_budget: float | None) -> float:
-    """Return the bytes that arrays may take: as given, or half of the machine's memory."""
-    if memory_budget is None:
-        return _physical_memory() / 2
-    return check_number("memory_budget", memory_budget, positive=True)
-
-
-def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
-    """Cut the trials into chunks that fit the budget, at least one for each worker."""
+def bytes_per_trial(job: Job, budget: float) -> float:
+    """Return the bytes that one trial needs at once, or raise where they are more than the budget."""
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
     state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=job.sizes.participants)
@@ -196,19 +184,40 @@ def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each > budget:
         raise SizeError(
-            f"one trial needs about {_bytes(each)} at once (data {_bytes(8.0 * data)}, truth and state "
-            f"{_bytes(8.0 * (3 * truth + 6 * state))}), but memory_budget is {_bytes(budget)}: use fewer samples "
+            f"one trial needs about {told(each)} at once (data {told(8.0 * data)}, truth and state "
+            f"{told(8.0 * (3 * truth + 6 * state))}), but memory_budget is {told(budget)}: use fewer samples "
             "(n_samples), clients (n_clients, participation) or dimensions (dim), or give a larger memory_budget"
         )
+    return each
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Consecutive ranges of trials, each made when its turn comes."""
+
+    trials: int
+    number: int
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __iter__(self) -> Iterator[range]:
+        for piece in range(self.number):
+            yield range(self.trials * piece // self.number, self.trials * (piece + 1) // self.number)
+
+
+def trial_chunks(job: Job, workers: int, budget: float) -> Chunks:
+    """Cut the trials into chunks that fit the budget, at least one for each worker."""
+    each = bytes_per_trial(job, budget)
     size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
-    number = max(math.ceil(job.trials / size), min(workers, job.trials))
-    edges = [round(job.trials * piece / number) for piece in range(number + 1)]
-    return [range(a, b) for a, b in itertools.pairwise(edges)]
+    return Chunks(job.trials, max(-(-job.trials // size), min(workers, job.trials)))
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+def check_joined(job: Job, state: float) -> None:
+    """Raise unless the joined result, of so many numbers of the final state a trial, fits the memory."""
+    each = state + len(job.plan.names) * len(job.recorded) + 2  # status and its round
+    check_fits(
+        2 * job.trials * each,  # in pieces, and joined
+        f"trials = {job.trials} with {len(job.recorded)} recorded rounds: joining the results",
+        "use fewer trials, in runs of several seeds, or fewer metrics, or a larger record_every",
+    )

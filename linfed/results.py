@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import linfed
 from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
@@ -135,6 +136,8 @@ class Result:
         arrays |= {f"final/{name}": values for name, values in self.final.arrays().items()}
         arrays["rounds"], arrays["status_round"] = self.rounds, self.status_round  # type: ignore[assignment]
         described = {
+            "format": _archive.FORMAT,
+            "version": linfed.__version__,
             "algorithm": _archive.encode(self.algorithm, "algorithm", arrays),
             "problem": _archive.encode(self.problem, "problem", arrays),
             "data": _archive.encode(self.data, "data", arrays),
@@ -157,9 +160,12 @@ class Result:
         Raises
         ------
         ValueError
-            If the file is not one of linfed's results.
+            If the file is not one of linfed's results, or one of another format.
         """
         arrays, described = _archive.read(path)
+        if not isinstance(described, dict) or "algorithm" not in described:
+            raise _archive.not_ours(path, KeyError("algorithm"))
+        _archive.check_format(path, described)
         try:
             return _rebuilt(arrays, described)
         except (KeyError, TypeError) as error:

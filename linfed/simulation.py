@@ -6,13 +6,11 @@ worker processes), and puts the pieces together. Inside a chunk everything is an
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +22,12 @@ from linfed.data.batch import Batch
 from linfed.data.samples import Data, GivenSamples
 from linfed.engines import open_source
 from linfed.errors import check_integer
-from linfed.job import Job, budget_bytes, checked_job, trial_chunks
+from linfed.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
 from linfed.linalg import one_blas_thread
+from linfed.memory import budget_bytes, check_fits
 from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
+from linfed.processes import in_order, worker_pool
 from linfed.results import Result, Status
 from linfed.start import ResolvedStart
 from linfed.streams import Participants, Participation, Seed, TrialRandom
@@ -110,7 +110,9 @@ def simulate(
     EngineError
         If the engine that was asked for cannot serve; the message names those that can.
     SizeError
-        If one trial alone would not fit `memory_budget`.
+        If one trial alone would not fit `memory_budget`, or the results of all of them the memory.
+    WorkerError
+        If a worker process dies.
 
     Notes
     -----
@@ -130,27 +132,26 @@ def simulate(
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     workers = check_integer("workers", workers)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
+    check_joined(job, 0.0)
+    pieces: list[_Piece] = []
     with tqdm(total=len(chunks) * job.rounds, disable=None if progress is None else not progress, unit="round") as bar:
-        pieces = list(_run(job, chunks, workers, bar.update))
+        for piece in _run(job, chunks, workers, bar.update):
+            if not pieces:
+                state = sum(array.size for array in piece.final.arrays().values())
+                check_joined(job, state / len(piece.status))
+            pieces.append(piece)
     return _joined(job, pieces, time.perf_counter() - started)
 
 
-def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
+def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
     if workers == 1 or len(chunks) == 1:
         for chunk in chunks:
             yield _run_chunk(job, chunk, tick)
         return
-    context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
-    with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=context) as pool:
-        try:
-            for piece in pool.map(_run_chunk, [job] * len(chunks), chunks):
-                tick(job.rounds)
-                yield piece
-        except BrokenProcessPool:
-            raise RuntimeError(
-                f"workers = {workers}: a worker process died at its start; classes that a notebook or a script's own "
-                "file defines are not found there: put them into a module, or use workers = 1"
-            ) from None
+    with worker_pool(workers, len(chunks)) as pool:
+        for piece in in_order(pool, partial(_run_chunk, job), chunks, 4 * workers):
+            tick(job.rounds)
+            yield piece
 
 
 # --- one chunk of trials -------------------------------------------------------------------------------------
@@ -217,7 +218,11 @@ def iterate(
     [(1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), engine)
-    trial_chunks(job, 1, budget_bytes(None))  # raises where one trial is too large
+    check_fits(
+        job.trials * bytes_per_trial(job, budget_bytes()) / 8.0,
+        f"trials = {job.trials} at once",
+        "use fewer, or lf.simulate, which cuts them into chunks",
+    )
     return _quiet_rounds(job)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -21,6 +20,7 @@ from tqdm.std import tqdm
 
 import linfed
 from linfed import _archive
+from linfed.processes import worker_pool
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -70,6 +70,11 @@ def run_cells(
     Cells
         The results in the order of the cells, and how many were there before.
 
+    Raises
+    ------
+    WorkerError
+        If a worker process dies; what was finished is kept.
+
     Notes
     -----
     A file is used again only while the cell, linfed's code, the function's module and the modules beside it whose names
@@ -84,8 +89,7 @@ def run_cells(
     )
     with bar, ExitStack() as stack:
         if missing and executor is None and workers > 1:
-            context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
-            executor = stack.enter_context(ProcessPoolExecutor(min(workers, len(missing)), mp_context=context))
+            executor = stack.enter_context(worker_pool(workers, len(missing)))
         if executor is None:
             for index in missing:
                 _compute(function, cells[index], paths[index])

@@ -504,6 +504,7 @@ CALLS = {
         }.items()
         for value in values
     },
+    "rounds beyond integers": (lambda: run(rounds=10**30, record_every=10**30), [f"rounds = {10**30}", "at most"]),
     "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "larger record_every"]),
     "moments of too many dimensions": (
         lambda: run(problem=shared(dim=200_000), data=lf.FreshSamples(2)),
@@ -605,23 +606,50 @@ CALLS = {
         lambda: run(lf.LocalOnly(), shared(n_clients=10**7, dim=10**4), participation=10),
         ["one trial needs about", "memory_budget is", "n_clients", "dim"],
     ),
+    "results beyond memory": (
+        lambda: run(trials=10**12),
+        ["trials = 1000000000000", "TB", "half of the memory is", "fewer trials", "record_every"],
+    ),
+    "states beyond memory": (
+        lambda: run(trials=10**11, metrics=[]),
+        ["trials = 100000000000", "half of the memory is", "fewer trials"],
+    ),
+    "trials held at once beyond memory": (
+        lambda: lf.iterate(fedrep(), PROBLEM, data=lf.FreshSamples(5), rounds=1, trials=10**9),
+        ["trials = 1000000000 at once", "lf.simulate"],
+    ),
+    "drawn samples beyond memory": (
+        lambda: lf.FixedSamples(10**7).draw(PROBLEM, trials=10**3),
+        ["trials = 1000", "n = 8", "10000000 samples", "about 8.96 TB", "half of the memory is", "let simulate draw"],
+    ),
+    "population samples beyond memory": (
+        lambda: lf.GivenSamples.population(PROBLEM, trials=10**9),
+        ["trials = 1000000000", "TB", "half of the memory is", "fewer trials"],
+    ),
+    "new clients beyond memory": (
+        lambda: run(rounds=0).new_clients([5], clients=10**10),
+        ["10000000000 new clients", "TB", "half of the memory is", "clients="],
+    ),
+    "samples of new clients beyond memory": (
+        lambda: run(rounds=0).new_clients([5, 10**10]),
+        ["n_samples up to 10000000000", "TB", "half of the memory is"],
+    ),
 }
+SIZES = ("beyond memory", "would not fit")
 KINDS = {
     "unknown attribute": AttributeError,
     "unknown attribute, far from all": AttributeError,
     "an attribute in lower case": AttributeError,
-    "data that would not fit": lf.SizeError,
     "moments of too many dimensions": lf.SizeError,
     "moments of too many samples": lf.SizeError,
-    "rounds beyond memory": lf.SizeError,
-    "a state that would not fit": lf.SizeError,
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     call, fragments = CALLS[name]
-    with pytest.raises(KINDS.get(name, (ValueError, TypeError))) as caught:
+    sizes = lf.SizeError if name.endswith(SIZES) else (ValueError, TypeError)
+    with pytest.raises(KINDS.get(name, sizes)) as caught:
         call()
     message = str(caught.value)
     assert "\n" not in message

@@ -1,5 +1,6 @@
 """Results: their file, their text, their picture, and what they say when asked for something else."""
 
+import dataclasses
 import os
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed import plotting
+from linfed import _archive, plotting
 from linfed.results import Result
 
 mpl.use("Agg")
@@ -327,6 +328,50 @@ def test_a_file_that_is_no_result_is_named(name, tmp_path):
         Result.load(tmp_path / name)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def with_format(path, **changes):
+    """Write a result's file again with another description; None leaves a field out."""
+    arrays, described = _archive.read(path)
+    described = {name: value for name, value in (described | changes).items() if value is not None}
+    return _archive.write(path, arrays, described)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"format": None, "version": None}, ["by an earlier linfed", "no format number", "reads format 1", "run it"]),
+        ({"format": 0, "version": "0.0.9"}, ["by linfed 0.0.9", "has format 0,", "reads format 1"]),
+        ({"format": 7, "version": "9.9"}, ["by linfed 9.9", "format 7, newer than this linfed's, 1", "a newer one"]),
+        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, newer than"]),
+        ({"format": "x"}, ["has format x,", "reads format 1"]),
+    ],
+)
+def test_a_file_of_another_format_is_told_so(changes, fragments, tmp_path):
+    path = with_format(run(*SAVED["defaults"]).save(tmp_path / "old.npz"), **changes)
+    with pytest.raises(ValueError, match=r"old\.npz' was written by") as caught:
+        Result.load(path)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert Result.load(with_format(path, **run_described(tmp_path))).trials == 2
+
+
+def run_described(folder):
+    return _archive.read(run(*SAVED["defaults"]).save(folder / "whole.npz"))[1]
+
+
+def test_objects_are_never_written(tmp_path):
+    result = run(*SAVED["defaults"])
+    for rounds in (np.array([0, 10**30]), np.zeros(2, dtype=[("value", object)])):
+        with pytest.raises(ValueError, match="rounds is an array of objects"):
+            dataclasses.replace(result, rounds=rounds).save(tmp_path / "x.npz")
+    assert os.listdir(tmp_path) == []
+
+
+def test_rounds_that_are_recorded_seldom_come_back(tmp_path):
+    result = run(*SAVED["defaults"], record_every=10**30)
+    assert_same_numbers(result, Result.load(result.save(tmp_path / "x.npz")))
 
 
 def test_missing_places_are_named(tmp_path):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +12,8 @@ from helpers import Held, assert_same, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
-from linfed import job
+from linfed import job, memory
+from linfed.processes import in_order
 from linfed.streams import Stream, generators
 
 EPS = np.finfo(float).eps
@@ -241,11 +244,20 @@ def test_algorithms_of_one_seed_start_alike(init):
 
 @pytest.mark.parametrize(
     ("rounds", "every", "recorded"),
-    [(7, 3, [0, 3, 6, 7]), (6, 3, [0, 3, 6]), (2, 10, [0, 2]), (0, 1, [0]), (0, 5, [0]), (3, 1, [0, 1, 2, 3])],
+    [
+        (7, 3, [0, 3, 6, 7]),
+        (6, 3, [0, 3, 6]),
+        (2, 10, [0, 2]),
+        (2, 10**30, [0, 2]),
+        (0, 1, [0]),
+        (0, 5, [0]),
+        (3, 1, [0, 1, 2, 3]),
+    ],
 )
 def test_recorded_rounds(rounds, every, recorded):
     result = run("fixed", rounds=rounds, record_every=every, trials=2)
     assert result.rounds.tolist() == recorded
+    assert result.rounds.dtype == np.int64
     everything = run("fixed", rounds=rounds, trials=2)
     for name, values in result.metrics.items():
         assert np.array_equal(values, everything.metrics[name][:, recorded])
@@ -590,6 +602,59 @@ def test_moments_over_many_blocks_of_clients():
     X, y = normal(2500, 4, 10), normal(2500, 4, seed=1)
     (B,) = initial("moments", None, lf.GivenSamples(X, y))
     assert_top_subspace(B, np.einsum("nm,nmd,nme->de", y**2, X, X, optimize=True))
+
+
+# --- trials without number ----------------------------------------------------------------------------------
+
+
+def the_job(trials):
+    return job.checked_job(EXACT, PROBLEM, lf.FreshSamples(5), 3, 1.0, trials, 0, [], 3, "auto")
+
+
+@pytest.mark.parametrize("trials", [1, 7, 1000])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_chunks_cover_every_trial_once(trials, workers, monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 20_000.0)
+    chunks = job.trial_chunks(the_job(trials), workers, 1e9)
+    assert [trial for chunk in chunks for trial in chunk] == list(range(trials))
+    assert len(chunks) == len(list(chunks)) >= min(workers, trials)
+    assert min(map(len, chunks)) > 0
+
+
+def test_chunks_are_made_when_their_turn_comes(monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    tracemalloc.start()
+    chunks = job.trial_chunks(the_job(10**12), 2, 1e9)
+    assert len(chunks) == 10**12
+    assert next(iter(chunks)) == range(1)
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+
+
+def test_no_more_chunks_wait_than_the_workers_need():
+    taken = []
+
+    def items():
+        for item in range(10**9):
+            taken.append(item)
+            yield item
+
+    with ThreadPoolExecutor(2) as pool:
+        found = in_order(pool, abs, items(), 4)
+        assert [next(found) for _ in range(3)] == [0, 1, 2]
+        assert len(taken) < 8
+        assert list(in_order(pool, abs, [-1, -2, -3], 4)) == [1, 2, 3]
+
+
+def test_final_states_beyond_memory_are_found_after_the_first_chunk(monkeypatch):
+    """What a trial leaves is known by then: B (6, 2) and W (8, 2), 28 numbers beside its status."""
+    arguments = {"data": lf.FreshSamples(5), "rounds": 1, "metrics": [], "trials": 1000}
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1e5)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 29.9)
+    with pytest.raises(lf.SizeError, match=r"trials = 1000 .* about 480 kB, and half of the memory is 478 kB"):
+        lf.simulate(EXACT, PROBLEM, **arguments)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 30.1)
+    assert lf.simulate(EXACT, PROBLEM, **arguments).trials == 1000
 
 
 # --- progress and memory -------------------------------------------------------------------------------------

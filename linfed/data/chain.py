@@ -53,7 +53,7 @@ class ChainSource(ProjectedSource):
         small = replace(sizes, dim=rank + 2 * columns)
         super().__init__(n_samples, replace(truth, B=framed), small, columns, seed, trials, streams)
         self._full = (n_samples, truth, sizes, seed, trials)
-        self._rest = (sizes.dim - rank - columns - np.arange(columns)) / 2.0
+        rest = (sizes.dim - rank - columns - np.arange(columns)) / 2.0
         upper = columns * (columns - 1) // 2
         self._upper = np.triu_indices(columns, 1)
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
@@ -61,7 +61,7 @@ class ChainSource(ProjectedSource):
         def fill(rng: Generator, out: Array) -> None:
             for one in out.reshape(-1, upper + columns):
                 rng.standard_normal(out=one[:upper])
-                one[upper:] = rng.standard_gamma(self._rest)
+                one[upper:] = rng.standard_gamma(rest)
 
         self._wishart = RoundStream(generators(seed, outer, trials), (upper + columns,), fill, sizes.rounds)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.data.sources import Sizes, draw_fixed
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
+from linfed.memory import check_fits
 from linfed.problems import Problem, check_problem
 from linfed.streams import Seed, check_seed
 
@@ -91,12 +92,15 @@ class FixedSamples:
         ------
         ValueError
             With ``in_law=True``.
+        SizeError
+            If the samples would not fit the memory.
         """
         if self.in_law:
             raise ValueError("in_law = True says that the samples are never drawn: leave it out to draw them")
         trials, seed = check_integer("trials", trials), check_seed(seed)
-        truth = check_problem(problem).truth(seed, range(trials))
-        sizes = (problem.n_clients, self.n_samples, problem.dim)
+        sizes = (check_problem(problem).n_clients, self.n_samples, problem.dim)
+        _check_given(trials, sizes, problem, "let simulate draw them, which holds some trials at a time")
+        truth = problem.truth(seed, range(trials))
         return GivenSamples(*draw_fixed(truth, sizes, seed, range(trials)))
 
     def floats_per_trial(self, sizes: Sizes) -> int:
@@ -159,9 +163,16 @@ class GivenSamples:
         GivenSamples
             X (trials, n, d, d) with ``X_i'X_i/d`` the covariance of x, and ``y = X_i phi_i``: quadratic losses see the
             population. (The method of moments, of fourth order, does not.)
+
+        Raises
+        ------
+        SizeError
+            If the samples would not fit the memory.
         """
-        trials, seed, n, d = check_integer("trials", trials), check_seed(seed), problem.n_clients, problem.dim
-        truth = check_problem(problem).truth(seed, range(trials))
+        trials, seed = check_integer("trials", trials), check_seed(seed)
+        n, d = check_problem(problem).n_clients, problem.dim
+        _check_given(trials, (n, d, d), problem, "a smaller dim")
+        truth = problem.truth(seed, range(trials))
         rows = np.sqrt(d) * truth.design.shape_rows(np.eye(d))
         X = np.broadcast_to(rows, (trials, n, d, d))
         return cls(X, truth.dense() @ rows.T)
@@ -203,6 +214,16 @@ class GivenSamples:
 
 
 Data = FreshSamples | FixedSamples | GivenSamples
+
+
+def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way_out: str) -> None:
+    """Raise unless given samples of these sizes (n, m, d), once drawn and once copied, fit the memory."""
+    n, m, d = sizes
+    check_fits(
+        trials * (2.0 * n * m * (d + 1) + problem.floats_per_trial()),
+        f"trials = {trials} of n = {n} clients with {m} samples of dimension {d} each",
+        f"use fewer trials, clients or samples, or {way_out}",
+    )
 
 
 def _range(counts: Array) -> str:

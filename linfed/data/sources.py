@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -89,6 +90,12 @@ def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Se
     return X, ExplicitBatch(X, law, active=everyone).y
 
 
+def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
+    """Fill an array with N(0, noise_std^2) values."""
+    rng.standard_normal(out=out)
+    out *= noise_std
+
+
 class FreshSource(Source):
     """Draws each round's rows: small rounds ahead in blocks, large ones when the first question reads them."""
 
@@ -112,12 +119,9 @@ class FreshSource(Source):
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
+        self._fill_noise = partial(fill_noise, truth.noise_std)  # a method would make a cycle of source and stream
         if truth.noise_std > 0:
             self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], self._fill_noise, sizes.rounds)
-
-    def _fill_noise(self, rng: Generator, out: Array) -> None:
-        rng.standard_normal(out=out)
-        out *= self._truth.noise_std
 
     def round(self, active: Indices) -> ExplicitBatch:
         """Return the next round's batch."""

@@ -516,8 +516,8 @@ def judge_rate(
 ) -> Finding:
     """Judge Theorem 5.5 with a constant: the bound holds in every round after T_R, up to round `until`.
 
-    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed it
-    (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
+    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed
+    it (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
     """
     bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)

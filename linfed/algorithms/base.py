@@ -9,9 +9,11 @@ from enum import IntEnum
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._types import Array, Indices, Mask
-from linfed.algorithms.initial import Factors, Initial
+from linfed._values import Configuration, says_last
+from linfed.algorithms.initial import Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
 from linfed.errors import SizeError
 from linfed.linalg import put_clients, take_clients
@@ -149,12 +151,12 @@ class Start(Protocol):
         """The algorithm's own random numbers."""
         ...
 
-    def representation(self, init: Initial, rank: int) -> Array:
-        """Return the initial representation (trials, d, rank) that `init` describes."""
+    def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
+        """Return the initial representation (trials, d, rank) that `init` describes, or raise if nothing does."""
         ...
 
-    def factors(self, init: Factors, rank: int) -> tuple[Array, Array]:
-        """Return the initial B (trials, d, rank) and W (trials, n, rank) that `init` describes."""
+    def factors(self, init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike], rank: int) -> tuple[Array, Array]:
+        """Return the initial B (trials, d, rank) and W (trials, n, rank) that `init` describes, or raise."""
         ...
 
 
@@ -174,7 +176,7 @@ class Asks(IntEnum):
     """The samples themselves."""
 
 
-class Algorithm(ABC):
+class Algorithm(Configuration, ABC):
     """Base of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters."""
 
     summary: ClassVar[str]
@@ -191,8 +193,15 @@ class Algorithm(ABC):
         rank: Any = getattr(self, "rank", 0)
         return int(rank)
 
-    def check(self, *, n_clients: int, dim: int) -> None:  # noqa: B027 (most algorithms have nothing to check)
-        """Raise if the hyper-parameters do not fit a problem of this size."""
+    @property
+    def initialisation(self) -> Initialisation | None:
+        """How it begins, where that is one of `linfed.algorithms.initial`: engines and memory depend on it."""
+        return None
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if the hyper-parameters do not fit a problem of this size; by default if k exceeds d."""
+        if self.columns > dim:
+            raise ValueError(f"rank = {self.columns} must be at most dim = {dim}")
 
     @property
     def finishes(self) -> bool:
@@ -239,9 +248,4 @@ def asks_of(algorithm: Algorithm) -> Asks:
     What a class says holds for the steps that it knows: a subclass with a step of its own that says nothing new is
     taken to ask for the samples themselves.
     """
-    order = type(algorithm).__mro__
-    said, known = (
-        min(next(i for i, cls in enumerate(order) if name in vars(cls)) for name in names)
-        for names in (("asks",), ("step", "finish"))
-    )
-    return algorithm.asks if said <= known else Asks.ROWS
+    return algorithm.asks if says_last(type(algorithm), "asks", ("step", "finish")) else Asks.ROWS

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.initial import Initial, InitialFactors, Initialisation, as_factors, as_initial
-from linfed.data.batch import Batch
+from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import Source
 from linfed.errors import EngineError, check_returned
 from linfed.job import Job, check_initialisation, told_initialisation
@@ -74,7 +74,7 @@ class _Asked:
         """Return random numbers from the beginning of the ``INIT`` streams."""
         return TrialRandom(generators(self._job.seed, Stream.INIT, self._trials))
 
-    def batch(self) -> Batch:
+    def batch(self) -> ExplicitBatch:
         """Return a batch of all clients, in explicit rows."""
         if not self._init.needs_batch:
             raise ValueError(

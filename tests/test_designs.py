@@ -214,8 +214,10 @@ def test_an_own_law_has_other_results_than_gaussian():
     """By law: a head of one sample is off by noise / x_1, Cauchy for Gaussian x and Gaussian for signs."""
     errors = {}
     for law in (lf.Gaussian, SignsInDraw, SignsInFill):
-        problem = lf.GivenTruth(B=np.eye(4)[:, :1], W=np.ones((4000, 1)), noise_std=1.0, design=law())
-        errors[law] = lf.simulate(lf.Oracle(rank=1), problem, data=lf.FreshSamples(1), rounds=1).final.W.ravel() - 1.0
+        problem = lf.GivenTruth(B=np.eye(40)[:, :1], W=np.ones((4000, 1)), noise_std=1.0, design=law())
+        result = lf.simulate(lf.Oracle(rank=1), problem, data=lf.FreshSamples(1), rounds=1)
+        assert result.engine == ("projected" if law is lf.Gaussian else "explicit")
+        errors[law] = result.final.W.ravel() - 1.0
     assert stats.kstest(errors[lf.Gaussian], stats.cauchy().cdf).pvalue > FAMILY_ERROR_RATE
     for law in (SignsInDraw, SignsInFill):
         assert stats.kstest(errors[law], stats.norm().cdf).pvalue > FAMILY_ERROR_RATE

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import ByValue
-from linfed.data.batch import Batch
+from linfed.data.explicit import ExplicitBatch
 from linfed.errors import SizeError, check_array, check_choice, check_integer, check_number, shown
 from linfed.linalg import orthonormalize, top_eigenvectors
 from linfed.streams import TrialRandom
@@ -49,8 +49,11 @@ class InitialStart(Protocol):
         """Return random numbers for initialisations, each trial's from the beginning of its own stream."""
         ...
 
-    def batch(self) -> Batch:
+    def batch(self) -> ExplicitBatch:
         """Return a batch of all clients, in explicit rows: for a class that says ``needs_batch = True``.
+
+        Beside the questions of every batch it has `X` (trials, n, m, d) and `y` (trials, n, m), read-only; rows beyond
+        a client's count are zero.
 
         Fixed and given data are seen as they are; fresh data are drawn from streams of their own, the rows that the
         method of moments sees.

@@ -58,7 +58,7 @@ class Source(ABC):
     def everyone(self) -> Batch:
         """Return a batch of all clients for what is done after the last round; fresh data have it from own streams."""
 
-    def first(self, trials: int, clients: int) -> Batch:
+    def first(self, trials: int, clients: int) -> ExplicitBatch:
         """Return a batch of all clients, in explicit rows, for what is done before the first round.
 
         Fresh data have it from own streams: the rows that the method of moments sees.

@@ -47,7 +47,7 @@ class State:
     per_client: ClassVar[frozenset[str]] = frozenset({"W", "S"})
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in self.arrays().items())
+        shapes = ", ".join(f"{name} {np.shape(array)}" for name, array in self.arrays().items())
         return f"{type(self).__name__}({shapes})"
 
     @property
@@ -158,14 +158,15 @@ def check_state(
     """
     if not isinstance(state, State):
         raise TypeError(f"{source} returned {shown(state)}, expected a lf.State")
+    told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
     if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
-        raise TypeError(f"{source} returned {state!r}, expected the class and the arrays of {like!r}")
+        raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
     arrays = dict(state.arrays())
     B, W, S = (arrays.pop(name, None) for name in ("B", "W", "S"))
     if (B is None) != (W is None) or (B is None and S is None):
-        raise ValueError(f"{source} returned {state!r}, expected a predictor: B and W, or S, or all three")
+        raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
     if B is None and columns:
-        raise ValueError(f"{source} returned {state!r}, expected B and W of k = {columns} columns")
+        raise ValueError(f"{source} returned {told}, expected B and W of k = {columns} columns")
     k = columns
     if B is not None:
         k = columns or (np.shape(B)[-1] if np.ndim(B) else 0)

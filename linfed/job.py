@@ -9,10 +9,10 @@ import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm
-from linfed.algorithms.initial import AtDistance, Moments, TrueSubspace, given_trials
+from linfed.algorithms.initial import Initialisation
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
-from linfed.engines import Setting, choose_engine, floats_per_trial
+from linfed.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
 from linfed.errors import SizeError, check_instance, check_integer
 from linfed.memory import check_fits, physical_memory, told
 from linfed.metrics import Plan, plan_metrics
@@ -24,9 +24,6 @@ CHUNK_BYTES = 2.0**27
 
 MOST_ROUNDS = 2**53
 """Rounds are counted in 64-bit integers, and their numbers are exact as floats."""
-
-MOMENTS_WORK = 1e14
-"""Operations of the method of moments, hours of them, beyond which it is out of reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +88,8 @@ def checked_job(
     else:
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
-    _check_init(algorithm, problem, data, n, dim)
+    if algorithm.initialisation is not None:
+        check_initialisation(algorithm.initialisation, algorithm.columns, algorithm, problem, data)
     features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4
     plan = plan_metrics(
         metrics,
@@ -135,7 +133,7 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     given = {
         "problem": getattr(problem, "n_trials", None),
         "data": getattr(data, "n_trials", None),
-        "init": given_trials(getattr(algorithm, "init", None)),
+        "init": None if algorithm.initialisation is None else algorithm.initialisation.n_trials,
     }
     named = {name: count for name, count in given.items() if count is not None}
     wanted = check_integer("trials", trials) if trials is not None else next(iter(named.values()), 1)
@@ -145,27 +143,24 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     return wanted
 
 
-def _check_init(algorithm: Algorithm, problem: Problem | None, data: Data, n: int, dim: int) -> None:
-    """Raise if the initial representation cannot be made for this problem."""
-    init, rank = getattr(algorithm, "init", None), algorithm.columns
-    wanted = f"init = {init!r}" if isinstance(init, AtDistance) else type(algorithm).__name__
-    if isinstance(init, Moments) and init.clients is not None and init.clients > n:
-        raise ValueError(f"clients = {init.clients} of the moments init must be at most n_clients = {n}")
-    if isinstance(init, Moments):
-        samples = data.counts.sum() if isinstance(data, GivenSamples) else float(n) * data.n_samples
-        work = float(samples) * (init.clients or n) / n * dim**2
-        if work > MOMENTS_WORK or 24.0 * dim**2 > physical_memory():
-            raise SizeError(
-                f"init = {init!r} needs every sample itself, about {work:.1g} operations a trial and a {dim} x {dim} "
-                "matrix: take fewer clients, lf.Moments(clients=...), or start at lf.AtDistance(delta) or 'random'"
-            )
-    if isinstance(init, AtDistance | TrueSubspace):
+def check_initialisation(
+    init: Initialisation, rank: int, algorithm: Algorithm, problem: Problem | None, data: Data
+) -> None:
+    """Raise if an initialisation of `rank` columns cannot be made for an algorithm's run."""
+    n, dim = _sizes(problem, data)
+    if init.needs_truth:
+        told = told_initialisation(init, algorithm)
         if problem is None or problem.subspace_rank is None:
-            raise ValueError(f"{wanted} needs a truth with a reference subspace: give problem=")
+            raise ValueError(f"{told} needs a truth with a reference subspace: give problem=")
         if problem.subspace_rank < rank:
-            raise ValueError(f"{wanted} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
-    if isinstance(init, AtDistance) and dim < 2 * rank:
-        raise ValueError(f"{wanted} needs dim >= 2 rank; got dim = {dim}, rank = {rank}")
+            raise ValueError(f"{told} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
+    samples = float(data.counts.sum()) if isinstance(data, GivenSamples) else float(n) * data.n_samples
+    init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
+
+
+def told_initialisation(init: Initialisation, algorithm: Algorithm) -> str:
+    """Return how messages name an initialisation: by its algorithm where it has no fields to be told by."""
+    return f"init = {init!r}" if vars(init) else type(algorithm).__name__
 
 
 def bytes_per_trial(job: Job, budget: float) -> float:
@@ -177,8 +172,10 @@ def bytes_per_trial(job: Job, budget: float) -> float:
     if job.algorithm.finishes:  # with a batch of all clients
         everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))
         data = max(data, floats_per_trial(job.engine, everyone))
-    if isinstance(getattr(job.algorithm, "init", None), Moments):
-        data += 3 * dim**2  # the moment matrix and its decomposition
+    init = job.algorithm.initialisation
+    if init is not None:
+        data += init.floats_per_trial(rank=job.algorithm.columns, n_clients=n, dim=dim)
+        data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
     # Beside the state: the next one, the one before, and the metrics' temporaries.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)

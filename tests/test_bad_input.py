@@ -1,5 +1,8 @@
 """Calls that cannot be meant: each raises at once, in one line that names the argument, its value and what is right."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -663,6 +666,46 @@ def test_unknown_and_positional_fields_are_refused(kind):
         kind(step=1)
     with pytest.raises(TypeError, match="positional"):
         kind(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lf.FedRep(2, 0.5), "FedRep takes no positional arguments, got 2: write FedRep(rank=2, step_size=0.5)"),
+        (lambda: lf.FLUTE(2, step_size=0.1), "FLUTE takes no positional .* write FLUTE(rank=2, step_size=0.1)"),
+        (lambda: lf.Gaussian(4.0), "Gaussian takes no positional .* write Gaussian(covariance=4.0)"),
+        (lambda: lf.SharedRepresentation(9, 8, 2), "write SharedRepresentation(n_clients=9, dim=8, rank=2)"),
+        (lambda: lf.Moments(3), "Moments takes no positional .* write Moments(clients=3)"),
+        (lambda: lf.AtDistance(0.5, 2), "AtDistance takes at most 1 positional argument, got 2: its fields are delta"),
+        (
+            lambda: lf.FixedSamples(1, True, 3),
+            "at most 2 positional arguments, got 3: its fields are n_samples, in_law",
+        ),
+        (lambda: lf.LocalOnly(*range(9)), "LocalOnly takes no positional arguments, got 9: its fields are ridge"),
+    ],
+)
+def test_positional_arguments_are_named(call, message):
+    with pytest.raises(TypeError, match=message.replace("(", r"\(").replace(")", r"\)")) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_class_with_an_init_of_its_own_takes_what_that_takes():
+    class Own(lf.LocalOnly):
+        def __init__(self, first, *rest):
+            super().__init__(ridge=first)
+
+    assert Own(0.5, 1, 2).ridge == 0.5
+    assert copy.deepcopy(fedrep()) == fedrep()
+    assert pickle.loads(pickle.dumps(fedrep())) == fedrep()
+
+
+def test_only_public_names_are_listed():
+    assert [name for name in dir(lf) if not name.startswith("__")] == lf.__all__
+    assert "__version__" in dir(lf)
+    assert {"Design", "Initial", "Problem", "Truth"} <= set(dir(lf))
+    for name in lf.__all__:
+        assert getattr(lf, name) is not None
 
 
 def test_a_size_error_is_a_memory_error():

@@ -637,8 +637,8 @@ class Watched(lf.Algorithm):
     asks = lf.Asks.FEATURES
 
     @property
-    def init(self):
-        return self.inner.init
+    def initialisation(self):
+        return self.inner.initialisation
 
     @property
     def columns(self):

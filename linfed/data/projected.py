@@ -18,6 +18,7 @@ from typing import NamedTuple, Never
 import numpy as np
 
 from linfed._types import Array, Generator, Indices, Mask
+from linfed._values import readonly
 from linfed.data.batch import Batch
 from linfed.data.rows import Workspace
 from linfed.data.sources import FreshSource, Sizes, Source
@@ -208,12 +209,17 @@ class ProjectedBatch:
     """A round's samples as a step at one B sees them; the other questions need another engine."""
 
     def __init__(self, source: ProjectedSource, active: Indices) -> None:
-        self.source, self.active = source, active
-        self.counts = np.full(active.shape, float(source.n_samples))
+        self.source, self.active = source, readonly(active)
+        self.counts = readonly(np.full(active.shape, float(source.n_samples)))
         self._features: ProjectedFeatures | None = None
-        self.singular: Mask = np.zeros(len(active), dtype=bool)
+        self._singular: Mask = np.zeros(len(active), dtype=bool)
         truth = source.truth
-        self.W, self.S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+        self._W, self._S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+
+    @property
+    def singular(self) -> Mask:
+        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        return readonly(self._singular)
 
     def project(self, B: Array) -> ProjectedFeatures:
         """Return what the clients see of their samples at B (T, d, k): at one B in a round."""
@@ -292,8 +298,8 @@ class ProjectedFeatures:
 
     def __init__(self, batch: ProjectedBatch, B: Array) -> None:
         # Not the batch itself: it holds these features, and a cycle would keep a round until the collector runs.
-        self._source, self._active, self._singular = batch.source, batch.active, batch.singular
-        self._W, self._S, self.B = batch.W, batch.S, B
+        self._source, self._active, self._singular = batch.source, batch.active, batch._singular
+        self._W, self._S, self.B = batch._W, batch._S, B
         self._told: tuple[Array, Array | float | None, Array] | None = None
         self._frame = batch.source.frame(B)
         self._exact: tuple[Array, Message] | None = None
@@ -372,11 +378,11 @@ class ProjectedFeatures:
         total *= factor
         gradient = np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
         self._told = W, weights, gradient
-        return gradient
+        return gradient.copy()  # whoever changes it in place must not change what is told again
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads and representation at W, at the cost of both."""
-        return self.head_gradient(W), self.representation_gradient(W, weights).copy()
+        return self.head_gradient(W), self.representation_gradient(W, weights)
 
     def shifted(self, W: Array) -> Batch:
         """Refuse."""

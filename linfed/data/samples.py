@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import Configuration
 from linfed.data.sources import Sizes, draw_fixed
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
 from linfed.memory import check_fits
@@ -18,7 +19,7 @@ from linfed.streams import Seed, check_seed
 
 
 @dataclass(frozen=True)
-class FreshSamples:
+class FreshSamples(Configuration):
     """A new batch of samples for each participant and round (FedRep paper, Algorithm 2).
 
     Parameters
@@ -45,7 +46,7 @@ class FreshSamples:
 
 
 @dataclass(frozen=True)
-class FixedSamples:
+class FixedSamples(Configuration):
     """One local data set per client, drawn once and seen in every round.
 
     Parameters

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
 from linfed.errors import check_array, check_number, check_shape
 from linfed.problems.base import Truth
@@ -16,7 +17,7 @@ from linfed.streams import Seed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GivenTruth:
+class GivenTruth(Configuration):
     """A truth of one's own: ``phi_i = B w_i + s_i``, or all ``phi_i`` at once.
 
     Parameters

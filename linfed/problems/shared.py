@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from linfed._types import Array, Generator
+from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
 from linfed.errors import check_integer, check_number
 from linfed.linalg import orthonormalize
@@ -17,7 +18,7 @@ from linfed.streams import Seed, Stream, generators
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRepresentation:
+class SharedRepresentation(Configuration):
     """Clients whose regressors share one subspace: ``phi_i = B* w_i*``.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
 from linfed.errors import check_choice, check_number, shown, suggestion
 from linfed.problems import Problem
@@ -111,6 +111,8 @@ def tune(
 
     Raises
     ------
+    TypeError
+        For something that is no algorithm.
     ValueError
         For a field that the algorithm does not have, an empty grid, or when every setting diverged.
 
@@ -120,6 +122,7 @@ def tune(
 
     **Deviations**: the papers do not say how they chose their steps.
     """
+    check_algorithm(algorithm)
     judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
     settings, level = _settings(algorithm, grid), check_number("quantile", quantile, minimum=0.0, maximum=1.0)
     seed = check_seed(seed)

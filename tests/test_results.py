@@ -350,7 +350,8 @@ def test_summary_of_a_run_without_a_truth_and_of_one_trial():
     text = run(*SAVED["given samples"], trials=1).summary()
     assert "no truth given" in text
     assert "1 trial of" in text
-    assert "median" not in text
+    assert text.splitlines()[-1].startswith("train_loss")
+    assert "median" not in run(*SAVED["given samples"], metrics=[]).summary()
 
 
 def test_summary_where_every_trial_diverged():

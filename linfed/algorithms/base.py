@@ -13,7 +13,7 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.initial import Factors, Initial
 from linfed.data.batch import Batch
-from linfed.errors import SizeError
+from linfed.errors import SizeError, check_instance
 from linfed.linalg import put_clients, take_clients
 from linfed.streams import TrialRandom
 
@@ -231,6 +231,11 @@ class Algorithm(ABC):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return how many numbers one trial's state holds, and what a step adds to it; by default B and W."""
         return self.columns * (n_clients + dim)
+
+
+def check_algorithm(algorithm: object) -> None:
+    """Raise unless it is an algorithm."""
+    check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
 
 
 def asks_of(algorithm: Algorithm) -> Asks:

@@ -343,7 +343,9 @@ class Result:
         missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
         return state.update(**missing)
 
-    def plot(self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True) -> Axes:
+    def plot(
+        self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True, **line_options: Any
+    ) -> Axes:
         """Draw a metric against rounds: the median over trials, with a 10-90 % band.
 
         Parameters
@@ -353,20 +355,46 @@ class Result:
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
         label : str, optional
-            Label of the line; the algorithm's name by default.
+            Label of the line; the algorithm's name by default, and where the axes show another run of it, the fields
+            in which they differ.
         band : bool
             Draw the band.
+        **line_options
+            What matplotlib takes for a line: color, linestyle, linewidth, marker, ...
 
         Returns
         -------
         matplotlib Axes
+
+        Notes
+        -----
+        The first run of an algorithm has the look that it has in every figure; further ones have looks that no line of
+        the axes has.
         """
         from linfed import plotting
 
         if metric not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
         values = self.metrics[metric]
-        return plotting.draw_curve(self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric)
+        options = plotting.free_look(self.name, ax) | plotting.line_options(line_options)
+        ax = plotting.draw_curve(
+            self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric, options=options
+        )
+        if not label:
+            plotting.tell_apart(ax, self.name, self._run_with(metric))
+        return ax
+
+    def _run_with(self, metric: str) -> list[dict[str, str]]:
+        """Return what tells a curve from others of the same algorithm: the sooner, the more it is worth saying."""
+        known = isinstance(self.algorithm, Algorithm) and dataclasses.is_dataclass(self.algorithm)
+        names = [field.name for field in dataclasses.fields(self.algorithm)] if known else []  # type: ignore[arg-type]
+        return [
+            {name: shown(getattr(self.algorithm, name)) for name in names} or {"algorithm": shown(self.algorithm)},
+            {"metric": metric},
+            {"data": _told(self.data), "problem": _told(self.problem), "participation": shown(self.participation)},
+            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": shown(self.seed)},
+            {"engine": self.engine},
+        ]
 
 
 def _told(value: object) -> str:

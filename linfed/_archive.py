@@ -74,7 +74,7 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
     if isinstance(value, GivenSamples):
         for part in ("X", "y", "counts"):
             arrays[f"{name}/{part}"] = getattr(value, part)
-        return {"samples": name}
+        return {"samples": name, "test": encode(value.test, f"{name}/test", arrays)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         if _KNOWN.get(type(value).__name__) is not type(value):  # a user's own class: keep what it says of itself
             return {"repr": repr(value), "name": type(value).__name__}
@@ -103,6 +103,7 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
             array = arrays[f"{described['samples']}/{part}"]
             array.setflags(write=False)
             setattr(samples, part, array)
+        samples.test = decode(described["test"], arrays) if "test" in described else None  # older files have none
         return samples
     if "class" in described:
         parts = {name: decode(part, arrays) for name, part in described["fields"].items()}

@@ -164,12 +164,9 @@ def open_source(
 ) -> Source:
     """Return the source of a chunk of trials."""
     if isinstance(data, GivenSamples):
-        if data.X.ndim == 4:
-            X, y = data.X[list(trials)], data.y[list(trials)]
-        else:
-            X, y = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (data.X, data.y))
-        given = FixedSource(X, y, np.broadcast_to(data.counts, X.shape[:2]))
-        return given if engine == "explicit" else compressed(given, X.shape, np.broadcast_to(data.counts, X.shape[:2]))
+        X, y, counts = data.of_trials(trials)
+        given = FixedSource(X, y, counts)
+        return given if engine == "explicit" else compressed(given, X.shape, counts)
     assert truth is not None
     if isinstance(data, FixedSamples):
         return _open_fixed(engine, data, truth, sizes, seed, trials)

@@ -6,13 +6,19 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
 from linfed._types import Array
 
 T = TypeVar("T")
+
+LARGEST_INTEGER = 2**63 - 1
+"""No size or number of steps is larger: arrays could not be."""
+
+NO_NUMBERS = (bool, np.bool_, np.timedelta64)
+"""What Python and NumPy count among the integers, and an argument does not mean."""
 
 SHOWN = 120
 """Characters of a value that a message shows."""
@@ -42,7 +48,10 @@ def shown(value: object) -> str:
     """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"<array of shape {value.shape}>"
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python prints no integer of thousands of digits
+        text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
@@ -68,10 +77,29 @@ def check_bool(name: str, value: object) -> bool:
     return bool(value)
 
 
-def check_integer(name: str, value: object, minimum: int = 1) -> int:
-    """Return `value` as an int of at least `minimum`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral) or value < minimum:
+def check_progress(value: object) -> bool | None:
+    """Return what tqdm calls `disable` for a `progress` of True, False or None, which is a terminal only."""
+    if value is not None and not isinstance(value, bool | np.bool_):
+        raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")
+    return None if value is None else not value
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return whether `value` is an integer; truth values and time differences are none here."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, NO_NUMBERS)
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Return whether `value` is a real number; truth values and time differences are none here."""
+    return isinstance(value, numbers.Real) and not isinstance(value, NO_NUMBERS)
+
+
+def check_integer(name: str, value: object, minimum: int = 1, maximum: float = LARGEST_INTEGER) -> int:
+    """Return `value` as an int of at least `minimum`, and of 64 bits unless told otherwise."""
+    if not is_integer(value) or value < minimum:
         raise ValueError(f"{name} = {shown(value)} must be an integer of at least {minimum}")
+    if value > maximum:
+        raise ValueError(f"{name} = {shown(value)} must be an integer from {minimum} to {maximum}")
     return int(value)
 
 
@@ -84,9 +112,12 @@ def check_number(
         wanted += f" from {minimum:g} to {maximum:g}"
     elif minimum > -math.inf:
         wanted += f" of at least {minimum:g}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+    if not is_real(value):
         raise ValueError(f"{name} = {shown(value)} must be {wanted}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or not minimum <= number <= maximum or (positive and number <= 0):
         raise ValueError(f"{name} = {shown(value)} must be {wanted}")
     return number
@@ -103,15 +134,23 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         What the user gave.
     shapes : iterable of tuple of str
         The allowed shapes by the names of their axes, e.g. ``("n", "m", "d")``.
+
+    Notes
+    -----
+    NumPy would take the data under a mask, digits in a text, truth values and dates as numbers; here they are refused.
     """
     named = list(shapes)
     listed = " or ".join(f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(shape) + ")" for shape in named)
     try:
-        if np.asarray(value).dtype.kind == "c":
-            raise ValueError(f"{name} is complex; only real numbers are allowed")
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        reason = _no_numbers(name, value)
+        if reason:
+            raise ValueError(reason)
+        with np.errstate(over="ignore"):  # of a longer float
+            array = np.array(value, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
+        if "inhomogeneous" in reason:
+            reason = "its parts have different sizes"
         raise ValueError(f"{name} must be an array of numbers of shape {listed}: {reason}") from None
     if array.ndim not in {len(shape) for shape in named}:
         raise ValueError(f"{name} has shape {array.shape}, expected {listed}")
@@ -119,6 +158,31 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         raise ValueError(f"{name} has shape {array.shape}, expected {listed}; no axis may be empty")
     check_finite(name, array)
     return array
+
+
+def _no_numbers(name: str, value: object) -> str:
+    """Return why a value's entries are no numbers, or an empty string; lists are looked into."""
+    if isinstance(value, list | tuple):
+        if {*map(type, value)} <= {int, float, np.float64}:
+            return ""
+        return next((reason for part in value if (reason := _no_numbers(name, part))), "")
+    if isinstance(value, np.ma.MaskedArray):
+        return f"{name} is masked; fill the masked values, or leave them out"
+    array = np.asarray(value)
+    kind = array.dtype.kind
+    if kind == "c":
+        return f"{name} is complex; only real numbers are allowed"
+    if kind == "b":
+        return f"{name} holds True and False; where they mean 1 and 0, give .astype(float)"
+    if kind in "mM":
+        return f"{name} holds dates or times ({array.dtype}); give them as numbers in a unit of your own"
+    if kind == "O" and isinstance(value, np.ndarray) and value.ndim:
+        return _no_numbers(name, value.ravel().tolist())
+    if kind == "O" and array.ndim:  # what another library holds as objects
+        return _no_numbers(name, array)
+    if kind in "iuf" or (kind == "O" and is_real(value)):
+        return ""
+    return f"{name} holds {shown(value)}, which is no number"
 
 
 def check_finite(name: str, array: Array) -> None:

@@ -1,18 +1,20 @@
-"""Evaluation of what was learned on clients that took no part in the training."""
+"""Evaluation of what was learned: on further samples, and on clients that took no part in the training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
 from linfed.linalg import one_blas_thread
 from linfed.memory import check_fits
-from linfed.metrics import client_risks
+from linfed.metrics import client_losses, client_risks
 from linfed.problems import Problem, Truth, check_problem
 from linfed.streams import Seed, Stream, check_seed, generators
 
@@ -48,7 +50,7 @@ def new_client_risks(
     """
     own, trained_seed, n_trials = trained
     sizes = _checked_sizes(n_samples)
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
+    _check_known(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
         family = known_problem(own, "new_clients() needs a truth")
@@ -77,9 +79,43 @@ def new_client_risks(
         else:
             truth = family.truth(seed, trials)
         chosen = final.trials(slice(trials.start, trials.stop))
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with _quiet():
             out[start : trials.stop] = _risks(algorithm, chosen, truth, sizes, seed, trials)
     return out
+
+
+def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
+    """Return each client's loss on further samples, (trials, n), NaN for a client without any; see `Result.losses`."""
+    batch = _batch(final, samples, trials)
+    with _quiet():
+        return np.where(batch.counts > 0, client_losses(final, batch), np.nan)
+
+
+def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
+    """Return the state of clients that took no part, from samples of theirs; see `Result.adapt`."""
+    _check_known(algorithm)
+    batch = _batch(final, samples, trials)
+    with _quiet():
+        return algorithm.adapt(final, batch)
+
+
+def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
+    """Return a batch of the samples for every trial, after checking that they are of the run's trials and dimension."""
+    samples.check_sizes(None, final.dim, "the run had")
+    if samples.n_trials not in (None, trials):
+        raise ValueError(f"X has arrays for {samples.n_trials} trials, but the run had {trials}")
+    return given_batch(samples, range(trials))
+
+
+def _check_known(algorithm: object) -> None:
+    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Run with one BLAS thread and without warnings: what diverged is told by its numbers."""
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        yield
 
 
 def known_problem(problem: Problem | None, wanted: str) -> Problem:

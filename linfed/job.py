@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from linfed._types import Indices
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.algorithms.initial import Initialisation
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
@@ -61,7 +61,7 @@ def checked_job(
     engine: str,
 ) -> Job:
     """Return the job that the arguments of `simulate` describe, or raise for the first that cannot be meant."""
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
+    check_algorithm(algorithm)
     check_instance(
         "data", data, (FreshSamples, FixedSamples, GivenSamples), "lf.FreshSamples, lf.FixedSamples or lf.GivenSamples"
     )
@@ -97,6 +97,8 @@ def checked_job(
         reference=problem is not None and problem.subspace_rank is not None,
         columns=algorithm.columns,
         truth_rank=None if problem is None else problem.truth_rank,
+        fixed=not isinstance(data, FreshSamples),
+        held_out=isinstance(data, GivenSamples) and data.test is not None,
     )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features)
     setting = Setting(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
@@ -118,11 +120,8 @@ def checked_job(
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
     """Return (n, d), after checking that problem and given data agree on them."""
     if isinstance(data, GivenSamples):
-        if problem is not None and (problem.n_clients, problem.dim) != (data.n_clients, data.dim):
-            raise ValueError(
-                f"X has shape {data.X.shape}, expected n = {problem.n_clients} clients of dimension d = {problem.dim} "
-                "as the problem has"
-            )
+        if problem is not None:
+            data.check_sizes(problem.n_clients, problem.dim, "the problem has")
         return data.n_clients, data.dim
     assert problem is not None
     return problem.n_clients, problem.dim

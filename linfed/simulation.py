@@ -20,9 +20,10 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
 from linfed.algorithms.base import Algorithm, State, check_state, frozen
 from linfed.data.batch import Batch
-from linfed.data.samples import Data, GivenSamples
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.samples import Data, GivenSamples, given_batch
 from linfed.engines import open_source
-from linfed.errors import check_integer
+from linfed.errors import check_integer, check_progress
 from linfed.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
 from linfed.linalg import one_blas_thread
 from linfed.memory import budget_bytes, check_fits
@@ -85,7 +86,8 @@ def simulate(
         Every trial's draws are a function of (seed, trial). Algorithms run with one seed see the same truth and
         participants, and the same samples wherever samples are drawn (see Notes).
     metrics : sequence of str, optional
-        Names from ``lf.METRICS``; all that apply by default.
+        Names from ``lf.METRICS``; all that apply by default, but the losses, which cost O(n m d) a recorded round, only
+        where there is no truth.
     record_every : int
         Record the initial state, every so many rounds, and the last.
     engine : str
@@ -131,11 +133,11 @@ def simulate(
     """
     started = time.perf_counter()
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
-    workers = check_integer("workers", workers)
+    workers, disable = check_integer("workers", workers), check_progress(progress)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
     check_joined(job, 0.0)
     pieces: list[_Piece] = []
-    with tqdm(total=len(chunks) * job.rounds, disable=None if progress is None else not progress, unit="round") as bar:
+    with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:
         for piece in _run(job, chunks, workers, bar.update):
             if not pieces:
                 state = sum(array.size for array in piece.final.arrays().values())
@@ -290,6 +292,19 @@ class _Chunk:
             like=like,
         )
 
+    def samples(self, trials: range) -> dict[str, ExplicitBatch]:
+        """Return what the losses of the plan are measured on: fixed samples, which no later round takes back."""
+        found: dict[str, ExplicitBatch] = {}
+        if "train_loss" in self._job.plan.names:
+            own = self.source.everyone()
+            assert isinstance(own, ExplicitBatch)
+            found["train_loss"] = own
+        if "test_loss" in self._job.plan.names:
+            assert isinstance(self._job.data, GivenSamples)
+            assert self._job.data.test is not None
+            found["test_loss"] = given_batch(self._job.data.test, trials)
+        return found
+
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
         """Yield number, batch and what is to be done with it, while a trial is left."""
         job = self._job
@@ -324,7 +339,8 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
         chunk = _Chunk(job, trials)
         state = chunk.initial_state()
         seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)
-        recorder = Recorder(job.plan.names, seen, 0 if state.B is None else state.B.shape[-1])
+        rank = 0 if state.B is None else state.B.shape[-1]
+        recorder = Recorder(job.plan.names, seen, rank, chunk.samples(trials))
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
         alive = chunk.alive
         status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]

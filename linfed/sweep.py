@@ -20,6 +20,7 @@ from tqdm.std import tqdm
 
 import linfed
 from linfed import _archive
+from linfed.errors import check_progress
 from linfed.processes import worker_pool
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def run_cells(
     paths = [folder / f"{_key(function, cell, code)}.npz" for cell in cells]
     missing = [index for index, path in enumerate(paths) if not path.exists()]
     bar = tqdm(
-        total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=_disabled(progress)
+        total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=check_progress(progress)
     )
     with bar, ExitStack() as stack:
         if missing and executor is None and workers > 1:
@@ -107,10 +108,6 @@ def run_cells(
                     future.cancel()
                 raise
     return Cells([_archive.read(path)[0] for path in paths], len(cells) - len(missing))
-
-
-def _disabled(progress: bool | None) -> bool | None:
-    return None if progress is None else not progress
 
 
 def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None:

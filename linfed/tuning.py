@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
 from linfed.errors import check_bool, check_choice, check_number, shown, suggestion
 from linfed.problems import Problem
@@ -131,6 +131,8 @@ def tune(
 
     Raises
     ------
+    TypeError
+        For something that is no algorithm.
     ValueError
         For a field that the algorithm does not have, an empty grid, `extend` of a grid that is a sequence or that holds
         other values than numbers, or when every setting diverged or has NaN for a score.
@@ -155,6 +157,7 @@ def tune(
 
     **Deviations**: the papers do not say how they chose their steps.
     """
+    check_algorithm(algorithm)
     judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
     settings, level = _settings(algorithm, grid), check_number("quantile", quantile, minimum=0.0, maximum=1.0)
     seed = check_seed(seed)

@@ -412,7 +412,8 @@ def test_summary_of_a_run_without_a_truth_and_of_one_trial():
     text = run(*SAVED["given samples"], trials=1).summary()
     assert "no truth given" in text
     assert "1 trial of" in text
-    assert "median" not in text
+    assert text.splitlines()[-1].startswith("train_loss")
+    assert "median" not in run(*SAVED["given samples"], metrics=[]).summary()
 
 
 def test_summary_where_every_trial_diverged():
@@ -502,6 +503,79 @@ def test_plot_on_given_axes_with_a_label_and_no_band():
     assert len(bands) == 1
     assert lines[0].get_color() != lines[1].get_color()
     assert ax.figure is figure
+
+
+def told_apart(ax, count):
+    """Return the labels of lines that differ in label and in colour, or in marker."""
+    lines, _ = lines_and_bands(ax)
+    assert len(lines) == len({line.get_label() for line in lines}) == count
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == count
+    return [line.get_label() for line in lines]
+
+
+def test_plot_tells_runs_of_one_class_apart():
+    results = [run(lf.FedRep(rank=2, step_size=step), PROBLEM, lf.FixedSamples(5), 0) for step in (0.3, 0.1, 0.05)]
+    ax = results[0].plot("risk")
+    assert told_apart(ax, 1) == ["FedRep"]
+    own_look = ax.lines[0].get_color(), ax.lines[0].get_marker()
+    results[1].plot("risk", ax=ax)
+    assert told_apart(ax, 2) == ["FedRep (step_size=0.3)", "FedRep (step_size=0.1)"]
+    results[2].plot("risk", ax=ax)
+    run(lf.LocalOnly(), PROBLEM, lf.FixedSamples(5), 0).plot("risk", ax=ax)
+    names = ["FedRep (step_size=0.3)", "FedRep (step_size=0.1)", "FedRep (step_size=0.05)", "LocalOnly"]
+    assert told_apart(ax, 4) == names
+    assert (ax.lines[0].get_color(), ax.lines[0].get_marker()) == own_look
+    bands = [tuple(band.get_facecolor()[0][:3]) for band in ax.collections]
+    assert bands == [mpl.colors.to_rgb(line.get_color()) for line in ax.lines]
+    many = plt.figure().subplots()
+    for step in range(1, 16):
+        run(lf.FedRep(rank=2, step_size=step / 20), PROBLEM, lf.FixedSamples(5), 0).plot("risk", ax=many)
+    told_apart(many, 15)
+
+
+def test_plot_tells_apart_what_else_differs():
+    """Fields of the algorithm first; then metrics, data and the rest, as far as they are needed."""
+    fixed = lf.FixedSamples(5)
+    ax = run(FEDREP, PROBLEM, fixed, 0).plot("risk")
+    run(FEDREP, PROBLEM, lf.FixedSamples(7), 0).plot("risk", ax=ax)
+    assert told_apart(ax, 2) == ["FedRep (data=FixedSamples(n_samples=5))", "FedRep (data=FixedSamples(n_samples=7))"]
+    run(lf.FedRep(rank=1, step_size=0.3), PROBLEM, fixed, 0).plot("risk", ax=ax)
+    assert told_apart(ax, 3)[2] == "FedRep (rank=1, data=FixedSamples(n_samples=5))"
+    metrics = run(FEDREP, PROBLEM, fixed, 0).plot("risk")
+    run(FEDREP, PROBLEM, fixed, 0).plot("mean_client_error", ax=metrics)
+    assert told_apart(metrics, 2) == ["FedRep (metric=risk)", "FedRep (metric=mean_client_error)"]
+    seeds = run(FEDREP, PROBLEM, fixed, 0).plot("risk")
+    run(FEDREP, PROBLEM, fixed, (1, 2)).plot("risk", ax=seeds)
+    assert told_apart(seeds, 2) == ["FedRep (seed=0)", "FedRep (seed=(1, 2))"]
+    named = run(FEDREP, PROBLEM, fixed, 0).plot("risk", label="mine")
+    run(FEDREP, PROBLEM, fixed, 1).plot("risk", ax=named)
+    assert told_apart(named, 2) == ["mine", "FedRep"]
+    named.lines[1].set_label("renamed")
+    run(FEDREP, PROBLEM, fixed, 2).plot("risk", ax=named)
+    assert told_apart(named, 3) == ["mine", "renamed", "FedRep"]
+
+
+def test_plot_tells_apart_what_was_loaded(tmp_path):
+    ax = plt.figure().subplots()
+    for step in (0.1, 0.2):
+        path = run(Own(step_size=step), PROBLEM, lf.FixedSamples(5), 0).save(tmp_path / "a.npz")
+        Result.load(path).plot("risk", ax=ax)
+    assert told_apart(ax, 2) == ["Own (algorithm=Own(step_size=0.1))", "Own (algorithm=Own(step_size=0.2))"]
+
+
+def test_plot_passes_line_options_on():
+    result = run(*SAVED["defaults"])
+    ax = result.plot("risk", color="red", ls=":", linewidth=3, marker="s", markevery=2, alpha=0.5)
+    (line,), (band,) = lines_and_bands(ax)
+    assert (line.get_color(), line.get_linestyle(), line.get_linewidth()) == ("red", ":", 3)
+    assert (line.get_marker(), line.get_markevery(), line.get_alpha()) == ("s", 2, 0.5)
+    assert tuple(band.get_facecolor()[0][:3]) == (1.0, 0.0, 0.0)
+    result.plot("risk", ax=ax, c="blue")
+    assert ax.lines[1].get_color() == "blue"
+    figures = plt.get_fignums()
+    with pytest.raises(TypeError, match=r"'colr', which is no option of a matplotlib line \(did you mean 'color'\?\)"):
+        result.plot("risk", colr="red")
+    assert plt.get_fignums() == figures
 
 
 def test_plot_of_one_trial_has_no_band():

@@ -486,8 +486,8 @@ def test_an_algorithm_that_names_no_size_runs_on_data_alone():
 def test_given_data_need_no_truth():
     result = lf.simulate(EXACT, data=lf.GivenSamples(normal(8, 5, 6), normal(8, 5)), rounds=3, trials=2)
     assert result.final.B.shape == (2, 6, 2)
-    assert list(result.metrics) == []
-    for name in lf.METRICS:
+    assert list(result.metrics) == ["train_loss"]
+    for name in lf.METRICS.keys() - {"train_loss", "test_loss"}:
         with pytest.raises(KeyError, match="absent: it needs the truth"):
             result.metrics[name]
 
@@ -504,6 +504,7 @@ def test_given_data_need_no_truth():
 )
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
+    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "fresh samples")
     assert set(result.metrics) == set(lf.METRICS) - set(absent)
     for name, reason in absent.items():
         with pytest.raises(KeyError, match=f"absent: .*{reason}"):
@@ -667,6 +668,13 @@ def test_progress(progress, shown, capsys):
     assert captured.out == ""
     assert ("6/6" in captured.err) == shown
     assert bool(captured.err) == shown
+
+
+@pytest.mark.parametrize("progress", ["yes", 1, 0, "False", np.array([True])])
+def test_progress_is_a_truth_value_or_none(progress):
+    with pytest.raises(ValueError, match=r"progress = .* must be True, False, or None"):
+        run("fixed", progress=progress, trials=2)
+    assert run("fixed", progress=np.False_, trials=1).trials == 1
 
 
 def test_a_trial_that_does_not_fit_is_refused_with_an_estimate():

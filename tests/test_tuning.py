@@ -299,6 +299,12 @@ def test_bad_grids(grid, fragment):
         lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid=grid, **SETTING)
 
 
+@pytest.mark.parametrize("algorithm", ["FedRep", lf.FedRep, None])
+def test_an_algorithm_is_needed(algorithm):
+    with pytest.raises(TypeError, match=r"algorithm = .* must be an algorithm, e.g. lf.FedRep\(rank=2"):
+        lf.tune(algorithm, PROBLEM, grid={"step_size": [0.1]}, **SETTING)
+
+
 # --- a metric of one's own -----------------------------------------------------------------------------------
 
 

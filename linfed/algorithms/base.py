@@ -15,7 +15,7 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, says_last
 from linfed.algorithms.initial import Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
-from linfed.errors import SizeError, check_returned, shown
+from linfed.errors import SizeError, check_instance, check_returned, shown
 from linfed.linalg import put_clients, take_clients
 from linfed.streams import TrialRandom
 
@@ -302,6 +302,11 @@ class Algorithm(Configuration, ABC):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return how many numbers one trial's state holds, and what a step adds to it; by default B and W."""
         return self.columns * (n_clients + dim)
+
+
+def check_algorithm(algorithm: object) -> None:
+    """Raise unless it is an algorithm."""
+    check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
 
 
 def asks_of(algorithm: Algorithm) -> Asks:

@@ -7,7 +7,7 @@ need not be kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,8 +177,16 @@ class ExplicitBatch:
 
     def loss(self, theta: Array) -> Array:
         """Return ``(1/2m_i) ||X_i theta_i - y_i||^2``, (T, p); cost O(p m d)."""
-        residual = self._apply(theta) - self.y
-        return np.asarray(np.vecdot(residual, residual) / (2.0 * self._positive_counts))
+        return self.losses(lambda t, c: theta[t, c] if theta.shape[1] > 1 else theta[t])
+
+    def losses(self, predictors: Callable[[slice, slice], Array]) -> Array:
+        """Return the same at ``predictors(trials, clients)``, (t, c or 1, d), asked for block by block."""
+        out = np.empty(self.active.shape)
+        for t, c, rows, y in self._labelled(once=False):
+            residual = (rows @ predictors(t, c)[..., None])[..., 0]
+            residual -= y
+            out[t, c] = np.vecdot(residual, residual)
+        return np.asarray(out / (2.0 * self._positive_counts))
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the minimiser in the full dimension, (T, p, d); cost O(p m d min(m, d))."""

@@ -91,13 +91,14 @@ class GivenTruth(Configuration):
             check_shape("B", arrays["B"], (*arrays["B"].shape[:-2], d, columns), "(d, r)")
             if columns > d:
                 raise ValueError(f"B has shape {arrays['B'].shape}: its rank {columns} must be at most d = {d}")
-            _check_full_rank(arrays["B"])
         for name in ("W", "S", "Phi"):
             if name in arrays and arrays[name].shape[-2] != n:
                 raise ValueError(f"{name} has shape {arrays[name].shape}, expected n = {n} clients")
         leading = {array.shape[0] for array in arrays.values() if array.ndim == 3}
         if len(leading) > 1:
             raise ValueError(f"GivenTruth has arrays for {sorted(leading)} trials; they must agree")
+        if "B" in arrays:
+            _check_full_rank(arrays["B"])
 
     @property
     def n_trials(self) -> int | None:

@@ -141,7 +141,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     for name in dict.fromkeys([*given.names, *everything]):  # every mistake is found before the first computation
         if name != "all":
             load(name, folder)
-    names = everything or list(dict.fromkeys(given.names))
+    names = everything if "all" in given.names else list(dict.fromkeys(given.names))
     options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
     writable_folder(options.folder)
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere

@@ -95,8 +95,8 @@ def load(name: str, folder: Path) -> ModuleType:
 def _make_importable(folder: Path) -> None:
     """Put the folder's parent on the path, unless the folder's name is that of another module."""
     name = folder.name
-    other = getattr(sys.modules.get(name), "__file__", None)
-    if name in sys.stdlib_module_names or (name in sys.modules and (not other or Path(other).parent != folder)):
+    imported = Path(getattr(sys.modules.get(name), "__file__", None) or "nowhere").resolve().parent
+    if name in sys.stdlib_module_names or (name in sys.modules and imported != folder):
         raise UsageError(f"--experiments {folder}: {name!r} is the name of another module; rename the folder")
     if not name.isidentifier():
         raise UsageError(f"--experiments {folder}: {name!r} cannot be the name of a module; rename the folder")

@@ -131,7 +131,15 @@ class Result:
         ]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write everything to one ``.npz`` file (no pickles), by rename, and return its path."""
+        """Write everything to one ``.npz`` file (no pickles), by rename, and return its path.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written; what was there before is still there.
+        ValueError
+            For an array of objects, which no file can hold without pickles.
+        """
         arrays: dict[str, Array] = {f"metrics/{name}": values for name, values in self.metrics.items()}
         arrays |= {f"final/{name}": values for name, values in self.final.arrays().items()}
         arrays["rounds"], arrays["status_round"] = self.rounds, self.status_round  # type: ignore[assignment]

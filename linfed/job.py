@@ -84,6 +84,8 @@ def checked_job(
     n, dim = _sizes(problem, data)
     algorithm.check(n_clients=n, dim=dim)
     trials = _n_trials(trials, algorithm, problem, data)
+    if 8.0 * trials > _physical_memory():
+        raise SizeError(f"trials = {trials} are more than the memory holds one number of: give fewer trials")
     if isinstance(participation, float | int | np.number):
         p = n_participants(participation, n)
     else:

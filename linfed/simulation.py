@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from linfed.data.samples import Data, GivenSamples, given_batch
 from linfed.engines import open_source
 from linfed.errors import check_integer, check_progress
 from linfed.job import Job, budget_bytes, checked_job, trial_chunks
-from linfed.linalg import one_blas_thread
+from linfed.linalg import quiet
 from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
 from linfed.results import Result, Status
@@ -225,25 +224,18 @@ def iterate(
 
 def _quiet_rounds(job: Job) -> Iterator[Round]:
     """Yield the rounds of a job; the caller's code runs under its own settings in between."""
-    with _quiet():
+    with quiet():
         chunk = _Chunk(job, range(job.trials))
         before = chunk.initial_state()
         steps = chunk.rounds(before)
     while True:
-        with _quiet():
+        with quiet():
             step = next(steps, None)
         if step is None:
             return
         number, batch, after = step
         yield Round(number, before, batch, after, chunk.alive)
         before = after
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Run with one BLAS thread and without warnings: divergence is an outcome."""
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        yield
 
 
 class _Chunk:
@@ -311,7 +303,7 @@ class _Chunk:
 def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
     """Run some trials to the end."""
     count = len(trials)
-    with _quiet():
+    with quiet():
         chunk = _Chunk(job, trials)
         state = chunk.initial_state()
         seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)

@@ -17,6 +17,9 @@ T = TypeVar("T")
 LARGEST_INTEGER = 2**63 - 1
 """No size or number of steps is larger: arrays could not be."""
 
+LARGEST_NOISE = 1e150
+"""No standard deviation is larger: its square still has room for a sum over samples."""
+
 NO_NUMBERS = (bool, np.bool_, np.timedelta64)
 """What Python and NumPy count among the integers, and an argument does not mean."""
 
@@ -123,6 +126,14 @@ def check_number(
     return number
 
 
+def check_noise_std(value: object) -> float:
+    """Return a standard deviation of at least 0 whose square, which is in every risk, is finite."""
+    number = check_number("noise_std", value, minimum=0.0)
+    if number > LARGEST_NOISE:
+        raise ValueError(f"noise_std = {shown(value)} must be at most {LARGEST_NOISE:g}: its square would overflow")
+    return number
+
+
 def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> Array:
     """Return `value` as a finite float array whose number of axes fits one of the named shapes.
 
@@ -176,13 +187,11 @@ def _no_numbers(name: str, value: object) -> str:
         return f"{name} holds True and False; where they mean 1 and 0, give .astype(float)"
     if kind in "mM":
         return f"{name} holds dates or times ({array.dtype}); give them as numbers in a unit of your own"
-    if kind == "O" and isinstance(value, np.ndarray) and value.ndim:
-        return _no_numbers(name, value.ravel().tolist())
-    if kind == "O" and array.ndim:  # what another library holds as objects
-        return _no_numbers(name, array)
+    if kind == "O" and (array.ndim or isinstance(value, np.ndarray)):
+        return _no_numbers(name, array.ravel().tolist())
     if kind in "iuf" or (kind == "O" and is_real(value)):
         return ""
-    return f"{name} holds {shown(value)}, which is no number"
+    return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is no number"
 
 
 def check_finite(name: str, array: Array) -> None:

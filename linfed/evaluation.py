@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
-from linfed.linalg import one_blas_thread
+from linfed.linalg import quiet
 from linfed.memory import check_fits
 from linfed.metrics import client_losses, client_risks
 from linfed.problems import Problem, Truth, check_problem
@@ -74,12 +73,12 @@ def new_client_risks(
     length = max(1, CHUNK_VALUES // (count * max(sizes) * dim))
     for start in range(0, n_trials, length):
         trials = range(start, min(start + length, n_trials))
-        if problem is None:
-            truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
-        else:
-            truth = family.truth(seed, trials)
         chosen = final.trials(slice(trials.start, trials.stop))
-        with _quiet():
+        with quiet():
+            if problem is None:
+                truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
+            else:
+                truth = family.truth(seed, trials)
             out[start : trials.stop] = _risks(algorithm, chosen, truth, sizes, seed, trials)
     return out
 
@@ -87,7 +86,7 @@ def new_client_risks(
 def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
     """Return each client's loss on further samples, (trials, n), NaN for a client without any; see `Result.losses`."""
     batch = _batch(final, samples, trials)
-    with _quiet():
+    with quiet():
         return np.where(batch.counts > 0, client_losses(final, batch), np.nan)
 
 
@@ -95,7 +94,7 @@ def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: i
     """Return the state of clients that took no part, from samples of theirs; see `Result.adapt`."""
     _check_known(algorithm)
     batch = _batch(final, samples, trials)
-    with _quiet():
+    with quiet():
         return algorithm.adapt(final, batch)
 
 
@@ -109,13 +108,6 @@ def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
 
 def _check_known(algorithm: object) -> None:
     check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Run with one BLAS thread and without warnings: what diverged is told by its numbers."""
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        yield
 
 
 def known_problem(problem: Problem | None, wanted: str) -> Problem:

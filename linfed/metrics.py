@@ -162,7 +162,8 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
     for name, basis in zip(("B1", "B2"), bases, strict=True):
         if np.any(np.linalg.matrix_rank(basis) < basis.shape[-1]):
             raise ValueError(f"{name} of shape {basis.shape} must have full column rank")
-    return span_distance(*bases)
+    with np.errstate(over="ignore", invalid="ignore"):  # of lengths whose squares are no numbers
+        return span_distance(*bases)
 
 
 class Recorder:

@@ -20,6 +20,7 @@ from linfed.algorithms.base import Algorithm, State
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import EngineError, check_choice, shown
 from linfed.evaluation import adapted, known_problem, losses_on, new_client_risks
+from linfed.linalg import quiet
 from linfed.metrics import MetricTable, client_risks, quantiles
 from linfed.problems import Problem
 from linfed.streams import Participation, Seed
@@ -195,7 +196,8 @@ class Result:
         """
         self._check_coordinates("client_risks()")
         problem = known_problem(self.problem, "client_risks() needs the truth")
-        return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
+        with quiet():
+            return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
 
     def _check_coordinates(self, wanted: str) -> None:
         if self.engine == "chain":

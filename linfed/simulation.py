@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from linfed.data.samples import Data, GivenSamples, given_batch
 from linfed.engines import open_source
 from linfed.errors import check_integer, check_progress
 from linfed.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
-from linfed.linalg import one_blas_thread
+from linfed.linalg import quiet
 from linfed.memory import budget_bytes, check_fits
 from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
@@ -231,25 +230,18 @@ def iterate(
 
 def _quiet_rounds(job: Job) -> Iterator[Round]:
     """Yield the rounds of a job; the caller's code runs under its own settings in between."""
-    with _quiet():
+    with quiet():
         chunk = _Chunk(job, range(job.trials))
         before = chunk.initial_state()
         steps = chunk.rounds(before)
     while True:
-        with _quiet():
+        with quiet():
             step = next(steps, None)
         if step is None:
             return
         number, batch, after = step
         yield Round(number, before, batch, after, readonly(chunk.alive))
         before = after
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Run with one BLAS thread and without warnings: divergence is an outcome."""
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        yield
 
 
 class _Chunk:
@@ -335,7 +327,7 @@ class _Chunk:
 def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
     """Run some trials to the end."""
     count = len(trials)
-    with _quiet():
+    with quiet():
         chunk = _Chunk(job, trials)
         state = chunk.initial_state()
         seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)

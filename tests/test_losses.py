@@ -9,7 +9,7 @@ import references as ref
 from helpers import Held, assert_same, normal
 
 import linfed as lf
-from linfed import job
+from linfed import job, linalg
 from linfed.results import Result
 
 mpl.use("Agg")
@@ -149,6 +149,16 @@ def test_losses_of_a_trial_do_not_depend_on_the_others(name, monkeypatch):
     assert_same(run(data=given(name), engine="explicit"), whole)
     one = lf.GivenSamples(*of_trial(DATA[name][0], 0), test=of_trial(DATA[name][1], 0))
     assert_same(run(data=one, engine="explicit", trials=1), whole, second=slice(1))
+
+
+@pytest.mark.parametrize("learner", ["FedRep", "FedAvg", "local only"])
+def test_losses_do_not_depend_on_blocks_of_clients(learner, monkeypatch):
+    whole = run(FAMILY[learner], data=given("lists"), engine="explicit")
+    monkeypatch.setattr(linalg, "CACHE_VALUES", 50)  # fewer numbers than one client has: it is a block by itself
+    cut = run(FAMILY[learner], data=given("lists"), engine="explicit")
+    for name, values in whole.metrics.items():
+        np.testing.assert_allclose(cut.metrics[name], values, rtol=1e-12)
+    assert_same(run(FAMILY[learner], data=given("lists"), engine="explicit", trials=1), cut, second=slice(1))
 
 
 def test_losses_of_a_diverged_trial_are_missing():

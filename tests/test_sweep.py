@@ -31,6 +31,12 @@ def fresh():
     RAN.clear()
 
 
+def test_progress_is_a_truth_value_or_none(tmp_path):
+    with pytest.raises(ValueError, match=r"progress = 'yes' must be True, False, or None"):
+        run_cells(square, [Cell(3)], folder=tmp_path, progress="yes")
+    assert RAN == []
+
+
 @pytest.mark.parametrize("threads", [0, 2])
 def test_results_come_in_the_order_of_the_cells(tmp_path, threads):
     cells = [Cell(3), Cell(1), Cell(2)]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_array, check_number, check_shape
+from linfed.errors import check_array, check_noise_std, check_shape
 from linfed.problems.base import Truth
 from linfed.streams import Seed
 
@@ -58,7 +58,7 @@ class GivenTruth(Configuration):
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
         object.__setattr__(self, "design", as_design(self.design))
         axes = {"B": ("d", "r"), "W": ("n", "r"), "S": ("n", "d"), "Phi": ("n", "d")}
         for name, shape in axes.items():

@@ -11,7 +11,7 @@ import numpy as np
 from linfed._types import Array, Generator
 from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_array, check_integer, check_number, shown
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, shown
 from linfed.linalg import orthonormalize
 from linfed.problems.base import Truth
 from linfed.streams import Seed, Stream, generators
@@ -80,7 +80,7 @@ class UnderParameterized(Configuration):
     def __post_init__(self) -> None:
         for name in ("n_clients", "dim"):
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
         object.__setattr__(self, "design", as_design(self.design))
         self.design.check_dim(self.dim)
         most = min(self.n_clients, self.dim)

@@ -8,7 +8,7 @@ from scipy import optimize, stats
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.metrics import client_risks
 from linfed.problems import Truth
 
@@ -148,6 +148,6 @@ def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int
     rho = np.asarray(outside, dtype=float)
     if rho.size == 0 or not np.isfinite(rho).all() or rho.min() < 0:
         raise ValueError("outside must hold lengths: finite numbers of at least 0")
-    noise_std = check_number("noise_std", noise_std, minimum=0.0)
+    noise_std = check_noise_std(noise_std)
     check_integer("n_samples", n_samples, minimum=check_integer("rank", rank))
     return rho**2, rho**2 + noise_std**2, noise_std

@@ -763,7 +763,7 @@ def test_plot_tells_apart_what_was_loaded(tmp_path):
     for step in (0.1, 0.2):
         path = run(Own(step_size=step), PROBLEM, lf.FixedSamples(5), 0).save(tmp_path / "a.npz")
         Result.load(path).plot("risk", ax=ax)
-    assert told_apart(ax, 2) == ["Own (algorithm=Own(step_size=0.1))", "Own (algorithm=Own(step_size=0.2))"]
+    assert told_apart(ax, 2) == ["Own (step_size=0.1)", "Own (step_size=0.2)"]
 
 
 def test_plot_passes_line_options_on():

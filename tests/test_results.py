@@ -495,12 +495,12 @@ def test_an_interrupted_write_leaves_what_was_there(error, old, tmp_path, monkey
     if old:
         first.save(path)
 
-    def interrupted(file, **arrays):
+    def interrupted(file, array, **options):
         file.write(b"half of it")
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez_compressed", interrupted)
+        patch.setattr(np.lib.format, "write_array", interrupted)
         with pytest.raises(error):
             second.save(path)
     assert os.listdir(tmp_path) == (["result.npz"] if old else [])

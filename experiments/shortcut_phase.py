@@ -51,6 +51,12 @@ TITLES = {
 }
 GRADIENT, SEVERAL, JOINT, PLAIN = "Algorithm 1", "Algorithm 1, three steps", "joint ridge", "joint ridge, plain step"
 
+SEARCHED = tuple(
+    f"{method}{what}" for method in ("", "fit_", "fedrep_") for what in ("settings", "step_size", "held", "at_edge")
+)
+ERRORS = ("dist", "error", "refitted_error", "local_error", "fedrep_dist", "fedrep_error", "fit_dist", "fit_error")
+"""What a search found, by method, and what its settings came to in every trial."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -69,7 +75,8 @@ class Config:
     search_steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
     search_shortcut_steps: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     search_ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-    tuning_trials: int = 6
+    search_trials: int = 60
+    tuning_trials: int = 10
     rounds: int = 200
     joint_rounds: int = 100
     trials: int = 20
@@ -90,6 +97,7 @@ class Config:
             search_steps=(0.3,),
             search_shortcut_steps=(0.001, 0.003),
             search_ridges=(0.1, 0.3),
+            search_trials=6,
             tuning_trials=2,
         )
 
@@ -173,62 +181,87 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     return {**out, "limit": limit_distance(truth), "critical": cell.size * critical_size(truth)}
 
 
+def searched(cell: Cell) -> dict[str, tuple[Any, Any]]:
+    """Return what a search tunes: an algorithm and its grid each, all of them with the same steps on B.
+
+    The family itself; its rival, FedRep with one personal fit at its end, over as many settings; and FedRep alone.
+    """
+    c = cell.config
+    fedrep = lf.FedRep(rank=RANK, step_size=1.0, init="random")
+    learned: tuple[Any, Any]
+    if cell.family == JOINT:
+        pairs = [(step, ridge) for step in c.search_steps for ridge in c.search_ridges]
+        grid = [{"ridge": ridge, "step_size": step * (1.0 + ridge) / ridge} for step, ridge in pairs]
+        learned = algorithms(cell)[0], grid
+    else:
+        plain = lf.FedRepShortcut(rank=RANK, step_size=1.0, init="random")
+        learned = plain, {"step_size": c.search_steps, "shortcut_step_size": c.search_shortcut_steps}
+    bases = [replace(fedrep, step_size=step) for step in c.search_steps]
+    fit = lf.Personalised(base=fedrep, ridge=1.0), {"base": bases, "ridge": c.search_ridges}
+    return {"": learned, "fit_": fit, "fedrep_": (fedrep, {"step_size": c.search_steps})}
+
+
 def search(cell: Cell) -> dict[str, Any]:
-    """Find the setting of least final parameter error on separate trials, and run it beside Local only and FedRep."""
+    """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
     c = cell.config
     joint = cell.family == JOINT
     problem = problem_of(cell.size, noise_std=c.noise_std)
+    rounds = c.joint_rounds if joint else c.rounds
     run: dict[str, Any] = {
         "data": lf.FixedSamples(cell.n_samples),
-        "rounds": c.joint_rounds if joint else c.rounds,
+        "rounds": rounds,
         "seed": (c.seed, cell.n_samples),
-    }
-    algorithm: Any
-    if joint:
-        algorithm = algorithms(cell)[0]
-        step = c.joint_step_size
-        grid: Any = [{"ridge": ridge, "step_size": step * (1.0 + ridge) / ridge} for ridge in c.search_ridges]
-    else:
-        algorithm = lf.FedRepShortcut(rank=RANK, step_size=1.0, init="random")
-        grid = {"step_size": c.search_steps, "shortcut_step_size": c.search_shortcut_steps}
-    tuning = lf.tune(
-        algorithm,
-        problem,
-        grid=grid,
-        metric="parameter_error",
-        score="final",
-        trials=c.tuning_trials,
-        record_every=run["rounds"],
-        **run,
-    )
-    best: Any = tuning.algorithm
-    rivals = {
-        "": replace(best, refit=True) if joint else best,
-        "local_": lf.LocalOnly(),
-        "fedrep_": lf.FedRep(rank=RANK, step_size=c.joint_step_size, init="random"),
+        "record_every": rounds,
     }
     found: dict[str, Any] = {}
-    for name, rival in rivals.items():
+    best: dict[str, Any] = {"local_": lf.LocalOnly()}
+    for name, (algorithm, grid) in searched(cell).items():
+        tuning = lf.tune(
+            algorithm, problem, grid=grid, metric="parameter_error", score="final", trials=c.tuning_trials, **run
+        )
+        best[name] = tuning.algorithm
+        found[f"{name}settings"] = np.array(len(tuning.settings))
+        found[f"{name}at_edge"] = np.array(_at_edge(cell, tuning.algorithm))
+    for name, algorithm in best.items():
+        refits = joint and not name
         result = lf.simulate(
-            rival,
+            replace(algorithm, refit=True) if refits else algorithm,
             problem,
-            trials=c.trials,
+            trials=c.search_trials,
             metrics=["parameter_error", *([] if name == "local_" else ["subspace_distance"])],
-            record_every=run["rounds"],
             **run,
         )
         error = result.metrics["parameter_error"]
-        found[f"{name}error"] = error[:, 1]
+        found[f"{name}error"] = error[:, 1 if refits else -1]
         if not name:
-            found["refitted_error"] = error[:, -1] if joint else np.full(c.trials, np.nan)
-            found["dist"] = result.metrics["subspace_distance"][:, -1]
-    held = best.ridge if joint else best.shortcut_step_size
-    return found | {
-        "step_size": np.array(best.step_size),
-        "held": np.array(held),
-        "at_edge": np.array(bool(tuning.at_edge)),
-        "settings": np.array(len(tuning.settings)),
-    }
+            found["refitted_error"] = error[:, -1] if refits else np.full(c.search_trials, np.nan)
+        if name != "local_":
+            found[f"{name}dist"] = result.metrics["subspace_distance"][:, -1]
+    chosen = {name: _setting(cell, best[name]) for name in ("", "fit_", "fedrep_")}
+    found |= {f"{name}step_size": np.array(step) for name, (step, _) in chosen.items()}
+    return found | {f"{name}held": np.array(held) for name, (_, held) in chosen.items()}
+
+
+def _setting(cell: Cell, algorithm: Any) -> tuple[float, float]:
+    """Return the step on B, of the joint form without the ridge's slowing, and what holds the personal part back."""
+    if isinstance(algorithm, lf.Personalised):
+        return _setting(cell, algorithm.base)[0], algorithm.ridge
+    if isinstance(algorithm, lf.FedRep):
+        return algorithm.step_size, np.nan
+    if cell.family == JOINT:
+        return algorithm.step_size * algorithm.ridge / (1.0 + algorithm.ridge), algorithm.ridge
+    return algorithm.step_size, algorithm.shortcut_step_size
+
+
+def _at_edge(cell: Cell, algorithm: Any) -> bool:
+    """Return whether a chosen value is the first or the last of its grid."""
+    c = cell.config
+    gradient = isinstance(algorithm, lf.FedRepShortcut) and cell.family == GRADIENT
+    grids = c.search_steps, c.search_shortcut_steps if gradient else c.search_ridges
+    return any(
+        len(grid) > 1 and bool(np.isclose(value, (grid[0], grid[-1])).any())
+        for value, grid in zip(_setting(cell, algorithm), grids, strict=True)
+    )
 
 
 def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
@@ -240,9 +273,9 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
         keys |= {"truth": np.array(cell.truth, dtype="U16"), "size": cell.size, "n_samples": cell.n_samples}
         joint = cell.family in (JOINT, PLAIN)
         if cell.search:
-            keys |= {name: found[name][()] for name in ("settings", "step_size", "held", "at_edge")}
-            names = ("dist", "error", "refitted_error", "local_error", "fedrep_error")
-            parts["search"].append(tidy(keys, trials, {name: found[name] for name in names}))
+            keys |= {name: found[name][()] for name in SEARCHED}
+            each = {"trial": np.arange(config.search_trials)}
+            parts["search"].append(tidy(keys, each, {name: found[name] for name in ERRORS}))
             continue
         held = config.ridges if joint else config.products
         limit = np.broadcast_to(found["limit"][:, None], found["dist"].shape)
@@ -258,14 +291,13 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
 
 
 def _best(table: Table) -> Table:
-    """Return a row for each search: its grid's size, what it found, and the medians of the trials that count."""
-    keys = ("family", "size", "n_samples", "settings", "step_size", "held", "at_edge")
-    names = ("dist", "error", "refitted_error", "local_error", "fedrep_error")
+    """Return a row for each search: its grids' sizes, what it found, and the medians of the trials that count."""
+    keys = ("family", "size", "n_samples")
     records = []
     for values in np.unique(table[list(keys)]).tolist():
-        part = select(table, **dict(zip(keys[:3], values[:3], strict=True)))
-        records.append((*values, *(float(np.median(part[name])) for name in names)))
-    return rows([*((key, table.dtype[key]) for key in keys), *((name, float) for name in names)], records)
+        part = select(table, **dict(zip(keys, values, strict=True)))
+        records.append((*part[[*keys, *SEARCHED]][0].item(), *(float(quantiles(part[name])[0]) for name in ERRORS)))
+    return rows([*((key, table.dtype[key]) for key in (*keys, *SEARCHED)), *((name, float) for name in ERRORS)], records)
 
 
 # --- figures -------------------------------------------------------------------------------------------------

@@ -15,12 +15,42 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.findings import quoted
 from linfed.streams import n_participants
 
 PRESETS = ("paper", "notebook")
 
 UNTUNED = ("LocalOnly", "Oracle")
 """Methods without a step size; one round is all they need."""
+
+_FIG1, _FIG3, _FIG4 = (
+    f"FedRep paper, {place}" for place in ("Figure 1", "section 5.1, Figure 3", "section 5.1, Figure 4")
+)
+FEDREP_SMALL = quoted(
+    _FIG1, "FedRep exploits a common representation of the clients to achieve small error in all cases"
+)
+FEDAVG_CANNOT = quoted(
+    _FIG1, "FedAvg cannot overcome client heterogeneity even when the number of training samples is large"
+)
+LOCAL_SUFFERS = quoted(_FIG1, "Local only training suffers in small-training data regime")
+MORE_CLIENTS = quoted(_FIG3, "by increasing the number of nodes n, clients converge to the true representation faster")
+FASTEST = quoted(_FIG3, "FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD")
+MORE_UPDATES = quoted(
+    _FIG3, "running more local updates for finding the local head accelerates the convergence speed of FedRep"
+)
+SCALES = quoted(_FIG3, "GD-GD and 10GD-GD [...] do not scale properly with n")
+NEW_ACCURATE = quoted(
+    _FIG4,
+    "the representation learned by FedRep allows an accurate model to be found [...] as long as m_new >= k",
+    threshold=True,
+)
+NEW_FEDAVG = quoted(
+    _FIG4,
+    "The large error for FedAvg demonstrates that it does not learn the ground-truth representation",
+    threshold=True,
+)
+NEW_LOCAL = quoted(_FIG4, "drastically improves over the complexity for Local Only (m_new = Omega(d))", threshold=True)
+"""What the paper says."""
 
 NOTEBOOK_NOISE = 1e-3
 NOTEBOOK_RIDGE = 1e-5

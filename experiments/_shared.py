@@ -1,24 +1,19 @@
-"""What the experiments share, whatever their paper: tuning tables and figures, panels and legends, claims and notes."""
+"""What the experiments share, whatever their paper: tuning tables and figures, panels and legends, notes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 import linfed as lf
-from linfed.claims import Claim, Judged, bootstrap_interval, share_smaller
-from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, select, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Said = TypeVar("Said", bound=Judged)
 
 HUGE = 1e9
 """Stands for the error of a diverged trial: worse than any other, yet finite, as intervals need it."""
@@ -106,43 +101,7 @@ def legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), title=title)
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
-
-def median_interval(values: Any) -> tuple[float, float, float]:
-    """Return the median over trials with its bootstrap interval."""
-    estimate = float(quantiles(values)[0])
-    return (estimate, *bootstrap_interval(lambda sample: float(quantiles(sample)[0]), (values,)))
-
-
-def smaller_claim(first: Any, second: Any, **said: str) -> Claim:
-    """Return the claim that the first is smaller in most of the paired trials; `said` are the claim's texts."""
-    (estimate, low, high), detail = share_smaller(first, second)
-    return Claim(estimate=estimate, low=low, high=high, reference=0.5, detail=detail, **said)
-
-
-def share_claim(hits: Any, reference: float, **said: str) -> Claim:
-    """Return the claim that a share lies above a reference, with its Clopper-Pearson interval."""
-    count, total = int(np.sum(hits)), int(np.size(hits))
-    if total == 0:
-        return Claim(estimate=np.nan, low=0.0, high=1.0, reference=reference, detail="none", **said)
-    interval = stats.binomtest(count, total).proportion_ci(method="exact")
-    return Claim(
-        estimate=count / total,
-        low=float(interval.low),
-        high=float(interval.high),
-        reference=reference,
-        detail=f"{count} of {total}",
-        **said,
-    )
-
-
-def by_sentence(claims: Iterable[Said]) -> list[Said]:
-    """Return claims or judgements with those of one sentence and statistic together, else in their order."""
-    groups: dict[tuple[str, str], list[Said]] = {}
-    for claim in claims:
-        groups.setdefault((claim.text, claim.statistic), []).append(claim)
-    return [claim for group in groups.values() for claim in group]
+# --- notes ---------------------------------------------------------------------------------------------------
 
 
 def edge_note(methods: Sequence[str]) -> str:

@@ -27,18 +27,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval
+from linfed.findings import Finding, by_sentence, judge, smaller
+from linfed.intervals import bootstrap_interval, clustered_share
 from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, select, tidy
 
-from ._fedrep import PRESETS, UNTUNED, method_of, problem_of, squared_error
+from ._fedrep import (
+    FEDAVG_CANNOT,
+    FEDREP_SMALL,
+    LOCAL_SUFFERS,
+    PRESETS,
+    UNTUNED,
+    method_of,
+    problem_of,
+    squared_error,
+)
 from ._shared import (
     HUGE,
-    by_sentence,
     legend,
     panels,
-    smaller_claim,
     tuning_arrays,
     tuning_figure,
     tuning_note,
@@ -376,12 +384,12 @@ def _tuning_figure(tables: Tables) -> Figure:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what the paper says of Figure 1, judged on its reading (preset ``paper``) and on the notebook's."""
     return by_sentence(claim for preset in PRESETS for claim in _claims(tables, preset))
 
 
-def _claims(tables: Tables, preset: str) -> list[Claim]:
+def _claims(tables: Tables, preset: str) -> list[Finding]:
     summary = select(tables["summary"], preset=preset)
     sizes = _sizes(summary)
 
@@ -397,9 +405,10 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
     for rival in ("FedAvg", "LocalOnly", *(("FedPer",) if preset == "notebook" else ())):
         for m in sizes:
             out.append(
-                smaller_claim(
+                smaller(
                     errors("FedRep", m),
                     errors(rival, m),
+                    source=FEDREP_SMALL,
                     text=f"FedRep has a smaller error than {label(rival)}",
                     where=f"{preset}: m = {m}",
                     statistic="share of paired trials in which the median client's error is smaller",
@@ -414,17 +423,16 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
             )
             for name in ("FedRep", "FedAvg", "LocalOnly")
         }
-        best = (clients["FedRep"] < np.minimum(clients["FedAvg"], clients["LocalOnly"])).mean(axis=1)
-        low, high = bootstrap_interval(np.mean, (best,)) if np.ptp(best) > 0 else (float(best[0]), float(best[0]))
+        best = clients["FedRep"] < np.minimum(clients["FedAvg"], clients["LocalOnly"])
         out.append(
-            Claim(
+            judge(
+                clustered_share(best),
                 text="FedRep has the smallest of the three errors, client by client",
                 where=f"{preset}: m = {m}",
                 statistic="share of the clients for which it has",
-                estimate=float(best.mean()),
-                low=low,
-                high=high,
-                reference=0.5,
+                source=FEDREP_SMALL,
+                least=0.5,
+                strict=True,
                 note=note("FedRep", "FedAvg", m=m),
             )
         )
@@ -439,23 +447,23 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
         for name, told in variants.items():
             measured = _ratio(errors(name, large, "mean"), errors(name, small, "mean"))
             out.append(
-                Claim(
+                judge(
+                    measured,
                     text=text,
                     where=f"{preset}: m = {large} against {small}{', ' + told if told else ''}",
                     statistic="median mean-client error at the larger m over that at the smaller",
-                    estimate=measured[0],
-                    low=measured[1],
-                    high=measured[2],
-                    reference=reference,
+                    source=FEDAVG_CANNOT + ("; the tenth is our own threshold" if reference < 1 else ""),
+                    least=reference,
                     note=note(name, m=small),
                 )
             )
     for column, told in (("median", "median"), ("mean", "mean")):
         for before, after in itertools.pairwise(sizes):
             out.append(
-                smaller_claim(
+                smaller(
                     errors("LocalOnly", after, column),
                     errors("LocalOnly", before, column),
+                    source=LOCAL_SUFFERS,
                     text="Local only improves with m",
                     where=f"{preset}: m = {after} against {before}",
                     statistic=f"share of trials in which the {told} client's error is smaller at the larger m",

@@ -23,11 +23,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval, first_round_below, probability_smaller
+from linfed.findings import Finding, by_sentence, judge, smaller
+from linfed.intervals import bootstrap_interval, first_round_below, probability_smaller
 from linfed.reproduce import Table, Tables, rows
 
-from ._fedrep import PRESETS, exact_ridge, fedrep, problem_of, scaled_step
-from ._shared import by_sentence, edge_note, legend, panels, smaller_claim, tuning_arrays
+from ._fedrep import (
+    FASTEST,
+    MORE_CLIENTS,
+    MORE_UPDATES,
+    PRESETS,
+    SCALES,
+    exact_ridge,
+    fedrep,
+    problem_of,
+    scaled_step,
+)
+from ._shared import edge_note, legend, panels, tuning_arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -251,12 +262,12 @@ def _figure(tables: Tables, preset: str) -> Figure:
     return figure
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what the paper says of Figure 3, judged on its reading (preset ``paper``) and on the notebook's."""
     return by_sentence(claim for preset in PRESETS for claim in _claims(tables, preset))
 
 
-def _claims(tables: Tables, preset: str) -> list[Claim]:
+def _claims(tables: Tables, preset: str) -> list[Finding]:
     summary = tables["summary"][tables["summary"]["preset"] == preset]
     sizes = [int(n) for n in np.unique(summary["n_clients"])]
     low = f"{THRESHOLDS[-1]:g}"
@@ -271,14 +282,14 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
     for small, large in itertools.pairwise(sizes):
         found = probability_smaller(crossing("FedRep", large), crossing("FedRep", small))
         out.append(
-            Claim(
+            judge(
+                found,
                 text="FedRep converges in fewer rounds with more clients",
+                source=MORE_CLIENTS,
                 where=f"{preset}: n = {large:,} against {small:,}",
                 statistic=f"P(fewer rounds to distance {low})",
-                estimate=found[0],
-                low=found[1],
-                high=found[2],
-                reference=0.5,
+                least=0.5,
+                strict=True,
                 note=note(small, "FedRep") or note(large, "FedRep"),
             )
         )
@@ -288,9 +299,10 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
     for first, second in pairs:
         for n in sizes:
             out.append(
-                smaller_claim(
+                smaller(
                     crossing(first, n),
                     crossing(second, n),
+                    source=FASTEST if first == "FedRep" else MORE_UPDATES,
                     text=f"{first} needs fewer rounds than {second}",
                     where=f"{preset}: n = {n:,}",
                     statistic=f"share of paired trials with fewer rounds to distance {low} (ties aside)",
@@ -309,7 +321,7 @@ def _of(table: Table, method: str, n: int) -> Table:
     return table[(table["method"] == method) & (table["n_clients"] == n)]
 
 
-def _gain(crossing: Any, other: str, small: int, large: int, preset: str, last: int) -> Claim:
+def _gain(crossing: Any, other: str, small: int, large: int, preset: str, last: int) -> Finding:
     """Return the claim that FedRep's rounds fall by a larger factor than another method's.
 
     A median that is never reached lies somewhere beyond the last round: the ratio then has a least and a largest value,
@@ -335,14 +347,16 @@ def _gain(crossing: Any, other: str, small: int, large: int, preset: str, last: 
     note = "medians of rounds over bootstrapped trials"
     if least != largest:
         note += f"; a median is not reached in {last} rounds, so the ratio is known between bounds only"
-    return Claim(
+    return Finding(
         text=f"{other} gains less from more clients than FedRep",
+        source=SCALES,
         where=f"{preset}: n = {small:,} to {large:,}",
         statistic=f"FedRep's factor of fewer rounds to distance {THRESHOLDS[-1]:g} over {other}'s",
         estimate=least if least == largest else math.nan,
         low=0.0 if low <= EXTREMES[0] else low,
         high=math.inf if high >= EXTREMES[1] else high,
-        reference=1.0,
+        least=1.0,
+        strict=True,
         note=note,
     )
 

@@ -27,16 +27,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim
+from linfed.findings import Finding, by_sentence, judge, smaller
+from linfed.intervals import median_interval
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, select, tidy
 
-from ._fedrep import PRESETS, UNTUNED, method_of, problem_of, squared_error, x_variance
+from ._fedrep import (
+    NEW_ACCURATE,
+    NEW_FEDAVG,
+    NEW_LOCAL,
+    PRESETS,
+    UNTUNED,
+    method_of,
+    problem_of,
+    squared_error,
+    x_variance,
+)
 from ._shared import (
     HUGE,
-    by_sentence,
-    median_interval,
-    smaller_claim,
     tuning_arrays,
     tuning_figure,
     tuning_note,
@@ -275,12 +283,12 @@ def _tuning_figure(tables: Tables) -> Figure:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what the paper says of Figure 4, judged on its reading (preset ``paper``) and on the notebook's."""
     return by_sentence(claim for preset in PRESETS for claim in _claims(tables, preset))
 
 
-def _claims(tables: Tables, preset: str) -> list[Claim]:
+def _claims(tables: Tables, preset: str) -> list[Finding]:
     summary = select(tables["summary"], preset=preset)
     sizes = [int(size) for size in np.unique(summary["n_new"])]
 
@@ -292,26 +300,28 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
     for size in sizes:
         if size >= rank:
             text = "FedRep's error on a new client is small once m_new >= k"
+            where = f"{preset}: m_new = {size}"
             out.append(
-                _small(shares("FedRep", size), text, f"{preset}: m_new = {size}", _note(tables, preset, "FedRep"))
+                _judged(shares("FedRep", size), False, text, where, NEW_ACCURATE, _note(tables, preset, "FedRep"))
             )
     for name in ("FedAvg", *(name for name in METHODS[preset] if name in (MANY, "FedPer"))):
         for size in sizes:
-            text = f"{label(name)}'s error on a new client stays high"
-            out.append(_high(shares(name, size), text, f"{preset}: m_new = {size}", _note(tables, preset, name)))
+            text, where = f"{label(name)}'s error on a new client stays high", f"{preset}: m_new = {size}"
+            out.append(_judged(shares(name, size), True, text, where, NEW_FEDAVG, _note(tables, preset, name)))
     for size in sizes:
         where = f"{preset}: m_new = {size}"
-        if size < dim:
-            out.append(_high(shares("LocalOnly", size), "Local only's error is not small below m_new = d", where, ""))
-        else:
-            out.append(_small(shares("LocalOnly", size), "Local only's error is small from m_new = d on", where, ""))
+        told = "not small below m_new = d" if size < dim else "small from m_new = d on"
+        out.append(
+            _judged(shares("LocalOnly", size), size < dim, f"Local only's error is {told}", where, NEW_LOCAL, "")
+        )
     for rival in ("FedAvg", "LocalOnly"):
         for size in sizes:
             if size >= rank:
                 out.append(
-                    smaller_claim(
+                    smaller(
                         shares("FedRep", size),
                         shares(rival, size),
+                        source=NEW_ACCURATE if rival == "FedAvg" else NEW_LOCAL,
                         text=f"A new client does better with FedRep's representation than with {label(rival)}",
                         where=f"{preset}: m_new = {size}",
                         statistic="share of paired trials in which the median new client's error is smaller",
@@ -320,32 +330,16 @@ def _claims(tables: Tables, preset: str) -> list[Claim]:
     return out
 
 
-def _high(shares: Any, text: str, where: str, note: str) -> Claim:
-    """Return the claim that the error is a good part of ||phi||^2."""
-    estimate, low, high = median_interval(shares)
-    return Claim(
+def _judged(shares: Any, high: bool, text: str, where: str, source: str, note: str) -> Finding:
+    """Judge that the error is a good part of ||phi||^2 (`high`), or a small one."""
+    return judge(
+        median_interval(shares),
         text=text,
         where=where,
         statistic="median client's squared error over ||phi||^2, median over trials",
-        estimate=estimate,
-        low=low,
-        high=high,
-        reference=SMALL,
-        note=note,
-    )
-
-
-def _small(shares: Any, text: str, where: str, note: str) -> Claim:
-    """Return the claim that the error is a small part of ||phi||^2."""
-    estimate, low, high = median_interval(shares)
-    return Claim(
-        text=text,
-        where=where,
-        statistic="1 - median client's squared error over ||phi||^2, median over trials",
-        estimate=1 - estimate,
-        low=1 - high,
-        high=1 - low,
-        reference=1 - SMALL,
+        source=source,
+        least=SMALL if high else -np.inf,
+        most=np.inf if high else SMALL,
         note=note,
     )
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval
+from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.intervals import bootstrap_interval, median_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Tables, tidy
 
@@ -166,50 +167,42 @@ def plot(tables: Tables) -> dict[str, Figure]:
     return {"": figure}
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return the claims on prediction, time and memory."""
     _, measured, predicted = _curves(tables)
     cost = tables["cost"]
-    trials = np.arange(len(measured))
+    trials = np.arange(float(len(measured)))
 
-    def agreement(i: Any) -> float:
+    def factor(i: Any) -> float:
         k = i.astype(int)
         ratios = quantiles(measured[k])[0] / np.median(predicted[k], axis=0)
-        return float(np.minimum(ratios, 1 / ratios).min())
+        return float(np.maximum(ratios, 1 / ratios).max())
 
-    low, high = bootstrap_interval(agreement, (trials,))
-    seconds = cost["seconds"].reshape(len(measured), -1).mean(axis=1)
-    fast, slow = bootstrap_interval(np.median, (seconds,))
     gigabytes = float(cost["peak_gigabytes"][0])
+    where = f"{cost['engine'][0]} engine, {measured.shape[1] - 1} rounds"
     return [
-        Claim(
-            text=f"The distance falls as state evolution says, within a factor {WITHIN:g}",
-            where=f"all of {measured.shape[1] - 1} rounds",
-            statistic="smaller over larger of measured median and prediction, the worst round",
-            estimate=agreement(trials),
-            low=low,
-            high=high,
-            reference=1 / WITHIN,
-            note="no free parameter",
+        judge(
+            (factor(trials), *bootstrap_interval(factor, (trials,))),
+            text="The distance falls as state evolution says",
+            where=where,
+            statistic="factor between the measured median and the prediction, the worst round",
+            source=f"{OWN_PREDICTION}, without a free parameter; the factor is an {OWN_THRESHOLD}",
+            most=WITHIN,
         ),
-        Claim(
+        judge(
+            median_interval(cost["seconds"].reshape(len(measured), -1).mean(axis=1)),
             text="A round takes under 1.5 s",
-            where=f"{cost['engine'][0]} engine",
-            statistic="1.5 s over the mean time of a round, median over trials",
-            estimate=1.5 / float(np.median(seconds)),
-            low=1.5 / slow,
-            high=1.5 / fast,
-            reference=1.0,
-            detail=f"{np.median(seconds):.2f} s",
+            where=where,
+            statistic="mean time of a round in seconds, median over trials",
+            source=OWN_THRESHOLD,
+            most=1.5,
         ),
-        Claim(
+        judge(
+            (gigabytes,) * 3,
             text="The whole run takes under 1 GB",
-            where=f"{cost['engine'][0]} engine",
-            statistic="1 GB over the peak memory of the process",
-            estimate=1 / gigabytes,
-            low=1 / gigabytes,
-            high=1 / gigabytes,
-            reference=1.0,
-            detail=f"{gigabytes:.2f} GB, measured once",
+            where=where,
+            statistic="peak memory of the process in gigabytes, measured once",
+            source=OWN_THRESHOLD,
+            most=1.0,
         ),
     ]

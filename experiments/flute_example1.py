@@ -33,13 +33,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, first_round_below
+from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge_identity, quoted, share, smaller
+from linfed.intervals import first_round_below
 from linfed.linalg import orthonormalize
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, select, tidy
 
 from ._flute import FLUTE_STEP, spectrum
-from ._shared import by_sentence, legend, panels, share_claim, smaller_claim
+from ._shared import legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +53,17 @@ POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 
 FIRST, SECOND = tuple(POWERS)[:2]
 LEARNERS = ("FLUTE", "FedRep")
+DEVIATES = quoted(
+    "FLUTE paper, Example 1",
+    "B = (1/M) sum_i u_i, which deviates significantly from the column space of B*",
+    threshold=True,
+)
+HEAVIER = quoted(
+    "FLUTE paper, Example 1",
+    "u_1 will have a heavier weight in the aggregated representation, which will eventually help recover",
+    threshold=True,
+)
+
 RECOVERED = 0.1
 """A direction within this distance counts as recovered."""
 FAR = 0.5
@@ -301,7 +313,7 @@ def _rounds_figure(tables: Tables) -> Figure:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what Example 1 says, and what the learners do on its data."""
     distances, rounds = tables["distances"], tables["rounds"]
     settings = np.unique(distances[["n_samples", "sweep", "n_clients", "ratio"]])
@@ -316,9 +328,10 @@ def claims(tables: Tables) -> list[Claim]:
         }
         if sweep == "clients":
             found.append(
-                share_claim(
+                share(
                     at[FIRST] > FAR,
                     0.5,
+                    source=DEVIATES,
                     text=f"The average with {FIRST} deviates significantly from u_1",
                     where=where,
                     statistic=f"share of trials in which its distance is above {FAR:g} (30 degrees)",
@@ -328,20 +341,21 @@ def claims(tables: Tables) -> list[Claim]:
             continue
         if samples == POPULATION:
             closed = {name: select(distances, method=name, **keys)["closed_form"] for name in POWERS}
-            exact = np.all([np.abs(at[name] - closed[name]) < 1e-12 for name in POWERS], axis=0)
             found.append(
-                share_claim(
-                    exact,
-                    0.5,
+                judge_identity(
+                    np.max([np.abs(at[name] - closed[name]) for name in POWERS], axis=0),
+                    tolerance=1e-12,
+                    source=OWN_PREDICTION,
                     text="The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)",
                     where=where,
-                    statistic="share of trials in which all three distances agree to 1e-12",
+                    statistic="largest difference of the three distances from theirs",
                 )
             )
         found.append(
-            smaller_claim(
+            smaller(
                 at[SECOND],
                 at[FIRST],
+                source=HEAVIER,
                 text=f"With {SECOND} the average is nearer to u_1 than with {FIRST}",
                 where=where,
                 statistic="share of paired trials",
@@ -352,9 +366,10 @@ def claims(tables: Tables) -> list[Claim]:
             **{name: f"{name} recovers u_1" for name in LEARNERS},
         }
         found += [
-            share_claim(
+            share(
                 at[name] < RECOVERED,
                 0.5,
+                source=HEAVIER if name == SECOND else OWN_THRESHOLD,
                 text=text,
                 where=where,
                 statistic=f"share of trials in which the distance is below {RECOVERED:g}",
@@ -362,9 +377,10 @@ def claims(tables: Tables) -> list[Claim]:
             for name, text in recovery.items()
         ]
         found.append(
-            smaller_claim(
+            smaller(
                 at["FLUTE"],
                 at[SECOND],
+                source=OWN_THRESHOLD,
                 text=f"FLUTE is nearer to u_1 than the average with {SECOND}",
                 where=where,
                 statistic="share of paired trials",
@@ -372,9 +388,10 @@ def claims(tables: Tables) -> list[Claim]:
         )
         taken = {start: select(rounds, start=start, **keys)["rounds_to_0.1"] for start in (FIRST, SECOND)}
         found.append(
-            smaller_claim(
+            smaller(
                 taken[SECOND],
                 taken[FIRST],
+                source=HEAVIER,
                 text=f"The heavier weight helps: FedRep gets to u_1 sooner from the average with {SECOND} than {FIRST}",
                 where=where,
                 statistic=f"share of paired trials with fewer rounds to distance {RECOVERED:g}",

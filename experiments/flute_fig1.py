@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linfed.claims import Claim
+from linfed.findings import Finding, by_sentence
 from linfed.reproduce import Tables, select
 
 from ._flute import (
     FEDREP,
     FEDREP_RI,
     FLUTE,
+    SMALL_RANK,
     SPEED_LABELS,
     SPEEDS,
     STEP_SIZES,
@@ -47,7 +48,6 @@ from ._flute import (
     tuning_grid,
     worst,
 )
-from ._shared import by_sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,7 +141,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
     return {**figures, "tuning": tuning_grid(tables, [(name, {"setting": name}) for name in names])}
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what the paper says of Figure 1, for each variation, rank and speed."""
     names = _variations(tables)
     settings = [(f"{name}, k = {k}", {"setting": name, "rank": k}) for name in names for k in _ranks(tables, name)]
@@ -172,7 +172,7 @@ def claims(tables: Tables) -> list[Claim]:
     return by_sentence(found)
 
 
-def _final_gain(tables: Tables, speed: str, rival: str, name: str) -> Claim:
+def _final_gain(tables: Tables, speed: str, rival: str, name: str) -> Finding:
     """Return the claim that FLUTE's gain in the final error is larger at the smallest rank."""
     ranks = _ranks(tables, name)
 
@@ -186,14 +186,16 @@ def _final_gain(tables: Tables, speed: str, rival: str, name: str) -> Claim:
     index = resampled(len(small))
     low, high = np.quantile(median(small[index]) - median(large[index]), (0.025, 0.975))
     told = ", ".join(f"{float(median(gains(k))):.2g}" for k in ranks)
-    return Claim(
+    return Finding(
+        source=SMALL_RANK,
         text=f"FLUTE's gain in the final error over {rival} is larger for small k",
         where=f"{speed}: {name}",
         statistic="median gain in per cent of the rival's error (a tie is none), at the smallest k less at the largest",
         estimate=float(median(small) - median(large)),
         low=float(low),
         high=float(high),
-        reference=0.0,
+        least=0.0,
+        strict=True,
         detail=f"{told} % at k = {', '.join(str(k) for k in ranks)}",
         note="; ".join(
             dict.fromkeys(

@@ -28,13 +28,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 import linfed as lf
-from linfed.claims import Claim, probability_smaller
+from linfed.findings import Finding, by_sentence, judge
+from linfed.intervals import binomial_share, probability_smaller
 from linfed.reproduce import Tables, rows, select
 
 from ._flute import (
+    FALLS_WITH_CLIENTS,
     FEDREP,
     FEDREP_RI,
     FLUTE,
@@ -59,7 +60,6 @@ from ._flute import (
     tuning_grid,
     worst,
 )
-from ._shared import by_sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -168,7 +168,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
     return figures
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what the paper says of Figure 3, for each spectrum, setting and speed."""
     spectra, sizes, ranks = _grid(tables)
     settings = [
@@ -206,7 +206,7 @@ def claims(tables: Tables) -> list[Claim]:
     return by_sentence(found)
 
 
-def _falls_with_n(tables: Tables, speed: str, sizes: Sequence[int], *, relative: bool, **keys: Any) -> Claim:
+def _falls_with_n(tables: Tables, speed: str, sizes: Sequence[int], *, relative: bool, **keys: Any) -> Finding:
     """Return the claim that FLUTE's error falls with n: the error itself, or relative to the truncation's."""
     small, large = (
         worst(select(tables["summary"], speed=speed, method=FLUTE, n_clients=n, **keys)["final"])
@@ -217,35 +217,36 @@ def _falls_with_n(tables: Tables, speed: str, sizes: Sequence[int], *, relative:
     medians = f"medians {float(median(small)):.3g} and {float(median(large)):.3g}"
     own = "the error relative to the truncation's own" if relative else "the error"
     notes = [note(tables, speed, (FLUTE,), n_clients=n, **keys) for n in (sizes[0], sizes[-1])]
-    return Claim(
+    return Finding(
+        source=FALLS_WITH_CLIENTS,
         text="FLUTE's final error falls with n" + (", relative to the truncation's own" if relative else ""),
         where=f"{speed}: {keys['setting']}, m = {keys['n_samples']}, k = {keys['rank']}",
         statistic=f"P({own} is smaller at n = {sizes[-1]} than at n = {sizes[0]})",
         estimate=estimate,
         low=low,
         high=high,
-        reference=0.5,
+        least=0.5,
+        strict=True,
         detail=medians,
         note="; ".join(dict.fromkeys(part for part in notes if part)),
     )
 
 
-def _diverges(tables: Tables, name: str, n: int, m: int, ranks: Sequence[int]) -> Claim:
+def _diverges(tables: Tables, name: str, n: int, m: int, ranks: Sequence[int]) -> Finding:
     """Return the claim that FLUTE with the main text's gradient completes at the paper's step."""
     chosen = select(tables["factor"], setting=name, n_clients=n, n_samples=m, gradient_factor=2)
     shares = [float(select(chosen, rank=k)["share_diverged"][0]) for k in ranks]
     trials = int(chosen["trials"][0])
     worst_share = max(shares)
     lost = round(worst_share * trials)
-    interval = stats.binomtest(trials - lost, trials).proportion_ci(method="exact")
     told = ", ".join(f"{100 * share:.0f} %" for share in shares)
-    return Claim(
+    return judge(
+        binomial_share(trials - lost, trials),
+        source='FLUTE paper, equations (3) and (5) with C.1\'s "The learning rate is set to eta = 0.03"',
         text="FLUTE with the main text's gradient (factor 2) completes at the step 0.03",
         where=f"{name}, n = {n}, m = {m}",
         statistic="share of trials that do not diverge, at the worst of the ranks",
-        estimate=1 - worst_share,
-        low=float(interval.low),
-        high=float(interval.high),
-        reference=0.5,
+        least=0.5,
+        strict=True,
         detail=f"diverged: {told} at k = {', '.join(str(k) for k in ranks)}",
     )

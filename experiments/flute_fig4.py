@@ -34,12 +34,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim
+from linfed.findings import OWN_PREDICTION, Finding, by_sentence, share, smaller
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, select, tidy
 
-from ._flute import FLUTE_STEP, spectrum
-from ._shared import HUGE, by_sentence, legend, panels, share_claim, smaller_claim, tuning_arrays, tuning_rows
+from ._flute import EQUAL_BEST, FLUTE_STEP, USUALLY_DIVERGES, spectrum
+from ._shared import HUGE, legend, panels, tuning_arrays, tuning_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -484,7 +484,7 @@ def _tuning_figure(tables: Tables) -> Figure:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return what the paper says of Figure 4, and what theory says of divergence, judged on the measurements."""
     found = []
     for truth in TRUTHS:
@@ -493,7 +493,7 @@ def claims(tables: Tables) -> list[Claim]:
     return by_sentence([*found, *_usually(tables["phase"]), *_same_thing(tables["phase"])])
 
 
-def _pair_claims(tables: Tables, truth: str, step: str) -> list[Claim]:
+def _pair_claims(tables: Tables, truth: str, step: str) -> list[Finding]:
     out = []
     summary = select(tables["summary"], truth=truth, step=step)
     for m in (int(m) for m in np.unique(summary["n_samples"])):
@@ -515,18 +515,20 @@ def _pair_claims(tables: Tables, truth: str, step: str) -> list[Claim]:
             for rival in PAIRS:
                 if rival != BEST:
                     out.append(
-                        smaller_claim(
+                        smaller(
                             errors(BEST, column),
                             errors(rival, column),
+                            source=EQUAL_BEST,
                             text=f"{BEST} has a smaller error than {rival}",
                             statistic=f"share of paired trials in which the {told} error is smaller",
                             **said,
                         )
                     )
         out.append(
-            smaller_claim(
+            smaller(
                 errors(BEST),
                 errors(BEST, "ridge"),
+                source=OWN_PREDICTION,
                 text=f"FLUTE at {BEST} has a smaller error than a local ridge of the same strength, without federation",
                 statistic="share of paired trials in which the final error is smaller",
                 **said,
@@ -535,7 +537,7 @@ def _pair_claims(tables: Tables, truth: str, step: str) -> list[Claim]:
     return out
 
 
-def _usually(phase: Table) -> list[Claim]:
+def _usually(phase: Table) -> list[Finding]:
     """Return the paper's "usually diverges", at its start and step, for a small excess and a large one."""
     sizes, rows = np.unique(phase["n_samples"]), np.unique(phase["excess"])
     out = []
@@ -544,9 +546,10 @@ def _usually(phase: Table) -> list[Claim]:
         for m in (int(m) for m in sizes if m in (8, 9, 10, 11, 20, 100, 400, 10_000)):
             hits = select(phase, start="paper", n_samples=m, excess=excess)["diverged"]
             out.append(
-                share_claim(
+                share(
                     hits,
                     0.5,
+                    source=USUALLY_DIVERGES,
                     text="gamma1 > 2 gamma2 usually diverges",
                     where=f"excess {excess:g}: m = {m:,}",
                     statistic="share of trials that diverged, from the paper's start at its step",
@@ -555,15 +558,15 @@ def _usually(phase: Table) -> list[Claim]:
     return out
 
 
-def _same_thing(phase: Table) -> list[Claim]:
+def _same_thing(phase: Table) -> list[Finding]:
     """Return how far "unbounded below" and "diverged" are the same, for each kind of run."""
     out = []
-    pairs = "the pairs of one trial share its data: their interval is as if they did not"
     for start in STARTS:
         chosen = select(phase, start=start)
         told = {"paper": "paper's start and step", "small step": "paper's start, small step", "far": "far start"}[start]
         unbounded, diverged = chosen["unbounded"], chosen["diverged"]
         near = np.abs(chosen["excess"] - chosen["threshold"]) < MARGIN
+        data_set = np.unique(chosen[["n_samples", "trial"]], return_inverse=True)[1].ravel()
         stuck, below = unbounded & ~diverged, diverged & ~unbounded
         resting = stuck & (chosen["gradient"] < AT_REST)
         limited = stuck & ~resting & (chosen["limit"] >= AT_LIMIT)
@@ -579,15 +582,16 @@ def _same_thing(phase: Table) -> list[Claim]:
             fates.append(
                 ("Far out on the worst ray a run moves outward iff unbounded below", chosen["outward"] == unbounded)
             )
-        statistics: list[tuple[str, str, Any, str]] = []
+        statistics: list[tuple[str, str, Any, Any, str]] = []
         for text, agree in fates:
             statistics += [
-                (text, "share of (trial, excess) pairs", agree, pairs),
-                (text, f"share of pairs within {MARGIN:g} of the threshold", agree[near], pairs),
+                (text, "share of (data set, excess) pairs", agree, data_set, ""),
+                (text, f"share of pairs within {MARGIN:g} of the threshold", agree[near], data_set[near], ""),
                 (
                     text,
                     "share of data sets (m, trial) in which it is so at every excess of the grid",
-                    _by_data_set(chosen, agree),
+                    np.bincount(data_set, weights=~agree) == 0,
+                    None,
                     "",
                 ),
             ]
@@ -596,21 +600,18 @@ def _same_thing(phase: Table) -> list[Claim]:
                 "Where the objective is unbounded below the run diverges",
                 "share of the pairs above the threshold",
                 diverged[unbounded],
+                data_set[unbounded],
                 rest if stuck.any() else "",
             ),
             (
                 "Where the objective is bounded below the run does not diverge",
                 "share of the pairs at or below the threshold",
                 ~diverged[~unbounded],
+                data_set[~unbounded],
                 step if below.any() and start != "far" else "",
             ),
         ]
-        for text, statistic, hits, note in statistics:
-            out.append(share_claim(hits, 0.95, text=text, where=told, statistic=statistic, note=note))
+        for text, statistic, hits, clusters, note in statistics:
+            said = {"text": text, "where": told, "statistic": statistic, "source": OWN_PREDICTION, "note": note}
+            out.append(share(hits, 0.95, clusters=clusters, **said))
     return out
-
-
-def _by_data_set(table: Table, agree: Any) -> Any:
-    """Return for each data set (m, trial) whether all its rows agree."""
-    keys, index = np.unique(table[["n_samples", "trial"]], return_inverse=True)
-    return np.bincount(index.ravel(), weights=~agree, minlength=len(keys)) == 0

@@ -24,16 +24,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Judged, bootstrap_interval
+from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent, judge_identity, quoted
+from linfed.intervals import bootstrap_interval
 from linfed.reproduce import Table, Tables, select, tidy
 from linfed.scaling import fit_exponent
 from linfed.theory.flute import flute_step_limit
-from linfed.theory.verdicts import Judgement, judge_exponent, judge_range
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
+
+_REMARKS = "FLUTE paper, Remark 5.2"
+SOURCES = {
+    "m": quoted(_REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))"),
+    "n above d": quoted(_REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M"),
+    "d above n": quoted(_REMARKS, "FLUTE achieves a linear speedup in terms of M in the high dimensional setting"),
+    "Delta": quoted("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / Delta)^10)"),
+    "n, noiseless": quoted(_REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M"),
+}
+"""What the paper says of each sweep."""
+
+MARGIN = 0.03
+"""By how much an exponent may miss what is said of it: a sharp law lies at its edge, and no interval at one side."""
 
 STEP = 0.5
 TAIL = 3
@@ -226,7 +239,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Judged]:
+def claims(tables: Tables) -> list[Finding]:
     """Return the theorem's exponents as bounds, its constant, the predictions, and the step's part in it."""
     table = tables["floors"]
     return [*_theorem(table), *_constants(table), *_predicted(table), *_same_floor(table)]
@@ -242,7 +255,7 @@ def _note(table: Table, sweep: str) -> str:
     return "; ".join(notes)
 
 
-def _theorem(table: Table) -> list[Judgement]:
+def _theorem(table: Table) -> list[Finding]:
     """Judge the exponents of an upper bound: the error falls at least, or grows at most, so fast."""
     bounds = {
         "m": (-0.5, "at most", "The error falls at least like m^-1/2"),
@@ -259,7 +272,9 @@ def _theorem(table: Table) -> list[Judgement]:
                 fit_exponent(at, measured),
                 claimed,
                 kind=kind,
+                margin=MARGIN,
                 text=text,
+                source=f"{SOURCES[sweep]}; the margin is an {OWN_THRESHOLD}",
                 where=SWEEPS[sweep][1].replace("$", ""),
                 note=_note(table, sweep),
             )
@@ -267,7 +282,7 @@ def _theorem(table: Table) -> list[Judgement]:
     return out
 
 
-def _constants(table: Table) -> list[Judgement]:
+def _constants(table: Table) -> list[Finding]:
     """Judge whether one constant serves ``sqrt(max(d, n) / (n m))``, as far as the law behind it lets it.
 
     ``d + n - k`` lies between the maximum and twice that, and singular values t below the first k add up to the factor
@@ -287,20 +302,20 @@ def _constants(table: Table) -> list[Judgement]:
 
     medians = [float(np.median(group)) for group in groups]
     return [
-        judge_range(
-            (spread(*groups), *bootstrap_interval(spread, groups, resamples=500)),
-            1.0,
-            most,
+        judge(
+            (spread(*groups), *bootstrap_interval(spread, groups, paired=True, resamples=500)),
+            most=most,
+            theorem=True,
+            source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
             text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",
             where=f"{len(groups)} settings",
             statistic="largest least constant over the smallest",
-            said=f"at most {most:.2f}, as the first-order law has it",
             detail=f"constants from {min(medians):.3g} to {max(medians):.3g}",
         )
     ]
 
 
-def _predicted(table: Table) -> list[Judgement]:
+def _predicted(table: Table) -> list[Finding]:
     """Compare the floors and their exponents with the prediction."""
     out = []
     for sweep, (_, fixed) in SWEEPS.items():
@@ -309,14 +324,15 @@ def _predicted(table: Table) -> list[Judgement]:
         foreseen = fit_exponent(at, predicted)[0]
         estimate, low, high = fit_exponent(at, measured)
         out.append(
-            judge_range(
+            judge(
                 (estimate - foreseen, low - foreseen, high - foreseen),
-                -0.03,
-                0.03,
-                text="The exponent is that of the first-order law (a prediction)",
+                least=-MARGIN,
+                most=MARGIN,
+                theorem=True,
+                source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+                text="The exponent is that of the first-order law",
                 where=f"{sweep}: {fixed}".replace("$", ""),
                 statistic="fitted exponent less the predicted one",
-                said="0 within 0.03",
                 detail=f"measured {estimate:.3f}, predicted {foreseen:.3f}",
                 note=_note(table, sweep),
             )
@@ -332,33 +348,31 @@ def _predicted(table: Table) -> list[Judgement]:
             return max(roots, key=lambda root: abs(math.log(root)))
 
         out.append(
-            judge_range(
-                (worst(*groups), *bootstrap_interval(worst, groups, resamples=500)),
-                0.9,
-                1.1,
-                text="The floor is that of the first-order law (a prediction)",
+            judge(
+                (worst(*groups), *bootstrap_interval(worst, groups, paired=True, resamples=500)),
+                least=0.9,
+                most=1.1,
+                theorem=True,
+                source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
+                text="The floor is that of the first-order law",
                 where=f"{sweep}: {fixed}".replace("$", ""),
                 statistic="measured over predicted root mean square, at the point that is farthest off",
-                said="from 0.9 to 1.1",
             )
         )
     return out
 
 
-def _same_floor(table: Table) -> list[Judgement]:
+def _same_floor(table: Table) -> list[Finding]:
     """Compare the floor at the theorem's step with that at the larger one, on the same data."""
     slow = select(table, sweep="the theorem's step")
     fast = select(table, sweep="m", at=slow["at"][0])
-    difference = np.abs(slow["error"] / fast["error"] - 1.0)
-    largest = float(difference.max())
     return [
-        judge_range(
-            (largest, float(difference.min()), largest),
-            0.0,
-            1e-6,
+        judge_identity(
+            np.abs(slow["error"] / fast["error"] - 1.0),
+            tolerance=1e-6,
+            source=OWN_PREDICTION,
             text="The floor does not depend on the step",
             where=f"eta = {slow['step'][0]:.2g} against {STEP:g}, m = {int(slow['n_samples'][0]):,}",
             statistic="largest relative difference on the same data",
-            said="at most 1e-6",
         )
     ]

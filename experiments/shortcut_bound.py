@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Judged
+from linfed.findings import Finding, by_sentence, judge_identity
 from linfed.reproduce import Table, Tables, select, tidy
 from linfed.theory import shortcut
-from linfed.theory.verdicts import judge_range
 
-from ._shared import by_sentence, legend, panels
+from ._shared import legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,21 +155,20 @@ def plot(tables: Tables) -> dict[str, Figure]:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Judged]:
+def claims(tables: Tables) -> list[Finding]:
     """Return the draft's equations with their judgements."""
-    out: list[Judged] = []
+    out: list[Finding] = []
     for name in EQUATIONS:
         for noise in np.unique(tables["equations"]["noise_std"]):
             gaps = select(tables["equations"], equation=name, noise_std=noise)["gap"]
             out.append(
-                judge_range(
-                    (float(gaps.max()), float(gaps.min()), float(gaps.max())),
-                    0.0,
-                    shortcut.IDENTITY_TOLERANCE,
+                judge_identity(
+                    gaps,
+                    tolerance=shortcut.IDENTITY_TOLERANCE,
                     text=f"Equation {name} is an identity over (2)-(5)",
                     where=f"noise {noise:g}",
-                    statistic="largest relative difference of the two sides in any round; smallest and largest trial",
-                    said=f"at most {shortcut.IDENTITY_TOLERANCE:g}",
+                    statistic="largest relative difference of the two sides in any round",
+                    source=f"shortcut draft, equations {name}",
                     note="the sign of h_i" if "printed" in name else "",
                 )
             )

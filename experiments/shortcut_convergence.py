@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval
+from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, share, smaller
+from linfed.intervals import bootstrap_interval
 from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
-from ._shared import HUGE, by_sentence, panels, share_claim, smaller_claim
+from ._shared import HUGE, panels
 from ._shortcut import DIM, LEARNED, problem_of, run
 
 if TYPE_CHECKING:
@@ -420,7 +421,7 @@ def _tuning_figure(tuning: Table) -> Figure:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return which methods learn B, whose errors are below whose, and what the refit does."""
     summary = tables["summary"]
     return by_sentence(
@@ -452,15 +453,16 @@ def _note(part: Table) -> str:
     return f"{lost} trials of {part['method'][0]} diverged" if lost else ""
 
 
-def _learned(summary: Table) -> list[Claim]:
+def _learned(summary: Table) -> list[Finding]:
     out = []
     for part in _each(summary):
         for name in METHODS[:-1]:
             chosen = select(part, method=name)
             out.append(
-                share_claim(
+                share(
                     chosen["dist"] < LEARNED * chosen["start"],
                     0.5,
+                    source=f"the draft's aim; what counts as learned is an {OWN_THRESHOLD}",
                     text=f"{NAMES.get(name, label(name))} learns B",
                     where=_where(part),
                     statistic="share of trials whose dist ends below half its start",
@@ -470,7 +472,7 @@ def _learned(summary: Table) -> list[Claim]:
     return out
 
 
-def _errors(summary: Table, tuning: Table) -> list[Claim]:
+def _errors(summary: Table, tuning: Table) -> list[Finding]:
     out = []
     for part in _each(summary):
         for name in (DRAFTED, SMALL, JOINT):
@@ -483,11 +485,12 @@ def _errors(summary: Table, tuning: Table) -> list[Claim]:
                 if edges:
                     notes.append(f"{NAMES[name]}: chosen at the edge of its grid: {', '.join(edges)}")
                 out.append(
-                    smaller_claim(
+                    smaller(
                         np.nan_to_num(first["error"], nan=HUGE),
                         np.nan_to_num(second["error"], nan=HUGE),
                         text=f"{NAMES[name]} has a smaller parameter error than {label(rival)}",
                         where=_where(part),
+                        source="the draft's aim",
                         statistic="share of paired trials in which the final error is smaller",
                         note="; ".join(note for note in notes if note),
                     )
@@ -495,7 +498,7 @@ def _errors(summary: Table, tuning: Table) -> list[Claim]:
     return out
 
 
-def _falling(curves: Table) -> list[Claim]:
+def _falling(curves: Table) -> list[Finding]:
     """Judge whether the error goes on falling: over the second half of the rounds, without noise, m >= d."""
     out = []
     for part in _each(curves[(curves["noise_std"] == 0) & (curves["n_samples"] >= DIM)]):
@@ -504,22 +507,20 @@ def _falling(curves: Table) -> list[Claim]:
         values = chosen["error"].reshape(trials, -1)
         ratio = values[:, -1] / values[:, values.shape[1] // 2]
         falls = -np.log10(np.nan_to_num(ratio, nan=HUGE))
-        low, high = bootstrap_interval(np.median, (falls,))
         out.append(
-            Claim(
+            judge(
+                (float(np.median(falls)), *bootstrap_interval(np.median, (falls,))),
                 text="Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling",
                 where=_where(part),
                 statistic="factors of ten gained over the second half of the rounds, median",
-                estimate=float(np.median(falls)),
-                low=low,
-                high=high,
-                reference=0.1,
+                source=OWN_THRESHOLD,
+                least=0.1,
             )
         )
     return out
 
 
-def _refit(summary: Table) -> list[Claim]:
+def _refit(summary: Table) -> list[Finding]:
     out = []
     for part in _each(summary):
         chosen = select(part, method=JOINT)
@@ -530,12 +531,13 @@ def _refit(summary: Table) -> list[Claim]:
         same = fixed and m >= DIM and (gap < 1e-6 or noise == 0)
         note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
         out.append(
-            smaller_claim(
+            smaller(
                 chosen["refitted_error"],
                 chosen["error"],
                 text="The refit lowers the parameter error of the joint ridge",
                 where=_where(part),
                 statistic="share of trials in which it is smaller after the refit",
+                source=OWN_PREDICTION,
                 note=note,
             )
         )

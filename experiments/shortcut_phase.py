@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims import Claim, bootstrap_interval
+from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, share
+from linfed.intervals import median_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
-from ._shared import HUGE, by_sentence, legend, median_interval, panels
+from ._shared import HUGE, legend, panels
 from ._shortcut import LEARNED, RANK, critical_size, limit_distance, problem_of, uncorrelated
 
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ def _draw(ax: Axes, tables: Tables, family: str, truth: str) -> Any:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Claim]:
+def claims(tables: Tables) -> list[Finding]:
     """Return how the predictions agree, where B is learned and lost, and what the best settings reach."""
     table, truths = tables["map"], tables["truths"]
     return by_sentence([*_agreement(table), *_conditions(table, truths), *_ends(table), *_pays(tables["search"])])
@@ -406,34 +407,30 @@ def _by_trial(part: Table, column: str) -> Any:
     return part[column][order].reshape(len(np.unique(part["trial"])), -1)
 
 
-def _shares(hits: Any) -> tuple[float, float, float]:
-    """Return a share of the points of a map with an interval over trials."""
-    each = hits.mean(axis=1)
-    if np.ptp(each) == 0:
-        return (float(each[0]),) * 3
-    return (float(each.mean()), *bootstrap_interval(np.mean, (each,)))
+def _shared_by(hits: Any, least: float, **said: Any) -> Finding:
+    """Judge a share of a map's points, hits (trials, points), with an interval over the trials that they share."""
+    trial = np.broadcast_to(np.arange(len(hits))[:, None], hits.shape)
+    return share(hits.ravel(), least, clusters=trial.ravel(), **said)
 
 
-def _agreement(table: Table) -> list[Claim]:
+def _agreement(table: Table) -> list[Finding]:
     """Judge the population's prediction, point by point."""
     out = []
     for family, kinds in KINDS:
         for truth in kinds:
             part = select(table, family=family, truth=truth)
             dist, predicted = (_by_trial(part, name) for name in ("dist", "predicted"))
-            estimate, low, high = _shares((dist < LEARNED) == (predicted < LEARNED))
             apart = np.median(np.abs(dist - predicted))
             joint = family in (JOINT, PLAIN)
             out.append(
-                Claim(
+                _shared_by(
+                    (dist < LEARNED) == (predicted < LEARNED),
+                    0.9,
+                    source=f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}",
                     text="The population tells where B is learned"
                     + (" with a ridge: dist(U_k, B*) whatever the ridge" if joint else ""),
                     where=f"{family}: {truth}",
                     statistic="share of the map's points, in each trial, on the same side of dist = 0.5",
-                    estimate=estimate,
-                    low=low,
-                    high=high,
-                    reference=0.9,
                     detail=f"median |difference| {apart:.2g}",
                     note="small ridges slow B: the rounds are too few" if family == PLAIN else "",
                 )
@@ -441,7 +438,7 @@ def _agreement(table: Table) -> list[Claim]:
     return out
 
 
-def _conditions(table: Table, truths: Table) -> list[Claim]:
+def _conditions(table: Table, truths: Table) -> list[Finding]:
     """Judge the eigenvalue condition where the shortcut is held back most: B learned just where it holds."""
     out = []
     for family in (GRADIENT, JOINT):
@@ -452,24 +449,22 @@ def _conditions(table: Table, truths: Table) -> list[Claim]:
             dist = _by_trial(chosen, "dist")
             own = select(truths, truth=truth)
             holds = _by_trial(own, "size") < _by_trial(own, "critical")
-            estimate, low, high = _shares((dist < LEARNED) == holds)
             short = int(np.sum((dist >= LEARNED) & holds))
             out.append(
-                Claim(
+                _shared_by(
+                    (dist < LEARNED) == holds,
+                    0.9,
+                    source=f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}",
                     text="B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
                     where=f"{family}: {truth}",
                     statistic="share of sizes, in each trial, for which both agree; shortcut held back most",
-                    estimate=estimate,
-                    low=low,
-                    high=high,
-                    reference=0.9,
                     detail=f"the condition holds and B is not learned: {short} of {holds.sum()}",
                 )
             )
     return out
 
 
-def _ends(table: Table) -> list[Claim]:
+def _ends(table: Table) -> list[Finding]:
     """Judge the corners of the maps: small shortcuts held back or not, and shortcuts larger than the heads."""
     sizes = np.unique(table["size"])
     out = []
@@ -483,38 +478,36 @@ def _ends(table: Table) -> list[Claim]:
             ("B is learned where shortcuts are large, though held back", sizes[-1], back),
         ):
             dist = np.nan_to_num(select(part, size=size, held=at)["dist"], nan=1.0)
-            estimate, low, high = median_interval(-dist)
             out.append(
-                Claim(
+                judge(
+                    median_interval(dist),
                     text=text,
                     where=f"{family}: size {size:g}, {'ridge' if family == JOINT else 'tau_s eta_s ='} {at:g}",
-                    statistic="less the median dist",
-                    estimate=estimate,
-                    low=low,
-                    high=high,
-                    reference=-LEARNED,
+                    statistic="median dist",
+                    source=OWN_THRESHOLD,
+                    most=LEARNED,
+                    strict=True,
                 )
             )
     return out
 
 
-def _pays(table: Table) -> list[Claim]:
+def _pays(table: Table) -> list[Finding]:
     """Judge whether the setting that the search found beats Local only and FedRep."""
     out = []
     for row in _best(table):
         mine = select(table, **{name: row[name] for name in ("family", "size", "n_samples")})
         setting = f"ridge {row['held']:g}" if row["family"] == JOINT else f"eta {row['step_size']:g}, {row['held']:g}"
         for name, rival in (("local", "Local only"), ("fedrep", "FedRep")):
-            estimate, low, high = median_interval(mine[f"{name}_error"] / np.nan_to_num(mine["error"], nan=HUGE))
             out.append(
-                Claim(
+                judge(
+                    median_interval(mine[f"{name}_error"] / np.nan_to_num(mine["error"], nan=HUGE)),
                     text=f"The best setting found has a smaller parameter error than {rival}",
                     where=f"m = {row['n_samples']}, size {row['size']:g}: {row['family']}",
                     statistic=f"{rival}'s error over its error, median",
-                    estimate=estimate,
-                    low=low,
-                    high=high,
-                    reference=1.0,
+                    source="the draft's aim",
+                    least=1.0,
+                    strict=True,
                     detail=f"{setting}; dist {row['dist']:.2g}",
                     note="found at the edge of the grid" if row["at_edge"] else "",
                 )

@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from linfed.engines import ENGINES as ENGINES
     from linfed.errors import EngineError as EngineError
     from linfed.errors import SizeError as SizeError
+    from linfed.findings import Finding as Finding
+    from linfed.findings import Hypothesis as Hypothesis
+    from linfed.findings import Verdict as Verdict
     from linfed.metrics import METRICS as METRICS
     from linfed.metrics import subspace_distance as subspace_distance
     from linfed.problems import GivenTruth as GivenTruth
@@ -91,6 +94,7 @@ _PUBLIC = {
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
     "FedRepShortcut": "linfed.algorithms.shortcut",
+    "Finding": "linfed.findings",
     "FixedSamples": "linfed.data.samples",
     "FreshSamples": "linfed.data.samples",
     "Gaussian": "linfed.designs",
@@ -98,6 +102,7 @@ _PUBLIC = {
     "GivenSamples": "linfed.data.samples",
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
+    "Hypothesis": "linfed.findings",
     "LocalOnly": "linfed.algorithms.local_only",
     "Moments": "linfed.algorithms.initial",
     "Oracle": "linfed.algorithms.oracle",
@@ -118,6 +123,7 @@ _PUBLIC = {
     "UnderParameterized": "linfed.problems",
     "UniformCube": "linfed.designs",
     "UniformSphere": "linfed.designs",
+    "Verdict": "linfed.findings",
     "iterate": "linfed.simulation",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.metrics",

@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 import linfed
 from linfed._types import Array
-from linfed.claims import Judged, claims_table
 from linfed.errors import UsageError, check_integer, suggestion
+from linfed.findings import Finding, findings_table
 
 Table: TypeAlias = npt.NDArray[np.void]
 Tables: TypeAlias = dict[str, Table]
@@ -106,7 +106,7 @@ class Reproduction:
     """What a run left: files in the order written, and the claims."""
 
     files: list[Path]
-    claims: list[Judged]
+    claims: list[Finding]
     cells: int
     reused: int
     seconds: float
@@ -147,7 +147,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
     )
     tables: Tables = module.tables(config, found.results)
     files = save_tables(name, tables, out)
-    claims: list[Judged] = module.claims(tables)
+    claims: list[Finding] = module.claims(tables)
     seconds = time.perf_counter() - started
     files.append(_save_json(name, config, claims, seconds, out))
     files += _draw(name, module, tables, out)
@@ -184,7 +184,7 @@ def load_tables(path: Path) -> Tables:
         return {key: archive[key] for key in archive.files}
 
 
-def _save_json(name: str, config: Any, claims: Sequence[Judged], seconds: float, out: Path) -> Path:
+def _save_json(name: str, config: Any, claims: Sequence[Finding], seconds: float, out: Path) -> Path:
     import matplotlib
     import scipy
 
@@ -206,8 +206,8 @@ def _save_json(name: str, config: Any, claims: Sequence[Judged], seconds: float,
     return path
 
 
-def _recorded(claim: Any) -> dict[str, Any]:
-    """Return all that a claim or a judgement holds, and its verdict."""
+def _recorded(claim: Finding) -> dict[str, Any]:
+    """Return all that a finding holds, and its verdict."""
     return {**dataclasses.asdict(claim), "said": claim.said, "verdict": claim.verdict.value}
 
 
@@ -243,7 +243,7 @@ def report(name: str, done: Reproduction) -> str:
     """Return what to print after a run: the files, then the claims table."""
     reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
     lines = [f"{name}: {done.seconds:.1f} s{reused}", *(f"  wrote {path}" for path in done.files), ""]
-    return "\n".join([*lines, claims_table(done.claims)])
+    return "\n".join([*lines, findings_table(done.claims)])
 
 
 def tidy(keys: Mapping[str, Any], axes: Mapping[str, Sequence[Any] | Array], values: Mapping[str, Array]) -> Table:

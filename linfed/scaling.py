@@ -7,11 +7,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from linfed._types import Array
-from linfed.claims import bootstrap_interval
 from linfed.errors import check_array, check_shape
+from linfed.intervals import bootstrap_interval
 
 
-def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike) -> tuple[float, float, float]:
+def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True) -> tuple[float, float, float]:
     """Return the exponent a of ``median of values ~ x^a``, with a bootstrap interval over trials.
 
     Parameters
@@ -19,13 +19,15 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike) -> tuple[float, float,
     x : array_like (P,)
         Positive sizes, at least two different ones.
     values : array_like (trials, P)
-        Positive measurements; each column has independent trials of its own.
+        Positive measurements, a column for each size.
+    paired : bool
+        Whether a row is one trial at all sizes: trials that share a seed are resampled together, which is right for
+        independent columns too. False resamples every column by itself.
 
     Returns
     -------
     estimate, low, high : float
-        Slope of the least-squares line through ``(log x, log median)``; 95 % percentile bootstrap over the trials of
-        each column.
+        Slope of the least-squares line through ``(log x, log median)``; 95 % percentile bootstrap over trials.
 
     Raises
     ------
@@ -56,4 +58,4 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike) -> tuple[float, float,
     def slope(*columns: Array) -> float:
         return float(stats.linregress(logs, [np.log(np.median(column)) for column in columns]).slope)
 
-    return (slope(*table.T), *bootstrap_interval(slope, list(table.T), resamples=500))
+    return (slope(*table.T), *bootstrap_interval(slope, list(table.T), paired=paired, resamples=500))

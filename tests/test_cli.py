@@ -18,7 +18,7 @@ TOY = '''
 """An experiment small enough for a test."""
 from dataclasses import dataclass, replace
 import numpy as np
-from linfed.claims import Claim
+from linfed.findings import judge
 from linfed.reproduce import rows
 
 SUMMARY = "a toy"
@@ -58,8 +58,8 @@ def plot(tables):
 
 def claims(tables):
     low = float(tables["values"]["value"].min())
-    return [Claim(text="values are large", where="toy", statistic="least value", estimate=low, low=low, high=low,
-                  reference=50.0, note="a note")]
+    return [judge((low, low, low), text="values are large", where="toy", statistic="least value", source="toy",
+                  least=50.0, strict=True, note="a note")]
 '''
 
 
@@ -171,7 +171,7 @@ def test_a_bug_in_an_experiment_is_not_called_a_mistake_of_the_user(toy):
 
 def test_json_is_strict(toy):
     module = toy / "toy_one.py"
-    module.write_text(module.read_text().replace("low=low, high=low", "low=low, high=float('inf')"))
+    module.write_text(module.read_text().replace("(low, low, low)", "(low, low, float('inf'))"))
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", ".") == 0
     written = json.loads(Path("toy-one.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert written["claims"][0]["high"] is None

@@ -10,7 +10,7 @@ import pytest
 
 import linfed as lf
 from linfed import cli
-from linfed.claims import Verdict
+from linfed.findings import Verdict
 from linfed.reproduce import experiment_files, load, load_tables, select
 
 FOLDER = Path(__file__).parent.parent / "experiments"
@@ -243,3 +243,96 @@ def test_fig3_notes_are_of_the_setting(done):
     tuning["at_edge"][(tuning["method"] == "GD-GD") & (tuning["n_clients"] == 100) & tuning["chosen"]] = True
     changed = {**tables, "tuning": tuning}
     assert "GD-GD lies at the edge" in module._note(changed, "paper", 100, ["FedRep", "GD-GD"])
+
+
+# --- statements about every run: one trial of many refutes them ----------------------------------------------
+
+
+def spoiled(table, column, value, **where):
+    """Return a table whose first row of the named ones has another value."""
+    table = table.copy()
+    chosen = np.ones(len(table), dtype=bool)
+    for name, wanted in where.items():
+        chosen &= table[name] == wanted
+    table[column][np.flatnonzero(chosen)[0]] = value
+    return table
+
+
+def test_shortcut_bound_judges_by_the_worst_trial(done):
+    module, tables = of(done, "shortcut-bound")
+    text, where = "Equation (9), (16), (17) is an identity over (2)-(5)", "noise 0"
+    assert judged(module.claims(tables))[text, where] is Verdict.HOLDS
+    false = spoiled(tables["equations"], "gap", 1e-3, equation="(9), (16), (17)", noise_std=0.0)
+    assert judged(module.claims({**tables, "equations": false}))[text, where] is Verdict.VIOLATED
+    printed = "Equation (9) as printed is an identity over (2)-(5)"
+    assert judged(module.claims(tables))[printed, where] is Verdict.VIOLATED
+    for column, text in (("identity", "The split (19) to (21) of B is an identity"), ("distance", "dist stays below")):
+        false = spoiled(tables["terms"], column, 5.0, method=module.CLOSED, noise_std=0.0)
+        verdicts = judged(module.claims({**tables, "terms": false}))
+        (found,) = [v for (t, w), v in verdicts.items() if t.startswith(text) and w == f"{module.CLOSED}, noise 0"]
+        assert found is Verdict.VIOLATED
+
+
+def test_theorem51_judges_by_the_worst_trial(done):
+    module, tables = of(done, "flute-theorem51")
+    floors = tables["floors"]
+    same = [claim for claim in module.claims(tables) if claim.text == "The floor does not depend on the step"]
+    assert [claim.verdict for claim in same] == [Verdict.HOLDS]
+    false = spoiled(floors, "error", 1.0, sweep="the theorem's step")
+    verdicts = {claim.text: claim.verdict for claim in module.claims({"floors": false})}
+    assert verdicts["The floor does not depend on the step"] is Verdict.VIOLATED
+
+
+def test_theorem51_judges_reject_what_is_false(done):
+    module, tables = of(done, "flute-theorem51")
+    false = tables["floors"].copy()
+    for column in ("error", "rms"):
+        false[column] *= np.where(false["sweep"] == "m", (false["at"] / 300.0) ** 0.3, 1.0)
+    verdicts = judged(module.claims({"floors": false}))
+    assert verdicts["The error falls at least like m^-1/2", "n = d = 20"] is Verdict.VIOLATED
+    assert verdicts["The exponent is that of the first-order law", "m: n = d = 20"] is Verdict.VIOLATED
+    assert verdicts["The floor is that of the first-order law", "m: n = d = 20"] is Verdict.VIOLATED
+    (spread,) = [claim for claim in module.claims({"floors": false}) if "one constant serves" in claim.text]
+    assert spread.verdict is Verdict.VIOLATED
+
+
+def test_theorem55_judges_reject_what_is_false(done):
+    module, tables = of(done, "flute-theorem55")
+    false = {**tables, "summary": tables["summary"].copy()}
+    false["summary"]["final"] *= 2.0
+    for claim in module.claims(false):
+        if claim.text.startswith("With m fixed the error ends"):
+            assert claim.verdict is Verdict.VIOLATED
+    false = spoiled(tables["rounds"], "identity", 1e-3, name=module.BASE, data=module.POPULATION)
+    verdicts = judged(module.claims({**tables, "rounds": false}))
+    assert verdicts["The Theta recursion (13) is an identity", module.POPULATION] is Verdict.VIOLATED
+
+
+def test_million_judges_reject_what_is_false(done):
+    module, tables = of(done, "fedrep-million")
+    false = {name: table.copy() for name, table in tables.items()}
+    false["curves"]["distance"] *= 2.0
+    false["cost"]["seconds"] = 2.0
+    false["cost"]["peak_gigabytes"] = 4.3
+    assert [claim.verdict for claim in module.claims(false)] == [Verdict.NOT_SUPPORTED] * 3
+
+
+def test_phase_lines_are_judged_by_data_set(done):
+    """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
+    module, tables = of(done, "flute-fig4")
+    phase = tables["phase"].copy()
+    phase["diverged"] = phase["unbounded"]
+    same = [c for c in module.claims({**tables, "phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
+    sets = len(np.unique(phase[["n_samples", "trial"]]))
+    for claim in same:
+        assert f"in {sets} data sets" in claim.detail
+        if claim.text.startswith("Diverging and being"):
+            assert (claim.estimate, claim.high) == (1.0, 1.0)
+            assert claim.low == pytest.approx(1 - (1 - 0.025 ** (1 / sets)))
+
+
+def test_every_finding_says_who_states_it(done):
+    _, module, out = done
+    for claim in module.claims(load_tables(out / f"{done[0]}.npz")):
+        assert len(claim.source) > 8
+        assert claim.said

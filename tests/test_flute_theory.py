@@ -9,8 +9,8 @@ from scipy import stats
 
 import linfed as lf
 from linfed.errors import EngineError
+from linfed.findings import Verdict
 from linfed.theory import flute as theory
-from linfed.theory.verdicts import Outcome
 
 SHAPES = {"n < d": (5, 8), "n == d": (6, 6), "n > d": (9, 4)}
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
@@ -105,9 +105,9 @@ def test_the_theta_recursion_is_an_identity(shape, truth, samples):
         assert np.isnan(trace.identity[:, 0]).all()
         assert trace.identity[:, 1:].max() < 1e-13
         assert gap_of_sides(lf.iterate(algorithm, problem, **run), known, 0.02) < 1e-13
-        judged = theory.judge_identity(trace, "here")
-        assert judged.verdict is Outcome.HOLDS
-        assert judged.detail == "10 rounds of 2 trials"
+        judged = theory.judge_recursion(trace, "here")
+        assert judged.verdict is Verdict.HOLDS
+        assert judged.detail == "the worst of 2 trials, 10 values"
 
 
 WRONG = {
@@ -186,11 +186,11 @@ def test_a_wrong_message_is_judged_violated(monkeypatch):
     monkeypatch.setattr(theory.ThetaCoordinates, "remainder", lambda self, s, g, eta: honest(self, s, 2 * g, eta))
     steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(15), rounds=3, seed=1, engine="explicit")
     trace = theory.flute_trace(steps, algorithm, problem.truth(1, range(1)))
-    assert theory.judge_identity(trace, "here").verdict is Outcome.VIOLATED
+    assert theory.judge_recursion(trace, "here").verdict is Verdict.VIOLATED
 
 
 def test_an_identity_that_was_not_evaluated_does_not_hold():
-    assert theory.judge_identity(hand_made(), "here").verdict is not Outcome.HOLDS
+    assert theory.judge_recursion(hand_made(), "here").verdict is not Verdict.HOLDS
 
 
 # --- the coordinates and the region --------------------------------------------------------------------------
@@ -294,7 +294,9 @@ def test_at_population_the_region_is_entered_in_time_and_not_left():
     assert not trace.inside[:, 0].any()
     assert trace.alive.all()
     for judge in (theory.judge_entry, theory.judge_staying):
-        assert judge(trace, "population", allowed=0.1).verdict is Outcome.HOLDS
+        judged = judge(trace, "population", allowed=0.31)
+        assert (judged.verdict, judged.detail) == (Verdict.HOLDS, "0 of 10")
+        assert judge(trace, "population", allowed=0.1).verdict is Verdict.INCONCLUSIVE  # ten trials cannot tell
     assert np.isnan(trace.identity).all()
 
 
@@ -336,15 +338,15 @@ def test_a_diverged_trial_has_failed():
     assert (trace.identity[:, 1:][trace.alive[:, 1:]] < 1e-10).all()
     assert np.isinf(theory.bound_ratios(trace)).all()
     judged = theory.judge_rate(trace, "w", constant=1e9, allowed=0.1)
-    assert judged.verdict is Outcome.HYPOTHESES_FAIL
+    assert judged.verdict is Verdict.HYPOTHESES_FAIL
     assert judged.detail == "3 of 3"
-    assert theory.judge_entry(trace, "w", allowed=0.1).verdict is Outcome.HYPOTHESES_FAIL
+    assert theory.judge_entry(trace, "w", allowed=0.1).verdict is Verdict.HYPOTHESES_FAIL
 
 
 def test_few_samples_violate_the_entry_and_the_staying():
     trace = long_run((4, 5), 7)
     entry, staying = theory.judge_entry(trace, "m = d + 2", allowed=0.1), theory.judge_staying(trace, "w", allowed=0.0)
-    assert entry.verdict is staying.verdict is Outcome.VIOLATED
+    assert entry.verdict is staying.verdict is Verdict.VIOLATED
     assert entry.hypotheses[0].holds
     assert staying.estimate > 0.1
 
@@ -358,7 +360,7 @@ def test_an_oversized_step_fails_the_hypotheses():
     limit = float(lf.theory.flute_step_limit(SPECTRUM, 2))
     judged = [judge(trace, "w", allowed=0.1) for judge in (theory.judge_entry, theory.judge_staying)]
     for one in [*judged, theory.judge_rate(trace, "w", constant=1.0, allowed=0.1)]:
-        assert one.verdict is Outcome.HYPOTHESES_FAIL
+        assert one.verdict is Verdict.HYPOTHESES_FAIL
         (failed,) = one.failed_hypotheses
         assert (failed.left, failed.right) == (0.01, pytest.approx(limit))
         assert str(failed) == f"eta <= Delta^2 / (288 lambda_1^3): 0.01 > {limit:.3g}"
@@ -502,15 +504,16 @@ def test_every_verdict_of_the_rate():
     def verdict(constant, allowed=0.1, **changes):
         return theory.judge_rate(hand_made(**{"error": error} | changes), "w", constant=constant, allowed=allowed)
 
-    assert verdict(8.5 / bound).verdict is Outcome.HOLDS
-    assert verdict(100.0).verdict is Outcome.VACUOUS
-    assert verdict(8.5 / bound, step_size=0.1).verdict is Outcome.HYPOTHESES_FAIL
-    assert verdict(4.9 / bound).verdict is Outcome.VIOLATED
+    assert verdict(8.5 / bound, allowed=0.85).verdict is Verdict.HOLDS
+    assert verdict(8.5 / bound).verdict is Verdict.INCONCLUSIVE
+    assert verdict(100.0).verdict is Verdict.VACUOUS
+    assert verdict(8.5 / bound, step_size=0.1).verdict is Verdict.HYPOTHESES_FAIL
+    assert verdict(4.9 / bound).verdict is Verdict.VIOLATED
     # Both verdicts are of the rounds after T_R.
     late = np.array([30.0, 30.0])
-    assert verdict(4.9 / bound, entry=late).verdict is Outcome.VACUOUS
-    assert verdict(4.9 / bound, entry=np.array([30.0, 20.0])).detail == "1 of 2"
-    assert verdict(4.9 / bound, allowed=0.5).verdict is Outcome.HOLDS
+    assert verdict(4.9 / bound, entry=late).verdict is Verdict.VACUOUS
+    assert verdict(4.9 / bound, entry=np.array([30.0, 20.0])).detail == "1 of 1, of 2 trials"
+    assert verdict(4.9 / bound, allowed=0.5).verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_entry_and_the_staying_of_hand_made_traces():
@@ -524,12 +527,16 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
     assert entry(inside([0, 1, 1, 1], [0, 0, 1, 1]), [10.0, 20.0]) == "0 of 2"
     assert entry(inside([0, 0, 1, 1], [0, 0, 0, 1]), [10.0, 20.0]) == "2 of 2"
     assert entry(inside([0, 1, 1, 1], [0, 0, 0, 0]), [3.0, 20.0]) == "1 of 2"
+    assert entry(inside([0, 1, 1, 1], [0, 0, 0, 0]), [10.0, 99.0]) == "0 of 1, of 2 trials"  # it ends before T_R
 
     def staying(*rows):
         return theory.judge_staying(hand_made(inside=inside(*rows)), "w", allowed=0.1).detail
 
-    assert staying([0, 1, 1, 1], [0, 0, 0, 0]) == "0 of 2"
+    assert staying([0, 1, 1, 1], [0, 0, 0, 0]) == "0 of 1, of 2 trials"
     assert staying([0, 1, 0, 1], [1, 1, 1, 0]) == "2 of 2"
+    never = theory.judge_staying(hand_made(inside=inside([0, 0, 0, 0], [0, 0, 0, 0])), "w", allowed=0.1)
+    assert never.verdict is Verdict.VACUOUS
+    assert "the premise occurred in none of 2 trials" in never.remarks
 
 
 # --- what rank k can reach -----------------------------------------------------------------------------------

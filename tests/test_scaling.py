@@ -43,6 +43,16 @@ def test_the_interval_covers_the_exponent_about_as_often_as_it_says():
     assert np.mean(widths) == pytest.approx(wanted, rel=0.2)
 
 
+def test_trials_at_several_sizes_are_resampled_together():
+    """What a trial has in common at all sizes does not move the exponent, and must not widen its interval."""
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    common = np.exp(np.random.default_rng(0).standard_normal((25, 1)))
+    paired = fit_exponent(sizes, sizes**-0.5 * common)
+    assert paired == pytest.approx((-0.5, -0.5, -0.5), abs=1e-12)
+    _, low, high = fit_exponent(sizes, sizes**-0.5 * common, paired=False)
+    assert high - low > 0.3
+
+
 def test_the_fit_is_a_function_of_its_input():
     table = np.exp(np.random.default_rng(0).standard_normal((8, 3)))
     kept = table.copy()

@@ -36,13 +36,9 @@ from linfed.theory.state_evolution import (
     one_round_means,
     state_evolution,
 )
-from linfed.theory.verdicts import Hypothesis, Judgement, Outcome
 
 __all__ = [
     "FluteTrace",
-    "Hypothesis",
-    "Judgement",
-    "Outcome",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",

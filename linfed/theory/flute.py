@@ -16,11 +16,11 @@ from linfed._types import Array, Mask
 from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.errors import check_choice, check_integer, check_number
+from linfed.findings import Finding, Hypothesis, judge_failures, judge_identity, quoted
 from linfed.linalg import spectral_norm
 from linfed.metrics import squared_errors
 from linfed.problems import Truth
 from linfed.simulation import Round
-from linfed.theory.verdicts import Hypothesis, Judgement, judge_failures
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}
 """Denominators of the step condition: Appendix A's ``Delta^2 / (36 lambda_1'^3)``, and what Theorem 5.1 prints."""
@@ -29,6 +29,10 @@ PROOF_CONSTANT = 400.0
 """The constant of Proposition A.12, in front of ``lambda_1'^2 sqrt(k) / (eta Delta^2)``."""
 
 IDENTITY_TOLERANCE = 1e-10
+
+_ENTERS = quoted("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
+_STAYS = quoted("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
+_RATE = quoted("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
 
 
 def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
@@ -431,52 +435,47 @@ def init_hypothesis(alpha: float, dim: int) -> Hypothesis:
     return Hypothesis(text="alpha <= 1 / (10 d)", left=alpha, right=1.0 / (10.0 * dim))
 
 
-def judge_identity(trace: FluteTrace, where: str) -> Judgement:
+def judge_recursion(trace: FluteTrace, where: str) -> Finding:
     """Judge the Theta recursion: an identity, to 1e-10 in every evaluated round of every trial.
 
     It checks the step, its weights and the padding; not the truth, which cancels between the step and its remainder.
     """
-    worst = np.nanmax(np.where(np.isnan(trace.identity), 0.0, trace.identity), axis=1)
-    count = int(np.isfinite(trace.identity).sum())
-    largest = float(worst.max())
-    return Judgement(
+    return judge_identity(
+        trace.identity,
+        tolerance=IDENTITY_TOLERANCE,
         text="The Theta recursion (13) is an identity",
         where=where,
         statistic="largest relative difference of its two sides",
-        said=f"at most {IDENTITY_TOLERANCE:g}",
-        estimate=largest,
-        low=float(worst.min()),
-        high=largest,
-        contradicted=largest > IDENTITY_TOLERANCE,
-        vacuous=count == 0,
-        detail=f"{count} rounds of {len(worst)} trials",
+        source="FLUTE paper, Appendix A.1, equation (13)",
     )
 
 
-def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Judgement:
-    """Judge Proposition A.2: the region R is entered by round T_R (a trial whose run ends before has failed)."""
+def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
+    """Judge Proposition A.2: the region R is entered by round T_R; runs that end before, outside of R, say nothing."""
     reached = trace.inside.any(axis=1)
     first = np.where(reached, trace.rounds[trace.inside.argmax(axis=1)], np.inf)
     # Between recorded rounds the entry is known up to the distance to the one before.
-    late = first > np.array(
-        [trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry]
-    )
+    due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
     return judge_failures(
-        ~reached | late,
-        text="Theta enters the region R by round T_R (Proposition A.2)",
+        first > due,
+        premise=reached | (due <= trace.rounds[-1]),
+        text="Theta enters the region R by round T_R",
         where=where,
+        source=_ENTERS,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
     )
 
 
-def judge_staying(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Judgement:
-    """Judge Lemmas A.6 to A.9: once entered, the region R is not left."""
+def judge_staying(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
+    """Judge Lemmas A.6 to A.9: once entered, the region R is not left; of the trials that enter it."""
     entered = np.maximum.accumulate(trace.inside, axis=1)
     return judge_failures(
         (entered & ~trace.inside).any(axis=1),
-        text="Once entered, the region R is not left (Proposition A.9)",
+        premise=entered.any(axis=1),
+        text="Once entered, the region R is not left",
         where=where,
+        source=_STAYS,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
     )
@@ -512,21 +511,25 @@ def judge_rate(
     until: float = np.inf,
     hypotheses: Iterable[Hypothesis] = (),
     note: str = "",
-) -> Judgement:
+) -> Finding:
     """Judge Theorem 5.5 with a constant: the bound holds in every round after T_R, up to round `until`.
 
-    It is VACUOUS where the bound stays above the error of predicting 0 throughout: nothing could violate it then.
+    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed it
+    (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
     """
     bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
     trivial = trace.error[:, :1]  # the error of the small initial state: that of predicting 0
     says = (covered & (bound < trivial)).any(axis=1)
+    failed = bound_ratios(trace, until=until) > constant
     return judge_failures(
-        bound_ratios(trace, until=until) > constant,
+        failed,
+        premise=says | failed,
         text=f"The error stays below {constant:.3g} x the bound of Theorem 5.5 after T_R",
         where=where,
+        source=_RATE,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
-        vacuous=not says.any(),
+        vacuous="" if (says | failed).any() else "the bound is nowhere below the error of predicting 0",
         note=note,
     )

@@ -58,10 +58,10 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.errors import check_choice, check_integer, check_number
+from linfed.findings import Finding, Hypothesis, judge_identity
 from linfed.linalg import orthonormalize, qr_positive, span_distance, spectral_norm, take_clients
 from linfed.problems import Truth
 from linfed.simulation import Round
-from linfed.theory.verdicts import Hypothesis, Judgement, judge_failures
 
 IDENTITY_TOLERANCE = 1e-10
 
@@ -624,36 +624,35 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
     )
 
 
-def judge_split(trace: ShortcutTrace, where: str) -> Judgement:
+def judge_split(trace: ShortcutTrace, where: str) -> Finding:
     """Judge (19) to (21): identities, to 1e-10 in every recorded round of every trial."""
-    known = np.isfinite(trace.identity)
-    worst = np.where(known, trace.identity, 0.0).max(axis=1)
-    return Judgement(
+    return judge_identity(
+        trace.identity,
+        tolerance=IDENTITY_TOLERANCE,
         text="The split (19) to (21) of B is an identity",
         where=where,
         statistic="largest relative difference of the two sides",
-        said=f"at most {IDENTITY_TOLERANCE:g}",
-        estimate=float(worst.max()),
-        low=float(worst.min()),
-        high=float(worst.max()),
-        contradicted=bool(worst.max() > IDENTITY_TOLERANCE),
-        vacuous=not known.any(),
-        detail=f"{int(known.sum())} rounds of {len(worst)} trials",
+        source="shortcut draft, equations (19) to (21)",
     )
 
 
-def judge_bound(trace: ShortcutTrace, where: str, *, hypotheses: Iterable[Hypothesis] = ()) -> Judgement:
-    """Judge (22): it holds in every recorded round; VACUOUS where it never falls below 1, which dist cannot exceed."""
-    with np.errstate(invalid="ignore"):
-        failed = trace.distance > trace.bound * (1.0 + IDENTITY_TOLERANCE) + 1e-14
+def judge_bound(trace: ShortcutTrace, where: str) -> Finding:
+    """Judge (22), an inequality without chance: it holds in every recorded round of every trial.
+
+    VACUOUS where the sum of its terms never falls below 1, which dist cannot exceed.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = trace.distance / trace.bound - 1.0
+        excess = np.where(trace.distance <= trace.bound + 1e-14, np.minimum(excess, 0.0), excess)
         says = trace.bound < 1.0
-    return judge_failures(
-        failed.any(axis=1),
+    return judge_identity(
+        excess,
+        tolerance=IDENTITY_TOLERANCE,
         text="dist stays below the sum of its terms (22)",
         where=where,
-        allowed=0.0,
-        hypotheses=tuple(hypotheses),
-        vacuous=not says.any(),
+        statistic="dist over the sum of the terms, less 1, the worst round",
+        source="shortcut draft, equation (22)",
+        vacuous="" if says.any() else "the sum is nowhere below 1",
     )
 
 

@@ -1,0 +1,190 @@
+"""Confidence intervals over trials: exact for shares, bootstrapped for the rest, by cluster where trials share data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from linfed._types import Array, Generator
+from linfed.metrics import quantiles
+
+INFINITE = 1e150
+"""Stands for an infinite statistic, which resampling cannot average."""
+
+Measured: TypeAlias = tuple[float, float, float]
+"""A statistic's value and the two ends of its interval."""
+
+
+def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
+    """Return the first recorded round at which each trial is at or below a threshold, infinite if it never is.
+
+    Parameters
+    ----------
+    rounds : ndarray (R,)
+    values : ndarray (trials, R)
+    threshold : float
+
+    Returns
+    -------
+    ndarray (trials,)
+    """
+    hit = values <= threshold
+    return np.where(hit.any(axis=1), np.asarray(rounds, dtype=float)[hit.argmax(axis=1)], np.inf)
+
+
+def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measured:
+    """Return the share ``count / total`` with its Clopper-Pearson interval; (nan, 0, 1) of nothing."""
+    if total == 0:
+        return np.nan, 0.0, 1.0
+    interval = stats.binomtest(count, total).proportion_ci(confidence, method="exact")
+    return count / total, float(interval.low), float(interval.high)
+
+
+def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[Measured, str]:
+    """Return the share of paired trials in which the first is smaller, among those that differ.
+
+    Parameters
+    ----------
+    first, second : ndarray (trials,)
+        Paired values; infinities are allowed (two of them are a tie).
+    confidence : float
+
+    Returns
+    -------
+    (estimate, low, high) : tuple of float
+        With a Clopper-Pearson interval; (nan, 0, 1) where all trials tie.
+    detail : str
+        The counts in words: of the trials that differ, and of all.
+    """
+    smaller, larger = int(np.sum(first < second)), int(np.sum(first > second))
+    differ, total = smaller + larger, len(first)
+    detail = f"{smaller} of {differ}"
+    if differ < total:
+        detail += f" that differ; {smaller} of all {total} smaller, {larger} larger, {total - differ} tied"
+    return binomial_share(smaller, differ, confidence=confidence), detail
+
+
+def clustered_share(
+    hits: npt.ArrayLike, clusters: npt.ArrayLike | None = None, *, confidence: float = 0.95, seed: int = 0
+) -> Measured:
+    """Return a share of points that come in clusters, with a bootstrap interval over the clusters.
+
+    Parameters
+    ----------
+    hits : array_like of bool (points,), or (clusters, points)
+        Whether a point counts.
+    clusters : array_like (points,), optional
+        Each point's cluster, e.g. the data set that several runs share; the rows of `hits` by default.
+    confidence : float
+    seed : int
+        Seed of the bootstrap.
+
+    Notes
+    -----
+    Where all clusters have the same share no resample differs, and the bootstrap would claim to know it exactly: the
+    interval then reaches as far as a share of which none of so many clusters was seen could (Clopper and Pearson).
+    """
+    values = np.asarray(hits, dtype=float)
+    if clusters is None:
+        counts, sizes = values.sum(axis=1), np.full(len(values), float(values.shape[1]))
+    else:
+        _, index = np.unique(np.asarray(clusters), return_inverse=True)
+        counts, sizes = np.bincount(index.ravel(), weights=values), np.bincount(index.ravel()).astype(float)
+    if len(counts) == 0:
+        return np.nan, 0.0, 1.0
+
+    def share(i: Array) -> float:
+        k = i.astype(int)
+        return float(counts[k].sum() / sizes[k].sum())
+
+    everyone = np.arange(float(len(counts)))
+    estimate = share(everyone)
+    if np.ptp(counts / sizes) == 0:
+        reach = binomial_share(0, len(counts), confidence=confidence)[2]
+        return estimate, max(0.0, estimate - reach), min(1.0, estimate + reach)
+    return (estimate, *bootstrap_interval(share, (everyone,), confidence=confidence, seed=seed))
+
+
+def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95, seed: int = 0) -> Measured:
+    """Return P(first < second) + P(tie)/2 for independent trials, with a bootstrap interval.
+
+    Parameters
+    ----------
+    first : ndarray (a,)
+    second : ndarray (b,)
+        Infinities are allowed: only the order counts.
+    confidence : float
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    estimate, low, high : float
+    """
+
+    def statistic(a: Array, b: Array) -> float:
+        below = np.searchsorted(np.sort(b), a, side="left"), np.searchsorted(np.sort(b), a, side="right")
+        return float(1.0 - (below[0].mean() + below[1].mean()) / (2.0 * len(b)))
+
+    estimate = statistic(first, second)
+    if estimate in (0.0, 1.0):  # no overlap at all: the bootstrap is degenerate, the exact bound is not
+        reach = binomial_share(0, min(len(first), len(second)), confidence=confidence)[2]
+        return (estimate, 1.0 - reach, 1.0) if estimate else (estimate, 0.0, reach)
+    low, high = bootstrap_interval(statistic, (first, second), confidence=confidence, seed=seed)
+    return estimate, low, high
+
+
+def median_interval(values: Array) -> Measured:
+    """Return the lower median over trials, diverged ones (NaN) as the worst, with its bootstrap interval."""
+
+    def median(sample: Array) -> float:
+        return float(quantiles(sample)[0])
+
+    return (median(values), *bootstrap_interval(median, (values,)))
+
+
+def bootstrap_interval(
+    statistic: Callable[..., float],
+    samples: Sequence[Array],
+    *,
+    paired: bool = False,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = 2000,
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of a statistic of samples.
+
+    Parameters
+    ----------
+    statistic : callable
+        From one array per sample to a number, which may be infinite.
+    samples : sequence of ndarray
+    paired : bool
+        Whether the samples have a trial's values at the same place, and are resampled together: of trials that share a
+        seed. Independent samples are resampled by themselves.
+    confidence : float
+    seed : int
+    resamples : int
+    """
+    rng: Generator = np.random.default_rng(seed)
+
+    def finite(*resample: Array) -> float:
+        return float(np.clip(statistic(*resample), -INFINITE, INFINITE))
+
+    found = stats.bootstrap(
+        tuple(samples),
+        finite,
+        paired=paired,
+        confidence_level=confidence,
+        n_resamples=resamples,
+        method="percentile",
+        vectorized=False,
+        rng=rng,
+    ).confidence_interval
+    low, high = (float(end) if abs(end) < INFINITE else math.copysign(math.inf, end) for end in found)
+    return low, high

@@ -1,0 +1,120 @@
+"""Intervals: exact where they say so, as wide as the independent pieces are few, and paired where trials are."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from linfed.intervals import (
+    binomial_share,
+    bootstrap_interval,
+    clustered_share,
+    first_round_below,
+    median_interval,
+    probability_smaller,
+    share_smaller,
+)
+
+
+def test_first_round_below():
+    rounds = np.array([0, 2, 4, 5])
+    values = np.array(
+        [[1.0, 0.5, 0.1, 0.3], [1.0, 1.0, 1.0, 1.0], [0.05, 1.0, 1.0, 1.0], [1.0, np.nan, np.nan, np.nan]]
+    )
+    np.testing.assert_array_equal(first_round_below(rounds, values, 0.1), [4, np.inf, 0, np.inf])
+
+
+def test_a_share_of_nothing_is_not_known():
+    estimate, low, high = binomial_share(0, 0)
+    assert np.isnan(estimate)
+    assert (low, high) == (0.0, 1.0)
+    exact = stats.binomtest(3, 4).proportion_ci(method="exact")
+    assert binomial_share(3, 4) == (0.75, exact.low, exact.high)
+
+
+def test_share_smaller_leaves_ties_out_and_tells_of_all_trials():
+    first = np.array([1.0, 2.0, 3.0, np.inf, 5.0])
+    second = np.array([2.0, 3.0, 4.0, np.inf, 4.0])
+    found, detail = share_smaller(first, second)
+    assert detail == "3 of 4 that differ; 3 of all 5 smaller, 1 larger, 1 tied"
+    assert found == binomial_share(3, 4)
+    assert share_smaller(first, first)[0][1:] == (0.0, 1.0)
+    assert share_smaller(first, first + 1)[1] == "4 of 4 that differ; 4 of all 5 smaller, 0 larger, 1 tied"
+    assert share_smaller(first[:3], first[:3] + 1)[1] == "3 of 3"
+
+
+def test_points_of_one_cluster_are_not_independent():
+    """Twenty data sets, each with fifty equal points: the interval is that of twenty, not of a thousand."""
+    rng = np.random.default_rng(0)
+    sets = np.repeat(rng.random(20) < 0.7, 50)
+    clusters = np.repeat(np.arange(20), 50)
+    estimate, low, high = clustered_share(sets, clusters)
+    exact = binomial_share(int(sets[::50].sum()), 20)
+    assert estimate == exact[0]
+    assert high - low == pytest.approx(exact[2] - exact[1], rel=0.25)
+    assert high - low > 4 * (binomial_share(int(sets.sum()), 1000)[2] - binomial_share(int(sets.sum()), 1000)[1])
+    assert clustered_share(sets.reshape(20, 50)) == clustered_share(sets, clusters)
+
+
+def test_clusters_of_unequal_size_weigh_as_their_points():
+    hits, clusters = np.array([True] * 9 + [False]), np.array([0] * 9 + [1])
+    assert clustered_share(hits, clusters)[0] == 0.9
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_clusters_that_all_agree_leave_something_open(value):
+    estimate, low, high = clustered_share(np.full((10, 7), value))
+    reach = binomial_share(0, 10)[2]
+    assert (estimate, low, high) == (value, max(0.0, value - reach), min(1.0, value + reach))
+    halves = clustered_share(np.tile([True, False], (10, 3)))
+    assert halves == (0.5, 0.5 - reach, 0.5 + reach)
+
+
+def test_clustered_shares_cover_about_as_often_as_they_say():
+    rng, covered = np.random.default_rng(2), 0
+    for seed in range(100):
+        centres = rng.beta(2.0, 1.0, size=40)  # mean 2/3
+        hits = rng.random((40, 8)) < centres[:, None]
+        _, low, high = clustered_share(hits, seed=seed)
+        covered += low <= 2 / 3 <= high
+    assert stats.binomtest(covered, 100, 0.93).pvalue > 1e-4
+
+
+def test_probability_smaller_counts_pairs():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 9, 30).astype(float), rng.integers(2, 9, 40).astype(float)
+    a[0] = b[0] = np.inf
+    pairs = [(x < y) + 0.5 * (x == y) for x in a for y in b]
+    estimate, low, high = probability_smaller(a, b)
+    assert estimate == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert low < estimate < high
+    assert probability_smaller(np.zeros(10), np.ones(20))[0] == 1.0
+    edge = stats.binomtest(0, 10).proportion_ci(method="exact").high
+    assert probability_smaller(np.zeros(10), np.ones(20))[1] == pytest.approx(1 - edge)
+    assert probability_smaller(np.ones(10), np.zeros(20)) == (0.0, 0.0, pytest.approx(edge))
+
+
+def test_diverged_trials_are_the_worst_of_a_median():
+    estimate, low, high = median_interval(np.array([1.0, 2.0, 3.0, np.nan, np.nan]))
+    assert estimate == 3.0
+    assert low <= 3.0
+    assert high == np.inf
+
+
+def test_bootstrap_covers_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for seed in range(100):
+        low, high = bootstrap_interval(np.mean, (rng.standard_normal(40),), seed=seed, resamples=300)
+        covered += low <= 0.0 <= high
+    assert stats.binomtest(covered, 100, 0.93).pvalue > 1e-4
+
+
+def test_paired_samples_are_resampled_together():
+    values = np.random.default_rng(3).standard_normal(30)
+
+    def difference(a, b):
+        return float(np.mean(a) - np.mean(b))
+
+    np.testing.assert_allclose(bootstrap_interval(difference, (values, values), paired=True), 0.0, atol=1e-15)
+    low, high = bootstrap_interval(difference, (values, values))
+    assert high - low > 0.5

@@ -60,7 +60,14 @@ class Config:
     def quick(self) -> Config:
         """Return fewer trials, sizes and rounds."""
         return replace(
-            self, samples=(10, 40), steps=(0.1, 0.3), starts=(0.3,), many_clients=60, rounds=60, rival_rounds=10, trials=5
+            self,
+            samples=(10, 40),
+            steps=(0.1, 0.3),
+            starts=(0.3,),
+            many_clients=60,
+            rounds=60,
+            rival_rounds=10,
+            trials=5,
         )
 
 
@@ -104,9 +111,7 @@ def cells(config: Config) -> list[Cell]:
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Run until every trial has passed `LEARNED` or the rounds are over."""
-    problem = lf.SharedWithShortcuts(
-        n_clients=cell.n_clients, dim=DIM, rank=RANK, noise_std=0.1, shortcut_norm=0.5
-    )
+    problem = lf.SharedWithShortcuts(n_clients=cell.n_clients, dim=DIM, rank=RANK, noise_std=0.1, shortcut_norm=0.5)
     shared: Any = {"rank": RANK, "step_size": cell.step_size, "init": lf.AtDistance(cell.start)}
     algorithm: lf.Algorithm = lf.FedRep(**shared)
     if cell.method != FEDREP:
@@ -178,7 +183,9 @@ def plot(tables: Tables) -> dict[str, Figure]:
                 ax.errorbar(m, middle, yerr=bars, color=colour, fmt="o", markersize=3, label=label, capsize=1.5)
                 if kind == FIXED:
                     line = [select(part, n_samples=size)["predicted"][0] for size in m]
-                    ax.plot(m, line, color=colour, linewidth=1.0, label="predicted, fixed samples" if eta < 0.05 else None)
+                    ax.plot(
+                        m, line, color=colour, linewidth=1.0, label="predicted, fixed samples" if eta < 0.05 else None
+                    )
                 if eta < 1:
                     line = [select(part, n_samples=size)["mean_alone"][0] for size in m]
                     told = "$m/(\\eta (k + 1))$" if eta < 0.05 else None

@@ -16,7 +16,11 @@ that the rounds are enough for all; a further map keeps the step as it is. Anoth
 shortcut steps in a round, of the same product.
 
 The settings that work best are searched for at m on both sides of d: all pairs of steps for B and for the shortcut in
-Algorithm 1, all ridges in the joint form, for the least median parameter error after the last round on separate trials.
+Algorithm 1, of steps and ridges in the joint form, for the least median parameter error after the last round on
+separate trials. The rival to beat is FedRep with one personal ridge fit at its end (`lf.Personalised`), searched for
+over as many pairs of steps and ridges; FedRep alone has the same steps to choose from.
+
+Beside each prediction of a map stands the best that a rule without the data set could do, in hindsight.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -35,6 +39,7 @@ from linfed.intervals import median_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
+from ._lines import line_findings, line_rows
 from ._shared import HUGE, legend, panels
 from ._shortcut import LEARNED, RANK, critical_size, limit_distance, problem_of, uncorrelated
 
@@ -51,9 +56,13 @@ TITLES = {
     "any": "no regard to $B^*$",
 }
 GRADIENT, SEVERAL, JOINT, PLAIN = "Algorithm 1", "Algorithm 1, three steps", "joint ridge", "joint ridge, plain step"
+KINDS = ((GRADIENT, TRUTHS), (SEVERAL, ("orthogonal",)), (JOINT, TRUTHS), (PLAIN, ("orthogonal",)))
+"""The maps: families, and the truths that each is run on."""
 
+METHODS = {"the shortcuts' setting": "", "the fit's": "fit_", "FedRep's": "fedrep_"}
+"""What a search tunes, and how its columns begin."""
 SEARCHED = tuple(
-    f"{method}{what}" for method in ("", "fit_", "fedrep_") for what in ("settings", "step_size", "held", "at_edge")
+    f"{method}{what}" for method in METHODS.values() for what in ("settings", "step_size", "held", "at_edge")
 )
 ERRORS = ("dist", "error", "refitted_error", "local_error", "fedrep_dist", "fedrep_error", "fit_dist", "fit_error")
 """What a search found, by method, and what its settings came to in every trial."""
@@ -238,7 +247,7 @@ def search(cell: Cell) -> dict[str, Any]:
             found["refitted_error"] = error[:, -1] if refits else np.full(c.search_trials, np.nan)
         if name != "local_":
             found[f"{name}dist"] = result.metrics["subspace_distance"][:, -1]
-    chosen = {name: _setting(cell, best[name]) for name in ("", "fit_", "fedrep_")}
+    chosen = {name: _setting(cell, best[name]) for name in METHODS.values()}
     found |= {f"{name}step_size": np.array(step) for name, (step, _) in chosen.items()}
     return found | {f"{name}held": np.array(held) for name, (_, held) in chosen.items()}
 
@@ -288,7 +297,18 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
             parts["truths"].append(tidy({"truth": keys["truth"], "size": cell.size}, trials, own))
     out = {name: np.concatenate(found) for name, found in parts.items()}
     out["best"] = _best(out["search"])
+    out["lines"] = np.concatenate([_line(out["map"], family, truth) for family, kinds in KINDS for truth in kinds])
     return out
+
+
+def _line(table: Table, family: str, truth: str) -> Table:
+    """Return how far the prediction of every data set tells its map, and how far a size common to all does."""
+    part = select(table, family=family, truth=truth)
+    part = part[np.lexsort((part["size"], part["held"], part["trial"]))]
+    shape = tuple(len(np.unique(part[name])) for name in ("trial", "held", "size"))
+    lost, said = (~(part[name] < LEARNED).reshape(shape) for name in ("dist", "predicted"))
+    keys = {"family": np.array(family, dtype="U32"), "truth": np.array(truth, dtype="U16")}
+    return line_rows(keys, lost, said)
 
 
 def _best(table: Table) -> Table:
@@ -297,8 +317,11 @@ def _best(table: Table) -> Table:
     records = []
     for values in np.unique(table[list(keys)]).tolist():
         part = select(table, **dict(zip(keys, values, strict=True)))
-        records.append((*part[[*keys, *SEARCHED]][0].item(), *(float(quantiles(part[name])[0]) for name in ERRORS)))
-    return rows([*((key, table.dtype[key]) for key in (*keys, *SEARCHED)), *((name, float) for name in ERRORS)], records)
+        medians = [np.nan if np.isnan(part[name]).all() else float(quantiles(part[name])[0]) for name in ERRORS]
+        records.append((*part[[*keys, *SEARCHED]][0].item(), *medians))
+    return rows(
+        [*((key, table.dtype[key]) for key in (*keys, *SEARCHED)), *((name, float) for name in ERRORS)], records
+    )
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -395,10 +418,8 @@ def _draw(ax: Axes, tables: Tables, family: str, truth: str) -> Any:
 def claims(tables: Tables) -> list[Finding]:
     """Return how the predictions agree, where B is learned and lost, and what the best settings reach."""
     table, truths = tables["map"], tables["truths"]
-    return by_sentence([*_agreement(table), *_conditions(table, truths), *_ends(table), *_pays(tables["search"])])
-
-
-KINDS = ((GRADIENT, TRUTHS), (SEVERAL, ("orthogonal",)), (JOINT, TRUTHS), (PLAIN, ("orthogonal",)))
+    found = [*_agreement(table), *_lines(tables["lines"]), *_conditions(table, truths), *_ends(table)]
+    return by_sentence([*found, *_pays(tables["search"])])
 
 
 def _by_trial(part: Table, column: str) -> Any:
@@ -436,6 +457,21 @@ def _agreement(table: Table) -> list[Finding]:
                 )
             )
     return out
+
+
+def _lines(table: Table) -> list[Finding]:
+    """Judge the population's prediction against a rule that knows the sizes alone, and no data set."""
+    return [
+        finding
+        for family, kinds in KINDS
+        for truth in kinds
+        for finding in line_findings(
+            select(table, family=family, truth=truth),
+            fixed="the best size common to all data sets, in hindsight and for each column of the map",
+            text="The population of each data set's own truth tells where B is learned better than any common size",
+            where=f"{family}: {truth}",
+        )
+    ]
 
 
 def _conditions(table: Table, truths: Table) -> list[Finding]:
@@ -493,23 +529,49 @@ def _ends(table: Table) -> list[Finding]:
 
 
 def _pays(table: Table) -> list[Finding]:
-    """Judge whether the setting that the search found beats Local only and FedRep."""
+    """Judge whether the setting that the search found beats Local only and FedRep, and one fit at FedRep's B."""
     out = []
     for row in _best(table):
         mine = select(table, **{name: row[name] for name in ("family", "size", "n_samples")})
-        setting = f"ridge {row['held']:g}" if row["family"] == JOINT else f"eta {row['step_size']:g}, {row['held']:g}"
-        for name, rival in (("local", "Local only"), ("fedrep", "FedRep")):
+        where = {"where": f"m = {row['n_samples']}, size {row['size']:g}: {row['family']}"}
+        found = f"eta {row['step_size']:g}, {'ridge' if row['family'] == JOINT else 'eta_s'} {row['held']:g}"
+        rival = f"the fit: eta {row['fit_step_size']:g}, ridge {row['fit_held']:g}"
+        edges = [f"{name} found at the edge of its grid" for name in METHODS if row[f"{METHODS[name]}at_edge"]]
+        said: dict[str, Any] = {**where, "source": "the draft's aim", "note": "; ".join(edges)}
+        trained, alone, fit = (np.nan_to_num(mine[f"{name}error"], nan=HUGE) for name in ("", "fedrep_", "fit_"))
+        for name, told in (("local", "Local only"), ("fedrep", "FedRep")):
             out.append(
                 judge(
-                    median_interval(mine[f"{name}_error"] / np.nan_to_num(mine["error"], nan=HUGE)),
-                    text=f"The best setting found has a smaller parameter error than {rival}",
-                    where=f"m = {row['n_samples']}, size {row['size']:g}: {row['family']}",
-                    statistic=f"{rival}'s error over its error, median",
-                    source="the draft's aim",
+                    median_interval(mine[f"{name}_error"] / trained),
+                    text=f"The best setting found has a smaller parameter error than {told}",
+                    statistic=f"{told}'s error over its error, median",
                     least=1.0,
                     strict=True,
-                    detail=f"{setting}; dist {row['dist']:.2g}",
-                    note="found at the edge of the grid" if row["at_edge"] else "",
+                    detail=f"{found}; dist {row['dist']:.2g}",
+                    **said,
                 )
             )
+        gain = alone - trained
+        out.append(
+            judge(
+                median_interval(fit / trained),
+                text="The best setting found has a smaller parameter error than one personal fit at FedRep's B",
+                statistic="the fit's error over its error, median of paired trials",
+                least=1.0,
+                strict=True,
+                detail=f"{row['fit_error']:.3g} against {row['error']:.3g}; {rival}",
+                **said,
+            )
+        )
+        out.append(
+            judge(
+                median_interval(np.where(gain > 0, (alone - fit) / np.where(gain > 0, gain, 1.0), np.inf)),
+                text="One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep",
+                statistic="its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+                "infinite where they gain nothing",
+                least=0.9,
+                detail=f"FedRep {row['fedrep_error']:.3g}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain",
+                **{**said, "source": OWN_THRESHOLD},
+            )
+        )
     return out

@@ -7,12 +7,14 @@ import json
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, shortcut, trials
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
+from linfed._files import replacing
 from linfed.linalg import one_blas_thread
 
 ROWS = [
@@ -91,8 +93,8 @@ def main(arguments: list[str] | None = None) -> int:
                 records.append({"name": row.name, "sizes": row.sizes, "verdict": "skipped", "note": str(reason)})
             print(line_of(records[-1]), flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine, "method": METHOD, "rows": records}, file, indent=1)
+        with replacing(Path(options.json)) as file:
+            file.write(json.dumps({"machine": machine, "method": METHOD, "rows": records}, indent=1).encode())
     return int(any(record["verdict"] == "NOT MET" for record in records))
 
 

@@ -24,7 +24,7 @@ from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, select, tidy
 
-from ._shared import HUGE, edge_note, legend, panels, tuning_arrays, tuning_rows
+from ._shared import HUGE, edge_note, legend, panels, tuned, tuning_arrays, tuning_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -183,7 +183,7 @@ def run_setting(s: Setting) -> dict[str, Any]:
     found: dict[str, Any] = {"kept": kept, "truncation": truncation, "length": length, "oracle": oracle}
     curves: dict[tuple[str, str], Any] = {}
     for method in METHODS:
-        tuning = lf.tune(
+        tuning = tuned(
             algorithm(method, s.rank),
             s.problem,
             grid={"step_size": s.step_sizes},
@@ -223,9 +223,9 @@ def setting_tables(settings: Sequence[Setting], results: Sequence[Mapping[str, A
     for s, found in zip(settings, results, strict=True):
         trials = {"trial": np.arange(s.trials)}
         for method in METHODS:
-            tuned = {name: found[f"{method}/{name}"] for name in ("scores", "best", "at_edge")}
-            parts["tuning"].append(tuning_rows({**s.keys, "method": method}, s.step_sizes, tuned))
-            best = s.step_sizes[int(tuned["best"])]
+            tuning = {name: found[f"{method}/{name}"] for name in ("scores", "best", "at_edge")}
+            parts["tuning"].append(tuning_rows({**s.keys, "method": method}, s.step_sizes, tuning))
+            best = s.step_sizes[int(tuning["best"])]
             for speed in SPEEDS:
                 key = f"{speed}/{method}"
                 named = {**s.keys, "speed": speed, "method": method}

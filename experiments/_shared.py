@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,13 @@ HUGE = 1e9
 """Stands for the error of a diverged trial: worse than any other, yet finite, as intervals need it."""
 
 # --- tuning --------------------------------------------------------------------------------------------------
+
+
+def tuned(algorithm: lf.Algorithm, problem: Any, **options: Any) -> lf.Tuning:
+    """Return what `lf.tune` finds, without its warning of an edge: the tables and notes say it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lf.EdgeWarning)
+        return lf.tune(algorithm, problem, **options)
 
 
 def tuning_arrays(tuning: lf.Tuning) -> dict[str, Any]:

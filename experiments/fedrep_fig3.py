@@ -38,7 +38,7 @@ from ._fedrep import (
     problem_of,
     scaled_step,
 )
-from ._shared import edge_note, legend, panels, tuning_arrays
+from ._shared import edge_note, legend, panels, tuned, tuning_arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,7 +157,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     problem, data = setting(cell)
     trials, rounds = tuning_effort(cell)
     pairs, seed = grid(cell), (c.seed, cell.n_clients)  # trials at different n are then independent
-    tuning = lf.tune(
+    tuning = tuned(
         method(cell),
         problem,
         grid=[scaled(cell, pair) for pair in pairs],
@@ -189,7 +189,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
     """Return the curves, the tuning curves and the per-trial statistics as tidy tables."""
-    curves, tuned, summary = [], [], []
+    curves, tuning, summary = [], [], []
     for cell, found in zip(cells(config), results, strict=True):
         key = (cell.preset, cell.n_clients, cell.method)
         distance, best = found["distance"], int(found["best"])
@@ -199,7 +199,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
                 for trial, row in enumerate(distance)
                 for round_, value in zip(found["rounds"], row, strict=True)
             ]
-        tuned += [
+        tuning += [
             (*key, *pair, float(score), index == best, index == best and bool(found["at_edge"]))
             for index, (pair, score) in enumerate(zip(found["pairs"], found["scores"], strict=True))
         ]
@@ -219,7 +219,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
     steps = [("step_size", "f8"), ("head_step_size", "f8")]
     return {
         "curves": rows([*keys, ("trial", "i8"), ("round", "i8"), ("distance", "f8")], curves),
-        "tuning": rows([*keys, *steps, ("score", "f8"), ("chosen", "?"), ("at_edge", "?")], tuned),
+        "tuning": rows([*keys, *steps, ("score", "f8"), ("chosen", "?"), ("at_edge", "?")], tuning),
         "summary": rows(
             [
                 *keys,

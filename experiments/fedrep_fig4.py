@@ -45,6 +45,7 @@ from ._fedrep import (
 )
 from ._shared import (
     HUGE,
+    tuned,
     tuning_arrays,
     tuning_figure,
     tuning_note,
@@ -122,7 +123,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     if cell.method not in UNTUNED:
         rounds = c.rounds
         steps: list[Any] = [method(cell, step) for step in c.step_sizes]
-        tuning = lf.tune(
+        tuning = tuned(
             method(cell),
             problem,
             grid=[{"step_size": algorithm.step_size} for algorithm in steps],

@@ -40,7 +40,7 @@ from linfed.reproduce import Table, Tables, select, tidy
 
 from ._flute import EQUAL_BEST, FLUTE_STEP, USUALLY_DIVERGES, spectrum
 from ._lines import line_findings, line_rows
-from ._shared import HUGE, legend, panels, tuning_arrays, tuning_rows
+from ._shared import HUGE, legend, panels, tuned, tuning_arrays, tuning_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,7 +158,7 @@ def curves_cell(cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for index, ratio in enumerate(PAIRS.values()):
         algorithm = flute(c, ratio * c.gamma2, c.step_size)
-        tuning = lf.tune(
+        tuning = tuned(
             algorithm,
             problem,
             grid={"step_size": c.step_sizes},

@@ -31,7 +31,7 @@ from linfed.metrics import quantiles
 from linfed.plotting import label
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
-from ._shared import HUGE, panels
+from ._shared import HUGE, panels, tuned
 from ._shortcut import DIM, LEARNED, problem_of, run
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     grid, chosen = settings(cell), dict.fromkeys(CHOSEN, np.nan)
     found: dict[str, Any] = {}
     if grid:
-        tuning = lf.tune(
+        tuning = tuned(
             algorithm,
             problem,
             grid=[taken(setting) for setting in grid],

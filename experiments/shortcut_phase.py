@@ -40,7 +40,7 @@ from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
 from ._lines import line_findings, line_rows
-from ._shared import HUGE, legend, panels
+from ._shared import HUGE, legend, panels, tuned
 from ._shortcut import LEARNED, RANK, critical_size, limit_distance, problem_of, uncorrelated
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def search(cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = {}
     best: dict[str, Any] = {"local_": lf.LocalOnly()}
     for name, (algorithm, grid) in searched(cell).items():
-        tuning = lf.tune(
+        tuning = tuned(
             algorithm, problem, grid=grid, metric="parameter_error", score="final", trials=c.tuning_trials, **run
         )
         best[name] = tuning.algorithm

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import AtDistance as AtDistance
     from linfed.algorithms.initial import GivenFactors as GivenFactors
     from linfed.algorithms.initial import GivenSubspace as GivenSubspace
+    from linfed.algorithms.initial import Initial as Initial
+    from linfed.algorithms.initial import InitialFactors as InitialFactors
     from linfed.algorithms.initial import Moments as Moments
     from linfed.algorithms.initial import RandomSubspace as RandomSubspace
     from linfed.algorithms.initial import SmallRandom as SmallRandom
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from linfed.data.samples import FixedSamples as FixedSamples
     from linfed.data.samples import FreshSamples as FreshSamples
     from linfed.data.samples import GivenSamples as GivenSamples
+    from linfed.designs import Design as Design
     from linfed.designs import Gaussian as Gaussian
     from linfed.designs import Rademacher as Rademacher
     from linfed.designs import UniformCube as UniformCube
@@ -67,14 +70,17 @@ if TYPE_CHECKING:
     from linfed.metrics import METRICS as METRICS
     from linfed.metrics import subspace_distance as subspace_distance
     from linfed.problems import GivenTruth as GivenTruth
+    from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
     from linfed.problems import SharedWithShortcuts as SharedWithShortcuts
+    from linfed.problems import Truth as Truth
     from linfed.problems import UnderParameterized as UnderParameterized
     from linfed.results import Result as Result
     from linfed.results import Status as Status
     from linfed.simulation import Round as Round
     from linfed.simulation import iterate as iterate
     from linfed.simulation import simulate as simulate
+    from linfed.tuning import EdgeWarning as EdgeWarning
     from linfed.tuning import Tuning as Tuning
     from linfed.tuning import tune as tune
 
@@ -87,7 +93,9 @@ _PUBLIC = {
     "Algorithm": "linfed.algorithms.base",
     "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
+    "Design": "linfed.designs",
     "ENGINES": "linfed.engines",
+    "EdgeWarning": "linfed.tuning",
     "EngineError": "linfed.errors",
     "FLUTE": "linfed.algorithms.flute",
     "FedAvg": "linfed.algorithms.fedavg",
@@ -103,11 +111,14 @@ _PUBLIC = {
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
     "Hypothesis": "linfed.findings",
+    "Initial": "linfed.algorithms.initial",
+    "InitialFactors": "linfed.algorithms.initial",
     "LocalOnly": "linfed.algorithms.local_only",
     "Moments": "linfed.algorithms.initial",
     "Oracle": "linfed.algorithms.oracle",
     "Personalised": "linfed.algorithms.personalised",
     "PooledLeastSquares": "linfed.algorithms.pooled",
+    "Problem": "linfed.problems",
     "Rademacher": "linfed.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.results",
@@ -119,6 +130,7 @@ _PUBLIC = {
     "State": "linfed.algorithms.base",
     "Status": "linfed.results",
     "TrueSubspace": "linfed.algorithms.initial",
+    "Truth": "linfed.problems",
     "Tuning": "linfed.tuning",
     "UnderParameterized": "linfed.problems",
     "UniformCube": "linfed.designs",
@@ -147,4 +159,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted([*_PUBLIC, *(name for name in globals() if name.startswith("__"))])

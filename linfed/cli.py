@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +36,58 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, 2 for a mistake in the arguments, 130 if interrupted."""
+    """Run the command line and return its exit status.
+
+    It is 0, 2 for a mistake in the arguments, 1 for a file that cannot be written or a worker process that died, 141
+    if nobody reads the output any more, 128 + N if signal N stopped it (130 for Ctrl-C, 143 for SIGTERM).
+    """
+    # While modules are imported the command ends at once, for some of them swallow what is raised. A caller that gave
+    # the arguments itself has work of its own, and gets the exception.
+    with _signals(_end if arguments is None else _interrupt):
+        try:
+            try:
+                return _run(arguments)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:  # said by the status alone, as other tools do
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+            return 128 + 13
+        except KeyboardInterrupt as stopped:
+            return _stopped("interrupted", 128 + int(stopped.args[0] if stopped.args else signal.SIGINT))
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
+def _end(number: int, frame: object) -> None:
+    os._exit(_stopped("interrupted", 128 + number))
+
+
+@contextmanager
+def _signals(act: Callable[[int, object], None]) -> Iterator[None]:
+    """Return a context in which Ctrl-C, SIGTERM and SIGHUP act alike; those that are ignored or handled stay so."""
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    here = threading.current_thread() is threading.main_thread()
+    known = (signal.SIG_DFL, signal.default_int_handler, _end)
+    before = {number: signal.getsignal(number) for number in numbers if here and signal.getsignal(number) in known}
+    for number in before:
+        signal.signal(number, act)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stopped(why: str, status: int) -> int:
+    """Say why a run stopped, and return its exit status."""
+    kept = "what was finished is kept, and the same command goes on from there"
+    print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     top = parser()
     given = top.parse_args(arguments)
     if given.version:
@@ -43,18 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         top.print_help()
         return 2
-    from linfed.errors import UsageError
+    from linfed.errors import UsageError, WorkerError, WriteError
 
     try:
         return _list(given) if given.command == "list" else _reproduce(given)
     except UsageError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(
-            "linfed: interrupted; what was finished is kept, and the same command goes on from there", file=sys.stderr
-        )
-        return 130
+    except (WorkerError, WriteError) as error:
+        return _stopped(str(error), 1)
 
 
 def _list(given: argparse.Namespace) -> int:
@@ -85,14 +137,17 @@ def _reproduce(given: argparse.Namespace) -> int:
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
     folder = experiments_folder(given.experiments)
-    for name in given.names:  # every mistake is found before the first computation
+    everything = list(experiment_files(folder)) if "all" in given.names else []
+    for name in dict.fromkeys([*given.names, *everything]):  # every mistake is found before the first computation
         if name != "all":
             load(name, folder)
-    names = list(experiment_files(folder)) if "all" in given.names else list(dict.fromkeys(given.names))
+    names = everything if "all" in given.names else list(dict.fromkeys(given.names))
     options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
     writable_folder(options.folder)
-    for name in names:
-        print(report(name, reproduce(name, folder, options)), flush=True)
+    os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
+    with _signals(_interrupt):
+        for name in names:
+            print(report(name, reproduce(name, folder, options)), flush=True)
     return 0
 
 

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator
+from linfed._values import ByValue, says_last
 from linfed.errors import check_array, check_choice, shown
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Design(ABC):
-    """A law of x in R^d with mean 0; base of the four laws.
+@dataclass(frozen=True, kw_only=True)
+class Design(ByValue, ABC):
+    """A law of x in R^d with mean 0: base of the four laws here, and of one's own.
 
     Parameters
     ----------
@@ -30,14 +31,33 @@ class Design(ABC):
 
     Notes
     -----
-    ``fill(rng, out)`` reads its generator value by value, so that the numbers do not depend on how a stream is
-    cut into pieces.
+    A law of one's own subclasses this and writes `draw`; parameters are further fields. Designs are equal if all their
+    fields are. A law that is standard Gaussian before the covariance acts says ``standard_gaussian = True``: the
+    engines that are exact in law for Gaussian x may then serve it. What `Gaussian` says of itself does not hold for a
+    subclass that makes its rows in another way.
 
     **Deviations**: none; the covariance is an addition of this project.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import linfed as lf
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Laplace(lf.Design):
+    ...     '''Independent Laplace coordinates, of variance 1.'''
+    ...
+    ...     def draw(self, rng, out):
+    ...         out[...] = rng.laplace(scale=0.5**0.5, size=out.shape)
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=Laplace())
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+    ('explicit', True)
     """
 
     covariance: npt.ArrayLike | None = None
     name: ClassVar[str] = ""
+    standard_gaussian: ClassVar[bool] = False
+    """Whether x is standard Gaussian before the covariance acts."""
 
     def __post_init__(self) -> None:
         if self.covariance is None:
@@ -55,15 +75,6 @@ class Design(ABC):
         object.__setattr__(self, "covariance", value)
         object.__setattr__(self, "_root", _root(value))
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        mine, its = self.covariance, other.covariance
-        return (mine is None) == (its is None) and (mine is None or np.array_equal(mine, its))  # type: ignore[arg-type]
-
-    def __hash__(self) -> int:
-        return hash((type(self), None if self.covariance is None else (np.asarray(self.covariance) + 0.0).tobytes()))
-
     def check_dim(self, dim: int) -> None:
         """Raise unless the covariance fits the dimension."""
         shape = np.shape(self.covariance) if self.covariance is not None else ()
@@ -72,7 +83,7 @@ class Design(ABC):
 
     def fill(self, rng: Generator, out: Array) -> None:
         """Write consecutive samples into the contiguous array `out`, (..., d)."""
-        self._fill_isotropic(rng, out)
+        self.draw(rng, out)
         if self.covariance is not None:
             out[...] = self.shape_rows(out)
 
@@ -83,6 +94,16 @@ class Design(ABC):
         root: Array = self._root  # type: ignore[attr-defined]
         return rows @ root.T if root.ndim == 2 else rows * root
 
+    @property
+    def variance(self) -> float | None:
+        """The variance c of every direction where the covariance is ``c I``; None where it is another."""
+        if self.covariance is None:
+            return 1.0
+        value = np.asarray(self.covariance)
+        first = float(value.flat[0])
+        isotropic = np.array_equal(value, first * np.eye(len(value)) if value.ndim == 2 else np.full_like(value, first))
+        return first if isotropic else None
+
     def root_apply(self, M: Array) -> Array:
         """Return ``L' M`` for M (..., d, c): then ``||L' M v||^2 = v' M' Cov M v``, the risk's quadratic form."""
         if self.covariance is None:
@@ -90,8 +111,23 @@ class Design(ABC):
         root: Array = self._root  # type: ignore[attr-defined]
         return root.T @ M if root.ndim == 2 else root[..., None] * M
 
+    def root_solve(self, M: Array) -> Array:
+        """Return ``L'^+ M`` for M (..., d, c), what `root_apply` maps to M: without a part in the null space of Cov."""
+        if self.covariance is None:
+            return M
+        root: Array = self._root  # type: ignore[attr-defined]
+        if root.ndim < 2:
+            return M / root[..., None]
+        squares = np.square(root).sum(axis=0)[:, None]  # the columns of L are orthogonal
+        return np.asarray(root @ np.divide(M, squares, out=np.zeros_like(M), where=squares > 0))
+
     @abstractmethod
-    def _fill_isotropic(self, rng: Generator, out: Array) -> None: ...
+    def draw(self, rng: Generator, out: Array) -> None:
+        """Write consecutive samples of mean 0 and covariance I into the contiguous array `out`, (..., d).
+
+        Values are read from `rng` in order, sample by sample, so that the numbers do not depend on how a stream is cut
+        into pieces.
+        """
 
 
 def _root(covariance: Array) -> Array:
@@ -103,7 +139,7 @@ def _root(covariance: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.where(values > tiny, values, 0.0)))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Gaussian(Design):
     """Standard Gaussian samples, the papers' experiments.
 
@@ -120,12 +156,14 @@ class Gaussian(Design):
     """
 
     name: ClassVar[str] = "gaussian"
+    standard_gaussian: ClassVar[bool] = True
 
-    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+    def draw(self, rng: Generator, out: Array) -> None:
+        """Write consecutive samples into `out`, (..., d)."""
         rng.standard_normal(out=out)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Rademacher(Design):
     """Independent signs: every coordinate is +1 or -1 with equal probability.
 
@@ -143,12 +181,13 @@ class Rademacher(Design):
 
     name: ClassVar[str] = "rademacher"
 
-    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+    def draw(self, rng: Generator, out: Array) -> None:
+        """Write consecutive samples into `out`, (..., d)."""
         rng.random(out=out)
         np.copyto(out, np.where(out < 0.5, -1.0, 1.0))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class UniformCube(Design):
     """Independent coordinates, uniform on [-sqrt(3), sqrt(3)].
 
@@ -166,13 +205,14 @@ class UniformCube(Design):
 
     name: ClassVar[str] = "cube"
 
-    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+    def draw(self, rng: Generator, out: Array) -> None:
+        """Write consecutive samples into `out`, (..., d)."""
         rng.random(out=out)
         out -= 0.5
         out *= math.sqrt(12.0)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class UniformSphere(Design):
     """Uniform on the sphere of radius sqrt(d): coordinates uncorrelated but not independent.
 
@@ -190,7 +230,8 @@ class UniformSphere(Design):
 
     name: ClassVar[str] = "sphere"
 
-    def _fill_isotropic(self, rng: Generator, out: Array) -> None:
+    def draw(self, rng: Generator, out: Array) -> None:
+        """Write consecutive samples into `out`, (..., d)."""
         rng.standard_normal(out=out)
         lengths = np.sqrt(np.vecdot(out, out))
         out *= (math.sqrt(out.shape[-1]) / lengths)[..., None]
@@ -204,5 +245,16 @@ def as_design(value: Design | str) -> Design:
     if isinstance(value, Design):
         return value
     if isinstance(value, type):
-        raise ValueError(f"design = {shown(value)} is a class: write lf.{value.__name__}()")
+        room = "lf." if value in LAWS.values() else ""
+        raise ValueError(f"design = {shown(value)} is a class: write {room}{value.__name__}()")
     return LAWS[check_choice("design", value, LAWS)]()
+
+
+def is_gaussian(design: Design) -> bool:
+    """Return whether x is ``L g`` with g standard Gaussian and ``L L'`` the covariance.
+
+    What a class says holds for the rows that it knows: a subclass that makes them anew must say it again.
+    """
+    return design.standard_gaussian and says_last(
+        type(design), "standard_gaussian", ("draw", "fill", "shape_rows", "root_apply")
+    )

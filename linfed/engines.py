@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed.algorithms.base import Algorithm, Asks, asks_of
-from linfed.algorithms.initial import GivenSubspace
 from linfed.data.chain import ChainSource
 from linfed.data.compressed import (
     CompressedFixedSource,
@@ -20,7 +19,7 @@ from linfed.data.compressed import (
 from linfed.data.projected import KEPT_VALUES, ProjectedSource
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
-from linfed.designs import Gaussian
+from linfed.designs import is_gaussian
 from linfed.errors import EngineError, check_choice
 from linfed.problems import Problem, Truth
 from linfed.streams import Seed
@@ -88,9 +87,8 @@ def obstacle(engine: str, setting: Setting) -> str:
     covariance = None if setting.problem is None else setting.problem.design.covariance
     if covariance is not None and np.ndim(covariance) > 0:
         return "x is not isotropic"
-    init = getattr(setting.algorithm, "init", None)
-    dependent = isinstance(init, GivenSubspace) and bool(np.any(np.linalg.matrix_rank(init.array) < k))
-    if dependent and getattr(setting.algorithm, "orthonormalize", False):
+    init = setting.algorithm.initialisation
+    if init is not None and not init.independent() and getattr(setting.algorithm, "orthonormalize", False):
         return "the initial B has dependent columns, and what QR puts in their place would depend on the frame"
     if d < rank + 2 * k:
         return f"it needs d >= r + 2k = {rank + 2 * k}, and d is {d}"
@@ -105,7 +103,7 @@ def drawn_in_law(data: FixedSamples, n_clients: int, dim: int) -> bool:
 
 
 def _gaussian(setting: Setting) -> bool:
-    return setting.problem is not None and isinstance(setting.problem.design, Gaussian)
+    return setting.problem is not None and is_gaussian(setting.problem.design)
 
 
 def choose_engine(wanted: str, setting: Setting) -> str:
@@ -166,12 +164,9 @@ def open_source(
 ) -> Source:
     """Return the source of a chunk of trials."""
     if isinstance(data, GivenSamples):
-        if data.X.ndim == 4:
-            X, y = data.X[list(trials)], data.y[list(trials)]
-        else:
-            X, y = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (data.X, data.y))
-        given = FixedSource(X, y, np.broadcast_to(data.counts, X.shape[:2]))
-        return given if engine == "explicit" else compressed(given, X.shape, np.broadcast_to(data.counts, X.shape[:2]))
+        X, y, counts = data.of_trials(trials)
+        given = FixedSource(X, y, counts)
+        return given if engine == "explicit" else compressed(given, X.shape, counts)
     assert truth is not None
     if isinstance(data, FixedSamples):
         return _open_fixed(engine, data, truth, sizes, seed, trials)
@@ -190,7 +185,7 @@ def _open_fixed(
     counts = np.full((len(trials), sizes.n_clients), float(data.n_samples))
     if engine == "explicit":
         return FixedSource(*draw_fixed(truth, shape, seed, trials), counts)
-    if isinstance(truth.design, Gaussian) and drawn_in_law(data, sizes.n_clients, sizes.dim):
+    if is_gaussian(truth.design) and drawn_in_law(data, sizes.n_clients, sizes.dim):
         return CompressedFixedSource(drawn_factors(truth, shape, seed, trials), counts, None)
     return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
 
@@ -214,3 +209,10 @@ def floats_per_trial(engine: str, setting: Setting) -> float:
     # Pseudo-samples are kept up to a limit; the normal equations of gradient heads always are.
     kept = min(sizes.participants * (2 * rows * k + 4 * rows + 4 * (k + outside)), 3 * KEPT_VALUES)
     return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)
+
+
+def first_batch_floats(engine: str, setting: Setting) -> float:
+    """Return how many numbers one trial's first batch holds, beyond those that the source holds."""
+    sizes = setting.sizes
+    held = engine == "explicit" and not isinstance(setting.data, FreshSamples)
+    return sizes.n_clients * setting.samples * ((0 if held else sizes.dim) + sizes.features)

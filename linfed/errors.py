@@ -6,13 +6,22 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
 from linfed._types import Array
 
 T = TypeVar("T")
+
+LARGEST_INTEGER = 2**63 - 1
+"""No size or number of steps is larger: arrays could not be."""
+
+LARGEST_NOISE = 1e150
+"""No standard deviation is larger: its square still has room for a sum over samples."""
+
+NO_NUMBERS = (bool, np.bool_, np.timedelta64)
+"""What Python and NumPy count among the integers, and an argument does not mean."""
 
 SHOWN = 120
 """Characters of a value that a message shows."""
@@ -30,11 +39,22 @@ class UsageError(ValueError):
     """A mistake in the command line: the message says what is allowed."""
 
 
+class WorkerError(RuntimeError):
+    """A worker process that died; the message says what may have happened."""
+
+
+class WriteError(OSError):
+    """A file that could not be written; what was there before is still there."""
+
+
 def shown(value: object) -> str:
     """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"<array of shape {value.shape}>"
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python prints no integer of thousands of digits
+        text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
@@ -60,10 +80,29 @@ def check_bool(name: str, value: object) -> bool:
     return bool(value)
 
 
-def check_integer(name: str, value: object, minimum: int = 1) -> int:
-    """Return `value` as an int of at least `minimum`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral) or value < minimum:
+def check_progress(value: object) -> bool | None:
+    """Return what tqdm calls `disable` for a `progress` of True, False or None, which is a terminal only."""
+    if value is not None and not isinstance(value, bool | np.bool_):
+        raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")
+    return None if value is None else not value
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return whether `value` is an integer; truth values and time differences are none here."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, NO_NUMBERS)
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Return whether `value` is a real number; truth values and time differences are none here."""
+    return isinstance(value, numbers.Real) and not isinstance(value, NO_NUMBERS)
+
+
+def check_integer(name: str, value: object, minimum: int = 1, maximum: float = LARGEST_INTEGER) -> int:
+    """Return `value` as an int of at least `minimum`, and of 64 bits unless told otherwise."""
+    if not is_integer(value) or value < minimum:
         raise ValueError(f"{name} = {shown(value)} must be an integer of at least {minimum}")
+    if value > maximum:
+        raise ValueError(f"{name} = {shown(value)} must be an integer from {minimum} to {maximum}")
     return int(value)
 
 
@@ -76,11 +115,22 @@ def check_number(
         wanted += f" from {minimum:g} to {maximum:g}"
     elif minimum > -math.inf:
         wanted += f" of at least {minimum:g}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+    if not is_real(value):
         raise ValueError(f"{name} = {shown(value)} must be {wanted}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or not minimum <= number <= maximum or (positive and number <= 0):
         raise ValueError(f"{name} = {shown(value)} must be {wanted}")
+    return number
+
+
+def check_noise_std(value: object) -> float:
+    """Return a standard deviation of at least 0 whose square, which is in every risk, is finite."""
+    number = check_number("noise_std", value, minimum=0.0)
+    if number > LARGEST_NOISE:
+        raise ValueError(f"noise_std = {shown(value)} must be at most {LARGEST_NOISE:g}: its square would overflow")
     return number
 
 
@@ -95,15 +145,23 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         What the user gave.
     shapes : iterable of tuple of str
         The allowed shapes by the names of their axes, e.g. ``("n", "m", "d")``.
+
+    Notes
+    -----
+    NumPy would take the data under a mask, digits in a text, truth values and dates as numbers; here they are refused.
     """
     named = list(shapes)
     listed = " or ".join(f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(shape) + ")" for shape in named)
     try:
-        if np.asarray(value).dtype.kind == "c":
-            raise ValueError(f"{name} is complex; only real numbers are allowed")
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        reason = _no_numbers(name, value)
+        if reason:
+            raise ValueError(reason)
+        with np.errstate(over="ignore"):  # of a longer float
+            array = np.array(value, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
+        if "inhomogeneous" in reason:
+            reason = "its parts have different sizes"
         raise ValueError(f"{name} must be an array of numbers of shape {listed}: {reason}") from None
     if array.ndim not in {len(shape) for shape in named}:
         raise ValueError(f"{name} has shape {array.shape}, expected {listed}")
@@ -111,6 +169,29 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         raise ValueError(f"{name} has shape {array.shape}, expected {listed}; no axis may be empty")
     check_finite(name, array)
     return array
+
+
+def _no_numbers(name: str, value: object) -> str:
+    """Return why a value's entries are no numbers, or an empty string; lists are looked into."""
+    if isinstance(value, list | tuple):
+        if {*map(type, value)} <= {int, float, np.float64}:
+            return ""
+        return next((reason for part in value if (reason := _no_numbers(name, part))), "")
+    if isinstance(value, np.ma.MaskedArray):
+        return f"{name} is masked; fill the masked values, or leave them out"
+    array = np.asarray(value)
+    kind = array.dtype.kind
+    if kind == "c":
+        return f"{name} is complex; only real numbers are allowed"
+    if kind == "b":
+        return f"{name} holds True and False; where they mean 1 and 0, give .astype(float)"
+    if kind in "mM":
+        return f"{name} holds dates or times ({array.dtype}); give them as numbers in a unit of your own"
+    if kind == "O" and (array.ndim or isinstance(value, np.ndarray)):
+        return _no_numbers(name, array.ravel().tolist())
+    if kind in "iuf" or (kind == "O" and is_real(value)):
+        return ""
+    return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is no number"
 
 
 def check_finite(name: str, array: Array) -> None:
@@ -135,3 +216,18 @@ def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], w
     """Raise unless `value` is of the wanted kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} = {shown(value)} must be {wanted}")
+
+
+def check_returned(
+    source: str, name: str, array: object, expected: tuple[int, ...], meaning: str, kinds: str = "f"
+) -> None:
+    """Raise unless an array that an algorithm or an initialisation returned is real, of the expected shape."""
+    wanted = f"{meaning} = {expected}"
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {wanted}")
+    if array.dtype.kind not in kinds:
+        raise TypeError(
+            f"{source} returned {name} of dtype {array.dtype}, expected real floating-point numbers of shape {wanted}"
+        )
+    if array.shape != expected:
+        raise ValueError(f"{source} returned {name} of shape {array.shape}, expected {wanted}")

@@ -1,4 +1,4 @@
-"""Evaluation of what was learned on clients that took no part in the training."""
+"""Evaluation of what was learned: on further samples, and on clients that took no part in the training."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
-from linfed.linalg import one_blas_thread
-from linfed.metrics import client_risks
+from linfed.linalg import quiet
+from linfed.memory import check_fits
+from linfed.metrics import client_losses, client_risks
 from linfed.problems import Problem, Truth, check_problem
 from linfed.streams import Seed, Stream, check_seed, generators
 
@@ -47,7 +49,7 @@ def new_client_risks(
     """
     own, trained_seed, n_trials = trained
     sizes = _checked_sizes(n_samples)
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
+    _check_known(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
         family = known_problem(own, "new_clients() needs a truth")
@@ -62,18 +64,50 @@ def new_client_risks(
     dim = final.dim
     if family.dim != dim:
         raise ValueError(f"problem has dim = {family.dim}, expected d = {dim} as the run had")
+    check_fits(  # the rows once as they are drawn, once client by client, once cut to a size
+        3.0 * count * max(sizes) * dim + float(n_trials) * len(sizes) * count,
+        f"n_samples up to {max(sizes)} of {count} new clients in dimension {dim}",
+        "use fewer clients= or samples",
+    )
     out = np.empty((n_trials, len(sizes), count))
     length = max(1, CHUNK_VALUES // (count * max(sizes) * dim))
     for start in range(0, n_trials, length):
         trials = range(start, min(start + length, n_trials))
-        if problem is None:
-            truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
-        else:
-            truth = family.truth(seed, trials)
         chosen = final.trials(slice(trials.start, trials.stop))
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with quiet():
+            if problem is None:
+                truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
+            else:
+                truth = family.truth(seed, trials)
             out[start : trials.stop] = _risks(algorithm, chosen, truth, sizes, seed, trials)
     return out
+
+
+def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
+    """Return each client's loss on further samples, (trials, n), NaN for a client without any; see `Result.losses`."""
+    batch = _batch(final, samples, trials)
+    with quiet():
+        return np.where(batch.counts > 0, client_losses(final, batch), np.nan)
+
+
+def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
+    """Return the state of clients that took no part, from samples of theirs; see `Result.adapt`."""
+    _check_known(algorithm)
+    batch = _batch(final, samples, trials)
+    with quiet():
+        return algorithm.adapt(final, batch)
+
+
+def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
+    """Return a batch of the samples for every trial, after checking that they are of the run's trials and dimension."""
+    samples.check_sizes(None, final.dim, "the run had")
+    if samples.n_trials not in (None, trials):
+        raise ValueError(f"X has arrays for {samples.n_trials} trials, but the run had {trials}")
+    return given_batch(samples, range(trials))
+
+
+def _check_known(algorithm: object) -> None:
+    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
 
 
 def known_problem(problem: Problem | None, wanted: str) -> Problem:

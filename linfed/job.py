@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from linfed._types import Indices
-from linfed.algorithms.base import Algorithm
-from linfed.algorithms.initial import AtDistance, Moments, TrueSubspace, given_trials
+from linfed.algorithms.base import Algorithm, check_algorithm
+from linfed.algorithms.initial import Initialisation
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
-from linfed.engines import Setting, choose_engine, floats_per_trial
-from linfed.errors import SizeError, check_instance, check_integer, check_number
+from linfed.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
+from linfed.errors import SizeError, check_instance, check_integer
+from linfed.memory import check_fits, physical_memory, told
 from linfed.metrics import Plan, plan_metrics
 from linfed.problems import Problem, check_problem
 from linfed.streams import Participation, Seed, check_participants, check_seed, n_participants
@@ -24,9 +22,8 @@ from linfed.streams import Participation, Seed, check_participants, check_seed, 
 CHUNK_BYTES = 2.0**27
 """Memory that a chunk of trials aims at: more would not run faster."""
 
-
-MOMENTS_WORK = 1e14
-"""Operations of the method of moments, hours of them, beyond which it is out of reach."""
+MOST_ROUNDS = 2**53
+"""Rounds are counted in 64-bit integers, and their numbers are exact as floats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ def checked_job(
     engine: str,
 ) -> Job:
     """Return the job that the arguments of `simulate` describe, or raise for the first that cannot be meant."""
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
+    check_algorithm(algorithm)
     check_instance(
         "data", data, (FreshSamples, FixedSamples, GivenSamples), "lf.FreshSamples, lf.FixedSamples or lf.GivenSamples"
     )
@@ -73,9 +70,11 @@ def checked_job(
     else:
         check_problem(problem)
     rounds = check_integer("rounds", rounds, minimum=0)
-    record_every = check_integer("record_every", record_every)
+    if rounds > MOST_ROUNDS:
+        raise ValueError(f"rounds = {rounds} must be at most {MOST_ROUNDS}")
+    record_every = min(check_integer("record_every", record_every), max(1, rounds))
     recorded = rounds // record_every
-    if 8.0 * recorded > _physical_memory():
+    if 8.0 * recorded > physical_memory():
         raise SizeError(
             f"rounds = {rounds} with record_every = {record_every} would record {recorded:.3g} rounds, more than the "
             "memory holds: give a larger record_every"
@@ -89,7 +88,8 @@ def checked_job(
     else:
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
-    _check_init(algorithm, problem, data, n, dim)
+    if algorithm.initialisation is not None:
+        check_initialisation(algorithm.initialisation, algorithm.columns, algorithm, problem, data)
     features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4
     plan = plan_metrics(
         metrics,
@@ -97,6 +97,8 @@ def checked_job(
         reference=problem is not None and problem.subspace_rank is not None,
         columns=algorithm.columns,
         truth_rank=None if problem is None else problem.truth_rank,
+        fixed=not isinstance(data, FreshSamples),
+        held_out=isinstance(data, GivenSamples) and data.test is not None,
     )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features)
     setting = Setting(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
@@ -118,11 +120,8 @@ def checked_job(
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
     """Return (n, d), after checking that problem and given data agree on them."""
     if isinstance(data, GivenSamples):
-        if problem is not None and (problem.n_clients, problem.dim) != (data.n_clients, data.dim):
-            raise ValueError(
-                f"X has shape {data.X.shape}, expected n = {problem.n_clients} clients of dimension d = {problem.dim} "
-                "as the problem has"
-            )
+        if problem is not None:
+            data.check_sizes(problem.n_clients, problem.dim, "the problem has")
         return data.n_clients, data.dim
     assert problem is not None
     return problem.n_clients, problem.dim
@@ -133,7 +132,7 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     given = {
         "problem": getattr(problem, "n_trials", None),
         "data": getattr(data, "n_trials", None),
-        "init": given_trials(getattr(algorithm, "init", None)),
+        "init": None if algorithm.initialisation is None else algorithm.initialisation.n_trials,
     }
     named = {name: count for name, count in given.items() if count is not None}
     wanted = check_integer("trials", trials) if trials is not None else next(iter(named.values()), 1)
@@ -143,45 +142,28 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     return wanted
 
 
-def _check_init(algorithm: Algorithm, problem: Problem | None, data: Data, n: int, dim: int) -> None:
-    """Raise if the initial representation cannot be made for this problem."""
-    init, rank = getattr(algorithm, "init", None), algorithm.columns
-    wanted = f"init = {init!r}" if isinstance(init, AtDistance) else type(algorithm).__name__
-    if isinstance(init, Moments) and init.clients is not None and init.clients > n:
-        raise ValueError(f"clients = {init.clients} of the moments init must be at most n_clients = {n}")
-    if isinstance(init, Moments):
-        samples = data.counts.sum() if isinstance(data, GivenSamples) else float(n) * data.n_samples
-        work = float(samples) * (init.clients or n) / n * dim**2
-        if work > MOMENTS_WORK or 24.0 * dim**2 > _physical_memory():
-            raise SizeError(
-                f"init = {init!r} needs every sample itself, about {work:.1g} operations a trial and a {dim} x {dim} "
-                "matrix: take fewer clients, lf.Moments(clients=...), or start at lf.AtDistance(delta) or 'random'"
-            )
-    if isinstance(init, AtDistance | TrueSubspace):
+def check_initialisation(
+    init: Initialisation, rank: int, algorithm: Algorithm, problem: Problem | None, data: Data
+) -> None:
+    """Raise if an initialisation of `rank` columns cannot be made for an algorithm's run."""
+    n, dim = _sizes(problem, data)
+    if init.needs_truth:
+        told = told_initialisation(init, algorithm)
         if problem is None or problem.subspace_rank is None:
-            raise ValueError(f"{wanted} needs a truth with a reference subspace: give problem=")
+            raise ValueError(f"{told} needs a truth with a reference subspace: give problem=")
         if problem.subspace_rank < rank:
-            raise ValueError(f"{wanted} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
-    if isinstance(init, AtDistance) and dim < 2 * rank:
-        raise ValueError(f"{wanted} needs dim >= 2 rank; got dim = {dim}, rank = {rank}")
+            raise ValueError(f"{told} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
+    samples = float(data.counts.sum()) if isinstance(data, GivenSamples) else float(n) * data.n_samples
+    init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
 
 
-def _physical_memory() -> float:
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):  # not on every system
-        return 8e9
+def told_initialisation(init: Initialisation, algorithm: Algorithm) -> str:
+    """Return how messages name an initialisation: by its algorithm where it has no fields to be told by."""
+    return f"init = {init!r}" if vars(init) else type(algorithm).__name__
 
 
-def budget_bytes(memory_budget: float | None) -> float:
-    """Return the bytes that arrays may take: as given, or half of the machine's memory."""
-    if memory_budget is None:
-        return _physical_memory() / 2
-    return check_number("memory_budget", memory_budget, positive=True)
-
-
-def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
-    """Cut the trials into chunks that fit the budget, at least one for each worker."""
+def bytes_per_trial(job: Job, budget: float) -> float:
+    """Return the bytes that one trial needs at once, or raise where they are more than the budget."""
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
     state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=job.sizes.participants)
@@ -189,26 +171,49 @@ def trial_chunks(job: Job, workers: int, budget: float) -> list[range]:
     if job.algorithm.finishes:  # with a batch of all clients
         everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))
         data = max(data, floats_per_trial(job.engine, everyone))
-    if isinstance(getattr(job.algorithm, "init", None), Moments):
-        data += 3 * dim**2  # the moment matrix and its decomposition
+    init = job.algorithm.initialisation
+    if init is not None:
+        data += init.floats_per_trial(rank=job.algorithm.columns, n_clients=n, dim=dim)
+        data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
     # Beside the state: the next one, the one before, and the metrics' temporaries.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each > budget:
         raise SizeError(
-            f"one trial needs about {_bytes(each)} at once (data {_bytes(8.0 * data)}, truth and state "
-            f"{_bytes(8.0 * (3 * truth + 6 * state))}), but memory_budget is {_bytes(budget)}: use fewer samples "
+            f"one trial needs about {told(each)} at once (data {told(8.0 * data)}, truth and state "
+            f"{told(8.0 * (3 * truth + 6 * state))}), but memory_budget is {told(budget)}: use fewer samples "
             "(n_samples), clients (n_clients, participation) or dimensions (dim), or give a larger memory_budget"
         )
+    return each
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Consecutive ranges of trials, each made when its turn comes."""
+
+    trials: int
+    number: int
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __iter__(self) -> Iterator[range]:
+        for piece in range(self.number):
+            yield range(self.trials * piece // self.number, self.trials * (piece + 1) // self.number)
+
+
+def trial_chunks(job: Job, workers: int, budget: float) -> Chunks:
+    """Cut the trials into chunks that fit the budget, at least one for each worker."""
+    each = bytes_per_trial(job, budget)
     size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
-    number = max(math.ceil(job.trials / size), min(workers, job.trials))
-    edges = [round(job.trials * piece / number) for piece in range(number + 1)]
-    return [range(a, b) for a, b in itertools.pairwise(edges)]
+    return Chunks(job.trials, max(-(-job.trials // size), min(workers, job.trials)))
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+def check_joined(job: Job, state: float) -> None:
+    """Raise unless the joined result, of so many numbers of the final state a trial, fits the memory."""
+    each = state + len(job.plan.names) * len(job.recorded) + 2  # status and its round
+    check_fits(
+        2 * job.trials * each,  # in pieces, and joined
+        f"trials = {job.trials} with {len(job.recorded)} recorded rounds: joining the results",
+        "use fewer trials, in runs of several seeds, or fewer metrics, or a larger record_every",
+    )

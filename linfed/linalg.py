@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import scipy.linalg
@@ -38,6 +38,13 @@ def one_blas_thread() -> AbstractContextManager[object]:
     """
     limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
     return limited
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Run with one BLAS thread and without warnings: divergence is an outcome, told by the numbers."""
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        yield
 
 
 def finite_items(stack: Array) -> Mask:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
+from linfed.data.explicit import ExplicitBatch
 from linfed.errors import check_array, check_choice, shown, suggestion
 from linfed.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
@@ -23,8 +24,13 @@ METRICS: dict[str, str] = {
     "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
     "mean_truncation_error": "(1/n) sum_i ||theta_i - (Phi_k)_i||, to the truth's best approximation of rank k",
     "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
+    "train_loss": "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' own fixed or given samples",
+    "test_loss": "the same on the held-out samples of lf.GivenSamples(..., test=(X, y)), clients without any left out",
 }
 """Every metric with its definition."""
+
+LOSSES = ("train_loss", "test_loss")
+"""Those that need no truth; a round that records one reads all clients' samples."""
 
 
 class MetricTable(Mapping[str, Array]):
@@ -61,20 +67,29 @@ class Plan:
 
 
 def plan_metrics(
-    wanted: Sequence[str] | None, *, truth: bool, reference: bool, columns: int, truth_rank: int | None
+    wanted: Sequence[str] | None,
+    *,
+    truth: bool,
+    reference: bool,
+    columns: int,
+    truth_rank: int | None,
+    fixed: bool,
+    held_out: bool,
 ) -> Plan:
     """Return the metrics to record.
 
     Parameters
     ----------
     wanted : sequence of str or None
-        Names, or None for all that apply.
+        Names, or None for all that apply; with a truth, the losses are recorded only where they are named.
     truth, reference : bool
         Whether there is a truth, and a reference subspace in it.
     columns : int
         Columns k of the representation B in the state; 0 if there is none.
     truth_rank : int or None
         Rank of the truth where it is known.
+    fixed, held_out : bool
+        Whether the clients' samples stay the same, and whether there are held-out ones.
     """
     if isinstance(wanted, str):
         wanted = [wanted]
@@ -82,7 +97,12 @@ def plan_metrics(
         raise TypeError(f"metrics = {shown(wanted)} must be a sequence of names; allowed: {', '.join(METRICS)}")
     absent: dict[str, str] = {}
     for name in METRICS:
-        if not truth:
+        if name in LOSSES:
+            if not fixed:
+                absent[name] = "fresh samples are new in every round, and the expected loss on new ones is 'risk'"
+            elif name == "test_loss" and not held_out:
+                absent[name] = "there are no held-out samples (lf.GivenSamples(..., test=(X, y)))"
+        elif not truth:
             absent[name] = "it needs the truth, and the data were given without one (problem=lf.GivenTruth(...))"
         elif name in ("subspace_distance", "mean_truncation_error") and columns == 0:
             absent[name] = "the algorithm learns no representation B"
@@ -91,7 +111,7 @@ def plan_metrics(
         elif name == "subspace_distance" and not reference:
             absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
     if wanted is None:
-        return Plan(tuple(name for name in METRICS if name not in absent), absent)
+        wanted = [name for name in METRICS if name not in absent and not (truth and name in LOSSES)]
     for name in wanted:
         check_choice("metrics", name, METRICS)
         if name in absent:
@@ -142,7 +162,8 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
     for name, basis in zip(("B1", "B2"), bases, strict=True):
         if np.any(np.linalg.matrix_rank(basis) < basis.shape[-1]):
             raise ValueError(f"{name} of shape {basis.shape} must have full column rank")
-    return span_distance(*bases)
+    with np.errstate(over="ignore", invalid="ignore"):  # of lengths whose squares are no numbers
+        return span_distance(*bases)
 
 
 class Recorder:
@@ -155,10 +176,14 @@ class Recorder:
     truth : Truth or None
     rank : int
         Columns of the learned representation, 0 if there is none.
+    samples : mapping of str to ExplicitBatch, optional
+        What the losses among the names are measured on.
     """
 
-    def __init__(self, names: Sequence[str], truth: Truth | None, rank: int) -> None:
-        self._names, self._truth = names, truth
+    def __init__(
+        self, names: Sequence[str], truth: Truth | None, rank: int, samples: Mapping[str, ExplicitBatch] | None = None
+    ) -> None:
+        self._names, self._truth, self._samples = names, truth, samples or {}
         self._reference = truth.reference(rank) if truth is not None and "subspace_distance" in names else None
         self._errors = any(name in names for name in ("parameter_error", "mean_client_error", "risk"))
         cut = truth is not None and "mean_truncation_error" in names
@@ -180,6 +205,10 @@ class Recorder:
                 out["risk"] = client_risks(state, self._truth, squared).mean(axis=-1)
         if self._truncated is not None:
             out["mean_truncation_error"] = np.sqrt(squared_errors(state, self._truncated)).mean(axis=-1)
+        for name, batch in self._samples.items():
+            # Not by a mask: it would leave the trials side by side, and sums would depend on how many there are.
+            held = np.compress(batch.counts[0] > 0, client_losses(state, batch), axis=1)
+            out[name] = held.mean(axis=-1)
         return out
 
 
@@ -216,6 +245,14 @@ def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Ar
     elif squared is None:
         squared = squared_errors(state, truth)
     return 0.5 * squared + 0.5 * truth.noise_std**2
+
+
+def client_losses(state: State, batch: ExplicitBatch) -> Array:
+    """Return each client's loss ``(1/2m_i) ||X_i theta_i - y_i||^2`` on a batch of all clients, (trials, n).
+
+    Predictors are formed block by block: nothing of size (n, d). Cost O(n m d).
+    """
+    return batch.losses(lambda trials, clients: state.trials(trials).predictors(clients))
 
 
 def quantiles(values: Array) -> tuple[Array, Array, Array]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
+from linfed.errors import suggestion
 from linfed.metrics import quantiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 COLUMN_WIDTH = 3.35
 """Inches: one column of a two-column paper."""
@@ -72,18 +75,82 @@ LABELS: Mapping[str, str] = {
 _TURNS = (("#56B4E9", "d", "-"), *LOOKS.values(), ("#999999", "X", "-."))
 
 
-def style() -> AbstractContextManager[None]:
-    """Return a context in which figures are drawn in this style."""
-    import matplotlib.pyplot as plt
+@contextmanager
+def style() -> Iterator[None]:
+    """Return a context in which figures are drawn in this style; it leaves every other setting alone.
 
-    context: AbstractContextManager[None] = plt.rc_context(cast("Any", STYLE))
-    return context
+    The first figure of a process settles the backend, and with it whether figures show themselves: `rc_context` would
+    undo that on leaving, as it restores all settings.
+    """
+    import matplotlib as mpl
+
+    settings = cast("dict[str, Any]", mpl.rcParams)
+    before = {name: settings[name] for name in STYLE}
+    settings.update(STYLE)
+    try:
+        yield
+    finally:
+        settings.update(before)
 
 
 def look(method: str, before: int = 0) -> dict[str, Any]:
     """Return the colour, marker and line style of a method; others take turns, after so many lines `before` them."""
     colour, marker, line = LOOKS.get(method) or _TURNS[before % len(_TURNS)]
     return {"color": colour, "marker": marker, "linestyle": line}
+
+
+def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
+    """Return a method's look, or where the axes have a line of this colour and marker, the next that is free."""
+    import matplotlib.colors as mcolors
+
+    lines = list(ax.lines) if ax is not None else []
+    own, turns = look(method, len(lines)), [look("", turn) for turn in range(len(_TURNS))]
+    taken = {(mcolors.to_hex(line.get_color()), line.get_marker()) for line in lines}
+    colours = {colour for colour, _ in taken}
+    if (mcolors.to_hex(own["color"]), own["marker"]) not in taken:
+        return own
+
+    def seen(each: dict[str, Any]) -> tuple[bool, bool]:
+        colour = mcolors.to_hex(each["color"])
+        return (colour, each["marker"]) in taken, colour in colours
+
+    return min(turns, key=seen)
+
+
+def line_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a matplotlib line by their full names, or raise for one that it does not have."""
+    from matplotlib.artist import ArtistInspector
+    from matplotlib.cbook import normalize_kwargs
+    from matplotlib.lines import Line2D
+
+    options: dict[str, Any] = normalize_kwargs(dict(given), Line2D)
+    known = ArtistInspector(Line2D).get_setters() if options else []
+    for name in options:
+        if name not in known:
+            raise TypeError(f"plot() got {name!r}, which is no option of a matplotlib line{suggestion(name, known)}")
+    return options
+
+
+_NAMED: WeakKeyDictionary[Line2D, tuple[str, str, Sequence[Mapping[str, str]]]] = WeakKeyDictionary()
+"""Of each line that was named here: its method, its label, and what it was run with."""
+
+
+def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> None:
+    """Name the last line of the axes, and those of the same method again, by as much of `run_with` as it takes."""
+    _NAMED[ax.lines[-1]] = method, str(ax.lines[-1].get_label()), run_with
+    same = {line: _NAMED[line][2] for line in ax.lines if _NAMED.get(line, ())[:2] == (method, line.get_label())}
+    names = dict.fromkeys(same, "")
+    for group in range(len(run_with)):
+        if len(set(names.values())) == len(names):
+            break
+        for key in run_with[group]:
+            said = {line: each[group].get(key, "") for line, each in same.items()}
+            if len(set(said.values())) > 1:
+                names = {line: f"{name}, {key}={said[line]}" for line, name in names.items()}
+    for line, name in names.items():
+        text = f"{method} ({name[2:]})" if name else method
+        line.set_label(text)
+        _NAMED[line] = method, text, same[line]
 
 
 def label(method: str) -> str:
@@ -135,6 +202,7 @@ def draw_curve(
     ylabel: str,
     band: bool = True,
     method: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Axes:
     """Draw the median over trials with a 10-90 % band, on a logarithmic axis.
 
@@ -152,12 +220,14 @@ def draw_curve(
         Draw the band.
     method : str, optional
         Whose look to use; `label` by default.
+    options : mapping, optional
+        What matplotlib is told of the line, in the place of that look.
     """
     import matplotlib.pyplot as plt
 
     median, low, high = quantiles(values)
     lines = len(ax.lines) if ax is not None else 0
-    shape = look(method or label, lines)
+    shape = look(method or label, lines) | dict(options or {})
     with style():
         if ax is None:
             _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
@@ -168,13 +238,13 @@ def draw_curve(
         every = max(1, len(rounds) // 8)
         shift = (3 * lines) % every  # markers of different methods do not cover each other
         finite = np.isfinite(median)
-        ax.plot(rounds[finite], median[finite], label=label, markevery=(shift, every), **shape)
+        (line,) = ax.plot(rounds[finite], median[finite], label=label, **{"markevery": (shift, every)} | shape)
         if band and values.shape[0] > 1:
             shown = np.isfinite(low)
             top = np.minimum(
                 high[shown], values[np.isfinite(values)].max()
             )  # diverged trials have no place of their own
-            ax.fill_between(rounds[shown], low[shown], top, color=shape["color"], alpha=0.2, linewidth=0)
+            ax.fill_between(rounds[shown], low[shown], top, color=line.get_color(), alpha=0.2, linewidth=0)
         if np.any(median[finite] > 0):
             ax.set_yscale("log")
     return ax

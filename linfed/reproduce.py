@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib
+import io
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import platform
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 import linfed
+from linfed import _archive
+from linfed._files import replacing
 from linfed._types import Array
 from linfed.errors import UsageError, check_integer, suggestion
 from linfed.findings import Finding, findings_table
@@ -44,16 +48,33 @@ def experiments_folder(given: str | None) -> Path:
     UsageError
         If there is none; the message says how to get one.
     """
-    folder = Path(given) if given is not None else Path.cwd() / "experiments"
+    if given is None:
+        folder = _of_checkout(Path.cwd())
+        wanted = f"no experiments/ in {Path.cwd()}, nor beside a pyproject.toml of linfed in a folder above"
+    else:
+        folder, wanted = Path(given), f"--experiments {given}"
     if folder.is_dir() and (folder / "__init__.py").exists():
         return folder.resolve()
-    wanted = f"--experiments {given}" if given is not None else f"no experiments/ in {Path.cwd()}"
     if folder.is_dir():
-        raise UsageError(f"{wanted}: the folder has no __init__.py; experiments are modules of a package")
+        raise UsageError(f"{wanted}: {folder} has no __init__.py; experiments are modules of a package")
     raise UsageError(
         f"{wanted}: the experiments lie beside the package, not in it; run this in a checkout of linfed, or name their "
         "folder with --experiments DIR"
     )
+
+
+def _of_checkout(here: Path) -> Path:
+    """Return the folder of experiments here, or of the checkout that a folder lies in."""
+    own = here / "experiments"
+    above = (folder / "experiments" for folder in here.parents if _is_linfed(folder / "pyproject.toml"))
+    return next((folder for folder in (own, *above) if (folder / "__init__.py").exists()), own)
+
+
+def _is_linfed(path: Path) -> bool:
+    try:
+        return bool(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] == "linfed")
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:
@@ -67,10 +88,21 @@ def load(name: str, folder: Path) -> ModuleType:
     if name not in files:
         listed = ", ".join(files) or "none"
         raise UsageError(f"experiment {name!r} is unknown{suggestion(name, files)}; here: {listed}, or all")
+    _make_importable(folder)
+    return importlib.import_module(f"{folder.name}.{files[name].stem}")
+
+
+def _make_importable(folder: Path) -> None:
+    """Put the folder's parent on the path, unless the folder's name is that of another module."""
+    name = folder.name
+    imported = Path(getattr(sys.modules.get(name), "__file__", None) or "nowhere").resolve().parent
+    if name in sys.stdlib_module_names or (name in sys.modules and imported != folder):
+        raise UsageError(f"--experiments {folder}: {name!r} is the name of another module; rename the folder")
+    if not name.isidentifier():
+        raise UsageError(f"--experiments {folder}: {name!r} cannot be the name of a module; rename the folder")
     root = str(folder.parent)
     if root not in sys.path:
         sys.path.insert(0, root)
-    return importlib.import_module(f"{folder.name}.{files[name].stem}")
 
 
 def writable_folder(out: str) -> Path:
@@ -168,13 +200,13 @@ def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
     files = []
     for key, table in tables.items():
         path = out / f"{name}-{key}.csv"
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file)
+        with replacing(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            writer = csv.writer(text)
             writer.writerow(table.dtype.names or ())
             writer.writerows(table.tolist())
         files.append(path)
     archive = out / f"{name}.npz"
-    np.savez_compressed(archive, **tables)  # type: ignore[arg-type]
+    _archive.write_arrays(archive, tables)
     return [*files, archive]
 
 
@@ -202,7 +234,8 @@ def _save_json(name: str, config: Any, claims: Sequence[Finding], seconds: float
         },
         "claims": [_recorded(claim) for claim in claims],
     }
-    path.write_text(json.dumps(_plain(described), indent=2, allow_nan=False) + "\n")
+    with replacing(path) as file:
+        file.write((json.dumps(_plain(described), indent=2, allow_nan=False) + "\n").encode())
     return path
 
 
@@ -231,9 +264,11 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
     files = []
     with plotting.style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
         for key, figure in module.plot(tables).items():
-            for suffix in ("png", "pdf"):
+            # Without the time of day: the same run gives the same bytes.
+            for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
                 path = out / f"{name}{'-' + key if key else ''}.{suffix}"
-                figure.savefig(path)
+                with replacing(path) as file:
+                    figure.savefig(file, format=suffix, metadata=metadata)
                 files.append(path)
             plt.close(figure)
     return files

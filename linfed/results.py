@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import linfed
 from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
-from linfed.data.samples import Data
+from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import EngineError, check_choice, shown
-from linfed.evaluation import known_problem, new_client_risks
+from linfed.evaluation import adapted, known_problem, losses_on, new_client_risks
+from linfed.linalg import quiet
 from linfed.metrics import MetricTable, client_risks, quantiles
 from linfed.problems import Problem
 from linfed.streams import Participation, Seed
@@ -130,11 +132,21 @@ class Result:
         ]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write everything to one ``.npz`` file (no pickles), by rename, and return its path."""
+        """Write everything to one ``.npz`` file (no pickles), by rename, and return its path.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written; what was there before is still there.
+        ValueError
+            For an array of objects, which no file can hold without pickles.
+        """
         arrays: dict[str, Array] = {f"metrics/{name}": values for name, values in self.metrics.items()}
         arrays |= {f"final/{name}": values for name, values in self.final.arrays().items()}
         arrays["rounds"], arrays["status_round"] = self.rounds, self.status_round  # type: ignore[assignment]
         described = {
+            "format": _archive.FORMAT,
+            "version": linfed.__version__,
             "algorithm": _archive.encode(self.algorithm, "algorithm", arrays),
             "problem": _archive.encode(self.problem, "problem", arrays),
             "data": _archive.encode(self.data, "data", arrays),
@@ -144,7 +156,7 @@ class Result:
             "status": [status.name for status in self.status],
             "absent": self.metrics.absent,
             "metrics": list(self.metrics),
-            "state": type(self.final).__name__,
+            "state": _archive.encode_state(self.final),
             "seconds": self.seconds,
             "engine": self.engine,
         }
@@ -154,12 +166,18 @@ class Result:
     def load(path: str | os.PathLike[str]) -> Result:
         """Return the result that `save` wrote.
 
+        Configurations of classes of one's own come back as what they were where their module has been imported; as
+        their text where not, with every number of the run.
+
         Raises
         ------
         ValueError
-            If the file is not one of linfed's results.
+            If the file is not one of linfed's results, or one of another format.
         """
         arrays, described = _archive.read(path)
+        if not isinstance(described, dict) or "algorithm" not in described:
+            raise _archive.not_ours(path, KeyError("algorithm"))
+        _archive.check_format(path, described)
         try:
             return _rebuilt(arrays, described)
         except (KeyError, TypeError) as error:
@@ -181,7 +199,8 @@ class Result:
         """
         self._check_coordinates("client_risks()")
         problem = known_problem(self.problem, "client_risks() needs the truth")
-        return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
+        with quiet():
+            return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
 
     def _check_coordinates(self, wanted: str) -> None:
         if self.engine == "chain":
@@ -249,7 +268,103 @@ class Result:
             )
         )
 
-    def plot(self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True) -> Axes:
+    def losses(self, X: Samples, y: Samples) -> Array:
+        """Return the loss of each training client's final predictor on samples that the clients bring.
+
+        Parameters
+        ----------
+        X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
+            Samples; an empty array in a sequence for a client without any.
+        y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
+            Labels.
+
+        Returns
+        -------
+        ndarray (trials, n)
+            ``(1/2m_i) ||X_i theta_i - y_i||^2``; NaN for a client without samples, and for a trial that diverged.
+
+        Raises
+        ------
+        ValueError
+            For samples of other sizes than the run's, or a run under engine "chain".
+
+        Notes
+        -----
+        On the samples of the training its mean over clients is the metric `train_loss`. Cost O(n m d) a trial.
+
+        **Deviations**: none.
+        """
+        self._check_coordinates("losses()")
+        samples = some_samples(X, y)
+        samples.check_sizes(self._n_clients(), self.final.dim, "the run had")
+        return self._or_nan(losses_on(self.final, samples, self.trials))
+
+    def _n_clients(self) -> int | None:
+        """Return the number of clients; None where neither data, problem nor state tell."""
+        for source in (self.data, self.problem):
+            known: int | None = getattr(source, "n_clients", None)
+            if known is not None:
+                return known
+        rows = (array.shape[1] for name, array in self.final.arrays().items() if name in self.final.per_client)
+        return next((count for count in rows if count > 1), None)
+
+    def adapt(self, X: Samples, y: Samples) -> State:
+        """Return the state of clients that took no part in the training, each fitted on samples of its own.
+
+        Parameters
+        ----------
+        X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
+            Samples of any number n of clients.
+        y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
+            Labels.
+
+        Returns
+        -------
+        State
+            Its `predictors` are the clients' theta_i, (trials, n, d), or (trials, 1, d) where all share one; NaN in a
+            trial that diverged.
+
+        Raises
+        ------
+        ValueError
+            For samples of another dimension or number of trials, a run under engine "chain", or an algorithm that
+            learns nothing that a new client could take over.
+
+        Notes
+        -----
+        A client does what `new_clients` has it do (`Algorithm.adapt`): it keeps the learned B and fits its head exactly
+        (of minimum norm where m < k), takes a single model as it is, or fits all d parameters.
+
+        **Deviations**: none.
+
+        References
+        ----------
+        FedRep paper, section 5.1, "Generalization to new clients".
+
+        Examples
+        --------
+        Fit four clients on five samples each, and look at the labels that they did not see:
+
+        >>> import linfed as lf
+        >>> import numpy as np
+        >>> problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2)
+        >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FixedSamples(20), rounds=100)
+        >>> heads, X = np.random.default_rng(0).normal(size=(4, 2)), np.random.default_rng(1).normal(size=(4, 8, 10))
+        >>> y = np.einsum("nmd,dk,nk->nm", X, problem.truth(0, [0]).B[0], heads)
+        >>> (theta,) = result.adapt(X[:, :5], y[:, :5]).predictors()
+        >>> bool(abs(np.einsum("nmd,nd->nm", X, theta) - y)[:, 5:].max() < 1e-3)
+        True
+        """
+        self._check_coordinates("adapt()")
+        state = adapted(self.algorithm, self.final, GivenSamples(X, y), self.trials)
+        if Status.DIVERGED not in self.status:
+            return state
+        missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
+        return state.update(**missing)
+
+    def plot(
+        self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True, **line_options: Any
+    ) -> Axes:
         """Draw a metric against rounds: the median over trials, with a 10-90 % band.
 
         Parameters
@@ -259,20 +374,46 @@ class Result:
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
         label : str, optional
-            Label of the line; the algorithm's name by default.
+            Label of the line; the algorithm's name by default, and where the axes show another run of it, the fields
+            in which they differ.
         band : bool
             Draw the band.
+        **line_options
+            What matplotlib takes for a line: color, linestyle, linewidth, marker, ...
 
         Returns
         -------
         matplotlib Axes
+
+        Notes
+        -----
+        The first run of an algorithm has the look that it has in every figure; further ones have looks that no line of
+        the axes has.
         """
         from linfed import plotting
 
         if metric not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
         values = self.metrics[metric]
-        return plotting.draw_curve(self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric)
+        options = plotting.free_look(self.name, ax) | plotting.line_options(line_options)
+        ax = plotting.draw_curve(
+            self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric, options=options
+        )
+        if not label:
+            plotting.tell_apart(ax, self.name, self._run_with(metric))
+        return ax
+
+    def _run_with(self, metric: str) -> list[dict[str, str]]:
+        """Return what tells a curve from others of the same algorithm: the sooner, the more it is worth saying."""
+        known = isinstance(self.algorithm, Algorithm) and dataclasses.is_dataclass(self.algorithm)
+        names = [field.name for field in dataclasses.fields(self.algorithm)] if known else []  # type: ignore[arg-type]
+        return [
+            {name: shown(getattr(self.algorithm, name)) for name in names} or {"algorithm": shown(self.algorithm)},
+            {"metric": metric},
+            {"data": _told(self.data), "problem": _told(self.problem), "participation": shown(self.participation)},
+            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": shown(self.seed)},
+            {"engine": self.engine},
+        ]
 
 
 def _told(value: object) -> str:
@@ -301,8 +442,9 @@ def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
         metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
         status=[Status[name] for name in described["status"]],
         status_round=arrays["status_round"],
-        final=_archive.state_class(described["state"])(
-            **{key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
+        final=_archive.decode_state(
+            described["state"],
+            {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")},
         ),
         seconds=described["seconds"],
         engine=described["engine"],

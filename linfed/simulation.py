@@ -6,28 +6,29 @@ worker processes), and puts the pieces together. Inside a chunk everything is an
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 from linfed._types import Array, Indices, Mask
-from linfed.algorithms.base import Algorithm, State
+from linfed._values import readonly
+from linfed.algorithms.base import Algorithm, State, check_state, frozen
 from linfed.data.batch import Batch
-from linfed.data.samples import Data, GivenSamples
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.samples import Data, GivenSamples, given_batch
 from linfed.engines import open_source
-from linfed.errors import check_integer
-from linfed.job import Job, budget_bytes, checked_job, trial_chunks
-from linfed.linalg import one_blas_thread
+from linfed.errors import check_integer, check_progress
+from linfed.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
+from linfed.linalg import quiet
+from linfed.memory import budget_bytes, check_fits
 from linfed.metrics import MetricTable, Recorder
 from linfed.problems import Problem, Truth
+from linfed.processes import in_order, worker_pool
 from linfed.results import Result, Status
 from linfed.start import ResolvedStart
 from linfed.streams import Participants, Participation, Seed, TrialRandom
@@ -84,7 +85,8 @@ def simulate(
         Every trial's draws are a function of (seed, trial). Algorithms run with one seed see the same truth and
         participants, and the same samples wherever samples are drawn (see Notes).
     metrics : sequence of str, optional
-        Names from ``lf.METRICS``; all that apply by default.
+        Names from ``lf.METRICS``; all that apply by default, but the losses, which cost O(n m d) a recorded round, only
+        where there is no truth.
     record_every : int
         Record the initial state, every so many rounds, and the last.
     engine : str
@@ -110,7 +112,9 @@ def simulate(
     EngineError
         If the engine that was asked for cannot serve; the message names those that can.
     SizeError
-        If one trial alone would not fit `memory_budget`.
+        If one trial alone would not fit `memory_budget`, or the results of all of them the memory.
+    WorkerError
+        If a worker process dies.
 
     Notes
     -----
@@ -128,29 +132,28 @@ def simulate(
     """
     started = time.perf_counter()
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
-    workers = check_integer("workers", workers)
+    workers, disable = check_integer("workers", workers), check_progress(progress)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
-    with tqdm(total=len(chunks) * job.rounds, disable=None if progress is None else not progress, unit="round") as bar:
-        pieces = list(_run(job, chunks, workers, bar.update))
+    check_joined(job, 0.0)
+    pieces: list[_Piece] = []
+    with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:
+        for piece in _run(job, chunks, workers, bar.update):
+            if not pieces:
+                state = sum(array.size for array in piece.final.arrays().values())
+                check_joined(job, state / len(piece.status))
+            pieces.append(piece)
     return _joined(job, pieces, time.perf_counter() - started)
 
 
-def _run(job: Job, chunks: list[range], workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
+def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
     if workers == 1 or len(chunks) == 1:
         for chunk in chunks:
             yield _run_chunk(job, chunk, tick)
         return
-    context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
-    with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=context) as pool:
-        try:
-            for piece in pool.map(_run_chunk, [job] * len(chunks), chunks):
-                tick(job.rounds)
-                yield piece
-        except BrokenProcessPool:
-            raise RuntimeError(
-                f"workers = {workers}: a worker process died at its start; classes that a notebook or a script's own "
-                "file defines are not found there: put them into a module, or use workers = 1"
-            ) from None
+    with worker_pool(workers, len(chunks)) as pool:
+        for piece in in_order(pool, partial(_run_chunk, job), chunks, 4 * workers):
+            tick(job.rounds)
+            yield piece
 
 
 # --- one chunk of trials -------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ class Round(NamedTuple):
 
     `number` counts from 1; `before` and `after` are the states at its two ends; `batch` is what the clients saw, to be
     questioned until the next round begins; `alive` (trials,) says which trials have not diverged: the others stay at
-    their last finite state.
+    their last finite state. All arrays are read-only.
     """
 
     number: int
@@ -217,31 +220,28 @@ def iterate(
     [(1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), engine)
-    trial_chunks(job, 1, budget_bytes(None))  # raises where one trial is too large
+    check_fits(
+        job.trials * bytes_per_trial(job, budget_bytes()) / 8.0,
+        f"trials = {job.trials} at once",
+        "use fewer, or lf.simulate, which cuts them into chunks",
+    )
     return _quiet_rounds(job)
 
 
 def _quiet_rounds(job: Job) -> Iterator[Round]:
     """Yield the rounds of a job; the caller's code runs under its own settings in between."""
-    with _quiet():
+    with quiet():
         chunk = _Chunk(job, range(job.trials))
         before = chunk.initial_state()
         steps = chunk.rounds(before)
     while True:
-        with _quiet():
+        with quiet():
             step = next(steps, None)
         if step is None:
             return
         number, batch, after = step
-        yield Round(number, before, batch, after, chunk.alive)
+        yield Round(number, before, batch, after, readonly(chunk.alive))
         before = after
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Run with one BLAS thread and without warnings: divergence is an outcome."""
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        yield
 
 
 class _Chunk:
@@ -266,9 +266,36 @@ class _Chunk:
 
     def initial_state(self) -> State:
         """Return the state before the first round; it is not kept here."""
-        state = self.source.enter(self._job.algorithm.initial_state(self._start))
+        state = self._checked(self._job.algorithm.initial_state(self._start), "initial_state", self._job.sizes.dim)
+        state = self.source.enter(state)
         self.alive = _within(state, self._largest)
-        return state
+        return frozen(state)
+
+    def _checked(self, state: object, method: str, dim: int, like: State | None = None) -> State:
+        """Return the state that a method of the algorithm returned, if it is one."""
+        algorithm = self._job.algorithm
+        return check_state(
+            state,
+            f"{type(algorithm).__name__}.{method}",
+            trials=len(self.alive),
+            n_clients=self._job.sizes.n_clients,
+            dim=dim,
+            columns=algorithm.columns,
+            like=like,
+        )
+
+    def samples(self, trials: range) -> dict[str, ExplicitBatch]:
+        """Return what the losses of the plan are measured on: fixed samples, which no later round takes back."""
+        found: dict[str, ExplicitBatch] = {}
+        if "train_loss" in self._job.plan.names:
+            own = self.source.everyone()
+            assert isinstance(own, ExplicitBatch)
+            found["train_loss"] = own
+        if "test_loss" in self._job.plan.names:
+            assert isinstance(self._job.data, GivenSamples)
+            assert self._job.data.test is not None
+            found["test_loss"] = given_batch(self._job.data.test, trials)
+        return found
 
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
         """Yield number, batch and what is to be done with it, while a trial is left."""
@@ -284,23 +311,28 @@ class _Chunk:
         """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""
         everyone = bool(self.alive.all())
         for number, batch, step in self._batches():
-            new = self.source.settle(step(state, batch, self._start.rng))
+            returned = step(state, batch, self._start.rng)
+            if number in (1, self._job.rounds + 1) or not isinstance(returned, State):
+                method = "step" if number <= self._job.rounds else "finish"
+                returned = self._checked(returned, method, state.dim, state)
+            new = self.source.settle(returned)
             fine = _within(new, self._largest)
             if not fine.all():
                 self.alive = self.alive & fine
                 everyone = False
-            state = new if everyone else new.where(self.alive, state)
+            state = frozen(new if everyone else new.where(self.alive, state))
             yield number, batch, state
 
 
 def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
     """Run some trials to the end."""
     count = len(trials)
-    with _quiet():
+    with quiet():
         chunk = _Chunk(job, trials)
         state = chunk.initial_state()
         seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)
-        recorder = Recorder(job.plan.names, seen, 0 if state.B is None else state.B.shape[-1])
+        rank = 0 if state.B is None else state.B.shape[-1]
+        recorder = Recorder(job.plan.names, seen, rank, chunk.samples(trials))
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
         alive = chunk.alive
         status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
@@ -371,6 +403,6 @@ def _joined(job: Job, pieces: list[_Piece], seconds: float) -> Result:
 def _stacked(states: list[State]) -> State:
     first = states[0]
     if len(states) == 1:
-        return first
+        return frozen(first)  # a worker's copy is not
     parts = {name: np.concatenate([state.arrays()[name] for state in states]) for name in first.arrays()}
-    return first.update(**parts)
+    return frozen(first.update(**parts))

@@ -1,24 +1,19 @@
-"""What an algorithm may know before the first round; the truth stays behind the answers."""
+"""What may be known before the first round; the truth stays behind the answers."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.initial import (
-    AtDistance,
-    Factors,
-    GivenFactors,
-    GivenSubspace,
-    Initial,
-    Moments,
-    TrueSubspace,
-)
-from linfed.data.sources import Source, second_moment
-from linfed.job import Job
-from linfed.linalg import orthonormalize, top_eigenvectors
+from linfed.algorithms.initial import Initial, InitialFactors, Initialisation, as_factors, as_initial
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.sources import Source
+from linfed.errors import EngineError, check_returned
+from linfed.job import Job, check_initialisation, told_initialisation
 from linfed.problems import Truth
 from linfed.streams import Stream, TrialRandom, generators
 
@@ -27,53 +22,93 @@ class ResolvedStart:
     """Answers an algorithm's questions before the first round (`linfed.algorithms.base.Start`)."""
 
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
-        self._job, self._trials, self._truth, self._source = job, trials, truth, source
+        self._job, self._chunk = job, (trials, truth, source)
         self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
         self.rng = TrialRandom(generators(job.seed, Stream.ALGORITHM, trials))
 
-    def representation(self, init: Initial, rank: int) -> Array:
+    def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
         """Return the initial representation (trials, d, rank)."""
-        if isinstance(init, GivenSubspace):
-            return self._given(init.array)
-        if isinstance(init, Moments):
-            clients = np.arange(self.n_clients if init.clients is None else init.clients)
-            return top_eigenvectors(second_moment(self._source, clients, self.trials, self.dim), rank)
-        if isinstance(init, TrueSubspace):
-            return self._reference(init, rank)
-        rngs = generators(self._job.seed, Stream.INIT, self._trials)
-        random = np.stack([rng.standard_normal((self.dim, rank)) for rng in rngs])
-        if not isinstance(init, AtDistance):
-            return orthonormalize(random)
-        reference = self._reference(init, rank)
-        # Twice is enough: the second projection removes what rounding left of the first.
-        for _ in range(2):
-            random = orthonormalize(random - reference @ (np.swapaxes(reference, -1, -2) @ random))
-        turn = orthonormalize(np.stack([rng.standard_normal((rank, rank)) for rng in rngs]))
-        return math.sqrt(1.0 - init.delta**2) * (reference @ turn) + init.delta * random
+        found = as_initial(init)
+        B = found.resolve(self._asked(found, rank), rank)
+        check_returned(f"{type(found).__name__}.resolve", "B", B, (self.trials, self.dim, rank), "(trials, d, k)")
+        return B
 
-    def factors(self, init: Factors, rank: int) -> tuple[Array, Array]:
+    def factors(self, init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike], rank: int) -> tuple[Array, Array]:
         """Return the initial B (trials, d, rank) and W (trials, n, rank)."""
-        if isinstance(init, GivenFactors):
-            B, W = init.arrays
-            return self._given(B), self._given(W)
-        alpha = 1.0 / (10.0 * self.dim) if init.alpha is None else init.alpha
-        B, W = np.empty((self.trials, self.dim, rank)), np.empty((self.trials, self.n_clients, rank))
-        for index, rng in enumerate(generators(self._job.seed, Stream.INIT, self._trials)):
-            for out in (B, W):  # B first, as `representation` draws it
-                rng.standard_normal(out=out[index])
-                out[index] *= alpha
-        return B, W
+        found = as_factors(init)
+        both = found.resolve(self._asked(found, rank), rank)
+        name = f"{type(found).__name__}.resolve"
+        if not isinstance(both, tuple) or len(both) != 2:
+            raise TypeError(f"{name} returned {type(both).__name__}, expected a pair of arrays (B, W)")
+        check_returned(name, "B", both[0], (self.trials, self.dim, rank), "(trials, d, k)")
+        check_returned(name, "W", both[1], (self.trials, self.n_clients, rank), "(trials, n, k)")
+        return both
 
-    def _given(self, array: Array) -> Array:
+    def _asked(self, init: Initialisation, rank: int) -> _Asked:
+        """Return who answers an initialisation, after checking it where the algorithm has not named it."""
+        job = self._job
+        if init != job.algorithm.initialisation:
+            check_initialisation(init, rank, job.algorithm, job.problem, job.data)
+            if init.n_trials not in (None, job.trials):
+                raise ValueError(f"trials = {job.trials}, but init has arrays for {init.n_trials} trials")
+            if init.needs_batch:
+                raise ValueError(
+                    f"{told_initialisation(init, job.algorithm)} needs a first batch, whose memory was not counted: "
+                    f"let {type(job.algorithm).__name__}.initialisation return it"
+                )
+        return _Asked(job, *self._chunk, init)
+
+
+class _Asked:
+    """Answers an initialisation's questions (`linfed.algorithms.initial.InitialStart`)."""
+
+    def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source, init: Initialisation) -> None:
+        self._job, self._trials, self._truth, self._source, self._init = job, trials, truth, source, init
+        self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
+
+    @property
+    def _told(self) -> str:
+        return told_initialisation(self._init, self._job.algorithm)
+
+    def random(self) -> TrialRandom:
+        """Return random numbers from the beginning of the ``INIT`` streams."""
+        return TrialRandom(generators(self._job.seed, Stream.INIT, self._trials))
+
+    def batch(self) -> ExplicitBatch:
+        """Return a batch of all clients, in explicit rows."""
+        if not self._init.needs_batch:
+            raise ValueError(
+                f"{self._told} asks for a first batch: let {type(self._init).__name__} say needs_batch = True"
+            )
+        with self._no_rows():
+            return self._source.first(self.trials, self.n_clients)
+
+    def rows(self, clients: int) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield rows over blocks of the first clients."""
+        with self._no_rows():
+            return self._source.rows_for_moments(np.arange(clients))
+
+    @contextmanager
+    def _no_rows(self) -> Iterator[None]:
+        """Say who asked, where there are no rows."""
+        try:
+            yield
+        except EngineError as error:
+            raise EngineError(
+                f"{self._told} needs the samples themselves, {error}: start at lf.AtDistance(delta) or 'random'"
+            ) from None
+
+    def true_subspace(self, rank: int) -> Array:
+        """Return the truth's subspace (trials, d, rank)."""
+        if self._truth is None:
+            raise ValueError(f"{self._told} needs a truth with a reference subspace: give problem=")
+        reference = self._truth.reference(rank)
+        if reference.shape[-1] != rank:
+            raise ValueError(f"{self._told} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+        return reference
+
+    def given(self, array: Array) -> Array:
         """Return a given array for each trial of the chunk."""
         if array.ndim == 3:
             return array[list(self._trials)]
         return np.broadcast_to(array, (self.trials, *array.shape)).copy()
-
-    def _reference(self, init: AtDistance | TrueSubspace, rank: int) -> Array:
-        assert self._truth is not None
-        reference = self._truth.reference(rank)
-        if reference.shape[-1] != rank:
-            wanted = f"init = {init!r}" if isinstance(init, AtDistance) else type(self._job.algorithm).__name__
-            raise ValueError(f"{wanted} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
-        return reference

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_integer, shown
+from linfed.errors import check_integer, is_integer, shown
 
 Seed: TypeAlias = int | tuple[int, ...]
 Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
@@ -53,8 +53,8 @@ class Stream(IntEnum):
 def check_seed(seed: object) -> Seed:
     """Return `seed` as a non-negative int, or a tuple of them."""
     if isinstance(seed, tuple | list) and seed:
-        return tuple(check_integer("seed", part, minimum=0) for part in seed)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        return tuple(check_integer("seed", part, minimum=0, maximum=math.inf) for part in seed)
+    if not is_integer(seed) or seed < 0:
         raise ValueError(f"seed = {shown(seed)} must be a non-negative integer, or a tuple of them")
     return int(seed)
 
@@ -159,7 +159,7 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
     n_clients : int
         Number of clients n.
     """
-    if isinstance(participation, int | np.integer) and not isinstance(participation, bool):
+    if is_integer(participation):
         if not 1 <= participation <= n_clients:
             raise ValueError(
                 f"participation = {shown(participation)} clients must be from 1 to n_clients = {n_clients} "

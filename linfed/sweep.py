@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 import linfed
 from linfed import _archive
+from linfed.errors import check_progress
+from linfed.processes import worker_pool
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -70,6 +71,11 @@ def run_cells(
     Cells
         The results in the order of the cells, and how many were there before.
 
+    Raises
+    ------
+    WorkerError
+        If a worker process dies; what was finished is kept.
+
     Notes
     -----
     A file is used again only while the cell, linfed's code, the function's module and the modules beside it whose names
@@ -80,12 +86,11 @@ def run_cells(
     paths = [folder / f"{_key(function, cell, code)}.npz" for cell in cells]
     missing = [index for index, path in enumerate(paths) if not path.exists()]
     bar = tqdm(
-        total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=_disabled(progress)
+        total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=check_progress(progress)
     )
     with bar, ExitStack() as stack:
         if missing and executor is None and workers > 1:
-            context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
-            executor = stack.enter_context(ProcessPoolExecutor(min(workers, len(missing)), mp_context=context))
+            executor = stack.enter_context(worker_pool(workers, len(missing)))
         if executor is None:
             for index in missing:
                 _compute(function, cells[index], paths[index])
@@ -103,10 +108,6 @@ def run_cells(
                     future.cancel()
                 raise
     return Cells([_archive.read(path)[0] for path in paths], len(cells) - len(missing))
-
-
-def _disabled(progress: bool | None) -> bool | None:
-    return None if progress is None else not progress
 
 
 def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
-from linfed.errors import check_choice, check_number, shown, suggestion
+from linfed.errors import check_bool, check_choice, check_number, shown, suggestion
 from linfed.problems import Problem
 from linfed.results import Result
 from linfed.simulation import simulate
@@ -21,6 +23,16 @@ from linfed.streams import Participation, Seed, check_seed
 
 TUNING_SEED = 0x74756E65
 """Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
+
+MARGIN = 0.01
+"""Scores that differ by no more than this share of the best are taken as equal: the smallest setting has it."""
+
+EXTENSIONS = 10
+"""How often `tune` widens a grid at most."""
+
+
+class EdgeWarning(UserWarning):
+    """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +42,19 @@ class Tuning:
     Parameters
     ----------
     algorithm : Algorithm
-        The best setting, ready to run.
+        The chosen setting, ready to run.
     settings : list of dict
-        Every setting of the grid.
+        Every setting that was tried: the grid's, then those that widened it.
     scores : ndarray (settings,)
         Score of each; smaller is better, infinite where too many trials diverged (more than half, for the median).
     best : int
-        Index of the chosen setting.
+        Index of the chosen setting: the smallest within the margin of the least score.
     rounds : ndarray of int (R,)
         Recorded rounds.
     curves : ndarray (settings, R)
         The metric's quantile over the tuning trials, the median unless told otherwise.
     at_edge : tuple of str
-        Hyper-parameters whose chosen value is the first or the last of its grid: the optimum may lie outside.
+        Hyper-parameters whose chosen value is the least or the largest of those tried.
     """
 
     algorithm: Algorithm
@@ -76,6 +88,8 @@ def tune(
     metric: str | Callable[[Result], Array] = "subspace_distance",
     score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area",
     quantile: float = 0.5,
+    margin: float = MARGIN,
+    extend: bool = False,
     participation: Participation = 1.0,
     trials: int = 20,
     seed: Seed = 0,
@@ -83,7 +97,7 @@ def tune(
     engine: str = "auto",
     workers: int = 1,
 ) -> Tuning:
-    """Try every setting of a grid on the same separate trials and return the best one and the whole curve.
+    """Try every setting of a grid on the same separate trials; return the smallest that is nearly best, and all curves.
 
     Parameters
     ----------
@@ -102,6 +116,12 @@ def tune(
     quantile : float
         The curve is this quantile of the metric over trials, with diverged trials as the worst: the median by default;
         0.9 asks for a setting that serves nearly every trial.
+    margin : float, default 0.01
+        Scores within this share of the best are ties: of the best score itself, whatever its units; for "area", a mean
+        of log10, they are those within ``log10(1 + margin)``.
+    extend : bool, default False
+        Widen the grid on the same trials while the chosen value of a field is an end of it, at most `EXTENSIONS` (10)
+        times: for a mapping of fields to numbers.
     seed : int or tuple of int
         The run's seed; tuning uses trials of its own, independent of those of ``simulate(seed=seed)``.
 
@@ -111,58 +131,183 @@ def tune(
 
     Raises
     ------
+    TypeError
+        For something that is no algorithm.
     ValueError
-        For a field that the algorithm does not have, an empty grid, or when every setting diverged.
+        For a field that the algorithm does not have, an empty grid, `extend` of a grid that is a sequence or that holds
+        other values than numbers, or when every setting diverged or has NaN for a score.
+
+    Warns
+    -----
+    EdgeWarning
+        Where the best value of a field is the least or the largest that was tried, and no other ties with it.
 
     Notes
     -----
     All settings see the same truths, data and participants.
 
+    Many steps may end at one point (exact heads on fixed data do), and rounding alone would choose between them. Of the
+    settings within the margin the smallest is chosen: the one with the least value of the grid's first field, among
+    these the least of the second, and so on; fields that do not hold numbers do not count, and what is still equal
+    keeps the grid's order. Scores that are NaN never win. Where scores are themselves of the size of rounding, more
+    than a margin apart, ask for "area", which looks at the way there.
+
+    A grid goes on beyond its end by its last ratio; by its last difference if it holds 0 or a negative number, or for a
+    field of whole numbers where the ratio leaves them.
+
     **Deviations**: the papers do not say how they chose their steps.
     """
+    check_algorithm(algorithm)
     judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
     settings, level = _settings(algorithm, grid), check_number("quantile", quantile, minimum=0.0, maximum=1.0)
     seed = check_seed(seed)
     entropy = (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
-    curves = []
-    for setting in settings:
-        result = simulate(
-            dataclasses.replace(algorithm, **setting),  # type: ignore[type-var]
-            problem,
-            data=data,
-            rounds=rounds,
-            participation=participation,
-            trials=trials,
-            seed=entropy,
-            metrics=[] if callable(metric) else [metric],
-            record_every=rounds if callable(metric) and rounds else record_every,
-            engine=engine,
-            workers=workers,
-        )
-        values, recorded = _measured(result, metric)
-        curves.append(np.quantile(np.where(np.isnan(values), np.inf, values), level, axis=0, method="inverted_cdf"))
-    table = np.array(curves)
-    scores = np.array([judge(recorded, curve) if np.isfinite(curve[-1]) else np.inf for curve in table])
-    best = int(np.argmin(scores))
-    if not np.isfinite(scores[best]):
-        raise ValueError(f"every setting of the grid diverged: {grid!r}; try smaller steps")
-    chosen = settings[best]
-    tried: dict[str, list[float]] = {}
-    for name in chosen:
-        tested = [setting[name] for setting in settings]
-        if all(isinstance(value, int | float | np.number) for value in tested):
-            tried[name] = sorted(set(tested))
+    margin = check_number("margin", margin, minimum=0.0)
+    extend = check_bool("extend", extend) and _check_extensible(grid)
+    curves: list[Array] = []
+    scores: list[float] = []
+    for widened in range(EXTENSIONS + 1):
+        for setting in settings[len(curves) :]:
+            result = simulate(
+                dataclasses.replace(algorithm, **setting),  # type: ignore[type-var]
+                problem,
+                data=data,
+                rounds=rounds,
+                participation=participation,
+                trials=trials,
+                seed=entropy,
+                metrics=[] if callable(metric) else [metric],
+                record_every=rounds if callable(metric) and rounds else record_every,
+                engine=engine,
+                workers=workers,
+            )
+            values, recorded = _measured(result, metric)
+            values = np.where(np.isnan(values), np.inf, values)
+            curve = np.quantile(values, level, axis=0, method="inverted_cdf")
+            curves.append(curve)
+            scores.append(judge(recorded, curve) if np.isfinite(curve[-1]) else np.inf)
+        ties = within(scores, margin, logarithmic=judge is _area)
+        if not ties:
+            raise ValueError(f"every setting of the grid diverged or has no score: {grid!r}; try smaller steps")
+        best = smallest(settings, ties)
+        edges = at_edge(settings, [best])
+        more = _beyond(algorithm, settings, best, edges) if extend and widened < EXTENSIONS else []
+        if not more:
+            break
+        settings = settings + more
+    for name in at_edge(settings, ties):
+        warnings.warn(_edge_message(settings, name, settings[best][name]), EdgeWarning, stacklevel=2)
     return Tuning(
-        algorithm=dataclasses.replace(algorithm, **chosen),  # type: ignore[type-var]
+        algorithm=dataclasses.replace(algorithm, **settings[best]),  # type: ignore[type-var]
         settings=settings,
-        scores=scores,
+        scores=np.array(scores),
         best=best,
         rounds=recorded,
-        curves=table,
-        at_edge=tuple(
-            name for name, values in tried.items() if len(values) > 1 and chosen[name] in (values[0], values[-1])
-        ),
+        curves=np.array(curves),
+        at_edge=edges,
     )
+
+
+# --- the rule ------------------------------------------------------------------------------------------------
+
+
+def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithmic: bool = False) -> list[int]:
+    """Return the settings whose scores lie within a margin of the least one; none where no score is a number.
+
+    Parameters
+    ----------
+    scores : array_like (settings,)
+        Smaller is better; NaN and infinity never win.
+    margin : float
+        A share of the least score.
+    logarithmic : bool
+        Scores are log10 of what the share is meant of.
+    """
+    table = np.asarray(scores, dtype=float)
+    found = table[table < np.inf]
+    if not found.size:
+        return []
+    least = float(found.min())
+    slack = math.log10(1.0 + margin) if logarithmic else margin * abs(least)
+    limit = least + slack if math.isfinite(least) else least
+    return [int(index) for index in np.flatnonzero(table <= limit)]
+
+
+def smallest(settings: Sequence[Mapping[str, Any]], ties: Sequence[int]) -> int:
+    """Return which of the tied settings is the smallest, numbers compared field by field in their order."""
+    names = _numeric(settings)
+    return min(ties, key=lambda index: ([settings[index][name] for name in names], index))
+
+
+def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[str, ...]:
+    """Return the fields in which all the chosen settings have the least value tried, or all have the largest."""
+    edges = []
+    for name in _numeric(settings):
+        tried = {setting[name] for setting in settings}
+        held = {settings[index][name] for index in chosen}
+        if len(tried) > 1 and held in ({min(tried)}, {max(tried)}):
+            edges.append(name)
+    return tuple(edges)
+
+
+def _numeric(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the fields that hold numbers in every setting."""
+    return [name for name in settings[0] if all(_is_number(setting[name]) for setting in settings)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) -> str:
+    tried = sorted({setting[name] for setting in settings})
+    end = "least" if value == tried[0] else "largest"
+    listed = ", ".join(f"{one:g}" for one in tried)
+    return (
+        f"the best {name} = {value:g} is the {end} of its grid [{listed}]: the optimum may lie outside; widen the "
+        "grid, or tune with extend=True"
+    )
+
+
+def _check_extensible(grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> bool:
+    """Return True, or raise for a grid that has no next value."""
+    if not isinstance(grid, Mapping):
+        raise ValueError(f"extend = True needs a grid of fields and their values, not the settings {shown(grid)}")
+    for name, values in grid.items():
+        for value in values:
+            if not _is_number(value):
+                raise ValueError(f"extend = True needs numbers: grid[{name!r}] holds {shown(value)}")
+    return True
+
+
+def _beyond(
+    algorithm: Algorithm, settings: Sequence[Mapping[str, Any]], best: int, edges: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the settings that widen the grid by one value beyond each of the edges."""
+    grid = {name: sorted({setting[name] for setting in settings}) for name in settings[0]}
+    for name in edges:
+        values = grid[name]
+        end, before = (values[0], values[1]) if settings[best][name] == values[0] else (values[-1], values[-2])
+        try:
+            whole = isinstance(getattr(dataclasses.replace(algorithm, **settings[best]), name), int)  # type: ignore[type-var]
+            value = _next(end, before, whole=whole, geometric=values[0] > 0)
+            dataclasses.replace(algorithm, **{**settings[best], name: value})  # type: ignore[type-var]
+        except ValueError:  # the field ends where the grid does
+            continue
+        grid[name] = [*values, value]
+    wider = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [setting for setting in wider if setting not in settings]
+
+
+def _next(end: Any, before: Any, *, whole: bool, geometric: bool) -> Any:
+    """Return the value after `end` in a grid that comes to it from `before`."""
+    if whole:
+        ratio, rest = divmod(int(end) ** 2, int(before)) if geometric else (0, 1)
+        return int(2 * end - before) if rest or ratio == 0 else ratio
+    return float(end) * (float(end) / float(before)) if geometric else float(2 * end - before)
+
+
+# --- its arguments -------------------------------------------------------------------------------------------
 
 
 def _measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[Array, Indices]:

@@ -46,6 +46,10 @@ class Wrapped(lf.Algorithm):
         return self.inner.columns
 
     @property
+    def initialisation(self):
+        return self.inner.initialisation
+
+    @property
     def finishes(self):
         return self.inner.finishes
 

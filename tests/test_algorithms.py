@@ -563,9 +563,10 @@ def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):
             "risk": ref.risk(Theta, Phi, covariance, noise),
         }
         if isinstance(algorithm, lf.FedRep):
-            # a truth of larger rank is held against its best subspace of the learned rank
+            # a truth of larger rank is held against the subspace of the learned rank and least risk
             best = {"Phi": Phi, "Phi, B": None}.get(parts, W @ B.T if rank < r else None)
-            reference = B if best is None else ref.top_left_subspace(best, rank)
+            L = np.linalg.cholesky(covariance)
+            reference = B if best is None else np.linalg.solve(L.T, ref.top_left_subspace(best @ L, rank))
             dense["subspace_distance"] = ref.subspace_distance(reference, result.final.B[0])
             if rank < r or parts not in ("BW", "B not orthonormal"):
                 U = ref.top_left_subspace(Phi, rank)

@@ -1,5 +1,10 @@
 """Calls that cannot be meant: each raises at once, in one line that names the argument, its value and what is right."""
 
+import copy
+import pickle
+from dataclasses import dataclass
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -389,6 +394,18 @@ CALLS = {
     ),
     "ridge NaN": (lambda: lf.LocalOnly(ridge=NAN), ["ridge = nan", "at least 0"]),
     "negative noise_std": (lambda: shared(noise_std=-1.0), ["noise_std = -1.0", "at least 0"]),
+    **{
+        f"noise_std of {kind}": (
+            lambda make=make: make(noise_std=1e200),
+            ["noise_std = 1e+200", "at most 1e+150", "overflow"],
+        )
+        for kind, make in {
+            "a shared truth": shared,
+            "shortcuts": shortcuts,
+            "an under-parameterised one": lambda **changes: lf.UnderParameterized(n_clients=8, dim=6, **changes),
+            "a given one": lambda **changes: truth(Phi=ones(3, 2), **changes),
+        }.items()
+    },
     "noise_std infinite": (lambda: truth(Phi=ones(3, 2), noise_std=INF), ["noise_std = inf", "finite"]),
     "head_norm 0": (lambda: shared(head_norm=0.0), ["head_norm = 0.0", "positive"]),
     "n_samples 0, fresh": (lambda: lf.FreshSamples(0), ["n_samples = 0", "integer of at least 1"]),
@@ -408,6 +425,59 @@ CALLS = {
     "NaN in y": (lambda: given(y=spoiled(4, 3, at=[(1, 2)])), ["y", "1 value ", "NaN or infinite", "(1, 2)"]),
     "X of words": (lambda: given(X=[["a"]]), ["X", "array of numbers", "(n, m, d)"]),
     "X complex": (lambda: given(X=1j * ones(4, 3, 2)), ["X", "array of numbers"]),
+    **{
+        f"{name} {shown}": (
+            lambda name=name, value=value: given(**{name: value}),
+            [f"{name} must be an array of numbers", *parts],
+        )
+        for shown, (X, y, parts) in {
+            "masked": (
+                np.ma.masked_array(ones(4, 3, 2), False),
+                np.ma.masked_array(ones(4, 3), True),
+                ["masked", "fill"],
+            ),
+            "masked clients": (
+                [np.ma.masked_array(ones(3, 2), True)] * 4,
+                [ones(3), ones(3), ones(3), np.ma.masked_array(ones(3), [0, 0, 1])],
+                ["masked", "leave them out"],
+            ),
+            "of digits": (np.full((4, 3, 2), "3"), [["3"] * 3] * 4, ["'3'", "no number"]),
+            "of bytes": (np.full((4, 3, 2), b"3"), np.full((4, 3), b"3"), ["3", "no number"]),
+            "of a digit among numbers": ([[[1.0, "2"]]], [[1.0, 2.0, "3"]] * 4, ["no number"]),
+            "of digits as objects": (
+                np.full((4, 3, 2), "3", dtype=object),
+                np.full((4, 3), "3", dtype=object),
+                ["'3'", "no number"],
+            ),
+            "of None": (np.full((4, 3, 2), None), [[1.0, None, 1.0]] * 4, ["None", "no number"]),
+            "of dates": (
+                np.full((4, 3, 2), np.datetime64("2024-01-01")),
+                [[np.datetime64("2024-01-01")] * 3] * 4,
+                ["dates or times", "datetime64[D]"],
+            ),
+            "of time differences": (
+                ones(4, 3, 2).astype("timedelta64[s]"),
+                [[1.0, np.timedelta64(3, "s"), 1.0]] * 4,
+                ["dates or times", "timedelta64[s]"],
+            ),
+            "of truth values": (
+                ones(4, 3, 2) > 0,
+                [[True, 1.0, False]] * 4,
+                ["True and False", ".astype(float)"],
+            ),
+            "of truth values as objects": (
+                np.full((4, 3, 2), True, dtype=object),
+                np.full((4, 3), np.True_, dtype=object),
+                ["True and False"],
+            ),
+            "of huge integers": ([[[10**400, 1]]], np.full((4, 3), 10**400), ["too large"]),
+        }.items()
+        for name, value in (("X", X), ("y", y))
+    },
+    "y longer than float": (
+        lambda: given(y=np.full((4, 3), np.longdouble("1e400"))),
+        ["y holds 12 values", "infinite"],
+    ),
     "X None": (lambda: lf.GivenSamples(None, ones(4, 3)), ["X", "(n, m, d)"]),
     "no clients": (lambda: given(X=ones(0, 3, 2), y=ones(0, 3)), ["X", "(0, 3, 2)", "empty"]),
     "no samples": (lambda: given(X=ones(4, 0, 2), y=ones(4, 0)), ["X", "(4, 0, 2)", "empty"]),
@@ -512,6 +582,10 @@ CALLS = {
         }.items()
         for value in values
     },
+    "rounds beyond integers": (
+        lambda: run(rounds=10**30, record_every=10**30),
+        [f"rounds = {10**30}", "from 0 to 9223372036854775807"],
+    ),
     "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "larger record_every"]),
     "moments of too many dimensions": (
         lambda: run(problem=shared(dim=200_000), data=lf.FreshSamples(2)),
@@ -530,6 +604,62 @@ CALLS = {
     "complex samples": (lambda: given(X=1j * ones(4, 3, 2), y=ones(4, 3)), ["X is complex", "real"]),
     "seed tuple": (lambda: run(seed=(1, -2)), ["seed = -2", "integer of at least 0"]),
     "memory_budget": (lambda: run(memory_budget=-1e9), ["memory_budget = -1000000000.0", "positive"]),
+    # --- numbers that are none ---
+    **{
+        f"{name} = {value!r}": (lambda name=name, value=value: fedrep(**{name: value}), [name, wanted])
+        for name, wanted in (("rank", "integer of at least 1"), ("step_size", "positive finite number"))
+        for value in ("3", np.timedelta64(3, "s"), np.datetime64("2024-01-01"), np.ma.masked, np.ma.array(3), 3j, b"3")
+    },
+    "a time difference for a seed": (lambda: run(seed=np.timedelta64(3, "s")), ["seed", "non-negative integer"]),
+    "a time difference for participants": (
+        lambda: run(participation=np.timedelta64(3, "s")),
+        ["participation", "share in (0, 1]"],
+    ),
+    # --- numbers too large to compute with ---
+    **{
+        f"{name}, {digits} digits": (
+            lambda call=call, digits=digits: call(10 ** (digits - 1)),
+            [name.removesuffix(" to draw").strip()],
+        )
+        for digits in (401, 5001)
+        for name, call in {
+            "n_clients": lambda value: shared(n_clients=value),
+            "dim": lambda value: shared(dim=value),
+            "rank": lambda value: shared(rank=value),
+            "gap_after": lambda value: lf.UnderParameterized(n_clients=8, dim=6, gap=0.1, gap_after=value),
+            "sparsity": lambda value: shortcuts(sparsity=value),
+            "clusters": lambda value: shortcuts(clusters=value),
+            "n_samples": lf.FreshSamples,
+            "n_samples ": lambda value: lf.FixedSamples(value),
+            "n_samples[0]": lambda value: run(rounds=0).new_clients([value]),
+            "clients": lambda value: run(rounds=0).new_clients([3], clients=value),
+            "clients ": lambda value: lf.Moments(clients=value),
+            "rounds": lambda value: run(rounds=value),
+            "trials": lambda value: run(trials=value),
+            "trials to draw": lambda value: lf.FixedSamples(3).draw(PROBLEM, trials=value),
+            "record_every": lambda value: run(record_every=value),
+            "workers": lambda value: run(workers=value),
+            "participation": lambda value: run(participation=value),
+            "memory_budget": lambda value: run(memory_budget=value),
+            "head_steps": lambda value: fedrep(head_solver="gradient", head_steps=value),
+            "representation_steps": lambda value: fedrep(representation_steps=value),
+            "local_steps": lambda value: fedper(local_steps=value),
+            "fine_tune_steps": lambda value: fedavg(rank=2, fine_tune="gradient", fine_tune_steps=value),
+            "shortcut_steps": lambda value: shortcut(shortcut_steps=value),
+            "gradient_factor": lambda value: flute(gradient_factor=value),
+            "step_size": lambda value: fedrep(step_size=value),
+            "noise_std": lambda value: shared(noise_std=value),
+            "head_norm": lambda value: shared(head_norm=value),
+            "condition_number": lambda value: shared(condition_number=value),
+        }.items()
+    },
+    "trials beyond memory": (lambda: run(trials=10**15), ["trials = 1000000000000000", "memory"]),
+    "clients of one dimension beyond memory": (
+        lambda: run(
+            problem=shared(n_clients=2**63 - 1), participation=3, rounds=1, **{"algorithm": fedrep(init="random")}
+        ),
+        ["one trial needs about", "n_clients"],
+    ),
     # --- kinds ---
     "no algorithm": (lambda: run("FedRep"), ["algorithm = 'FedRep'", "lf.FedRep(rank=2"]),
     "an array for an algorithm": (
@@ -577,7 +707,11 @@ CALLS = {
     "NaN in init": (lambda: fedrep(init=spoiled(6, 2, at=[(4, 1)])), ["init", "1 value ", "(4, 1)"]),
     "init a number": (lambda: fedrep(init=3), ["init = 3", "(d, k)", "'moments'"]),
     # --- condition number and covariance ---
-    "condition number below 1": (lambda: shared(condition_number=0.5), ["condition_number = 0.5", "at least 1"]),
+    "condition number below 1": (lambda: shared(condition_number=0.5), ["condition_number = 0.5", "from 1 to 1e+12"]),
+    "condition number beyond rounding": (
+        lambda: shared(condition_number=1e308),
+        ["condition_number = 1e+308", "from 1 to 1e+12"],
+    ),
     "condition number of too few clients": (
         lambda: shared(n_clients=1, condition_number=2.0),
         ["condition_number = 2", "n_clients >= rank", "1 < 2"],
@@ -613,26 +747,54 @@ CALLS = {
         lambda: run(lf.LocalOnly(), shared(n_clients=10**7, dim=10**4), participation=10),
         ["one trial needs about", "memory_budget is", "n_clients", "dim"],
     ),
+    "results beyond memory": (
+        lambda: run(trials=10**12),
+        ["trials = 1000000000000", "TB", "half of the memory is", "fewer trials", "record_every"],
+    ),
+    "states beyond memory": (
+        lambda: run(trials=10**11, metrics=[]),
+        ["trials = 100000000000", "half of the memory is", "fewer trials"],
+    ),
+    "trials held at once beyond memory": (
+        lambda: lf.iterate(fedrep(), PROBLEM, data=lf.FreshSamples(5), rounds=1, trials=10**9),
+        ["trials = 1000000000 at once", "lf.simulate"],
+    ),
+    "drawn samples beyond memory": (
+        lambda: lf.FixedSamples(10**7).draw(PROBLEM, trials=10**3),
+        ["trials = 1000", "n = 8", "10000000 samples", "about 8.96 TB", "half of the memory is", "let simulate draw"],
+    ),
+    "population samples beyond memory": (
+        lambda: lf.GivenSamples.population(PROBLEM, trials=10**9),
+        ["trials = 1000000000", "TB", "half of the memory is", "fewer trials"],
+    ),
+    "new clients beyond memory": (
+        lambda: run(rounds=0).new_clients([5], clients=10**10),
+        ["10000000000 new clients", "TB", "half of the memory is", "clients="],
+    ),
+    "samples of new clients beyond memory": (
+        lambda: run(rounds=0).new_clients([5, 10**10]),
+        ["n_samples up to 10000000000", "TB", "half of the memory is"],
+    ),
 }
+SIZES = ("beyond memory", "would not fit")
 KINDS = {
     "unknown attribute": AttributeError,
     "unknown attribute, far from all": AttributeError,
     "an attribute in lower case": AttributeError,
-    "data that would not fit": lf.SizeError,
     "moments of too many dimensions": lf.SizeError,
     "moments of too many samples": lf.SizeError,
-    "rounds beyond memory": lf.SizeError,
-    "a state that would not fit": lf.SizeError,
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     call, fragments = CALLS[name]
-    with pytest.raises(KINDS.get(name, (ValueError, TypeError))) as caught:
+    sizes = lf.SizeError if name.endswith(SIZES) else (ValueError, TypeError)
+    with pytest.raises(KINDS.get(name, sizes)) as caught:
         call()
     message = str(caught.value)
     assert "\n" not in message
+    assert len(message) < 500
     for fragment in fragments:
         assert fragment in message
 
@@ -643,6 +805,79 @@ def test_unknown_and_positional_fields_are_refused(kind):
         kind(step=1)
     with pytest.raises(TypeError, match="positional"):
         kind(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lf.FedRep(2, 0.5), "FedRep takes no positional arguments, got 2: write FedRep(rank=2, step_size=0.5)"),
+        (lambda: lf.FLUTE(2, step_size=0.1), "FLUTE takes no positional .* write FLUTE(rank=2, step_size=0.1)"),
+        (lambda: lf.Gaussian(4.0), "Gaussian takes no positional .* write Gaussian(covariance=4.0)"),
+        (lambda: lf.SharedRepresentation(9, 8, 2), "write SharedRepresentation(n_clients=9, dim=8, rank=2)"),
+        (lambda: lf.Moments(3), "Moments takes no positional .* write Moments(clients=3)"),
+        (lambda: lf.AtDistance(0.5, 2), "AtDistance takes at most 1 positional argument, got 2: its fields are delta"),
+        (
+            lambda: lf.FixedSamples(1, True, 3),
+            "at most 2 positional arguments, got 3: its fields are n_samples, in_law",
+        ),
+        (lambda: lf.LocalOnly(*range(9)), "LocalOnly takes no positional arguments, got 9: its fields are ridge"),
+    ],
+)
+def test_positional_arguments_are_named(call, message):
+    with pytest.raises(TypeError, match=message.replace("(", r"\(").replace(")", r"\)")) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnProblem:
+    """Answers as another problem does, but for what it is told to leave out."""
+
+    inner: object
+    without: tuple = ()
+    design: object = lf.Gaussian()
+
+    def __getattr__(self, name):
+        if name in self.without:
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        (
+            {"without": ("subspace_rank", "floats_per_trial")},
+            "has no subspace_rank, no floats_per_trial: see lf.Problem",
+        ),
+        ({"without": ("noise_std",)}, "has no noise_std: see lf.Problem"),
+        ({"without": ("truth",)}, "must be a problem, e.g. lf.SharedRepresentation"),
+        ({"design": "gaussian"}, "problem.design = 'gaussian' must be a law of x, e.g. lf.Gaussian"),
+    ],
+)
+def test_what_a_problem_of_ones_own_lacks_is_named(without, message):
+    with pytest.raises(TypeError, match=message) as caught:
+        run(problem=OwnProblem(inner=PROBLEM, **without))
+    assert "\n" not in str(caught.value)
+    assert run(problem=OwnProblem(inner=PROBLEM), rounds=1).trials == 1
+
+
+def test_a_class_with_an_init_of_its_own_takes_what_that_takes():
+    class Own(lf.LocalOnly):
+        def __init__(self, first, *rest):
+            super().__init__(ridge=first)
+
+    assert Own(0.5, 1, 2).ridge == 0.5
+    assert copy.deepcopy(fedrep()) == fedrep()
+    assert pickle.loads(pickle.dumps(fedrep())) == fedrep()
+
+
+def test_only_public_names_are_listed():
+    assert [name for name in dir(lf) if not name.startswith("__")] == lf.__all__
+    assert "__version__" in dir(lf)
+    assert {"Design", "Initial", "Problem", "Truth"} <= set(dir(lf))
+    for name in lf.__all__:
+        assert getattr(lf, name) is not None
 
 
 def test_a_size_error_is_a_memory_error():
@@ -658,6 +893,74 @@ def test_what_is_right_at_the_border_passes():
     assert run(fedrep(init=lf.Moments(clients=8)), rounds=1).trials == 1
     assert run(fedrep(init=lf.AtDistance(0.0)), shared(dim=4), rounds=0).metrics["subspace_distance"] < 1e-15
     assert shared(rank=1, condition_number=1).condition_number == 1.0
+
+
+def test_numbers_of_other_kinds_are_numbers():
+    """What is refused above is refused for what it is: integers, longer floats, fractions and objects of them pass."""
+    X, wanted = np.arange(24).reshape(4, 3, 2), np.arange(24.0).reshape(4, 3, 2)
+    for kind in (np.int8, np.uint64, np.float32, np.longdouble, object):
+        assert np.array_equal(given(X=X.astype(kind)).X, wanted)
+    assert np.array_equal(given(X=X.tolist()).X, wanted)
+    assert np.array_equal(given(X=np.ma.masked_array(X).data).X, wanted)
+    half = given(y=[[Fraction(1, 2), 10**30, np.float32(0.5)]] * 4)
+    assert half.y[0].tolist() == [0.5, 1e30, 0.5]
+    assert fedrep(step_size=Fraction(1, 2)).step_size == 0.5
+    assert run(seed=10**400, rounds=0).seed == 10**400
+    assert run(seed=(10**400, 1), rounds=0).seed == (10**400, 1)
+
+
+LARGE = {
+    "FedRep": lambda value: fedrep(step_size=value),
+    "gradient heads": lambda value: fedrep(head_solver="gradient", head_step_size=value),
+    "unnormalised": lambda value: fedrep(step_size=value, orthonormalize=False),
+    "ridge": lambda value: fedrep(head_ridge=value),
+    "init": lambda value: fedrep(init=value * np.eye(6)[:, :2]),
+    "FLUTE": lambda value: flute(step_size=value, gamma1=value, gamma2=value),
+    "small random": lambda value: flute(init=lf.SmallRandom(value)),
+    "FedAvg": lambda value: fedavg(step_size=value, server_step_size=value),
+    "fine-tuning": lambda value: fedavg(rank=2, fine_tune="gradient", fine_tune_step_size=value),
+    "FedPer": lambda value: fedper(step_size=value),
+    "shortcuts": lambda value: shortcut(step_size=value, shortcut_step_size=value),
+    "shortcuts, closed form": lambda value: shortcut(solver="closed-form", order="joint", ridge=value),
+    "local only": lambda value: lf.LocalOnly(ridge=value),
+}
+
+
+@pytest.mark.parametrize("value", [1e100, 1e200, 1e308])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_steps_end_as_results(name, value):
+    """Neither warnings nor errors: what was found is told by the status, and evaluated like any other run."""
+    for data in (lf.FreshSamples(5), lf.FixedSamples(5)):
+        result = run(LARGE[name](value), data=data)
+        diverged = result.status[0] is lf.Status.DIVERGED
+        assert np.isnan(result.client_risks()).all() == np.isnan(result.new_clients([3])).all() == diverged
+        assert np.isnan(result.losses(ones(8, 3, 6), ones(8, 3))).all() == diverged
+        assert all(np.isfinite(array).all() for array in result.final.arrays().values()) or name == "small random"
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        shared(head_norm=1e200),
+        shared(noise_std=1e150),
+        shared(condition_number=1e12),
+        shared(design=lf.Gaussian(covariance=1e200)),
+        shortcuts(shortcut_norm=1e200),
+        lf.UnderParameterized(n_clients=8, dim=6, spectrum=[1e200, 1.0]),
+        truth(Phi=np.full((8, 6), 1e200)),
+    ],
+)
+def test_large_truths_end_as_results(problem):
+    result = run(problem=problem, trials=2)
+    assert result.metrics["risk"].shape == (2, 5)
+    assert result.client_risks().shape == (2, 8)
+    assert result.summary()
+    if not isinstance(problem, lf.GivenTruth):
+        assert result.new_clients([3]).shape == (2, 1, 100)
+
+
+def test_long_bases_have_a_distance():
+    assert lf.subspace_distance(1e200 * np.eye(4)[:, :2], [[1.0], [0.0], [0.0], [1.0]]) == pytest.approx(0.5**0.5)
 
 
 def test_given_participants_of_no_rounds_are_none():

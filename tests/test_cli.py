@@ -2,15 +2,18 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import linfed
 from linfed import cli
-from linfed.reproduce import load_tables
+from linfed.reproduce import experiments_folder, load_tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -102,9 +105,137 @@ def test_list_without_a_checkout_still_lists_algorithms(capsys, monkeypatch, tmp
     assert "--experiments DIR" in printed
 
 
-def test_version_and_bare_call(capsys):
-    import linfed
+def command(*arguments, **options):
+    """Run the command in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT} | options
+    arguments = [sys.executable, "-m", "linfed", *map(str, arguments)]
+    return subprocess.run(arguments, env=environment, text=True, check=False, **options)
 
+
+def test_the_package_is_a_command():
+    done = command("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{linfed.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--version"]])
+def test_an_output_that_nobody_reads_is_no_error(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = command(*arguments, stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys, tmp_path):
+    for folder in (ROOT / "experiments", ROOT / "linfed" / "data", ROOT / "docs"):
+        monkeypatch.chdir(folder)
+        assert experiments_folder(None) == ROOT / "experiments"
+    # Another project's folder of that name, and one without a project, are not meant.
+    below = tmp_path / "theirs" / "src"
+    for folder in (tmp_path, tmp_path / "theirs"):
+        (folder / "experiments").mkdir(parents=True)
+        (folder / "experiments" / "__init__.py").write_text("")
+    below.mkdir()
+    (tmp_path / "theirs" / "pyproject.toml").write_text('[project]\nname = "theirs"\n')
+    monkeypatch.chdir(below)
+    assert run("reproduce", "fedrep-fig3") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert f"no experiments/ in {below}, nor beside a pyproject.toml of linfed in a folder above" in message
+
+
+@pytest.mark.parametrize("name", ["json", "queue", "numpy", "linfed", "two words"])
+def test_a_folder_whose_name_is_taken_is_said(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "toy_one.py").write_text(TOY)
+    assert run("reproduce", "toy-one", "--experiments", folder, "--out", tmp_path / "out") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert f"--experiments {folder}" in message
+    assert f"{name!r}" in message
+    assert "rename the folder" in message
+    assert str(tmp_path) not in sys.path
+
+
+def test_figures_do_not_depend_on_what_shows_them_elsewhere(toy):
+    call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
+    done = command(*call, cwd=toy.parent, env={"MPLBACKEND": "no-such-backend"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path("results/toy-one.png").stat().st_size > 0
+
+
+def test_the_same_run_writes_the_same_bytes(toy, monkeypatch):
+    written = []
+    for moment in (0.0, 1e9):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda moment=moment: moment)  # what a figure would be dated by
+            assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", f"at-{moment:g}") == 0
+        paths = sorted(path for path in Path(f"at-{moment:g}").iterdir() if path.suffix != ".json" and path.is_file())
+        written.append({path.name: path.read_bytes() for path in paths})
+    assert sorted(path.split(".")[-1] for path in written[0]) == ["csv", "npz", "pdf", "pdf", "png", "png"]
+    assert b"CreationDate" not in written[0]["toy-one.pdf"]
+    assert written[0] == written[1]
+
+
+FULL = '''
+"""The command on a disk that is full after a hundred bytes of the files that the first argument names."""
+import errno, io, os, sys
+from pathlib import Path
+from linfed import cli
+
+class Full(io.FileIO):
+    def write(self, data):
+        if self.tell() + len(data) > 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+plain = Path.open
+
+def opened(path, mode="r", *arguments, **options):
+    full = "w" in mode and sys.argv[1] in str(path)
+    return Full(path, "w") if full else plain(path, mode, *arguments, **options)
+
+Path.open = opened
+sys.exit(cli.main(sys.argv[2:]))
+'''
+
+
+@pytest.mark.parametrize(
+    ("suffix", "old"),
+    [("cells", False), (".csv", False), ("one.npz", True), (".json", True), (".png", True), (".pdf", True)],
+)
+def test_a_full_disk_is_one_line_and_leaves_nothing_broken(suffix, old, toy):
+    call = ["reproduce", "toy-one", "--experiments", str(toy), "--workers", "1", "--out", "out", "--trials", "50"]
+    before = {}
+    if old:
+        assert command(*call, "--seed", "1", cwd=toy.parent).returncode == 0
+        before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    (toy.parent / "full.py").write_text(FULL)
+    wanted = "out/cells/" if suffix == "cells" else suffix
+    done = subprocess.run(
+        [sys.executable, "full.py", wanted, *call],
+        env=environment,
+        cwd=toy.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("linfed: 'out/")
+    assert "cannot be written: No space left on device; what was finished is kept" in done.stderr
+    after = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    assert not [path for path in after if path.name.startswith(".")]
+    assert [path for path in before if wanted in str(path)] == [path for path in after if wanted in str(path)]
+    assert all(after[path] == before[path] for path in before if wanted in str(path))
+
+
+def test_version_and_bare_call(capsys):
     assert run("--version") == 0
     assert capsys.readouterr().out.strip() == linfed.__version__
     assert run() == 2

@@ -1,6 +1,8 @@
 """Laws of x: mean 0, the stated covariance, the stated support, and numbers that do not depend on how they are cut."""
 
+import dataclasses
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -101,6 +103,22 @@ def test_root_gives_the_quadratic_form(covariance):
     np.testing.assert_allclose(design.root_apply(M), L.T @ M, atol=1e-14)
 
 
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_root_is_undone_on_its_range(covariance):
+    design = lf.Gaussian(covariance=COVARIANCES[covariance])
+    L = design.shape_rows(np.eye(DIM)).T
+    M = np.random.default_rng(5).standard_normal((2, DIM, 4))
+    np.testing.assert_allclose(design.root_solve(M), np.linalg.pinv(L.T, rcond=1e-7) @ M, atol=1e-12)
+
+
+def test_the_variance_of_every_direction():
+    for covariance in (2.0, [2.0, 2.0], 2.0 * np.eye(2)):
+        assert lf.Rademacher(covariance=covariance).variance == 2.0
+    assert lf.Gaussian().variance == 1.0
+    for covariance in ([1.0, 2.0], [[1.0, 0.1], [0.1, 1.0]], np.diag([1.0, 0.0])):
+        assert lf.Gaussian(covariance=covariance).variance is None
+
+
 def test_equality_hash_and_repr():
     for law in LAWS.values():
         assert law() == law()
@@ -120,6 +138,132 @@ def test_equal_designs_have_equal_hashes_whatever_the_sign_of_zero():
     plain, signed = lf.Gaussian(covariance=np.eye(2)), lf.Gaussian(covariance=[[1.0, -0.0], [-0.0, 1.0]])
     assert plain == signed
     assert hash(plain) == hash(signed)
+
+
+# --- a law of one's own --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaled(lf.Design):
+    """Signs in groups of coordinates, with two fields more than a design has."""
+
+    groups: object = 1
+    weights: object = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.weights is not None:
+            object.__setattr__(self, "weights", np.asarray(self.weights))
+
+    def draw(self, rng, out):
+        rng.random(out=out)
+        np.copyto(out, np.where(out < 0.5, -1.0, 1.0))
+
+
+class SignsInDraw(lf.Gaussian):
+    """Takes itself for Gaussian, and is not: each of these makes its rows in another way."""
+
+    def draw(self, rng, out):
+        lf.Rademacher().draw(rng, out)
+
+
+class SignsInFill(lf.Gaussian):
+    def fill(self, rng, out):
+        lf.Rademacher().fill(rng, out)
+
+
+class Mixin:
+    def draw(self, rng, out):
+        lf.Rademacher().draw(rng, out)
+
+
+class SignsFromAside(Mixin, lf.Gaussian):
+    pass
+
+
+SIGNS = [SignsInDraw, SignsInFill, SignsFromAside]
+
+
+class StillGaussian(lf.Gaussian):
+    """Draws in another order, and says that it is Gaussian all the same."""
+
+    standard_gaussian = True
+
+    def draw(self, rng, out):
+        out[...] = rng.standard_normal(out.shape[::-1]).T
+
+
+class Renamed(lf.Gaussian):
+    """Nothing but a name."""
+
+
+def risks(design, engine="auto", data=None):
+    """Return the engine and the risks of a run whose Gaussian samples would be served in law."""
+    problem = lf.SharedRepresentation(n_clients=40, dim=8, rank=2, noise_std=0.5, design=design)
+    algorithm = lf.FedRep(rank=2, step_size=0.1, init="random")
+    result = lf.simulate(algorithm, problem, data=data or lf.FreshSamples(12), rounds=30, trials=20, engine=engine)
+    return result.engine, result.metrics["risk"]
+
+
+@pytest.mark.parametrize("law", SIGNS)
+def test_a_subclass_with_its_own_law_is_not_served_as_gaussian(law):
+    assert risks(lf.Gaussian())[0] == "projected"
+    engine, found = risks(law())
+    assert engine == "explicit"
+    assert found.tobytes() == risks(lf.Rademacher())[1].tobytes()
+    for wanted in ("projected", "chain", "compressed"):
+        with pytest.raises(lf.EngineError, match="Gaussian x only"):
+            risks(law(), wanted)
+    # Fixed samples in law are Gaussian as well, by the choice of an engine and by the source.
+    with pytest.raises(lf.EngineError, match="x must be Gaussian"):
+        risks(law(), data=lf.FixedSamples(12, in_law=True))
+
+
+@pytest.mark.parametrize("law", SIGNS)
+def test_many_fixed_samples_of_an_own_law_are_drawn(law, monkeypatch):
+    monkeypatch.setattr("linfed.engines.MANY_VALUES", 1.0)
+    data = lf.FixedSamples(12)
+    assert risks(law(), "compressed", data)[1].tobytes() == risks(lf.Rademacher(), "compressed", data)[1].tobytes()
+
+
+def test_an_own_law_has_other_results_than_gaussian():
+    """By law: a head of one sample is off by noise / x_1, Cauchy for Gaussian x and Gaussian for signs."""
+    errors = {}
+    for law in (lf.Gaussian, SignsInDraw, SignsInFill):
+        problem = lf.GivenTruth(B=np.eye(40)[:, :1], W=np.ones((4000, 1)), noise_std=1.0, design=law())
+        result = lf.simulate(lf.Oracle(rank=1), problem, data=lf.FreshSamples(1), rounds=1)
+        assert result.engine == ("projected" if law is lf.Gaussian else "explicit")
+        errors[law] = result.final.W.ravel() - 1.0
+    assert stats.kstest(errors[lf.Gaussian], stats.cauchy().cdf).pvalue > FAMILY_ERROR_RATE
+    for law in (SignsInDraw, SignsInFill):
+        assert stats.kstest(errors[law], stats.norm().cdf).pvalue > FAMILY_ERROR_RATE
+        assert stats.ks_2samp(errors[law], errors[lf.Gaussian]).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("law", [StillGaussian, Renamed])
+def test_a_subclass_that_is_gaussian_is_served_in_law(law):
+    assert risks(law())[0] == "projected"
+    assert risks(law())[1].tobytes() == risks(lf.Gaussian())[1].tobytes()
+
+
+def test_designs_are_compared_by_all_their_fields():
+    assert Scaled(groups=2) == Scaled(groups=2)
+    assert Scaled(groups=2) != Scaled(groups=3)
+    assert Scaled(weights=[1.0, 2.0]) == Scaled(weights=np.array([1.0, 2.0]))
+    assert Scaled(weights=[1.0, 2.0]) != Scaled(weights=[1.0, 3.0])
+    assert Scaled(weights=[1.0, 2.0], covariance=A) != Scaled(weights=[1.0, 2.0])
+    assert hash(Scaled(weights=[1.0, 2.0], covariance=A)) == hash(Scaled(weights=[1.0, 2.0], covariance=A.tolist()))
+    assert len({Scaled(groups=1), Scaled(groups=2), Scaled(groups=1)}) == 2
+    assert pickle.loads(pickle.dumps(Scaled(groups=2, covariance=A))) == Scaled(groups=2, covariance=A)
+
+
+def test_an_own_law_has_its_covariance():
+    x, plain = draw(Scaled(covariance=A), 50, DIM), draw(Scaled(), 50, DIM)
+    np.testing.assert_allclose(x, Scaled(covariance=A).shape_rows(plain))
+    with pytest.raises(TypeError, match="abstract"):
+        lf.Design()
+    with pytest.raises(ValueError, match=r"is a class: write Scaled\(\)"):
+        lf.SharedRepresentation(n_clients=2, dim=3, rank=1, design=Scaled)
 
 
 def test_covariance_is_kept_apart_from_the_caller():

@@ -1,7 +1,9 @@
 """Engines: equal values where they promise them, which one is chosen, what it refuses, reproducibility, edges, cost."""
 
 import dataclasses
+import gc
 import tracemalloc
+import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 import linfed as lf
 from linfed import engines, job, linalg, streams
-from linfed.data import projected
+from linfed.data import explicit, projected
 from linfed.data.sources import Sizes
 from linfed.engines import ENGINES, Setting, floats_per_trial, open_source
 from linfed.results import Status
@@ -635,8 +637,8 @@ class Watched(lf.Algorithm):
     asks = lf.Asks.FEATURES
 
     @property
-    def init(self):
-        return self.inner.init
+    def initialisation(self):
+        return self.inner.initialisation
 
     @property
     def columns(self):
@@ -945,6 +947,80 @@ def test_the_memory_does_not_depend_on_the_samples(engine):
     }
     assert len(floats) == 1
     assert simulate(algorithm, problem, lf.FreshSamples(10**12), engine=engine).status == [Status.COMPLETED] * 3
+
+
+SERVED = {
+    f"{engine}, {type(samples).__name__}, {learner}": (engine, learner, samples)
+    for engine in ENGINES
+    for samples in (lf.FreshSamples(12), lf.FixedSamples(12), given([12] * 6))
+    for learner, algorithm in LEARNERS.items()
+    if not engines.obstacle(
+        engine,
+        Setting(
+            algorithm=algorithm,
+            problem=truth(),
+            data=samples,
+            sizes=Sizes(n_clients=6, dim=9, participants=6, rounds=5, features=20),
+        ),
+    )
+}
+
+
+@pytest.fixture
+def no_collector():
+    """Without the collector of cycles; what it would have found is for the test to look at."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+def test_every_algorithm_and_engine_is_watched_for_cycles():
+    assert {type(LEARNERS[learner]).__name__ for _, learner, _ in SERVED.values()} == set(lf.ALGORITHMS)
+    assert {engine for engine, _, _ in SERVED.values()} == set(ENGINES)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch):
+    engine, learner, samples = SERVED[name]
+    seen, questioned = [], []
+    for cls in (explicit.ExplicitBatch, projected.ProjectedBatch):
+
+        def project(batch, B, plain=cls.project):
+            features = plain(batch, B)
+            questioned.append(weakref.ref(features))
+            return features
+
+        monkeypatch.setattr(cls, "project", project)
+    steps = lf.iterate(LEARNERS[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
+    for step in steps:
+        seen.append(weakref.ref(step.batch))
+        del step
+        assert sum(batch() is not None for batch in seen) <= 2  # the last round's, and the one of the end
+    del steps
+    assert len(seen) >= 4
+    assert [batch() for batch in seen] == [None] * len(seen)
+    assert [features() for features in questioned] == [None] * len(questioned)
+    lf.simulate(LEARNERS[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    assert [type(thing).__name__ for thing in gc.garbage if type(thing).__module__.startswith("linfed")] == []
+
+
+@pytest.mark.parametrize("heads", [{}, GRADIENT])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):
+    peaks = []
+    for rounds in (4, 40):
+        tracemalloc.start()
+        simulate(
+            fedrep(**heads), shared(n=2000), lf.FreshSamples(12), rounds=rounds, trials=1, metrics=[], engine=engine
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 2 * 8 * 2000 * 2  # twice the heads of one round
 
 
 FOOTPRINTS = {

@@ -408,13 +408,12 @@ def the_same_noise_in_every_round(monkeypatch):
 
 def degrees(change):
     def patch(monkeypatch):
-        right = projected.Draws.__init__
+        right = projected.fill_gammas
 
-        def wrong(self, normals, chis, n_samples, *rest):
-            right(self, normals, chis, n_samples, *rest)
-            self._shapes = change(self._shapes, n_samples)
+        def wrong(shapes, *rest):
+            right(change(shapes, 2 * shapes[0]), *rest)
 
-        monkeypatch.setattr(projected.Draws, "__init__", wrong)
+        monkeypatch.setattr(projected, "fill_gammas", wrong)
 
     return patch
 
@@ -458,13 +457,8 @@ def triangle(change):
 
 
 def one_wishart_degree_off(monkeypatch):
-    right = chain.ChainSource.__init__
-
-    def wrong(self, *arguments):
-        right(self, *arguments)
-        self._rest = self._rest + 0.5
-
-    monkeypatch.setattr(chain.ChainSource, "__init__", wrong)
+    right = chain.fill_wishart
+    monkeypatch.setattr(chain, "fill_wishart", lambda shapes, *rest: right(shapes + 0.5, *rest))
 
 
 WRONG = {

@@ -791,13 +791,8 @@ def two_degrees_off(monkeypatch):
 
 
 def one_wishart_degree_off(monkeypatch):
-    right = chain.ChainSource.__init__
-
-    def wrong(self, *arguments):
-        right(self, *arguments)
-        self._rest = self._rest + 0.5
-
-    monkeypatch.setattr(chain.ChainSource, "__init__", wrong)
+    right = chain.fill_wishart
+    monkeypatch.setattr(chain, "fill_wishart", lambda shapes, *rest: right(shapes + 0.5, *rest))
 
 
 def a_tenth_too_small(monkeypatch):

@@ -139,6 +139,16 @@ def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name
             theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, truth)
 
 
+@pytest.mark.parametrize("covariance", [2.0, np.geomspace(0.5, 2.0, 5)], ids=["scaled", "diagonal"])
+def test_the_trace_refuses_a_covariance(covariance):
+    """The region and its gap are those of x with the identity for covariance; the recursion itself would not tell."""
+    problem = lf.UnderParameterized(n_clients=6, dim=5, design=lf.Gaussian(covariance=covariance))
+    algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
+    steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(15), rounds=3, seed=1, engine="explicit")
+    with pytest.raises(ValueError, match=r"truth has design = Gaussian\(cov.*isotropic x of variance 1"):
+        theory.flute_trace(steps, algorithm, problem.truth(1, range(1)))
+
+
 def test_factor_2_at_twice_the_servers_step_is_refused_or_taken_for_what_it_is():
     problem = made("n < d", noise_std=0.3)
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5), **WRONG["factor 2, the ratio kept"])

@@ -185,6 +185,30 @@ def test_given_truth_with_a_trial_axis(form, axis):
         np.testing.assert_allclose(truth.scale[row], expected.scale[0], rtol=1e-14)
 
 
+DEPENDENT = {
+    "one direction twice": np.stack([B[:, 0], -3.0 * B[:, 0]], axis=1),
+    "a column of zeros": B * [1.0, 0.0],
+    "up to rounding": np.stack([B[:, 0], B[:, 0] * (1.0 + 1e-16 * np.arange(5))], axis=1),
+}
+
+
+@pytest.mark.parametrize("parts", [{"W": W}, {"Phi": S}, {"W": W, "S": S}], ids=["B, W", "B, Phi", "B, W, S"])
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_a_given_truth_of_dependent_columns_is_refused(name, parts):
+    """Its span has fewer dimensions than the basis that the distance would be measured from."""
+    said = r"B of shape \(5, 2\) has rank 1, expected 2, full column rank"
+    with pytest.raises(ValueError, match=said):
+        lf.GivenTruth(B=DEPENDENT[name], **parts)
+    with pytest.raises(ValueError, match=r"B of shape \(3, 5, 2\) has rank 1 in trial 1, expected 2"):
+        lf.GivenTruth(B=np.stack([B, DEPENDENT[name], B]), **parts)
+
+
+def test_columns_of_any_length_have_full_rank():
+    scaled = B * [1e-20, 1e20]
+    truth = lf.GivenTruth(B=scaled, W=W).truth(0, [0])
+    assert lf.subspace_distance(truth.reference(2)[0], B) < 1e-14
+
+
 def test_given_truth_is_kept_apart_from_the_caller():
     given = B.copy()
     problem = lf.GivenTruth(B=given, W=W)

@@ -1,6 +1,11 @@
 """Results: their file, their text, their picture, and what they say when asked for something else."""
 
+import dataclasses
+import importlib
+import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -8,6 +13,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed import _archive, plotting
 from linfed.results import Result
 
 mpl.use("Agg")
@@ -22,6 +28,22 @@ def normal(*shape, seed=0):
 def _close_figures():
     yield
     plt.close("all")
+
+
+def test_the_style_restores_its_own_settings_alone():
+    before = dict(mpl.rcParams)
+    try:
+        with plotting.style():
+            assert mpl.rcParams["font.size"] == plotting.STYLE["font.size"] != before["font.size"]
+            mpl.interactive(True)  # as a notebook's backend does when its first figure is made
+        assert mpl.is_interactive()
+        mpl.interactive(before["interactive"])
+        assert dict(mpl.rcParams) == before
+        with pytest.raises(ZeroDivisionError), plotting.style():
+            _ = 1 / 0
+        assert dict(mpl.rcParams) == before
+    finally:
+        mpl.interactive(before["interactive"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,22 +269,221 @@ def test_diverged_trials_come_back(tmp_path):
     assert_same_numbers(result, Result.load(result.save(tmp_path / "x.npz")))
 
 
-def test_a_users_own_algorithm_comes_back_as_its_text(tmp_path):
-    result = run(Own(step_size=0.25), PROBLEM, lf.FixedSamples(5), 0)
+@dataclass(frozen=True, kw_only=True)
+class Scaled(lf.Design):
+    """A law of a user's own with fields of its own."""
+
+    weights: object = None
+    signs: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "weights", np.asarray(self.weights, dtype=float))
+
+    def draw(self, rng, out):
+        rng.random(out=out)
+        out -= 0.5
+        out *= self.weights
+
+
+@dataclass(frozen=True)
+class Tilted(lf.Initial):
+    """A user's own start."""
+
+    by: object
+    twice: object = ("a", 1, None)
+    needs_batch = True
+
+    def resolve(self, start, rank):
+        return start.batch().least_squares()[:, :rank].mT + float(self.by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twins(lf.SharedRepresentation):
+    """A user's own problem, with a list among its fields."""
+
+    names: object = None
+
+
+@dataclass(frozen=True)
+class Every:
+    """A law of steps, held by an algorithm and no class of linfed's."""
+
+    rounds: object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(lf.FedRep):
+    """A user's own algorithm with what `encode` has to look into."""
+
+    schedule: Every | None = None
+
+
+OWN = {
+    "an algorithm": (Own(step_size=0.25), PROBLEM, lf.FixedSamples(5)),
+    "a law": (
+        FEDREP,
+        lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=Scaled(weights=[1, 2, 3, 4])),
+        lf.FixedSamples(5),
+    ),
+    "a law without fields": (
+        FEDREP,
+        lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=OwnLaw()),
+        lf.FixedSamples(5),
+    ),
+    "a start": (lf.FedRep(rank=2, step_size=0.1, init=Tilted(np.float32(0.5))), PROBLEM, lf.FixedSamples(5)),
+    "a problem": (FEDREP, Twins(n_clients=5, dim=4, rank=2, names=["a", "b"]), lf.FixedSamples(5)),
+    "a class of no kind": (
+        Scheduled(rank=np.int64(2), step_size=0.1, init=B, schedule=Every([np.int64(3), (1.5, True)])),
+        PROBLEM,
+        lf.FreshSamples(5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_a_users_own_comes_back(name, tmp_path):
+    result = run(*OWN[name], 0)
     loaded = Result.load(result.save(tmp_path / "own.npz"))
     assert_same_numbers(result, loaded)
-    assert (loaded.name, repr(loaded.algorithm)) == ("Own", "Own(step_size=0.25)")
-    assert type(loaded.final) is Counting
-    assert np.array_equal(loaded.final.predictors(), result.final.predictors())
-    assert "Own" in loaded.summary()
+    assert loaded.algorithm == result.algorithm
+    assert type(loaded.algorithm) is type(result.algorithm)
+    assert loaded.problem == result.problem
+    assert type(loaded.final) is type(result.final)
+    assert_same_numbers(run(loaded.algorithm, loaded.problem, loaded.data, 0), result)
 
 
-def test_a_users_own_law_does_not_make_a_file_unreadable(tmp_path):
-    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=OwnLaw())
-    result = run(FEDREP, problem, lf.FixedSamples(5), 0)
-    loaded = Result.load(result.save(tmp_path / "law.npz"))
+def test_a_class_made_within_a_function_comes_back(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Within(lf.LocalOnly):
+        more: int = 3
+
+    result = run(Within(more=5), PROBLEM, lf.FixedSamples(5), 0)
+    loaded = Result.load(result.save(tmp_path / "own.npz"))
+    assert type(loaded.algorithm) is Within
+    assert loaded.algorithm == Within(more=5)
+
+
+ELSEWHERE = """
+from dataclasses import dataclass
+import numpy as np
+import linfed as lf
+
+@dataclass(frozen=True, kw_only=True)
+class Remembers(lf.State):
+    M: object = None
+    seen: object = None
+    per_client = lf.State.per_client | {"seen"}
+
+@dataclass(frozen=True, kw_only=True)
+class Foreign(lf.Algorithm):
+    start: object = None
+
+    def initial_state(self, start):
+        shape = (start.trials, start.n_clients)
+        return Remembers(S=np.zeros((*shape, start.dim)), M=np.ones((start.trials, 3)), seen=np.zeros((*shape, 1)))
+
+    def step(self, state, batch, rng):
+        return state.update(S=batch.least_squares(), M=state.M * 2.0, active=batch.active)
+
+@dataclass(frozen=True)
+class Law(lf.Design):
+    def draw(self, rng, out):
+        rng.random(out=out)
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Return a module of a user's own and a function that makes this process forget it."""
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("elsewhere"), lambda: sys.modules.pop("elsewhere", None)
+    sys.modules.pop("elsewhere", None)
+
+
+def test_numbers_come_back_where_the_classes_are_unknown(elsewhere, tmp_path, monkeypatch):
+    module, forget = elsewhere
+    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=module.Law(covariance=np.eye(4)))
+    algorithm = module.Foreign(start=normal(2, 3))
+    result = run(algorithm, problem, lf.FixedSamples(5), 0)
+    path = result.save(tmp_path / "own.npz")
+    forget()
+    monkeypatch.setattr("linfed._archive._class", lambda described: None)  # as in a process that never had it
+    loaded = Result.load(path)
     assert_same_numbers(result, loaded)
-    assert "OwnLaw" in repr(loaded.problem)
+    assert (loaded.name, repr(loaded.algorithm)) == ("Foreign", repr(algorithm))
+    assert "Law" in repr(loaded.problem)
+    assert isinstance(loaded.final, lf.State)
+    assert repr(loaded.final).startswith("Remembers(S (2, 5, 4), M (2, 3), seen (2, 5, 1))")
+    assert loaded.final.per_client == {"W", "S", "seen"}
+    assert np.array_equal(loaded.final.M, np.full((2, 3), 16.0))
+    assert np.array_equal(loaded.final.predictors(), result.final.predictors())
+    assert "Foreign" in loaded.summary()
+    again = Result.load(loaded.save(tmp_path / "again.npz"))  # from one who does not know it to one who does
+    assert_same_numbers(result, again)
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("elsewhere")
+    whole = Result.load(tmp_path / "again.npz")
+    assert type(whole.final) is module.Remembers
+    assert isinstance(whole.algorithm, module.Foreign)
+    assert np.array_equal(whole.algorithm.start, algorithm.start)
+    assert isinstance(whole.problem.design, module.Law)
+    assert_same_numbers(result, whole)
+    assert_same_numbers(run(whole.algorithm, whole.problem, whole.data, 0), result)
+
+
+def test_another_process_reads_what_it_can(elsewhere, tmp_path):
+    module, _ = elsewhere
+    result = run(module.Foreign(), PROBLEM, lf.FixedSamples(5), 0)
+    path = result.save(tmp_path / "own.npz")
+    code = (
+        "import sys; from linfed.results import Result; loaded = Result.load(sys.argv[1]); "
+        "print(float(loaded.metrics['risk'].sum()), loaded.status, sorted(loaded.final.arrays()), loaded.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    risk = float(result.metrics["risk"].sum())
+    assert done.stdout.split("\n")[0] == f"{risk} {result.status} {['M', 'S', 'seen']} Foreign"
+
+
+def test_a_class_that_has_changed_comes_back_as_its_text(elsewhere, tmp_path):
+    module, forget = elsewhere
+    result = run(module.Foreign(start=2), PROBLEM, lf.FixedSamples(5), 0)
+    path = result.save(tmp_path / "own.npz")
+    forget()
+    changed = ELSEWHERE.replace("start: object = None", "begin: object = None").replace("M: object", "N: object")
+    (tmp_path / "elsewhere.py").write_text(changed + "# a longer file\n")
+    importlib.invalidate_caches()
+    importlib.import_module("elsewhere")
+    loaded = Result.load(path)
+    assert_same_numbers(result, loaded)
+    assert repr(loaded.algorithm) == "Foreign(start=2)"
+    assert sorted(loaded.final.arrays()) == ["M", "S", "seen"]
+
+
+def test_what_cannot_be_described_comes_back_as_its_text(tmp_path):
+    result = run(Scheduled(rank=2, step_size=0.1, schedule=Every(max)), PROBLEM, lf.FixedSamples(5), 0)
+    loaded = Result.load(result.save(tmp_path / "own.npz"))
+    assert_same_numbers(result, loaded)
+    assert "built-in function max" in repr(loaded.algorithm)
+    again = Result.load(loaded.save(tmp_path / "again.npz"))
+    assert (again.name, repr(again.algorithm)) == ("Scheduled", repr(loaded.algorithm))
+
+
+def test_files_that_name_a_states_class_alone_are_read(tmp_path):
+    """As they were written first."""
+    for algorithm in (FEDREP, Own(step_size=0.25)):
+        result = run(algorithm, PROBLEM, lf.FixedSamples(5), 0)
+        path = result.save(tmp_path / "own.npz")
+        with np.load(path) as file:
+            arrays = dict(file)
+        described = json.loads(str(arrays.pop("description")))
+        described["state"] = described["state"]["class"]
+        np.savez(path, description=np.array(json.dumps(described)), **arrays)
+        loaded = Result.load(path)
+        assert_same_numbers(result, loaded)
+        assert type(loaded.final) is type(result.final)
 
 
 @pytest.mark.parametrize(("given", "written"), [("a.npz", "a.npz"), ("a", "a.npz"), ("a.b", "a.b.npz")])
@@ -318,6 +539,50 @@ def test_a_file_that_is_no_result_is_named(name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def with_format(path, **changes):
+    """Write a result's file again with another description; None leaves a field out."""
+    arrays, described = _archive.read(path)
+    described = {name: value for name, value in (described | changes).items() if value is not None}
+    return _archive.write(path, arrays, described)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"format": None, "version": None}, ["by an earlier linfed", "no format number", "reads format 1", "run it"]),
+        ({"format": 0, "version": "0.0.9"}, ["by linfed 0.0.9", "has format 0,", "reads format 1"]),
+        ({"format": 7, "version": "9.9"}, ["by linfed 9.9", "format 7, newer than this linfed's, 1", "a newer one"]),
+        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, newer than"]),
+        ({"format": "x"}, ["has format x,", "reads format 1"]),
+    ],
+)
+def test_a_file_of_another_format_is_told_so(changes, fragments, tmp_path):
+    path = with_format(run(*SAVED["defaults"]).save(tmp_path / "old.npz"), **changes)
+    with pytest.raises(ValueError, match=r"old\.npz' was written by") as caught:
+        Result.load(path)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert Result.load(with_format(path, **run_described(tmp_path))).trials == 2
+
+
+def run_described(folder):
+    return _archive.read(run(*SAVED["defaults"]).save(folder / "whole.npz"))[1]
+
+
+def test_objects_are_never_written(tmp_path):
+    result = run(*SAVED["defaults"])
+    for rounds in (np.array([0, 10**30]), np.zeros(2, dtype=[("value", object)])):
+        with pytest.raises(ValueError, match="rounds is an array of objects"):
+            dataclasses.replace(result, rounds=rounds).save(tmp_path / "x.npz")
+    assert os.listdir(tmp_path) == []
+
+
+def test_rounds_that_are_recorded_seldom_come_back(tmp_path):
+    result = run(*SAVED["defaults"], record_every=10**30)
+    assert_same_numbers(result, Result.load(result.save(tmp_path / "x.npz")))
+
+
 def test_missing_places_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         run(*SAVED["defaults"]).save(tmp_path / "nowhere" / "a.npz")
@@ -356,7 +621,8 @@ def test_summary_of_a_run_without_a_truth_and_of_one_trial():
     text = run(*SAVED["given samples"], trials=1).summary()
     assert "no truth given" in text
     assert "1 trial of" in text
-    assert "median" not in text
+    assert text.splitlines()[-1].startswith("train_loss")
+    assert "median" not in run(*SAVED["given samples"], metrics=[]).summary()
 
 
 def test_summary_where_every_trial_diverged():
@@ -446,6 +712,79 @@ def test_plot_on_given_axes_with_a_label_and_no_band():
     assert len(bands) == 1
     assert lines[0].get_color() != lines[1].get_color()
     assert ax.figure is figure
+
+
+def told_apart(ax, count):
+    """Return the labels of lines that differ in label and in colour, or in marker."""
+    lines, _ = lines_and_bands(ax)
+    assert len(lines) == len({line.get_label() for line in lines}) == count
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == count
+    return [line.get_label() for line in lines]
+
+
+def test_plot_tells_runs_of_one_class_apart():
+    results = [run(lf.FedRep(rank=2, step_size=step), PROBLEM, lf.FixedSamples(5), 0) for step in (0.3, 0.1, 0.05)]
+    ax = results[0].plot("risk")
+    assert told_apart(ax, 1) == ["FedRep"]
+    own_look = ax.lines[0].get_color(), ax.lines[0].get_marker()
+    results[1].plot("risk", ax=ax)
+    assert told_apart(ax, 2) == ["FedRep (step_size=0.3)", "FedRep (step_size=0.1)"]
+    results[2].plot("risk", ax=ax)
+    run(lf.LocalOnly(), PROBLEM, lf.FixedSamples(5), 0).plot("risk", ax=ax)
+    names = ["FedRep (step_size=0.3)", "FedRep (step_size=0.1)", "FedRep (step_size=0.05)", "LocalOnly"]
+    assert told_apart(ax, 4) == names
+    assert (ax.lines[0].get_color(), ax.lines[0].get_marker()) == own_look
+    bands = [tuple(band.get_facecolor()[0][:3]) for band in ax.collections]
+    assert bands == [mpl.colors.to_rgb(line.get_color()) for line in ax.lines]
+    many = plt.figure().subplots()
+    for step in range(1, 16):
+        run(lf.FedRep(rank=2, step_size=step / 20), PROBLEM, lf.FixedSamples(5), 0).plot("risk", ax=many)
+    told_apart(many, 15)
+
+
+def test_plot_tells_apart_what_else_differs():
+    """Fields of the algorithm first; then metrics, data and the rest, as far as they are needed."""
+    fixed = lf.FixedSamples(5)
+    ax = run(FEDREP, PROBLEM, fixed, 0).plot("risk")
+    run(FEDREP, PROBLEM, lf.FixedSamples(7), 0).plot("risk", ax=ax)
+    assert told_apart(ax, 2) == ["FedRep (data=FixedSamples(n_samples=5))", "FedRep (data=FixedSamples(n_samples=7))"]
+    run(lf.FedRep(rank=1, step_size=0.3), PROBLEM, fixed, 0).plot("risk", ax=ax)
+    assert told_apart(ax, 3)[2] == "FedRep (rank=1, data=FixedSamples(n_samples=5))"
+    metrics = run(FEDREP, PROBLEM, fixed, 0).plot("risk")
+    run(FEDREP, PROBLEM, fixed, 0).plot("mean_client_error", ax=metrics)
+    assert told_apart(metrics, 2) == ["FedRep (metric=risk)", "FedRep (metric=mean_client_error)"]
+    seeds = run(FEDREP, PROBLEM, fixed, 0).plot("risk")
+    run(FEDREP, PROBLEM, fixed, (1, 2)).plot("risk", ax=seeds)
+    assert told_apart(seeds, 2) == ["FedRep (seed=0)", "FedRep (seed=(1, 2))"]
+    named = run(FEDREP, PROBLEM, fixed, 0).plot("risk", label="mine")
+    run(FEDREP, PROBLEM, fixed, 1).plot("risk", ax=named)
+    assert told_apart(named, 2) == ["mine", "FedRep"]
+    named.lines[1].set_label("renamed")
+    run(FEDREP, PROBLEM, fixed, 2).plot("risk", ax=named)
+    assert told_apart(named, 3) == ["mine", "renamed", "FedRep"]
+
+
+def test_plot_tells_apart_what_was_loaded(tmp_path):
+    ax = plt.figure().subplots()
+    for step in (0.1, 0.2):
+        path = run(Own(step_size=step), PROBLEM, lf.FixedSamples(5), 0).save(tmp_path / "a.npz")
+        Result.load(path).plot("risk", ax=ax)
+    assert told_apart(ax, 2) == ["Own (algorithm=Own(step_size=0.1))", "Own (algorithm=Own(step_size=0.2))"]
+
+
+def test_plot_passes_line_options_on():
+    result = run(*SAVED["defaults"])
+    ax = result.plot("risk", color="red", ls=":", linewidth=3, marker="s", markevery=2, alpha=0.5)
+    (line,), (band,) = lines_and_bands(ax)
+    assert (line.get_color(), line.get_linestyle(), line.get_linewidth()) == ("red", ":", 3)
+    assert (line.get_marker(), line.get_markevery(), line.get_alpha()) == ("s", 2, 0.5)
+    assert tuple(band.get_facecolor()[0][:3]) == (1.0, 0.0, 0.0)
+    result.plot("risk", ax=ax, c="blue")
+    assert ax.lines[1].get_color() == "blue"
+    figures = plt.get_fignums()
+    with pytest.raises(TypeError, match=r"'colr', which is no option of a matplotlib line \(did you mean 'color'\?\)"):
+        result.plot("risk", colr="red")
+    assert plt.get_fignums() == figures
 
 
 def test_plot_of_one_trial_has_no_band():

@@ -342,6 +342,31 @@ def test_repulsion_refuses_few_samples_and_other_shapes():
         theory.shortcut_repulsion(truth, truth.B[:1], 9)
 
 
+LAWS = {
+    "covariance": lf.Gaussian(covariance=np.geomspace(0.5, 2.0, 6)),
+    "scaled": lf.Gaussian(covariance=2.0),
+    "rademacher": lf.Rademacher(),
+    "cube": lf.UniformCube(),
+    "sphere": lf.UniformSphere(),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_what_holds_for_another_law_of_x_refuses_this_one(law):
+    truth = made(4, 6, 2, design=LAWS[law]).truth(3, range(2))
+    with pytest.raises(ValueError, match=r"truth has design = .*; the mean of the gradient .* standard Gaussian x"):
+        theory.shortcut_repulsion(truth, truth.B, 9)
+    if law == "covariance":
+        with pytest.raises(ValueError, match=r"truth has design = Gaussian\(cov.*at population .* for isotropic x"):
+            theory.top_subspace_distance(truth, 2)
+        with pytest.raises(ValueError, match=r"truth has design = Gaussian\(cov.*condition .* for isotropic x"):
+            theory.shortcut_spectrum_hypothesis(truth)
+    else:  # second moments are all they ask for
+        plain = made(4, 6, 2).truth(3, range(2))
+        assert np.array_equal(theory.top_subspace_distance(truth, 2), theory.top_subspace_distance(plain, 2))
+        assert theory.shortcut_spectrum_hypothesis(truth) == theory.shortcut_spectrum_hypothesis(plain)
+
+
 # --- the trace and its judges --------------------------------------------------------------------------------
 
 

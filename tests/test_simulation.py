@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +12,8 @@ from helpers import Held, assert_same, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
-from linfed import job
+from linfed import job, memory
+from linfed.processes import in_order
 from linfed.streams import Stream, generators
 
 EPS = np.finfo(float).eps
@@ -241,11 +244,20 @@ def test_algorithms_of_one_seed_start_alike(init):
 
 @pytest.mark.parametrize(
     ("rounds", "every", "recorded"),
-    [(7, 3, [0, 3, 6, 7]), (6, 3, [0, 3, 6]), (2, 10, [0, 2]), (0, 1, [0]), (0, 5, [0]), (3, 1, [0, 1, 2, 3])],
+    [
+        (7, 3, [0, 3, 6, 7]),
+        (6, 3, [0, 3, 6]),
+        (2, 10, [0, 2]),
+        (2, 10**30, [0, 2]),
+        (0, 1, [0]),
+        (0, 5, [0]),
+        (3, 1, [0, 1, 2, 3]),
+    ],
 )
 def test_recorded_rounds(rounds, every, recorded):
     result = run("fixed", rounds=rounds, record_every=every, trials=2)
     assert result.rounds.tolist() == recorded
+    assert result.rounds.dtype == np.int64
     everything = run("fixed", rounds=rounds, trials=2)
     for name, values in result.metrics.items():
         assert np.array_equal(values, everything.metrics[name][:, recorded])
@@ -397,6 +409,18 @@ def test_a_diverged_trial_keeps_its_last_finite_state():
         assert np.array_equal(array, full.final.arrays()[name])
 
 
+def test_what_diverges_is_judged_by_the_labels_of_its_own_trial(monkeypatch):
+    """Without a truth the scale of given labels counts: in a chunk that is not the first, those of its trials."""
+    X, y = normal(3, 4, 8, 2), normal(3, 4, 8, seed=1)
+    y[1] *= 1e14
+    X[2] *= 1e-13  # the predictors are as large, the labels are not
+    arguments = {"data": lf.GivenSamples(X, y), "rounds": 2}
+    whole = lf.simulate(lf.LocalOnly(), **arguments)
+    assert whole.status == [lf.Status.COMPLETED, lf.Status.COMPLETED, lf.Status.DIVERGED]
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    assert_same(lf.simulate(lf.LocalOnly(), **arguments), whole)
+
+
 def test_when_all_diverge_the_bar_still_fills(capsys):
     algorithm = dataclasses.replace(UNSTABLE, step_size=1e3)
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=500, trials=3, progress=True)
@@ -474,8 +498,8 @@ def test_an_algorithm_that_names_no_size_runs_on_data_alone():
 def test_given_data_need_no_truth():
     result = lf.simulate(EXACT, data=lf.GivenSamples(normal(8, 5, 6), normal(8, 5)), rounds=3, trials=2)
     assert result.final.B.shape == (2, 6, 2)
-    assert list(result.metrics) == []
-    for name in lf.METRICS:
+    assert list(result.metrics) == ["train_loss"]
+    for name in lf.METRICS.keys() - {"train_loss", "test_loss"}:
         with pytest.raises(KeyError, match="absent: it needs the truth"):
             result.metrics[name]
 
@@ -492,6 +516,7 @@ def test_given_data_need_no_truth():
 )
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
+    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "fresh samples")
     assert set(result.metrics) == set(lf.METRICS) - set(absent)
     for name, reason in absent.items():
         with pytest.raises(KeyError, match=f"absent: .*{reason}"):
@@ -592,6 +617,59 @@ def test_moments_over_many_blocks_of_clients():
     assert_top_subspace(B, np.einsum("nm,nmd,nme->de", y**2, X, X, optimize=True))
 
 
+# --- trials without number ----------------------------------------------------------------------------------
+
+
+def the_job(trials):
+    return job.checked_job(EXACT, PROBLEM, lf.FreshSamples(5), 3, 1.0, trials, 0, [], 3, "auto")
+
+
+@pytest.mark.parametrize("trials", [1, 7, 1000])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_chunks_cover_every_trial_once(trials, workers, monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 20_000.0)
+    chunks = job.trial_chunks(the_job(trials), workers, 1e9)
+    assert [trial for chunk in chunks for trial in chunk] == list(range(trials))
+    assert len(chunks) == len(list(chunks)) >= min(workers, trials)
+    assert min(map(len, chunks)) > 0
+
+
+def test_chunks_are_made_when_their_turn_comes(monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    tracemalloc.start()
+    chunks = job.trial_chunks(the_job(10**12), 2, 1e9)
+    assert len(chunks) == 10**12
+    assert next(iter(chunks)) == range(1)
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+
+
+def test_no_more_chunks_wait_than_the_workers_need():
+    taken = []
+
+    def items():
+        for item in range(10**9):
+            taken.append(item)
+            yield item
+
+    with ThreadPoolExecutor(2) as pool:
+        found = in_order(pool, abs, items(), 4)
+        assert [next(found) for _ in range(3)] == [0, 1, 2]
+        assert len(taken) < 8
+        assert list(in_order(pool, abs, [-1, -2, -3], 4)) == [1, 2, 3]
+
+
+def test_final_states_beyond_memory_are_found_after_the_first_chunk(monkeypatch):
+    """What a trial leaves is known by then: B (6, 2) and W (8, 2), 28 numbers beside its status."""
+    arguments = {"data": lf.FreshSamples(5), "rounds": 1, "metrics": [], "trials": 1000}
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1e5)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 29.9)
+    with pytest.raises(lf.SizeError, match=r"trials = 1000 .* about 480 kB, and half of the memory is 478 kB"):
+        lf.simulate(EXACT, PROBLEM, **arguments)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 30.1)
+    assert lf.simulate(EXACT, PROBLEM, **arguments).trials == 1000
+
+
 # --- progress and memory -------------------------------------------------------------------------------------
 
 
@@ -604,6 +682,13 @@ def test_progress(progress, shown, capsys):
     assert bool(captured.err) == shown
 
 
+@pytest.mark.parametrize("progress", ["yes", 1, 0, "False", np.array([True])])
+def test_progress_is_a_truth_value_or_none(progress):
+    with pytest.raises(ValueError, match=r"progress = .* must be True, False, or None"):
+        run("fixed", progress=progress, trials=2)
+    assert run("fixed", progress=np.False_, trials=1).trials == 1
+
+
 def test_a_trial_that_does_not_fit_is_refused_with_an_estimate():
     problem = lf.SharedRepresentation(n_clients=1000, dim=100, rank=2)
     with pytest.raises(lf.SizeError, match="memory_budget is 1 MB") as caught:
@@ -612,6 +697,18 @@ def test_a_trial_that_does_not_fit_is_refused_with_an_estimate():
     number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
     assert unit == "MB"
     assert 40 <= float(number) <= 120  # X alone takes 40 MB
+
+
+@pytest.mark.parametrize("engine", ["explicit", "compressed"])
+def test_the_batch_of_all_clients_at_the_end_is_counted(engine):
+    """One client takes part in a round, and all of them in the fine-tuning: their rows take 16 MB at once."""
+    problem = lf.SharedRepresentation(n_clients=1000, dim=20, rank=2)
+    arguments = {"data": lf.FreshSamples(100), "rounds": 1, "participation": 1, "engine": engine}
+    plain = lf.FedAvg(rank=2, step_size=0.1)
+    lf.simulate(plain, problem, **arguments, memory_budget=2e6)
+    rows = 8 * 1000 * 20 * (100 if engine == "explicit" else 21)
+    with pytest.raises(lf.SizeError, match="one trial needs about"):
+        lf.simulate(dataclasses.replace(plain, fine_tune="exact"), problem, **arguments, memory_budget=rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,227 @@ def test_best_of_a_grid_is_the_least_score():
 
 
 def test_edge_of_the_grid_is_reported():
-    tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.05, 0.5]}, **SETTING)
+    said = r"best step_size = 0.5 is the largest of its grid \[0.05, 0.5\].*outside.*extend=True"
+    with pytest.warns(lf.EdgeWarning, match=said):
+        tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 0.05]}, **SETTING)
     assert tuning.at_edge == ("step_size",)
+    with pytest.warns(lf.EdgeWarning, match="best step_size = 0.5 is the least of its grid"):
+        lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 40.0]}, **SETTING)
+
+
+# --- ties ----------------------------------------------------------------------------------------------------
+
+
+def final_of(scores, margin=None):
+    """Tune over steps whose final scores are given: the metric only looks them up."""
+    by_step = dict(zip((0.1, 0.2, 0.3, 0.4), scores, strict=True))
+    return lf.tune(
+        lf.FedRep(rank=2, step_size=9.0),
+        PROBLEM,
+        grid={"step_size": list(by_step)},
+        metric=lambda result: np.full(result.trials, by_step[result.algorithm.step_size]),
+        score="final",
+        **({} if margin is None else {"margin": margin}),
+        **SETTING | {"rounds": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "margin", "step"),
+    [
+        ((9.0, 1.009, 1.0, 1.0), None, 0.2),
+        ((9.0, 1.011, 1.0, 1.009), None, 0.3),
+        ((9.0, 1.011, 1.0, 2.0), 0.02, 0.2),
+        ((9.0, np.nextafter(1.0, 2.0), 1.0, 2.0), 0.0, 0.3),
+        ((9.0, -0.995, -1.0, 0.0), None, 0.2),
+        ((9.0, 1e-300, 0.0, 0.0), None, 0.3),
+        ((np.nan, np.nan, 1.0, 2.0), None, 0.3),
+    ],
+)
+def test_the_smallest_step_within_the_margin_is_taken(scores, margin, step):
+    tuning = final_of(scores, margin)
+    assert tuning.algorithm.step_size == step
+    assert tuning.settings[tuning.best] == {"step_size": step}
+
+
+def test_a_tie_that_reaches_an_edge_does_not_warn():
+    """Warnings are errors here: the choice is the grid's first step, but those inside are as good."""
+    tuning = final_of((1.0, 1.0, 0.9999, 5.0))
+    assert tuning.algorithm.step_size == 0.1
+    assert tuning.at_edge == ("step_size",)
+    assert final_of((5.0, 1.0, 1.0, 0.9999)).at_edge == ()
+    with pytest.warns(lf.EdgeWarning, match="0.4 is the largest"):
+        assert final_of((5.0, 1.0, 1.0, 0.98)).at_edge == ("step_size",)
+
+
+def test_exact_heads_on_fixed_data_end_at_one_point_whatever_the_step():
+    """What rounding prefers among them is not what tuning takes."""
+    problem = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
+    grid = [1.0, 0.01, 0.3, 0.5, 0.7]
+    tuning = lf.tune(
+        lf.FedRep(rank=2, step_size=1.0),
+        problem,
+        grid={"step_size": grid},
+        data=lf.FixedSamples(10),
+        rounds=300,
+        metric="risk",
+        score="final",
+        trials=4,
+        record_every=300,
+    )
+    np.testing.assert_allclose(tuning.scores[[0, 2, 3, 4]], tuning.scores[2], rtol=1e-9)
+    assert tuning.scores[1] > 1.01 * tuning.scores[2]
+    assert tuning.algorithm.step_size == 0.3
+    assert tuning.at_edge == ()
+
+
+def test_the_margin_of_an_area_is_one_of_the_curve():
+    """Its score is a mean of log10, near 0 for a curve near 1: a share of the score itself would say nothing."""
+    by_step = {0.1: 1.0, 0.2: 1.0 / 1.011, 0.3: 1.0 / 1.02, 0.4: 1.0}
+    tuning = lf.tune(
+        lf.FedRep(rank=2, step_size=9.0),
+        PROBLEM,
+        grid={"step_size": list(by_step)},
+        metric=lambda result: np.full(result.trials, by_step[result.algorithm.step_size]),
+        **SETTING,
+    )
+    assert tuning.algorithm.step_size == 0.2
+
+
+def test_ties_of_several_fields_go_by_the_first_and_then_the_next():
+    algorithm = lf.FedRep(rank=2, step_size=9.0, head_solver="gradient", head_step_size=0.1)
+    equal = {"metric": lambda result: np.ones(result.trials), "score": "final", **SETTING, "rounds": 1}
+    grid = {"head_step_size": [0.3, 0.1, 0.2], "step_size": [0.5, 0.4, 0.6]}
+    tuning = lf.tune(algorithm, PROBLEM, grid={"head_solver": ["gradient"], **grid}, **equal)
+    assert tuning.settings[tuning.best] == {"head_solver": "gradient", "head_step_size": 0.1, "step_size": 0.4}
+    inits = [np.eye(8)[:, 2:4], np.eye(8)[:, :2]]
+    assert lf.tune(algorithm, PROBLEM, grid={"init": inits}, **equal).best == 0
+    assert lf.tune(algorithm, PROBLEM, grid={"orthonormalize": [True, False]}, **equal).best == 0
+
+
+def test_scores_that_are_nan_never_win():
+    """Below 0.1 the score is NaN: the steps that get there are out, whatever their place in the grid."""
+
+    def score(rounds, curve):
+        return np.nan if curve[-1] < 0.1 else curve[-1]
+
+    options = {"score": score, **SETTING}
+    tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 1e-3, 0.02, 0.4]}, **options)
+    assert np.isnan(tuning.scores).tolist() == [True, False, False, True]
+    assert tuning.best == 2
+    assert tuning.at_edge == ()
+    with pytest.raises(ValueError, match="diverged or has no score"):
+        lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 0.4]}, **options)
+
+
+# --- a wider grid --------------------------------------------------------------------------------------------
+
+
+def extended(field, values, best, algorithm=None, **options):
+    """Tune over a grid that widens itself, for a score with one optimum, at `best` on a logarithmic scale."""
+    return lf.tune(
+        algorithm or lf.FedRep(rank=2, step_size=0.5),
+        PROBLEM,
+        grid={field: values},
+        metric=lambda result: np.full(result.trials, 1.0 + abs(getattr(result.algorithm, field) - best) / best),
+        score="final",
+        extend=True,
+        **SETTING | {"rounds": 1} | options,
+    )
+
+
+GRADIENT = lf.FedRep(rank=2, step_size=0.5, head_solver="gradient", head_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "best", "tried"),
+    [
+        ("step_size", [0.1, 0.2], 1.0, [0.1, 0.2, 0.4, 0.8, 1.6]),
+        ("step_size", [2.0, 1.0], 0.3, [0.125, 0.25, 0.5, 1.0, 2.0]),
+        ("step_size", [1, 2], 0.3, [0.125, 0.25, 0.5, 1.0, 2.0]),
+        ("head_ridge", [0.0, 0.1, 0.3], 0.6, [0.0, 0.1, 0.3, 0.5, 0.7]),
+        ("head_steps", [1, 2, 4], 15, [1, 2, 4, 8, 16, 32]),
+        ("head_steps", [1, 3, 4], 6, [1, 3, 4, 5, 6, 7]),
+        ("head_steps", [12, 8], 4, [2, 4, 8, 12]),
+        ("step_size", [0.1, 0.2, 0.4], 0.2, [0.1, 0.2, 0.4]),
+    ],
+)
+def test_a_grid_widens_itself_until_the_best_is_inside(field, values, best, tried):
+    tuning = extended(field, values, best, GRADIENT if field == "head_steps" else None)
+    found = [setting[field] for setting in tuning.settings]
+    np.testing.assert_allclose(sorted(found), tried, rtol=1e-14)
+    assert found[: len(values)] == values
+    assert len(tuning.scores) == len(tuning.curves) == len(found)
+    assert tuning.at_edge == ()
+    assert getattr(tuning.algorithm, field) == found[tuning.best]
+    assert tuning.best == np.argmin(tuning.scores)
+    if field == "head_steps":
+        assert all(isinstance(value, int) for value in found)
+
+
+def test_a_wider_grid_sees_the_same_trials():
+    options = {"score": "final", **SETTING}
+    wide = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.05, 0.1]}, extend=True, **options)
+    assert wide.at_edge == ()
+    assert len(wide.settings) > 3
+    whole = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid=wide.settings, **options)
+    assert np.array_equal(whole.curves, wide.curves)
+    assert whole.best == wide.best
+
+
+def test_a_grid_of_two_fields_stays_whole_as_it_widens():
+    def metric(result):
+        a = result.algorithm
+        return np.full(result.trials, 1.0 + abs(np.log(a.step_size / 0.8)) + abs(np.log(a.head_step_size / 0.1)))
+
+    grid = {"step_size": [0.1, 0.2], "head_step_size": [0.2, 0.4]}
+    tuning = lf.tune(
+        lf.FedRep(rank=2, step_size=0.5, head_solver="gradient"),
+        PROBLEM,
+        grid=grid,
+        metric=metric,
+        score="final",
+        extend=True,
+        **SETTING | {"rounds": 1},
+    )
+    tried = {(setting["step_size"], setting["head_step_size"]) for setting in tuning.settings}
+    assert len(tried) == len(tuning.settings)
+    assert tried == {(a, b) for a, _ in tried for _, b in tried}
+    np.testing.assert_allclose([tuning.algorithm.step_size, tuning.algorithm.head_step_size], [0.8, 0.1])
+    assert tuning.at_edge == ()
+
+
+def test_a_grid_stops_widening():
+    with pytest.warns(lf.EdgeWarning, match="is the largest of its grid"):
+        tuning = extended("step_size", [1.0, 1.1], 1e6, margin=0.0)
+    assert len(tuning.settings) == 2 + 10
+    with pytest.warns(lf.EdgeWarning, match="the best head_steps = 1 is the least"):
+        tuning = extended("head_steps", [1, 2, 3], 0.5, GRADIENT)
+    assert [setting["head_steps"] for setting in tuning.settings] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("grid", "fragment"),
+    [
+        ([{"step_size": 0.1}, {"step_size": 0.2}], "extend = True needs a grid of fields and their values"),
+        ({"step_size": [0.1, 0.2], "head_solver": ["exact"]}, r"needs numbers: grid\['head_solver'\] holds 'exact'"),
+        ({"orthonormalize": [True, False]}, r"needs numbers: grid\['orthonormalize'\] holds True"),
+    ],
+)
+def test_grids_that_cannot_widen(grid, fragment):
+    with pytest.raises(ValueError, match=fragment):
+        lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid=grid, extend=True, **SETTING)
+
+
+@pytest.mark.parametrize(
+    ("bad", "fragment"), [({"margin": -0.1}, "margin = -0.1"), ({"extend": 1}, "extend = 1 must be True or False")]
+)
+def test_bad_margins(bad, fragment):
+    with pytest.raises(ValueError, match=fragment):
+        lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid={"step_size": [0.1]}, **bad, **SETTING)
+
+
+# --- the grid and its trials ---------------------------------------------------------------------------------
 
 
 def test_tuning_trials_are_not_the_runs():
@@ -35,6 +254,7 @@ def test_tuning_trials_are_not_the_runs():
     assert not np.array_equal(nested.curves, tuning.curves)
 
 
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
 def test_all_combinations_and_listed_settings():
     algorithm = lf.FedRep(rank=2, step_size=0.5, head_solver="gradient")
     both = lf.tune(algorithm, PROBLEM, grid={"step_size": [0.3, 0.5], "head_step_size": [0.2, 0.4]}, **SETTING)
@@ -43,6 +263,7 @@ def test_all_combinations_and_listed_settings():
     np.testing.assert_array_equal(listed.scores, both.scores[1:3])
 
 
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
 def test_diverged_settings_never_win():
     algorithm = lf.FedRep(rank=2, step_size=0.1, orthonormalize=False, head_solver="gradient", head_step_size=0.1)
     tuning = lf.tune(algorithm, PROBLEM, grid={"step_size": [1e6, 0.1]}, **SETTING)
@@ -52,6 +273,7 @@ def test_diverged_settings_never_win():
         lf.tune(algorithm, PROBLEM, grid={"step_size": [1e6, 1e7]}, **SETTING)
 
 
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
 def test_scores_final_and_own():
     grid = {"step_size": [0.05, 0.5]}
     final = lf.tune(lf.FedRep(rank=2, step_size=1.0), PROBLEM, grid=grid, score="final", **SETTING)
@@ -75,6 +297,12 @@ def test_scores_final_and_own():
 def test_bad_grids(grid, fragment):
     with pytest.raises(ValueError, match=fragment):
         lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid=grid, **SETTING)
+
+
+@pytest.mark.parametrize("algorithm", ["FedRep", lf.FedRep, None])
+def test_an_algorithm_is_needed(algorithm):
+    with pytest.raises(TypeError, match=r"algorithm = .* must be an algorithm, e.g. lf.FedRep\(rank=2"):
+        lf.tune(algorithm, PROBLEM, grid={"step_size": [0.1]}, **SETTING)
 
 
 # --- a metric of one's own -----------------------------------------------------------------------------------
@@ -128,6 +356,7 @@ def test_a_metric_of_ones_own_speaks_of_the_fine_tuned_state():
     np.testing.assert_allclose(own.curves[:, 0], known.curves[:, -1], rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
 def test_a_metric_of_ones_own_and_diverged_trials():
     algorithm = lf.FedPer(rank=2, step_size=0.1)
     arguments = {**SETTING, "metric": lambda result: result.client_risks().mean(axis=1)}

@@ -280,6 +280,94 @@ def test_the_reference_of_a_spectrum_is_its_leading_u(name, k):
         assert ref.subspace_distance(U[:, :k], reference) < allowed
 
 
+# --- under a covariance --------------------------------------------------------------------------------------
+
+TURN = np.linalg.qr(normal(6, 6, seed=11))[0]
+COVARIANCES = {
+    "diagonal": np.geomspace(0.2, 5.0, 6),
+    "full": (TURN * np.geomspace(0.2, 5.0, 6)) @ TURN.T,
+    "singular": (TURN * [3.0, 0.0, 2.0, 1.0, 0.5, 0.0]) @ TURN.T,
+}
+SKEWED = {
+    "dense": lambda design: lf.UnderParameterized(n_clients=20, dim=6, design=design),
+    "factors": lambda design: lf.UnderParameterized(n_clients=20, dim=6, spectrum=(5, 4, 3, 1), design=design),
+    "n < d": lambda design: lf.UnderParameterized(n_clients=4, dim=6, design=design),
+}
+
+
+def matrix_of(covariance):
+    return np.diag(covariance) if covariance.ndim == 1 else covariance
+
+
+def heads_on(B, Phi, Sigma):
+    """Return each client's head of least risk on B, from its normal equations."""
+    return np.linalg.solve(B.T @ Sigma @ B, B.T @ Sigma @ Phi.T).T
+
+
+def risk_on(B, Phi, Sigma):
+    left = Phi - heads_on(B, Phi, Sigma) @ B.T
+    return 0.5 * np.einsum("nd,de,ne->n", left, Sigma, left).mean()
+
+
+@pytest.mark.parametrize("form", SKEWED)
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_the_reference_under_a_covariance_has_the_least_risk(name, form):
+    """Its excess is what the spectrum of L'Phi leaves; B's mean step vanishes there; ``U_k`` and others are worse."""
+    made = SKEWED[form](lf.Gaussian(covariance=COVARIANCES[name]))
+    truth, Sigma = made.truth(0, TRIALS), matrix_of(COVARIANCES[name])
+    for trial, Phi in enumerate(truth.dense()):
+        B = truth.reference(2)[trial]
+        np.testing.assert_allclose(B.T @ B, np.eye(2), atol=1e-13)
+        values = np.linalg.eigvalsh(scipy.linalg.sqrtm(Sigma).real @ (Phi.T @ Phi) @ scipy.linalg.sqrtm(Sigma).real)
+        least = 0.5 * values[:-2].sum() / len(Phi)
+        assert risk_on(B, Phi, Sigma) == pytest.approx(least, rel=1e-6 if name == "singular" else 1e-10)
+        W = heads_on(B, Phi, Sigma)
+        gradient = Sigma @ (B @ W.T - Phi.T) @ W / len(Phi)
+        assert np.abs(gradient).max() < 1e-12 * np.abs(W.T @ W).max()
+        top = scipy.linalg.svd(Phi.T)[0][:, :2]
+        assert risk_on(top, Phi, Sigma) > least * 1.001
+        rng = np.random.default_rng(trial)
+        near = [np.linalg.qr(B + size * rng.standard_normal(B.shape))[0] for size in (1e-3, 0.1, 10) for _ in range(9)]
+        assert all(risk_on(other, Phi, Sigma) >= least * (1 - 1e-6) for other in near)
+        if name == "singular":
+            np.testing.assert_allclose(scipy.linalg.null_space(Sigma).T @ B, 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("form", SKEWED)
+@pytest.mark.parametrize("name", ["diagonal", "full"])
+def test_fedrep_on_the_population_converges_to_the_reference_and_never_beats_its_oracle(name, form):
+    made = SKEWED[form](lf.Gaussian(covariance=COVARIANCES[name]))
+    options = {"data": lf.GivenSamples.population(made, trials=4), "trials": 4}
+    fedrep = lf.FedRep(rank=2, step_size=0.02, init="random")
+    if form == "factors":
+        fedrep = dataclasses.replace(fedrep, step_size=0.2)
+    run = lf.simulate(fedrep, made, rounds=6000, record_every=60, **options)
+    assert run.metrics["subspace_distance"][:, 0].min() > 0.1
+    assert run.metrics["subspace_distance"][:, -1].max() < 1e-6
+    oracle = lf.simulate(lf.Oracle(rank=2), made, rounds=1, **options).metrics["risk"][:, -1:]
+    # The heads are of the round's first B: the least risk is met from above, up to rounding.
+    assert (run.metrics["risk"][:, 1:] >= oracle * (1 - 1e-12)).all()
+    np.testing.assert_allclose(run.metrics["risk"][:, -1:], oracle, rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance", [2.5, np.full(6, 2.5), 2.5 * np.eye(6)], ids=["number", "vector", "matrix"])
+@pytest.mark.parametrize("form", SKEWED)
+def test_a_multiple_of_the_identity_changes_no_reference(form, covariance):
+    plain = SKEWED[form]("gaussian").truth(0, TRIALS)
+    scaled = SKEWED[form](lf.Gaussian(covariance=covariance)).truth(0, TRIALS)
+    assert np.array_equal(plain.reference(2), scaled.reference(2))
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_a_truth_of_the_learned_rank_keeps_its_span_under_a_covariance(name):
+    design = lf.Gaussian(covariance=COVARIANCES[name])
+    truth = lf.SharedRepresentation(n_clients=9, dim=6, rank=2, design=design).truth(0, TRIALS)
+    assert np.array_equal(truth.reference(2), dataclasses.replace(truth, design=lf.Gaussian()).reference(2))
+    assert lf.subspace_distance(truth.reference(2), truth.B).max() < 1e-14
+    whole = lf.UnderParameterized(n_clients=9, dim=6, design=design).truth(0, TRIALS)
+    assert np.array_equal(whole.truncated(2).B, dataclasses.replace(whole, design=lf.Gaussian()).truncated(2).B)
+
+
 DENSE = {
     "Gaussian": problem(),
     "Gaussian, n > d": problem(12, 6),

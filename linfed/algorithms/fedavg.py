@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.initial import Initial, RandomSubspace, as_initial, check_representation
+from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
 from linfed.errors import check_choice, check_integer, check_number, shown
@@ -130,16 +130,16 @@ class FedAvg(Algorithm):
         """What a step asks of a batch."""
         return Asks.QUADRATIC
 
-    def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if rank exceeds dim, or a given init has another shape."""
-        if self.rank is not None:
-            check_representation(self.rank, self.init, dim)
+    @property
+    def initialisation(self) -> Initial | None:
+        """How B begins; None for one layer."""
+        return None if self.rank is None else as_initial(self.init)
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and the shared head at 0; or theta at 0."""
         if self.rank is None:
             return State(S=np.zeros((start.trials, 1, start.dim)))
-        B = start.representation(as_initial(self.init), self.rank)
+        B = start.representation(self.init, self.rank)
         return State(B=B, W=np.zeros((start.trials, 1, self.rank)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.initial import Initial, as_initial, check_representation
+from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number
@@ -75,13 +75,14 @@ class FedPer(Algorithm):
         """What a step asks of a batch."""
         return Asks.QUADRATIC
 
-    def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if rank exceeds dim, or a given init has another shape."""
-        check_representation(self.rank, self.init, dim)
+    @property
+    def initialisation(self) -> Initial:
+        """How B begins."""
+        return as_initial(self.init)
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""
-        B = start.representation(as_initial(self.init), self.rank)
+        B = start.representation(self.init, self.rank)
         return State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.initial import Initial, as_initial, check_representation
+from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch, Features
 from linfed.errors import check_bool, check_choice, check_integer, check_number
 from linfed.linalg import orthonormalize, qr_positive
@@ -126,13 +126,14 @@ class FedRep(Algorithm):
         """What a step asks of a batch."""
         return Asks.FEATURES if self.representation_steps == 1 else Asks.QUADRATIC
 
-    def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if rank exceeds dim, or a given init has another shape."""
-        check_representation(self.rank, self.init, dim)
+    @property
+    def initialisation(self) -> Initial:
+        """How B begins."""
+        return as_initial(self.init)
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""
-        B = start.representation(as_initial(self.init), self.rank)
+        B = start.representation(self.init, self.rank)
         return State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.initial import Factors, SmallRandom, as_factors, check_factors
+from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number, shown
 from linfed.linalg import take_clients
@@ -80,7 +80,7 @@ class FLUTE(Algorithm):
     server_step_size: float | None = None
     gamma1: float = 0.25
     gamma2: float = 0.125
-    init: Factors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
+    init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
     gradient_factor: Literal[1, 2] = 1
 
     summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
@@ -110,13 +110,14 @@ class FLUTE(Algorithm):
         server = self.step_size if self.server_step_size is None else self.server_step_size
         return server / (self.step_size * self.gradient_factor)
 
-    def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if rank exceeds dim, or given factors have other shapes."""
-        check_factors(self.rank, as_factors(self.init), n_clients, dim)
+    @property
+    def initialisation(self) -> InitialFactors:
+        """How B and W begin."""
+        return as_factors(self.init)
 
     def initial_state(self, start: Start) -> State:
         """Return B and W from `init`."""
-        B, W = start.factors(as_factors(self.init), self.rank)
+        B, W = start.factors(self.init, self.rank)
         return State(B=B, W=W)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

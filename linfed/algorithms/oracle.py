@@ -21,7 +21,8 @@ class Oracle(Algorithm):
     Parameters
     ----------
     rank : int
-        Columns k: the subspace is the span of ``B*``, or ``U_k`` where the truth's rank is above k.
+        Columns k: the subspace is the span of ``B*``; where the truth's rank is above k, the one of least risk with
+        heads of their own, which is ``U_k`` for isotropic x (`Truth.reference`).
     ridge : float, default 0.0
         Adds ``(ridge / 2) ||w||^2`` to each client's loss ``(1 / 2m) ||Z_i w - y_i||^2``.
 
@@ -46,7 +47,6 @@ class Oracle(Algorithm):
     rank: int
     ridge: float = 0.0
 
-    init: ClassVar[Initial] = TrueSubspace()
     summary: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference line"
 
     def __post_init__(self) -> None:
@@ -58,9 +58,14 @@ class Oracle(Algorithm):
         """What a step asks of a batch."""
         return Asks.FEATURES
 
+    @property
+    def initialisation(self) -> Initial:
+        """The true subspace."""
+        return TrueSubspace()
+
     def initial_state(self, start: Start) -> State:
         """Return the true subspace and all heads at 0."""
-        B = start.representation(self.init, self.rank)
+        B = start.representation(self.initialisation, self.rank)
         return State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

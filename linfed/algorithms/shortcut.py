@@ -11,7 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.fedrep import moved_representation
-from linfed.algorithms.initial import Initial, as_initial, check_representation
+from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_choice, check_integer, check_number
 from linfed.least_squares import joint_ridge, smallest_shortcut
@@ -156,13 +156,14 @@ class FedRepShortcut(Algorithm):
         """The ridge on the shortcut's contribution."""
         return self.ridge / self._scales[1] ** 2
 
-    def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if rank exceeds dim, or a given init has another shape."""
-        check_representation(self.rank, self.init, dim)
+    @property
+    def initialisation(self) -> Initial:
+        """How B begins."""
+        return as_initial(self.init)
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init`, all heads and shortcuts at 0."""
-        B = start.representation(as_initial(self.init), self.rank)
+        B = start.representation(self.init, self.rank)
         shape = start.trials, start.n_clients
         return State(B=B, W=np.zeros((*shape, self.rank)), S=np.zeros((*shape, start.dim)))
 

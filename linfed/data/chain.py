@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ from linfed.data.sources import FreshSource, Sizes
 from linfed.linalg import qr_positive
 from linfed.problems import Truth
 from linfed.streams import RoundStream, Seed, Stream, generators
+
+
+def fill_wishart(shapes: Array, rng: Generator, out: Array) -> None:
+    """Fill rounds of values (..., upper + k): N(0, 1) above the diagonal, and k Gamma values of these shapes."""
+    for one in out.reshape(-1, out.shape[-1]):
+        upper = len(one) - len(shapes)
+        rng.standard_normal(out=one[:upper])
+        one[upper:] = rng.standard_gamma(shapes)
 
 
 class ChainSource(ProjectedSource):
@@ -53,16 +62,12 @@ class ChainSource(ProjectedSource):
         small = replace(sizes, dim=rank + 2 * columns)
         super().__init__(n_samples, replace(truth, B=framed), small, columns, seed, trials, streams)
         self._full = (n_samples, truth, sizes, seed, trials)
-        self._rest = (sizes.dim - rank - columns - np.arange(columns)) / 2.0
+        rest = (sizes.dim - rank - columns - np.arange(columns)) / 2.0
         upper = columns * (columns - 1) // 2
         self._upper = np.triu_indices(columns, 1)
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
 
-        def fill(rng: Generator, out: Array) -> None:
-            for one in out.reshape(-1, upper + columns):
-                rng.standard_normal(out=one[:upper])
-                one[upper:] = rng.standard_gamma(self._rest)
-
+        fill = partial(fill_wishart, rest)
         self._wishart = RoundStream(generators(seed, outer, trials), (upper + columns,), fill, sizes.rounds)
 
     def outer_noise(self, P: Array) -> Array:

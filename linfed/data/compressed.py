@@ -113,10 +113,7 @@ class CompressedFixedSource(Source):
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield the samples themselves over blocks of the named clients."""
         if self._rows is None:
-            raise EngineError(
-                "init = Moments() is of fourth order and needs the samples themselves, which are not drawn here (there "
-                "are too many, or in_law = True): start at lf.AtDistance(delta) or 'random'"
-            )
+            raise EngineError("which are not drawn here (there are too many, or in_law = True)")
         return self._rows.rows_for_moments(clients)
 
 

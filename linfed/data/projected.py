@@ -10,13 +10,15 @@ law.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Never
 
 import numpy as np
 
 from linfed._types import Array, Generator, Indices, Mask
+from linfed._values import readonly
 from linfed.data.batch import Batch
 from linfed.data.rows import Workspace
 from linfed.data.sources import FreshSource, Sizes, Source
@@ -49,6 +51,15 @@ def fill_normals(rng: Generator, out: Array) -> None:
     rng.standard_normal(out=out)
 
 
+def fill_gammas(shapes: Array, rng: Generator, out: Array) -> None:
+    """Fill an array (..., chis, count) with Gamma values, those of each row of a shape of its own."""
+    if out.ndim == 2:
+        for shape, row in zip(shapes, out, strict=True):
+            rng.standard_gamma(shape, out=row)
+    else:
+        rng.standard_gamma(np.broadcast_to(shapes[:, None], out.shape), out=out)
+
+
 class Draws:
     """Standard Gaussian and chi-squared values of each round, for all trials of a chunk, block by block of clients.
 
@@ -70,12 +81,13 @@ class Draws:
         streams: tuple[Stream, Stream],
     ) -> None:
         self._normals, self._chis, self._p, self._trials = normals, chis, participants, len(trials)
-        self._shapes = (n_samples - np.arange(chis)) / 2.0
+        # A method would make a cycle of draws and stream.
+        self._fill_gammas = partial(fill_gammas, (n_samples - np.arange(chis)) / 2.0)
         self._rngs = [generators(seed, stream, trials) for stream in streams]
         self._workspace = Workspace()
         self._ahead: list[RoundStream] | None = None
         if participants * (normals + chis) <= BLOCK_VALUES:
-            fills = (fill_normals, self._fill_gammas)
+            fills: tuple[Callable[[Generator, Array], None], ...] = (fill_normals, self._fill_gammas)
             shapes = ((normals, participants), (chis, participants))
             self._ahead = [
                 RoundStream(rngs, shape, fill, rounds)
@@ -83,13 +95,6 @@ class Draws:
             ]
         self._now: list[Array] = []
         self._states: list[list[dict[str, object]]] = []
-
-    def _fill_gammas(self, rng: Generator, out: Array) -> None:
-        if out.ndim == 2:
-            for shape, row in zip(self._shapes, out, strict=True):
-                rng.standard_gamma(shape, out=row)
-        else:
-            rng.standard_gamma(np.broadcast_to(self._shapes[:, None], out.shape), out=out)
 
     @property
     def lasting(self) -> bool:
@@ -204,12 +209,17 @@ class ProjectedBatch:
     """A round's samples as a step at one B sees them; the other questions need another engine."""
 
     def __init__(self, source: ProjectedSource, active: Indices) -> None:
-        self.source, self.active = source, active
-        self.counts = np.full(active.shape, float(source.n_samples))
+        self.source, self.active = source, readonly(active)
+        self.counts = readonly(np.full(active.shape, float(source.n_samples)))
         self._features: ProjectedFeatures | None = None
-        self.singular: Mask = np.zeros(len(active), dtype=bool)
+        self._singular: Mask = np.zeros(len(active), dtype=bool)
         truth = source.truth
-        self.W, self.S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+        self._W, self._S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+
+    @property
+    def singular(self) -> Mask:
+        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        return readonly(self._singular)
 
     def project(self, B: Array) -> ProjectedFeatures:
         """Return what the clients see of their samples at B (T, d, k): at one B in a round."""
@@ -287,7 +297,9 @@ class ProjectedFeatures:
     """
 
     def __init__(self, batch: ProjectedBatch, B: Array) -> None:
-        self._batch, self._source, self.B = batch, batch.source, B
+        # Not the batch itself: it holds these features, and a cycle would keep a round until the collector runs.
+        self._source, self._active, self._singular = batch.source, batch.active, batch._singular
+        self._W, self._S, self.B = batch._W, batch._S, B
         self._told: tuple[Array, Array | float | None, Array] | None = None
         self._frame = batch.source.frame(B)
         self._exact: tuple[Array, Message] | None = None
@@ -302,9 +314,8 @@ class ProjectedFeatures:
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the closed-form heads, (T, p, k), read-only; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
         check_number("ridge", ridge, minimum=0.0)
-        source, batch = self._source, self._batch
-        k = self.B.shape[-1]
-        W = np.empty((*batch.active.shape, k))
+        source, k = self._source, self.B.shape[-1]
+        W = np.empty((*self._active.shape, k))
         message = self._no_message()
         for t, c, normals, squares in source.draws.blocks(self._values()):
             triangular = ~self._dependent[t] & (source.triangular and ridge == 0)
@@ -367,11 +378,11 @@ class ProjectedFeatures:
         total *= factor
         gradient = np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
         self._told = W, weights, gradient
-        return gradient
+        return gradient.copy()  # whoever changes it in place must not change what is told again
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads and representation at W, at the cost of both."""
-        return self.head_gradient(W), self.representation_gradient(W, weights).copy()
+        return self.head_gradient(W), self.representation_gradient(W, weights)
 
     def shifted(self, W: Array) -> Batch:
         """Refuse."""
@@ -395,13 +406,13 @@ class ProjectedFeatures:
         """Return the labels' coordinates for a block of clients."""
         truth, frame, k = self._source.truth, self._frame, self.B.shape[-1]
         if frame.star is not None:
-            assert self._batch.W is not None
-            both = frame.star[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
+            assert self._W is not None
+            both = frame.star[t] @ np.swapaxes(self._W[t, c], -1, -2)
             a, e = both[:, :k], both[:, k:]
         else:
-            phi = np.zeros(()) if self._batch.S is None else np.swapaxes(self._batch.S[t, c], -1, -2)
-            if truth.B is not None and self._batch.W is not None:
-                phi = phi + truth.B[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
+            phi = np.zeros(()) if self._S is None else np.swapaxes(self._S[t, c], -1, -2)
+            if truth.B is not None and self._W is not None:
+                phi = phi + truth.B[t] @ np.swapaxes(self._W[t, c], -1, -2)
             phi = truth.design.root_apply(phi)
             Q = frame.P[t]
             a = np.swapaxes(Q, -1, -2) @ phi
@@ -465,7 +476,7 @@ class ProjectedFeatures:
             yield from self._kept
             return
         source, made = self._source, []
-        keep = self._batch.active.size * self._values() <= KEPT_VALUES
+        keep = self._active.size * self._values() <= KEPT_VALUES
         for t, c, normals, squares in source.draws.blocks(self._values()):
             if keep and not source.draws.lasting:  # the next block is drawn into the same buffers
                 normals, squares = normals.copy(), squares.copy()
@@ -528,7 +539,7 @@ class ProjectedFeatures:
         counts = np.full(some * count, float(self._source.n_samples))
         heads = head_least_squares(Z.reshape(k, rows, -1), y, counts, ridge)
         if heads.deficient.any():
-            self._batch.singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
+            self._singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
         block = np.moveaxis(heads.W.reshape(k, some, count), 0, 1)
         W[t, c] = np.swapaxes(block, -1, -2)
         self._add(message, t, pseudo, list(heads.residual.reshape(rows, some, count)), block)
@@ -574,7 +585,7 @@ class ProjectedFeatures:
     def _normal_equations(self) -> tuple[Array, Array]:
         """Return ``Z_i'Z_i`` (k, T, k, p), its columns first, and ``Z_i'y_i`` (T, k, p)."""
         if self._normal is None:
-            trials, p = self._batch.active.shape
+            trials, p = self._active.shape
             k = self.B.shape[-1]
             gram, moment = np.zeros((k, trials, k, p)), np.zeros((trials, k, p))
             for t, c, pseudo in self._pseudo_blocks():

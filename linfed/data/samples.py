@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import Configuration
+from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import Sizes, draw_fixed
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
+from linfed.memory import check_fits
 from linfed.problems import Problem, check_problem
 from linfed.streams import Seed, check_seed
 
+Samples: TypeAlias = "npt.ArrayLike | Sequence[npt.ArrayLike]"
+
 
 @dataclass(frozen=True)
-class FreshSamples:
+class FreshSamples(Configuration):
     """A new batch of samples for each participant and round (FedRep paper, Algorithm 2).
 
     Parameters
@@ -44,7 +49,7 @@ class FreshSamples:
 
 
 @dataclass(frozen=True)
-class FixedSamples:
+class FixedSamples(Configuration):
     """One local data set per client, drawn once and seen in every round.
 
     Parameters
@@ -91,12 +96,15 @@ class FixedSamples:
         ------
         ValueError
             With ``in_law=True``.
+        SizeError
+            If the samples would not fit the memory.
         """
         if self.in_law:
             raise ValueError("in_law = True says that the samples are never drawn: leave it out to draw them")
         trials, seed = check_integer("trials", trials), check_seed(seed)
-        truth = check_problem(problem).truth(seed, range(trials))
-        sizes = (problem.n_clients, self.n_samples, problem.dim)
+        sizes = (check_problem(problem).n_clients, self.n_samples, problem.dim)
+        _check_given(trials, sizes, problem, "let simulate draw them, which holds some trials at a time")
+        truth = problem.truth(seed, range(trials))
         return GivenSamples(*draw_fixed(truth, sizes, seed, range(trials)))
 
     def floats_per_trial(self, sizes: Sizes) -> int:
@@ -113,15 +121,19 @@ class GivenSamples:
         Samples. Without a leading trial axis every trial sees the same data.
     y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
         Labels.
+    test : pair (X, y), optional
+        Held-out samples of the same clients, in any of these forms: nobody learns from them, the metric `test_loss` is
+        measured on them. Lists may hold empty arrays: a client without held-out samples is left out of the mean.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values that are not finite.
+        For shapes that do not fit, or values that are not finite numbers.
 
     Notes
     -----
-    Lists of arrays serve clients with different sample counts; they are kept as zero-padded rows.
+    Lists of arrays serve clients with different sample counts; they are kept as zero-padded rows. Counts that differ
+    from trial to trial do not share one run: give each trial a `GivenSamples` of its own.
 
     **Deviations**: none.
     """
@@ -129,17 +141,23 @@ class GivenSamples:
     X: Array
     y: Array
     counts: Array
+    test: GivenSamples | None = None
 
-    def __init__(self, X: npt.ArrayLike | Sequence[npt.ArrayLike], y: npt.ArrayLike | Sequence[npt.ArrayLike]) -> None:
-        if isinstance(X, list | tuple) and not _regular(X):
-            self.X, self.y, self.counts = _padded(X, y)
-        else:
-            self.X = check_array("X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
-            wanted = "(n, m)" if self.X.ndim == 3 else "(trials, n, m)"
-            self.y = check_array("y", y, [("n", "m"), ("trials", "n", "m")])
-            check_shape("y", self.y, self.X.shape[:-1], f"{wanted} as X has shape {self.X.shape}")
-            self.counts = np.full(self.X.shape[-3], float(self.X.shape[-2]))
-        for array in (self.X, self.y, self.counts):
+    def __init__(self, X: Samples, y: Samples, *, test: tuple[Samples, Samples] | None = None) -> None:
+        self._hold(*_checked(X, y))
+        if test is None:
+            return
+        if not isinstance(test, list | tuple) or len(test) != 2:
+            raise ValueError(f"test = {shown(test)} must be a pair of arrays, (X, y)")
+        self.test = some_samples(*test, prefix="test ")
+        self.test.check_sizes(self.n_clients, self.dim, "X has", prefix="test ")
+        trials = [samples.X.shape[0] for samples in (self.test, self) if samples.X.ndim == 4]
+        if len(set(trials)) > 1:
+            raise ValueError(f"test X has arrays for {trials[0]} trials, and X for {trials[1]}; they must agree")
+
+    def _hold(self, X: Array, y: Array, counts: Array) -> None:
+        self.X, self.y, self.counts = X, y, counts
+        for array in (X, y, counts):
             array.setflags(write=False)
 
     @classmethod
@@ -159,20 +177,30 @@ class GivenSamples:
         GivenSamples
             X (trials, n, d, d) with ``X_i'X_i/d`` the covariance of x, and ``y = X_i phi_i``: quadratic losses see the
             population. (The method of moments, of fourth order, does not.)
+
+        Raises
+        ------
+        SizeError
+            If the samples would not fit the memory.
         """
-        trials, seed, n, d = check_integer("trials", trials), check_seed(seed), problem.n_clients, problem.dim
-        truth = check_problem(problem).truth(seed, range(trials))
+        trials, seed = check_integer("trials", trials), check_seed(seed)
+        n, d = check_problem(problem).n_clients, problem.dim
+        _check_given(trials, (n, d, d), problem, "a smaller dim")
+        truth = problem.truth(seed, range(trials))
         rows = np.sqrt(d) * truth.design.shape_rows(np.eye(d))
         X = np.broadcast_to(rows, (trials, n, d, d))
         return cls(X, truth.dense() @ rows.T)
 
     def __repr__(self) -> str:
-        return f"GivenSamples(X of shape {self.X.shape}, samples per client {_range(self.counts)})"
+        held_out = "" if self.test is None else f", held-out samples per client {_range(self.test.counts)}"
+        return f"GivenSamples(X of shape {self.X.shape}, samples per client {_range(self.counts)}{held_out})"
 
     @property
     def n_trials(self) -> int | None:
         """Number of trials the data are given for; None if they serve any number."""
-        return int(self.X.shape[0]) if self.X.ndim == 4 else None
+        if self.X.ndim == 4:
+            return int(self.X.shape[0])
+        return None if self.test is None else self.test.n_trials
 
     @property
     def n_clients(self) -> int:
@@ -183,6 +211,20 @@ class GivenSamples:
     def dim(self) -> int:
         """Ambient dimension d."""
         return int(self.X.shape[-1])
+
+    def of_trials(self, trials: Sequence[int]) -> tuple[Array, Array, Array]:
+        """Return X (T, n, m, d), y (T, n, m) and the counts (T, n) of some trials."""
+        if self.X.ndim == 4:
+            X, y = self.X[list(trials)], self.y[list(trials)]
+        else:
+            X, y = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (self.X, self.y))
+        return X, y, np.broadcast_to(self.counts, X.shape[:2])
+
+    def check_sizes(self, n_clients: int | None, dim: int, having: str, *, prefix: str = "") -> None:
+        """Raise unless the samples are of so many clients, of any number if None, and of this dimension."""
+        if self.dim != dim or n_clients not in (None, self.n_clients):
+            clients = "" if n_clients is None else f"n = {n_clients} clients of dimension "
+            raise ValueError(f"{prefix}X has shape {self.X.shape}, expected {clients}d = {dim} as {having}")
 
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d), trials first if given."""
@@ -205,9 +247,48 @@ class GivenSamples:
 Data = FreshSamples | FixedSamples | GivenSamples
 
 
+def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way_out: str) -> None:
+    """Raise unless given samples of these sizes (n, m, d), once drawn and once copied, fit the memory."""
+    n, m, d = sizes
+    check_fits(
+        trials * (2.0 * n * m * (d + 1) + problem.floats_per_trial()),
+        f"trials = {trials} of n = {n} clients with {m} samples of dimension {d} each",
+        f"use fewer trials, clients or samples, or {way_out}",
+    )
+
+
+def some_samples(X: Samples, y: Samples, *, prefix: str = "") -> GivenSamples:
+    """Return samples to measure a loss on, where some clients of a list may have none; they are not for training."""
+    samples = GivenSamples.__new__(GivenSamples)
+    samples._hold(*_checked(X, y, prefix, some=True))
+    return samples
+
+
+def given_batch(samples: GivenSamples, trials: Sequence[int]) -> ExplicitBatch:
+    """Return a batch of all clients' samples, for some trials."""
+    X, y, counts = samples.of_trials(trials)
+    return ExplicitBatch(X, y, active=np.broadcast_to(np.arange(X.shape[1]), X.shape[:2]), counts=counts)
+
+
 def _range(counts: Array) -> str:
     low, high = int(counts.min()), int(counts.max())
     return str(low) if low == high else f"{low} to {high}"
+
+
+def _checked(X: Any, y: Any, prefix: str = "", *, some: bool = False) -> tuple[Array, Array, Array]:
+    """Return rows, labels and counts (n,); with `some`, clients of a list may have no samples."""
+    if isinstance(X, list | tuple) and not _regular(X):
+        if any(_axes(part) > 2 for part in X):
+            raise ValueError(
+                f"{prefix}X holds trials whose arrays have different sizes, where trials share one array "
+                "(trials, n, m, d): run each with a lf.GivenSamples of its own, or give all clients equal counts"
+            )
+        return _padded(X, y, prefix, some=some)
+    rows = check_array(f"{prefix}X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
+    wanted = "(n, m)" if rows.ndim == 3 else "(trials, n, m)"
+    labels = check_array(f"{prefix}y", y, [("n", "m"), ("trials", "n", "m")])
+    check_shape(f"{prefix}y", labels, rows.shape[:-1], f"{wanted} as X has shape {rows.shape}")
+    return rows, labels, np.full(rows.shape[-3], float(rows.shape[-2]))
 
 
 def _regular(X: Sequence[Any]) -> bool:
@@ -218,24 +299,41 @@ def _regular(X: Sequence[Any]) -> bool:
         return False
 
 
-def _padded(X: Sequence[Any], y: Any) -> tuple[Array, Array, Array]:
+def _axes(part: Any) -> int:
+    """Return the number of axes of a part that may be ragged, as its first entries have them."""
+    if isinstance(part, list | tuple):
+        return 1 + (_axes(part[0]) if part else 0)
+    return np.ndim(part)
+
+
+def _padded(X: Sequence[Any], y: Any, prefix: str, *, some: bool) -> tuple[Array, Array, Array]:
     """Return zero-padded rows (n, m, d), labels (n, m) and counts (n,) from lists of arrays."""
     if not isinstance(y, list | tuple | np.ndarray) or len(y) != len(X):
-        raise ValueError(f"y must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
+        raise ValueError(f"{prefix}y must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
     if len(X) == 0:
-        raise ValueError("X is an empty sequence; at least one client is needed")
-    parts = [check_array(f"X[{i}]", part, [("m_i", "d")]) for i, part in enumerate(X)]
-    labels = [check_array(f"y[{i}]", part, [("m_i",)]) for i, part in enumerate(y)]
-    dim = parts[0].shape[1]
-    for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
-        check_shape(f"X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
-        check_shape(f"y[{i}]", label, part.shape[:1], f"(m_i,) as X[{i}] has shape {part.shape}")
+        raise ValueError(f"{prefix}X is an empty sequence; at least one client is needed")
+    parts = [_part(f"{prefix}X[{i}]", part, ("m_i", "d"), some) for i, part in enumerate(X)]
+    labels = [_part(f"{prefix}y[{i}]", part, ("m_i",), some) for i, part in enumerate(y)]
     counts = np.array([float(part.shape[0]) for part in parts])
+    if not counts.any():
+        raise ValueError(f"{prefix}X holds no samples; at least one client needs some")
+    dim = parts[int(counts.argmax())].shape[1] if some else parts[0].shape[1]
+    for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
+        if part.ndim == 2:  # an empty list is of no dimension
+            check_shape(f"{prefix}X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
+        check_shape(f"{prefix}y[{i}]", label, part.shape[:1], f"(m_i,) as X[{i}] has shape {part.shape}")
     rows = np.zeros((len(parts), int(counts.max()), dim))
     values = np.zeros(rows.shape[:-1])
-    for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
-        rows[i, : part.shape[0]], values[i, : label.shape[0]] = part, label
+    for i in map(int, np.flatnonzero(counts)):
+        rows[i, : parts[i].shape[0]], values[i, : labels[i].shape[0]] = parts[i], labels[i]
     return rows, values, counts
+
+
+def _part(name: str, value: Any, axes: tuple[str, ...], some: bool) -> Array:
+    """Return one client's array; with `some` it may be empty."""
+    if some and _axes(value) and len(value) == 0:
+        return np.asarray(value, dtype=np.float64)
+    return check_array(name, value, [axes])
 
 
 def check_truthless(data: object) -> None:

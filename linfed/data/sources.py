@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -58,6 +59,22 @@ class Source(ABC):
     def everyone(self) -> Batch:
         """Return a batch of all clients for what is done after the last round; fresh data have it from own streams."""
 
+    def first(self, trials: int, clients: int) -> ExplicitBatch:
+        """Return a batch of all clients, in explicit rows, for what is done before the first round.
+
+        Fresh data have it from own streams: the rows that the method of moments sees.
+        """
+        X, y, counts = np.empty(0), np.empty(0), np.empty((trials, clients))
+        filled = np.zeros(trials, dtype=int)
+        for trial, rows, labels, samples in self.rows_for_moments(np.arange(clients)):
+            if X.size == 0:
+                X = np.empty((trials, clients, *rows.shape[1:]))
+                y = np.empty(X.shape[:-1])
+            here = slice(filled[trial], filled[trial] + len(rows))
+            X[trial, here], y[trial, here], counts[trial, here] = rows, labels, samples
+            filled[trial] = here.stop
+        return ExplicitBatch(X, y, active=np.broadcast_to(np.arange(clients), (trials, clients)), counts=counts)
+
     def enter(self, state: S) -> S:
         """Return the initial state in the coordinates in which the rounds are run."""
         return state
@@ -89,6 +106,12 @@ def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Se
     return X, ExplicitBatch(X, law, active=everyone).y
 
 
+def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
+    """Fill an array with N(0, noise_std^2) values."""
+    rng.standard_normal(out=out)
+    out *= noise_std
+
+
 class FreshSource(Source):
     """Draws each round's rows: small rounds ahead in blocks, large ones when the first question reads them."""
 
@@ -112,12 +135,9 @@ class FreshSource(Source):
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
+        self._fill_noise = partial(fill_noise, truth.noise_std)  # a method would make a cycle of source and stream
         if truth.noise_std > 0:
             self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], self._fill_noise, sizes.rounds)
-
-    def _fill_noise(self, rng: Generator, out: Array) -> None:
-        rng.standard_normal(out=out)
-        out *= self._truth.noise_std
 
     def round(self, active: Indices) -> ExplicitBatch:
         """Return the next round's batch."""
@@ -186,6 +206,10 @@ class FixedSource(Source):
         """Return a batch of all clients."""
         return self.round(np.broadcast_to(np.arange(self._X.shape[1]), self._X.shape[:2]))
 
+    def first(self, trials: int, clients: int) -> ExplicitBatch:
+        """Return a batch of all clients: the rows as they are held."""
+        return self.everyone()
+
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield rows over blocks of the named clients."""
         size = max(1, CACHE_VALUES // int(np.prod(self._X.shape[2:])))
@@ -201,21 +225,3 @@ def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | 
     B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
     W, S = (None if part is None else take_clients(part, active) for part in (W, S))
     return LabelLaw(B=B, W=W, S=S, noise=noise)
-
-
-def second_moment(source: Source, clients: Indices, trials: int, dim: int) -> Array:
-    """Return ``(1/n) sum_i (1/m_i) sum_j y_ij^2 x_ij x_ij'`` over the named clients, (trials, d, d).
-
-    Notes
-    -----
-    Streamed in blocks of clients at bounded memory; of fourth order in the samples, so always from explicit rows.
-
-    References
-    ----------
-    FedRep paper, Algorithm 2, initialisation; Tripuraneni, Jin and Jordan 2021.
-    """
-    out = np.zeros((trials, dim, dim))
-    for trial, X, y, counts in source.rows_for_moments(clients):
-        weighted = ((y / np.sqrt(counts)[:, None])[..., None] * X).reshape(-1, dim)
-        out[trial] += weighted.T @ weighted
-    return out / len(clients)

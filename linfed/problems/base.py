@@ -14,7 +14,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.designs import Design, Gaussian
-from linfed.errors import shown
+from linfed.errors import check_instance, shown
 from linfed.linalg import orthonormalize, qr_positive
 from linfed.streams import Seed
 
@@ -70,28 +70,45 @@ class Truth:
         """Return the orthonormal basis that a learned representation of `rank` columns is held against.
 
         It is the given `subspace` if there is one; else the span of B* if that has at most `rank` columns; else the
-        top left singular subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, of its shared part ``B* W*'`` where there
-        is a full-dimensional part beside it.
+        subspace on which heads of their own leave the least risk to the clients: the top left singular subspace
+        ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, of its shared part ``B* W*'`` where there is a full-dimensional part
+        beside it.
 
         Returns
         -------
         ndarray (trials, d, k)
             With fewer columns where the truth has fewer. Columns of ``U_rank`` beyond the rank of Phi are arbitrary: a
             truth of low rank is better given in factors.
+
+        Notes
+        -----
+        Under a covariance ``L L'`` of x the risk of B with its best heads is ``(1/2n) ||(I - P) L'Phi||_F^2``, P the
+        projector on span(L'B): it is least where that is the top left singular subspace U of ``L'Phi``, at ``span(B) =
+        L^{-T} U``. For x ~ N(0, L L') it is also where FedRep's mean step vanishes. A singular covariance has its
+        pseudo-inverse there: the risk does not see what B has in the null space, and the reference has nothing there.
         """
         if self.subspace is not None:
             return orthonormalize(self.subspace)
         if self.B is None or self.W is None:
             assert self.S is not None
-            return _top_subspace(None, self.S, rank)
-        if self.B.shape[-1] <= rank:
+            basis, rows = None, self.S
+        elif self.B.shape[-1] <= rank:
             return orthonormalize(self.B)
-        return _top_subspace(self.B, self.W, rank)
+        else:
+            basis, rows = self.B, self.W
+        if self.design.variance is not None:
+            return _top_subspace(basis, rows, rank)
+        if basis is None:
+            rows = np.swapaxes(self.design.root_apply(np.swapaxes(rows, -1, -2)), -1, -2)
+        else:
+            basis = self.design.root_apply(basis)
+        return orthonormalize(self.design.root_solve(_top_subspace(basis, rows, rank)))
 
     def truncated(self, rank: int) -> Truth:
         """Return the best approximation of rank k, ``Phi_k = U_k U_k' Phi``: its `B` is U_k, its `W` is ``Phi'U_k``.
 
-        It is best in Frobenius norm (Eckart and Young 1936): a reference, not a floor, in other norms.
+        It is best in Frobenius norm (Eckart and Young 1936), whatever the law of x: a reference, not a floor, in other
+        norms, and in the risk under a covariance (of which `reference` is the best subspace).
         """
         if self.S is not None or self.B is None:
             Phi = self.dense()
@@ -117,7 +134,44 @@ def _top_subspace(B: Array | None, W: Array, rank: int) -> Array:
 
 
 class Problem(Protocol):
-    """A family of truths: sizes, noise, the law of x, and a truth for each trial."""
+    """A family of truths: sizes, noise, the law of x, and a truth for each trial.
+
+    Notes
+    -----
+    A problem of one's own is any object with these attributes; it need not subclass this. Every trial's truth is a
+    function of (seed, trial): `linfed.streams.generators` gives one generator for each. `new_clients` is asked by
+    `Result.new_clients` alone.
+
+    **Deviations**: none.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> from linfed.streams import Stream, generators
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class OneDirection:
+    ...     n_clients: int
+    ...     dim: int
+    ...     noise_std: float = 0.0
+    ...     design: lf.Design = lf.Rademacher()
+    ...     subspace_rank = truth_rank = 1
+    ...
+    ...     def truth(self, seed, trials):
+    ...         B = np.zeros((len(trials), self.dim, 1))
+    ...         B[:, 0] = 1.0
+    ...         rngs = generators(seed, Stream.TRUTH, trials)
+    ...         W = np.stack([rng.exponential(size=(self.n_clients, 1)) for rng in rngs])
+    ...         return lf.Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
+    ...
+    ...     def floats_per_trial(self):
+    ...         return self.n_clients + self.dim
+    >>> algorithm = lf.FedRep(rank=1, step_size=0.3)
+    >>> result = lf.simulate(algorithm, OneDirection(n_clients=20, dim=9), data=lf.FreshSamples(5), rounds=100)
+    >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
+    True
+    """
 
     @property
     def n_clients(self) -> int:
@@ -162,9 +216,16 @@ class Problem(Protocol):
         ...
 
 
+_ASKED = ("n_clients", "dim", "noise_std", "design", "subspace_rank", "truth_rank", "floats_per_trial")
+
+
 def check_problem(problem: object) -> Problem:
     """Return `problem` if it is one."""
     if isinstance(problem, type) or not hasattr(problem, "truth"):
         raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
+    missing = [name for name in _ASKED if not hasattr(problem, name)]
+    if missing:
+        raise TypeError(f"problem = {shown(problem)} has no {', no '.join(missing)}: see lf.Problem for what it needs")
     found: Problem = problem  # type: ignore[assignment]
+    check_instance("problem.design", found.design, Design, "a law of x, e.g. lf.Gaussian()")
     return found

@@ -9,20 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_array, check_number, check_shape
+from linfed.errors import check_array, check_noise_std, check_shape
 from linfed.problems.base import Truth
 from linfed.streams import Seed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GivenTruth:
+class GivenTruth(Configuration):
     """A truth of one's own: ``phi_i = B w_i + s_i``, or all ``phi_i`` at once.
 
     Parameters
     ----------
     B : array_like (d, r) or (trials, d, r), optional
-        Shared factor, orthonormal or not; with `Phi`, only the reference of the subspace distance.
+        Shared factor of full column rank, orthonormal or not; with `Phi`, only the reference of the subspace distance.
     W : array_like (n, r) or (trials, n, r), optional
         Heads; goes with `B`.
     S : array_like (n, d) or (trials, n, d), optional
@@ -37,7 +38,8 @@ class GivenTruth:
     Raises
     ------
     ValueError
-        For parts that do not make regressors, shapes that do not agree, or values that are not finite.
+        For parts that do not make regressors, shapes that do not agree, values that are not finite, or a B with
+        linearly dependent columns, in any trial: a distance from its span would be arbitrary.
 
     Notes
     -----
@@ -56,7 +58,7 @@ class GivenTruth:
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
         object.__setattr__(self, "design", as_design(self.design))
         axes = {"B": ("d", "r"), "W": ("n", "r"), "S": ("n", "d"), "Phi": ("n", "d")}
         for name, shape in axes.items():
@@ -95,6 +97,8 @@ class GivenTruth:
         leading = {array.shape[0] for array in arrays.values() if array.ndim == 3}
         if len(leading) > 1:
             raise ValueError(f"GivenTruth has arrays for {sorted(leading)} trials; they must agree")
+        if "B" in arrays:
+            _check_full_rank(arrays["B"])
 
     @property
     def n_trials(self) -> int | None:
@@ -149,3 +153,16 @@ class GivenTruth:
     def floats_per_trial(self) -> int:
         """Return how many numbers one trial's truth holds."""
         return sum(array.shape[-1] * array.shape[-2] for array in self._arrays().values())
+
+
+def _check_full_rank(B: Array) -> None:
+    """Raise for a B (.., d, r) with dependent columns; their lengths play no part, as in the span's QR."""
+    lengths = np.abs(B).max(axis=-2, keepdims=True)
+    ranks = np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0))
+    short = np.flatnonzero(ranks < B.shape[-1])
+    if short.size:
+        where = f" in trial {short[0]}" if B.ndim == 3 else ""
+        raise ValueError(
+            f"B of shape {B.shape} has rank {ranks.flat[short[0]]}{where}, expected {B.shape[-1]}, full column rank: "
+            "leave out dependent columns, or give all regressors as Phi"
+        )

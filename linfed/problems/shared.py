@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from linfed._types import Array, Generator
+from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.linalg import orthonormalize
 from linfed.problems.base import Truth
 from linfed.streams import Seed, Stream, generators
 
+LARGEST_CONDITION = 1e12
+"""Of heads: beyond it, rounding would be seen in the smallest singular value."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRepresentation:
+class SharedRepresentation(Configuration):
     """Clients whose regressors share one subspace: ``phi_i = B* w_i*``.
 
     Parameters
@@ -29,8 +33,8 @@ class SharedRepresentation:
     head_norm : float, optional
         Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3).
     condition_number : float, optional
-        ``kappa >= 1``: ratio of the largest to the smallest singular value of ``W*``. The singular values are then
-        exactly geometric between the two, and every head still has length `head_norm`. By default the heads'
+        kappa from 1 to 1e12: ratio of the largest to the smallest singular value of ``W*``. The singular values are
+        then exactly geometric between the two, and every head still has length `head_norm`. By default the heads'
         directions are uniform, and kappa is what it comes to. Needs ``n_clients >= rank >= 2`` unless kappa is 1.
     design : Design or str, default "gaussian"
         Law of x.
@@ -66,13 +70,13 @@ class SharedRepresentation:
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
         if self.rank > self.dim:
             raise ValueError(f"rank = {self.rank} must be at most dim = {self.dim}")
-        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
         object.__setattr__(self, "design", as_design(self.design))
         self.design.check_dim(self.dim)
         if self.head_norm is not None:
             object.__setattr__(self, "head_norm", check_number("head_norm", self.head_norm, positive=True))
         if self.condition_number is not None:
-            kappa = check_number("condition_number", self.condition_number, minimum=1.0)
+            kappa = check_number("condition_number", self.condition_number, minimum=1.0, maximum=LARGEST_CONDITION)
             if self.n_clients < self.rank:
                 raise ValueError(
                     f"condition_number = {kappa:g} needs n_clients >= rank; got {self.n_clients} < {self.rank}"

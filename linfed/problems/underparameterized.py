@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from linfed._types import Array, Generator
+from linfed._values import Configuration
 from linfed.designs import Design, Gaussian, as_design
-from linfed.errors import check_array, check_integer, check_number, shown
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, shown
 from linfed.linalg import orthonormalize
 from linfed.problems.base import Truth
 from linfed.streams import Seed, Stream, generators
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderParameterized:
+class UnderParameterized(Configuration):
     """Clients whose regressors ``Phi = [phi_1 .. phi_n] = U Lambda V'`` have a rank above that of what is learned.
 
     Parameters
@@ -50,7 +51,7 @@ class UnderParameterized:
     With a spectrum, or a gap, U and V are uniform: the Q factors of Gaussian (d, r) and (n, r) matrices (of a Gaussian
     Phi its own singular vectors, which have that law). Such a truth is kept in factors, ``B* = U`` and ``W* = V
     Lambda``, for any n and d. New clients are Gaussian with the covariance of the training clients' law: I_d, or
-    ``U Lambda^2 U'/n``. A learned B of k columns is held against ``U_k``.
+    ``U Lambda^2 U'/n``. A learned B of k columns is held against ``U_k`` (`Truth.reference`).
 
     **Deviations**: `gap` is an addition. The paper draws V with M columns and d orthonormal rows (M >= d); here any n.
 
@@ -79,7 +80,7 @@ class UnderParameterized:
     def __post_init__(self) -> None:
         for name in ("n_clients", "dim"):
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        object.__setattr__(self, "noise_std", check_number("noise_std", self.noise_std, minimum=0.0))
+        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
         object.__setattr__(self, "design", as_design(self.design))
         self.design.check_dim(self.dim)
         most = min(self.n_clients, self.dim)

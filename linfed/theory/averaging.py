@@ -6,7 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape
+
+SINGULAR = 1e-12
+"""Eigenvalues below this share of the largest count as 0: directions that no sample sees, in which nothing moves."""
 
 
 def fedavg_fixed_point(
@@ -16,6 +19,7 @@ def fedavg_fixed_point(
     step_size: float,
     local_steps: int = 1,
     weights: npt.ArrayLike | None = None,
+    stable: bool = True,
 ) -> Array:
     """Return the fixed point of FedAvg on a one-layer model with full participation and fixed data.
 
@@ -31,22 +35,27 @@ def fedavg_fixed_point(
         K, full-gradient steps in a round.
     weights : array_like (n,), optional
         Weights of the clients; equal by default.
+    stable : bool, default True
+        Raise where the iteration diverges; False: return the point all the same, from which FedAvg then moves away.
 
     Returns
     -------
     ndarray (d,) or (trials, d)
-        ``(sum_i p_i Q_i A_i)^{-1} sum_i p_i Q_i b_i`` with ``Q_i = eta sum_{s<K} (I - eta A_i)^s``, of minimum norm
-        where the matrix is singular: what FedAvg reaches from 0, whatever the server's step, where it converges.
+        ``(sum_i p_i Q_i A_i)^{-1} sum_i p_i Q_i b_i`` with ``Q_i = sum_{s<K} (I - eta A_i)^s``, of minimum norm where
+        the matrix is singular: what FedAvg reaches from 0, whatever the server's step, where it converges.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        For shapes that do not fit, or values out of range; where numbers overflow; and unless `stable` is False where
+        FedAvg with a server step of 1 does not converge, in any trial: an eigenvalue of ``eta sum_i p_i Q_i A_i`` is
+        negative, or 2 or more.
 
     Notes
     -----
-    ``Q_i A_i = I - (I - eta A_i)^K``, and ``Q_i b_i`` is where K local steps lead from 0. With K = 1 it is the pooled
-    least squares. Cost O(n K d^2 + n d^3 log K).
+    ``eta Q_i A_i = I - (I - eta A_i)^K``, and ``eta Q_i b_i`` is where K local steps lead from 0. With K = 1, or for
+    eta -> 0, it is the pooled least squares: sums with the step divided out keep all digits, however small it is.
+    Cost O(n d^3 log K).
 
     **Deviations**: none.
 
@@ -54,10 +63,26 @@ def fedavg_fixed_point(
     ----------
     The fixed point under heterogeneity is known from the analysis of local SGD, e.g. Charles and Konecny 2021.
     """
-    contraction, moved, share = _local_maps(A, b, step_size, local_steps, weights)
-    matrix = np.eye(contraction.shape[-1]) - (share * contraction).sum(axis=-3)
-    target = (share[..., 0] * moved).sum(axis=-2)
-    return np.asarray((np.linalg.pinv(matrix, rcond=1e-12) @ target[..., None])[..., 0])
+    A, Q, share = _local_maps(A, step_size, local_steps, weights)
+    b = check_array("b", b, [("n", "d"), ("trials", "n", "d")])
+    check_shape("b", b, A.shape[:-1], "A without its last axis")
+    stable = check_bool("stable", stable)
+    with np.errstate(over="ignore", invalid="ignore"):
+        matrix = (share * (Q @ A)).sum(axis=-3)
+        target = (share * (Q @ b[..., None])).sum(axis=-3)
+    setting = f"step_size = {step_size:g} with local_steps = {local_steps}"
+    if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
+        raise ValueError(f"{setting} overflows; take a smaller step")
+    if stable:
+        values = np.linalg.eigvalsh(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
+        moving = np.abs(values) > SINGULAR * np.abs(values).max(axis=-1, keepdims=True)
+        if np.any(moving & ((values < 0) | (step_size * values >= 2.0))):
+            radius = np.abs(1.0 - step_size * values[moving]).max()
+            raise ValueError(
+                f"{setting} diverges, its iteration has spectral radius {radius:.4g}: FedAvg does not reach its fixed "
+                "point; take a smaller step, or stable=False for the point all the same"
+            )
+    return np.asarray((np.linalg.pinv(matrix, rcond=SINGULAR) @ target)[..., 0])
 
 
 def fedavg_iteration_matrix(
@@ -80,7 +105,7 @@ def fedavg_iteration_matrix(
     Returns
     -------
     ndarray (d, d) or (trials, d, d)
-        ``I - eta_s sum_i p_i Q_i A_i``: FedAvg converges where its eigenvalues lie in (-1, 1), at the rate of the
+        ``I - eta_s eta sum_i p_i Q_i A_i``: FedAvg converges where its eigenvalues lie in (-1, 1), at the rate of the
         largest.
 
     Raises
@@ -99,15 +124,14 @@ def fedavg_iteration_matrix(
     As in `fedavg_fixed_point`.
     """
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
-    contraction, _, share = _local_maps(A, None, step_size, local_steps, weights)
-    identity = np.eye(contraction.shape[-1])
-    return np.asarray(identity - server_step_size * (identity - (share * contraction).sum(axis=-3)))
+    A, Q, share = _local_maps(A, step_size, local_steps, weights)
+    return np.asarray(np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3))
 
 
 def _local_maps(
-    A: npt.ArrayLike, b: npt.ArrayLike | None, step_size: float, local_steps: int, weights: npt.ArrayLike | None
+    A: npt.ArrayLike, step_size: float, local_steps: int, weights: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:
-    """Return ``(I - eta A_i)^K`` (.., n, d, d), ``Q_i b_i`` (.., n, d; zeros without b) and the shares (n, 1, 1)."""
+    """Return A, ``Q_i = sum_{s<K} (I - eta A_i)^s`` (.., n, d, d) and the shares (n, 1, 1)."""
     A = check_array("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
     step_size = check_number("step_size", step_size, positive=True)
@@ -117,11 +141,12 @@ def _local_maps(
     check_shape("weights", shares, (n,), "(n,)")
     if shares.min() < 0 or shares.sum() <= 0:
         raise ValueError("weights must not be negative, and not all zero")
-    moved = np.zeros(A.shape[:-1])
-    if b is not None:
-        b = check_array("b", b, [("n", "d"), ("trials", "n", "d")])
-        check_shape("b", b, A.shape[:-1], "A without its last axis")
-        for _ in range(local_steps):
-            moved = moved - step_size * ((A @ moved[..., None])[..., 0] - b)
-    contraction = np.linalg.matrix_power(np.eye(A.shape[-1]) - step_size * A, local_steps)
-    return contraction, moved, (shares / shares.sum())[:, None, None]
+    identity = np.eye(A.shape[-1])
+    once = identity - step_size * A
+    total, power = np.broadcast_to(identity, A.shape), once  # the sum over s < j, and once^j
+    with np.errstate(over="ignore", invalid="ignore"):
+        for digit in f"{local_steps:b}"[1:]:  # from j to 2 j, or to 2 j + 1
+            total, power = total + power @ total, power @ power
+            if digit == "1":
+                total, power = identity + once @ total, once @ power
+    return A, total, (shares / shares.sum())[:, None, None]

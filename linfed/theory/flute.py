@@ -21,6 +21,7 @@ from linfed.linalg import spectral_norm
 from linfed.metrics import squared_errors
 from linfed.problems import Truth
 from linfed.simulation import Round
+from linfed.theory._laws import check_covariance
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}
 """Denominators of the step condition: Appendix A's ``Delta^2 / (36 lambda_1'^3)``, and what Theorem 5.1 prints."""
@@ -338,8 +339,8 @@ def flute_trace(
     Raises
     ------
     ValueError
-        For an algorithm at other weights or steps than those of the theorems, partial participation, or a truth of
-        other trials.
+        For an algorithm at other weights or steps than those of the theorems, partial participation, a truth of
+        other trials, or one whose x does not have the identity for covariance.
 
     References
     ----------
@@ -351,6 +352,7 @@ def flute_trace(
             f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal steps and gradient_factor = 1: "
             "the theorems speak of these"
         )
+    check_covariance(truth, "the recursion and its region are")
     every, k = check_integer("every", every), algorithm.rank
     coordinates, cut = ThetaCoordinates.of(truth), truth.truncated(algorithm.rank)
     columns: list[dict[str, Any]] = []
@@ -514,8 +516,8 @@ def judge_rate(
 ) -> Finding:
     """Judge Theorem 5.5 with a constant: the bound holds in every round after T_R, up to round `until`.
 
-    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed it
-    (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
+    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed
+    it (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
     """
     bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)

@@ -8,7 +8,7 @@ from scipy import optimize, stats
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.metrics import client_risks
 from linfed.problems import Truth
 
@@ -68,7 +68,8 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
 
     Notes
     -----
-    On the span of B the head's error is that of a regression with noise of variance tau^2.
+    On the span of B the head's error is that of a regression with noise of variance tau^2. For x ~ N(0, L L') the law
+    is the same with L'B and L'phi in the place of B and phi: rho is the length of L'phi outside of span(L'B).
 
     **Deviations**: an addition; the FedRep paper says that O(k) samples are enough.
 
@@ -147,6 +148,6 @@ def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int
     rho = np.asarray(outside, dtype=float)
     if rho.size == 0 or not np.isfinite(rho).all() or rho.min() < 0:
         raise ValueError("outside must hold lengths: finite numbers of at least 0")
-    noise_std = check_number("noise_std", noise_std, minimum=0.0)
+    noise_std = check_noise_std(noise_std)
     check_integer("n_samples", n_samples, minimum=check_integer("rank", rank))
     return rho**2, rho**2 + noise_std**2, noise_std

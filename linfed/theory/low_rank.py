@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.designs import Gaussian
-from linfed.errors import check_array, check_integer, check_number, check_shape, shown
+from linfed.errors import check_array, check_integer, check_number, check_shape
 from linfed.metrics import squared_errors
 from linfed.problems import Truth
+from linfed.theory._laws import check_covariance, check_gaussian
 
 
 def truncation_error(truth: Truth, rank: int) -> Array:
@@ -82,8 +82,7 @@ def flute_population_minimiser(
     """
     gamma1 = check_number("gamma1", gamma1, minimum=0.0)
     gamma2 = check_number("gamma2", gamma2, minimum=0.0)
-    if truth.design.covariance is not None:
-        raise ValueError(f"truth has design = {shown(truth.design)}; the minimiser is known for isotropic x")
+    check_covariance(truth, "the minimiser is known")
     step_ratio = check_number("step_ratio", step_ratio, minimum=0.0)
     scale = 1.0 + step_ratio * (4.0 * gamma2 - 2.0 * gamma1)
     if scale <= 0:
@@ -178,8 +177,7 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     FLUTE paper, Theorem 5.1 and Remarks 5.2, 5.3, 5.7; Stewart and Sun 1990 for the perturbation of singular spaces.
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
-    if truth.design != Gaussian():
-        raise ValueError(f"truth has design = {shown(truth.design)}; the floor is known for standard Gaussian x")
+    check_gaussian(truth, "the floor is known")
     Phi = np.swapaxes(truth.dense(), -1, -2)
     _, d, n = Phi.shape
     least = min(d, n)

@@ -62,6 +62,7 @@ from linfed.findings import Finding, Hypothesis, judge_identity
 from linfed.linalg import orthonormalize, qr_positive, span_distance, spectral_norm, take_clients
 from linfed.problems import Truth
 from linfed.simulation import Round
+from linfed.theory._laws import check_gaussian, check_isotropic
 
 IDENTITY_TOLERANCE = 1e-10
 
@@ -665,6 +666,7 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
     Parameters
     ----------
     truth : Truth
+        Of isotropic x.
     rank : int
         k.
 
@@ -677,7 +679,7 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
     Raises
     ------
     ValueError
-        For a truth without a shared part.
+        For a truth without a shared part, or under a covariance of x that is not a multiple of the identity.
 
     Notes
     -----
@@ -694,6 +696,7 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
     """
     if truth.B is None or truth.W is None:
         raise ValueError("truth has no shared part B* W*'")
+    check_isotropic(truth, "what the ridge leaves at population is known")
     top = truth.truncated(check_integer("rank", rank)).B
     assert top is not None
     return span_distance(orthonormalize(truth.B), top)
@@ -705,13 +708,18 @@ def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
     Parameters
     ----------
     truth : Truth
-        With shared part and shortcuts.
+        With shared part and shortcuts, of isotropic x.
 
     Returns
     -------
     Hypothesis
         ``lambda_max((1/n) sum s_i* s_i*') <= lambda_min((1/n) sum w_i* w_i*')``, of the trial that is nearest to
         failing by their quotient; strictly for a unique top subspace.
+
+    Raises
+    ------
+    ValueError
+        For a truth without one of the parts, or under a covariance of x that is not a multiple of the identity.
 
     Notes
     -----
@@ -726,6 +734,7 @@ def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
     """
     if truth.B is None or truth.W is None or truth.S is None:
         raise ValueError("truth must have a shared part and shortcuts")
+    check_isotropic(truth, "the condition is one")
     heads = truth.W @ qr_positive(truth.B)[1].mT  # B* W*' in orthonormal coordinates
     n = truth.S.shape[1]
     least = np.linalg.svd(heads, compute_uv=False)
@@ -743,6 +752,7 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     Parameters
     ----------
     truth : Truth
+        Of standard Gaussian x.
     B : ndarray (trials, d, k)
         Orthonormal, independent of the samples.
     n_samples : int
@@ -756,7 +766,8 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     Raises
     ------
     ValueError
-        For fewer samples than k + 2, or B of another shape.
+        For fewer samples than k + 2, B of another shape, or another law of x: a covariance, or signs for Gaussians,
+        change the mean by its own size.
 
     Notes
     -----
@@ -772,6 +783,7 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     ----------
     Shortcut draft, equations (2) to (4).
     """
+    check_gaussian(truth, "the mean of the gradient is known")
     trials, d, k = B.shape
     if check_integer("n_samples", n_samples) < k + 2:
         raise ValueError(f"n_samples = {n_samples} must be at least k + 2 = {k + 2}")

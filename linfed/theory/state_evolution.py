@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
 from linfed.linalg import client_blocks, one_blas_thread
 
 ORTHONORMAL_TOLERANCE = 1e-9
@@ -322,7 +322,7 @@ def noise_floor(
     **Deviations**: an addition.
     """
     step_size = check_number("step_size", step_size, positive=True)
-    noise_std = check_number("noise_std", noise_std, minimum=0.0)
+    noise_std = check_noise_std(noise_std)
     c, f, g = _near_truth(dim, rank, n_clients, n_samples, participants)
     best = 1.0 / (c * (1.0 + f) + g)
     p = n_clients if participants is None else participants
@@ -402,7 +402,7 @@ class _Setting:
             n_samples=n_samples,
             participants=participants,
             step_size=check_number("step_size", step_size, positive=True),
-            noise_std=check_number("noise_std", noise_std, minimum=0.0),
+            noise_std=check_noise_std(noise_std),
         )
 
 

@@ -1,0 +1,85 @@
+"""What frozen configurations share: fields are given by name, arrays are compared by value."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from linfed.errors import shown
+
+A = TypeVar("A", bound=np.ndarray[Any, Any])
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Configuration:
+    """A frozen dataclass of hyper-parameters or sizes: says which keywords to use where values come by position."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if args:
+            _check_positions(cls, args, kwargs)
+        return super().__new__(cls)
+
+
+def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise if a class takes fewer values by position than it was given."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    free = [parameter for parameter in parameters if parameter.kind in _BY_POSITION]
+    if len(args) <= len(free) or any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return
+    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    told = ", ".join(
+        f"{name}={shown(value)}" for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items()
+    )
+    right = f"write {cls.__name__}({told})" if len(args) <= len(names) else f"its fields are {', '.join(names)}"
+    most = f"at most {len(free)} positional argument{'s' * (len(free) > 1)}" if free else "no positional arguments"
+    raise TypeError(f"{cls.__name__} takes {most}, got {len(args)}: {right}")
+
+
+class ByValue(Configuration):
+    """A configuration that equals another of its class if all fields are equal, arrays by their values."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("__eq__", "__hash__"):  # `dataclass` would write its own, which arrays cannot answer
+            if name not in vars(cls):
+                setattr(cls, name, getattr(ByValue, name))
+
+    def __eq__(self, other: object) -> bool:
+        return _value(self) == _value(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), _value(self)))
+
+
+def _value(configuration: Any) -> tuple[Any, ...]:
+    """Return what a configuration is compared by; -0 is 0."""
+    known = dataclasses.is_dataclass(configuration)
+    names = [field.name for field in dataclasses.fields(configuration)] if known else sorted(vars(configuration))
+    values = (getattr(configuration, name) for name in names)
+    return tuple(
+        (value.shape, value.dtype.str, (value + 0).tobytes()) if isinstance(value, np.ndarray) else value
+        for value in values
+    )
+
+
+def says_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
+    """Return whether what a class says of itself was said by it, or by a class that knew all the named methods.
+
+    A subclass that writes such a method anew, and says nothing new, is not what its base said.
+    """
+    order = cls.__mro__
+    return min(i for i, base in enumerate(order) if said in vars(base)) <= min(
+        i for i, base in enumerate(order) if any(name in vars(base) for name in known)
+    )
+
+
+def readonly(array: A) -> A:
+    """Return a view of an array that cannot be written into, for whoever must not; its owner may go on writing."""
+    view = array.view()
+    view.setflags(write=False)
+    return view

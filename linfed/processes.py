@@ -1,0 +1,92 @@
+"""Worker processes: how they are started, and that none outlives the process that started them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, ParamSpec, TypeVar
+
+from linfed.errors import WorkerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@contextmanager
+def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
+    """Return a context with an executor of at most `workers` processes, no more than there are tasks.
+
+    Raises
+    ------
+    WorkerError
+        If a worker process dies; the message says what may have happened.
+
+    Notes
+    -----
+    The workers end with the main process, however that ends. An error in a task lets the tasks that run finish; an
+    interrupt ends them at once.
+    """
+    context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
+    watched, alive = context.Pipe(duplex=False)
+    with watched, alive:
+        pool = _Pool(min(workers, tasks), mp_context=context, initializer=_end_with, initargs=(watched,))
+        try:
+            yield pool
+        except BrokenProcessPool:
+            raise WorkerError(
+                f"workers = {workers}: a worker process died: it was killed, the memory ran out, or it could not start "
+                "(classes that a notebook or a script's own file defines are not found there: put them into a module, "
+                "or use workers = 1)"
+            ) from None
+        except Exception:
+            raise
+        except BaseException:
+            alive.close()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def in_order(pool: ProcessPoolExecutor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """Yield ``function(item)`` for each item in order, computed in the pool; no more than `ahead` are waiting."""
+    waiting: deque[Future[R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) == ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+class _Pool(ProcessPoolExecutor):
+    """A pool whose workers a terminal's interrupt does not reach, not even while they start: the main process acts."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Submit a task; a worker that is started for it inherits the blocked signal."""
+        if not hasattr(signal, "pthread_sigmask"):
+            return super().submit(fn, *args, **kwargs)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with(watched: Connection[Any, Any]) -> None:
+    """End this worker as soon as the other end of a pipe is closed, which the end of its process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        watched.poll(None)  # nothing is ever sent
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

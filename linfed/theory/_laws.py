@@ -1,0 +1,25 @@
+"""The law of x that a statement is made for: what holds for isotropic, or Gaussian, x alone raises for another."""
+
+from __future__ import annotations
+
+from linfed.designs import Gaussian
+from linfed.errors import shown
+from linfed.problems import Truth
+
+
+def check_isotropic(truth: Truth, said: str) -> None:
+    """Raise unless the covariance of x is a multiple of the identity; `said` begins ``the .. is known``."""
+    if truth.design.variance is None:
+        raise ValueError(f"truth has design = {shown(truth.design)}; {said} for isotropic x")
+
+
+def check_covariance(truth: Truth, said: str) -> None:
+    """Raise unless the covariance of x is the identity."""
+    if truth.design.variance != 1.0:
+        raise ValueError(f"truth has design = {shown(truth.design)}; {said} for isotropic x of variance 1")
+
+
+def check_gaussian(truth: Truth, said: str) -> None:
+    """Raise unless x is standard Gaussian."""
+    if not isinstance(truth.design, Gaussian) or truth.design.variance != 1.0:
+        raise ValueError(f"truth has design = {shown(truth.design)}; {said} for standard Gaussian x")

@@ -1,0 +1,213 @@
+"""Worker processes and signals, with real processes: nobody is left behind, and what is done is kept."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+PATIENCE = 60.0
+"""Seconds to wait for what should take a few, on a busy machine."""
+
+LONG = '''
+"""Work that does not end by itself, told by files named after the processes that do it."""
+import os, sys, time
+from dataclasses import dataclass
+from pathlib import Path
+import numpy as np
+import linfed as lf
+from linfed.sweep import run_cells
+
+def work():
+    Path(f"working-{os.getpid()}").touch()
+    time.sleep(600)
+
+@dataclass(frozen=True, kw_only=True)
+class Long(lf.FedRep):
+    def step(self, state, batch, rng):
+        work()
+
+@dataclass(frozen=True)
+class Cell:
+    number: int
+
+def run_cell(cell):
+    if cell.number > 0:
+        work()
+    return {"value": np.array(cell.number)}
+
+if __name__ == "__main__":
+    import long
+    if sys.argv[1] == "simulate":
+        problem = lf.SharedRepresentation(n_clients=4, dim=4, rank=2)
+        algorithm = long.Long(rank=2, step_size=0.1, init="random")
+        lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=2, trials=2, workers=2)
+    else:
+        run_cells(long.run_cell, [long.Cell(1), long.Cell(2)], folder=Path("cells"), workers=2)
+'''
+
+EXPERIMENT = '''
+"""An experiment of two cells, of which the second does not end by itself."""
+import multiprocessing, time
+from dataclasses import dataclass
+from pathlib import Path
+import long
+
+SUMMARY = "waits"
+Cell, run_cell = long.Cell, long.run_cell
+
+def wait(name):
+    if Path(f"wait-{name}").exists():
+        Path(f"waiting-{name}").touch()
+        time.sleep(600)
+
+wait("main" if multiprocessing.parent_process() is None else "worker")
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    trials: int = 1
+    seed: int = 0
+
+def cells(config):
+    return [Cell(0), Cell(1)]
+
+def run_cell(cell):
+    return long.run_cell(cell)
+'''
+
+
+def running(pid):
+    """Return whether a process is there and has not ended (a child that nobody waits for stays as a zombie)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(what):
+    """Return the first true answer."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        answer = what()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    return what()
+
+
+def interruptible():
+    """Undo what a shell does to processes in its background: they ignore interrupts, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Started:
+    """A process group of its own in a folder; ended whatever happens."""
+
+    def __init__(self, folder, *arguments, **environment):
+        self.folder = folder
+        path = os.pathsep.join([str(ROOT), str(folder)])
+        self.process = subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=interruptible,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def workers(self, count):
+        """Return the ids of the processes that have begun to work."""
+
+        def ids():
+            found = [int(path.name.removeprefix("working-")) for path in self.folder.glob("working-*")]
+            return found if len(found) >= count else []
+
+        found = wait_for(ids)
+        assert len(found) == count, self.process.communicate(timeout=1) if self.process.poll() is not None else found
+        return found
+
+    def ended(self):
+        """Return the status and what was written on standard error."""
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "long.py").write_text(LONG)
+    package = tmp_path / "waiting"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "slow.py").write_text(EXPERIMENT)
+    return tmp_path
+
+
+@pytest.mark.parametrize("sent", ["SIGKILL", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("pool", ["simulate", "cells"])
+def test_workers_end_with_a_main_process_that_is_killed_alone(pool, sent, folder):
+    with Started(folder, "long.py", pool) as started:
+        workers = started.workers(2)
+        assert started.process.pid not in workers
+        started.process.send_signal(getattr(signal, sent))
+        assert wait_for(lambda: not any(map(running, workers)))
+
+
+REPRODUCE = ("-m", "linfed", "reproduce", "slow", "--experiments", "waiting", "--out", "out", "--workers")
+KEPT = "linfed: interrupted; what was finished is kept, and the same command goes on from there\n"
+
+
+@pytest.mark.parametrize(("sent", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stopped_command_says_so_in_one_line_and_keeps_what_is_done(workers, sent, status, folder):
+    with Started(folder, *REPRODUCE, workers) as started:
+        busy = started.workers(1)
+        assert wait_for(lambda: list(folder.glob("out/cells/*.npz")))
+        started.process.send_signal(getattr(signal, sent))
+        assert started.ended() == (status, KEPT)
+        assert wait_for(lambda: not any(map(running, busy)))
+    assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".npz"]
+
+
+@pytest.mark.parametrize("process", ["main", "worker"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(process, folder):
+    (folder / f"wait-{process}").touch()
+    with Started(folder, *REPRODUCE, 2) as started:
+        assert wait_for((folder / f"waiting-{process}").exists)
+        os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
+        assert started.ended() == (130, KEPT)
+
+
+def test_a_killed_worker_is_one_line(folder):
+    with Started(folder, *REPRODUCE, 2) as started:
+        (busy,) = started.workers(1)
+        assert wait_for(lambda: list(folder.glob("out/cells/*.npz")))
+        os.kill(busy, signal.SIGKILL)
+        status, errors = started.ended()
+    assert status == 1
+    assert errors.startswith("linfed: workers = 2: a worker process died")
+    assert errors.count("\n") == 1
+    assert "finished is kept" in errors
+    assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".npz"]

@@ -86,7 +86,7 @@ class Config:
     search_shortcut_steps: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     search_ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     search_trials: int = 60
-    tuning_trials: int = 10
+    tuning_trials: int = 20
     rounds: int = 200
     joint_rounds: int = 100
     trials: int = 20

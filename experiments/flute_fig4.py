@@ -39,6 +39,7 @@ from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, select, tidy
 
 from ._flute import EQUAL_BEST, FLUTE_STEP, USUALLY_DIVERGES, spectrum
+from ._lines import line_findings, line_rows
 from ._shared import HUGE, legend, panels, tuned, tuning_arrays, tuning_rows
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ SPECTRUM = "2d/(i+1)"
 TRUTHS = ("spectrum", "gaussian")
 STEPS = ("paper", "tuned")
 STARTS = ("paper", "small step", "far")
+FATES = {"diverged": "diverges", "outward": "moves outward"}
+"""What a run may do beyond the phase line, and the words for it."""
 MARGIN = 0.02
 """Excesses this near to a trial's threshold are also judged by themselves."""
 AT_REST = 1e-6
@@ -263,7 +266,7 @@ def relative_gradient(algorithm: lf.FLUTE, state: lf.State, A: Any, b: Any) -> A
 
 def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
     """Return curves, final and least errors, references, tuning, fates and thresholds as tidy tables."""
-    names = ("curves", "summary", "references", "tuning", "phase", "thresholds")
+    names = ("curves", "summary", "references", "tuning", "phase", "thresholds", "lines")
     parts: dict[str, list[Table]] = {name: [] for name in names}
     trials = {"trial": np.arange(config.trials)}
     for cell, found in zip(cells(config), results, strict=True):
@@ -309,6 +312,11 @@ def _add_phase(parts: dict[str, list[Table]], config: Config, cell: Cell, found:
     edges = _step_edges(config)[:, None, None]
     axes: dict[str, Any] = {"start": STARTS, "excess": config.excess, **trials}
     parts["phase"].append(tidy(keys, axes, {**values, "step_edge": edges}))
+    unbounded = values["unbounded"][0].T[:, None]
+    for row, start in enumerate(STARTS):
+        for fate in FATES:
+            told = {**keys, "start": np.array(start, dtype="U16"), "fate": np.array(fate, dtype="U16")}
+            parts["lines"].append(line_rows(told, values[fate][row].T[:, None], unbounded))
 
 
 def _step_edges(config: Config) -> Any:
@@ -490,7 +498,7 @@ def claims(tables: Tables) -> list[Finding]:
     for truth in TRUTHS:
         for step in STEPS:
             found += _pair_claims(tables, truth, step)
-    return by_sentence([*found, *_usually(tables["phase"]), *_same_thing(tables["phase"])])
+    return by_sentence([*found, *_usually(tables["phase"]), *_same_thing(tables["phase"]), *_lines(tables["lines"])])
 
 
 def _pair_claims(tables: Tables, truth: str, step: str) -> list[Finding]:
@@ -556,6 +564,21 @@ def _usually(phase: Table) -> list[Finding]:
                 )
             )
     return out
+
+
+def _lines(table: Table) -> list[Finding]:
+    """Return how much more the data set's own threshold tells than an excess common to all data sets of an m."""
+    return [
+        finding
+        for fate, told in FATES.items()
+        for start in (STARTS if fate == "diverged" else ("far",))
+        for finding in line_findings(
+            select(table, start=start, fate=fate),
+            fixed="the best excess common to all data sets of the same m, in hindsight",
+            text=f"Each data set's own threshold tells whether a run {told} better than any common to them",
+            where=start,
+        )
+    ]
 
 
 def _same_thing(phase: Table) -> list[Finding]:

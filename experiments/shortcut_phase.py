@@ -16,7 +16,11 @@ that the rounds are enough for all; a further map keeps the step as it is. Anoth
 shortcut steps in a round, of the same product.
 
 The settings that work best are searched for at m on both sides of d: all pairs of steps for B and for the shortcut in
-Algorithm 1, all ridges in the joint form, for the least median parameter error after the last round on separate trials.
+Algorithm 1, of steps and ridges in the joint form, for the least median parameter error after the last round on
+separate trials. The rival to beat is FedRep with one personal ridge fit at its end (`lf.Personalised`), searched for
+over as many pairs of steps and ridges; FedRep alone has the same steps to choose from.
+
+Beside each prediction of a map stands the best that a rule without the data set could do, in hindsight.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -35,6 +39,7 @@ from linfed.intervals import median_interval
 from linfed.metrics import quantiles
 from linfed.reproduce import Table, Tables, rows, select, tidy
 
+from ._lines import line_findings, line_rows
 from ._shared import HUGE, legend, panels, tuned
 from ._shortcut import LEARNED, RANK, critical_size, limit_distance, problem_of, uncorrelated
 
@@ -51,6 +56,16 @@ TITLES = {
     "any": "no regard to $B^*$",
 }
 GRADIENT, SEVERAL, JOINT, PLAIN = "Algorithm 1", "Algorithm 1, three steps", "joint ridge", "joint ridge, plain step"
+KINDS = ((GRADIENT, TRUTHS), (SEVERAL, ("orthogonal",)), (JOINT, TRUTHS), (PLAIN, ("orthogonal",)))
+"""The maps: families, and the truths that each is run on."""
+
+METHODS = {"the shortcuts' setting": "", "the fit's": "fit_", "FedRep's": "fedrep_"}
+"""What a search tunes, and how its columns begin."""
+SEARCHED = tuple(
+    f"{method}{what}" for method in METHODS.values() for what in ("settings", "step_size", "held", "at_edge")
+)
+ERRORS = ("dist", "error", "refitted_error", "local_error", "fedrep_dist", "fedrep_error", "fit_dist", "fit_error")
+"""What a search found, by method, and what its settings came to in every trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +85,8 @@ class Config:
     search_steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
     search_shortcut_steps: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     search_ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-    tuning_trials: int = 6
+    search_trials: int = 60
+    tuning_trials: int = 20
     rounds: int = 200
     joint_rounds: int = 100
     trials: int = 20
@@ -91,6 +107,7 @@ class Config:
             search_steps=(0.3,),
             search_shortcut_steps=(0.001, 0.003),
             search_ridges=(0.1, 0.3),
+            search_trials=6,
             tuning_trials=2,
         )
 
@@ -174,62 +191,87 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     return {**out, "limit": limit_distance(truth), "critical": cell.size * critical_size(truth)}
 
 
+def searched(cell: Cell) -> dict[str, tuple[Any, Any]]:
+    """Return what a search tunes: an algorithm and its grid each, all of them with the same steps on B.
+
+    The family itself; its rival, FedRep with one personal fit at its end, over as many settings; and FedRep alone.
+    """
+    c = cell.config
+    fedrep = lf.FedRep(rank=RANK, step_size=1.0, init="random")
+    learned: tuple[Any, Any]
+    if cell.family == JOINT:
+        pairs = [(step, ridge) for step in c.search_steps for ridge in c.search_ridges]
+        grid = [{"ridge": ridge, "step_size": step * (1.0 + ridge) / ridge} for step, ridge in pairs]
+        learned = algorithms(cell)[0], grid
+    else:
+        plain = lf.FedRepShortcut(rank=RANK, step_size=1.0, init="random")
+        learned = plain, {"step_size": c.search_steps, "shortcut_step_size": c.search_shortcut_steps}
+    bases = [replace(fedrep, step_size=step) for step in c.search_steps]
+    fit = lf.Personalised(base=fedrep, ridge=1.0), {"base": bases, "ridge": c.search_ridges}
+    return {"": learned, "fit_": fit, "fedrep_": (fedrep, {"step_size": c.search_steps})}
+
+
 def search(cell: Cell) -> dict[str, Any]:
-    """Find the setting of least final parameter error on separate trials, and run it beside Local only and FedRep."""
+    """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
     c = cell.config
     joint = cell.family == JOINT
     problem = problem_of(cell.size, noise_std=c.noise_std)
+    rounds = c.joint_rounds if joint else c.rounds
     run: dict[str, Any] = {
         "data": lf.FixedSamples(cell.n_samples),
-        "rounds": c.joint_rounds if joint else c.rounds,
+        "rounds": rounds,
         "seed": (c.seed, cell.n_samples),
-    }
-    algorithm: Any
-    if joint:
-        algorithm = algorithms(cell)[0]
-        step = c.joint_step_size
-        grid: Any = [{"ridge": ridge, "step_size": step * (1.0 + ridge) / ridge} for ridge in c.search_ridges]
-    else:
-        algorithm = lf.FedRepShortcut(rank=RANK, step_size=1.0, init="random")
-        grid = {"step_size": c.search_steps, "shortcut_step_size": c.search_shortcut_steps}
-    tuning = tuned(
-        algorithm,
-        problem,
-        grid=grid,
-        metric="parameter_error",
-        score="final",
-        trials=c.tuning_trials,
-        record_every=run["rounds"],
-        **run,
-    )
-    best: Any = tuning.algorithm
-    rivals = {
-        "": replace(best, refit=True) if joint else best,
-        "local_": lf.LocalOnly(),
-        "fedrep_": lf.FedRep(rank=RANK, step_size=c.joint_step_size, init="random"),
+        "record_every": rounds,
     }
     found: dict[str, Any] = {}
-    for name, rival in rivals.items():
+    best: dict[str, Any] = {"local_": lf.LocalOnly()}
+    for name, (algorithm, grid) in searched(cell).items():
+        tuning = tuned(
+            algorithm, problem, grid=grid, metric="parameter_error", score="final", trials=c.tuning_trials, **run
+        )
+        best[name] = tuning.algorithm
+        found[f"{name}settings"] = np.array(len(tuning.settings))
+        found[f"{name}at_edge"] = np.array(_at_edge(cell, tuning.algorithm))
+    for name, algorithm in best.items():
+        refits = joint and not name
         result = lf.simulate(
-            rival,
+            replace(algorithm, refit=True) if refits else algorithm,
             problem,
-            trials=c.trials,
+            trials=c.search_trials,
             metrics=["parameter_error", *([] if name == "local_" else ["subspace_distance"])],
-            record_every=run["rounds"],
             **run,
         )
         error = result.metrics["parameter_error"]
-        found[f"{name}error"] = error[:, 1]
+        found[f"{name}error"] = error[:, 1 if refits else -1]
         if not name:
-            found["refitted_error"] = error[:, -1] if joint else np.full(c.trials, np.nan)
-            found["dist"] = result.metrics["subspace_distance"][:, -1]
-    held = best.ridge if joint else best.shortcut_step_size
-    return found | {
-        "step_size": np.array(best.step_size),
-        "held": np.array(held),
-        "at_edge": np.array(bool(tuning.at_edge)),
-        "settings": np.array(len(tuning.settings)),
-    }
+            found["refitted_error"] = error[:, -1] if refits else np.full(c.search_trials, np.nan)
+        if name != "local_":
+            found[f"{name}dist"] = result.metrics["subspace_distance"][:, -1]
+    chosen = {name: _setting(cell, best[name]) for name in METHODS.values()}
+    found |= {f"{name}step_size": np.array(step) for name, (step, _) in chosen.items()}
+    return found | {f"{name}held": np.array(held) for name, (_, held) in chosen.items()}
+
+
+def _setting(cell: Cell, algorithm: Any) -> tuple[float, float]:
+    """Return the step on B, of the joint form without the ridge's slowing, and what holds the personal part back."""
+    if isinstance(algorithm, lf.Personalised):
+        return _setting(cell, algorithm.base)[0], algorithm.ridge
+    if isinstance(algorithm, lf.FedRep):
+        return algorithm.step_size, np.nan
+    if cell.family == JOINT:
+        return algorithm.step_size * algorithm.ridge / (1.0 + algorithm.ridge), algorithm.ridge
+    return algorithm.step_size, algorithm.shortcut_step_size
+
+
+def _at_edge(cell: Cell, algorithm: Any) -> bool:
+    """Return whether a chosen value is the first or the last of its grid."""
+    c = cell.config
+    gradient = isinstance(algorithm, lf.FedRepShortcut) and cell.family == GRADIENT
+    grids = c.search_steps, c.search_shortcut_steps if gradient else c.search_ridges
+    return any(
+        len(grid) > 1 and bool(np.isclose(value, (grid[0], grid[-1])).any())
+        for value, grid in zip(_setting(cell, algorithm), grids, strict=True)
+    )
 
 
 def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
@@ -241,9 +283,9 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
         keys |= {"truth": np.array(cell.truth, dtype="U16"), "size": cell.size, "n_samples": cell.n_samples}
         joint = cell.family in (JOINT, PLAIN)
         if cell.search:
-            keys |= {name: found[name][()] for name in ("settings", "step_size", "held", "at_edge")}
-            names = ("dist", "error", "refitted_error", "local_error", "fedrep_error")
-            parts["search"].append(tidy(keys, trials, {name: found[name] for name in names}))
+            keys |= {name: found[name][()] for name in SEARCHED}
+            each = {"trial": np.arange(config.search_trials)}
+            parts["search"].append(tidy(keys, each, {name: found[name] for name in ERRORS}))
             continue
         held = config.ridges if joint else config.products
         limit = np.broadcast_to(found["limit"][:, None], found["dist"].shape)
@@ -255,18 +297,31 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
             parts["truths"].append(tidy({"truth": keys["truth"], "size": cell.size}, trials, own))
     out = {name: np.concatenate(found) for name, found in parts.items()}
     out["best"] = _best(out["search"])
+    out["lines"] = np.concatenate([_line(out["map"], family, truth) for family, kinds in KINDS for truth in kinds])
     return out
 
 
+def _line(table: Table, family: str, truth: str) -> Table:
+    """Return how far the prediction of every data set tells its map, and how far a size common to all does."""
+    part = select(table, family=family, truth=truth)
+    part = part[np.lexsort((part["size"], part["held"], part["trial"]))]
+    shape = tuple(len(np.unique(part[name])) for name in ("trial", "held", "size"))
+    lost, said = (~(part[name] < LEARNED).reshape(shape) for name in ("dist", "predicted"))
+    keys = {"family": np.array(family, dtype="U32"), "truth": np.array(truth, dtype="U16")}
+    return line_rows(keys, lost, said)
+
+
 def _best(table: Table) -> Table:
-    """Return a row for each search: its grid's size, what it found, and the medians of the trials that count."""
-    keys = ("family", "size", "n_samples", "settings", "step_size", "held", "at_edge")
-    names = ("dist", "error", "refitted_error", "local_error", "fedrep_error")
+    """Return a row for each search: its grids' sizes, what it found, and the medians of the trials that count."""
+    keys = ("family", "size", "n_samples")
     records = []
     for values in np.unique(table[list(keys)]).tolist():
-        part = select(table, **dict(zip(keys[:3], values[:3], strict=True)))
-        records.append((*values, *(float(np.median(part[name])) for name in names)))
-    return rows([*((key, table.dtype[key]) for key in keys), *((name, float) for name in names)], records)
+        part = select(table, **dict(zip(keys, values, strict=True)))
+        medians = [np.nan if np.isnan(part[name]).all() else float(quantiles(part[name])[0]) for name in ERRORS]
+        records.append((*part[[*keys, *SEARCHED]][0].item(), *medians))
+    return rows(
+        [*((key, table.dtype[key]) for key in (*keys, *SEARCHED)), *((name, float) for name in ERRORS)], records
+    )
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -363,10 +418,8 @@ def _draw(ax: Axes, tables: Tables, family: str, truth: str) -> Any:
 def claims(tables: Tables) -> list[Finding]:
     """Return how the predictions agree, where B is learned and lost, and what the best settings reach."""
     table, truths = tables["map"], tables["truths"]
-    return by_sentence([*_agreement(table), *_conditions(table, truths), *_ends(table), *_pays(tables["search"])])
-
-
-KINDS = ((GRADIENT, TRUTHS), (SEVERAL, ("orthogonal",)), (JOINT, TRUTHS), (PLAIN, ("orthogonal",)))
+    found = [*_agreement(table), *_lines(tables["lines"]), *_conditions(table, truths), *_ends(table)]
+    return by_sentence([*found, *_pays(tables["search"])])
 
 
 def _by_trial(part: Table, column: str) -> Any:
@@ -404,6 +457,21 @@ def _agreement(table: Table) -> list[Finding]:
                 )
             )
     return out
+
+
+def _lines(table: Table) -> list[Finding]:
+    """Judge the population's prediction against a rule that knows the sizes alone, and no data set."""
+    return [
+        finding
+        for family, kinds in KINDS
+        for truth in kinds
+        for finding in line_findings(
+            select(table, family=family, truth=truth),
+            fixed="the best size common to all data sets, in hindsight and for each column of the map",
+            text="The population of each data set's own truth tells where B is learned better than any common size",
+            where=f"{family}: {truth}",
+        )
+    ]
 
 
 def _conditions(table: Table, truths: Table) -> list[Finding]:
@@ -461,23 +529,49 @@ def _ends(table: Table) -> list[Finding]:
 
 
 def _pays(table: Table) -> list[Finding]:
-    """Judge whether the setting that the search found beats Local only and FedRep."""
+    """Judge whether the setting that the search found beats Local only and FedRep, and one fit at FedRep's B."""
     out = []
     for row in _best(table):
         mine = select(table, **{name: row[name] for name in ("family", "size", "n_samples")})
-        setting = f"ridge {row['held']:g}" if row["family"] == JOINT else f"eta {row['step_size']:g}, {row['held']:g}"
-        for name, rival in (("local", "Local only"), ("fedrep", "FedRep")):
+        where = {"where": f"m = {row['n_samples']}, size {row['size']:g}: {row['family']}"}
+        found = f"eta {row['step_size']:g}, {'ridge' if row['family'] == JOINT else 'eta_s'} {row['held']:g}"
+        rival = f"the fit: eta {row['fit_step_size']:g}, ridge {row['fit_held']:g}"
+        edges = [f"{name} found at the edge of its grid" for name in METHODS if row[f"{METHODS[name]}at_edge"]]
+        said: dict[str, Any] = {**where, "source": "the draft's aim", "note": "; ".join(edges)}
+        trained, alone, fit = (np.nan_to_num(mine[f"{name}error"], nan=HUGE) for name in ("", "fedrep_", "fit_"))
+        for name, told in (("local", "Local only"), ("fedrep", "FedRep")):
             out.append(
                 judge(
-                    median_interval(mine[f"{name}_error"] / np.nan_to_num(mine["error"], nan=HUGE)),
-                    text=f"The best setting found has a smaller parameter error than {rival}",
-                    where=f"m = {row['n_samples']}, size {row['size']:g}: {row['family']}",
-                    statistic=f"{rival}'s error over its error, median",
-                    source="the draft's aim",
+                    median_interval(mine[f"{name}_error"] / trained),
+                    text=f"The best setting found has a smaller parameter error than {told}",
+                    statistic=f"{told}'s error over its error, median",
                     least=1.0,
                     strict=True,
-                    detail=f"{setting}; dist {row['dist']:.2g}",
-                    note="found at the edge of the grid" if row["at_edge"] else "",
+                    detail=f"{found}; dist {row['dist']:.2g}",
+                    **said,
                 )
             )
+        gain = alone - trained
+        out.append(
+            judge(
+                median_interval(fit / trained),
+                text="The best setting found has a smaller parameter error than one personal fit at FedRep's B",
+                statistic="the fit's error over its error, median of paired trials",
+                least=1.0,
+                strict=True,
+                detail=f"{row['fit_error']:.3g} against {row['error']:.3g}; {rival}",
+                **said,
+            )
+        )
+        out.append(
+            judge(
+                median_interval(np.where(gain > 0, (alone - fit) / np.where(gain > 0, gain, 1.0), np.inf)),
+                text="One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep",
+                statistic="its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+                "infinite where they gain nothing",
+                least=0.9,
+                detail=f"FedRep {row['fedrep_error']:.3g}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain",
+                **{**said, "source": OWN_THRESHOLD},
+            )
+        )
     return out

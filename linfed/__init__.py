@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import TrueSubspace as TrueSubspace
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
+    from linfed.algorithms.personalised import Personalised as Personalised
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.data.samples import FixedSamples as FixedSamples
@@ -115,6 +116,7 @@ _PUBLIC = {
     "LocalOnly": "linfed.algorithms.local_only",
     "Moments": "linfed.algorithms.initial",
     "Oracle": "linfed.algorithms.oracle",
+    "Personalised": "linfed.algorithms.personalised",
     "PooledLeastSquares": "linfed.algorithms.pooled",
     "Problem": "linfed.problems",
     "Rademacher": "linfed.designs",

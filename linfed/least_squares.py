@@ -298,7 +298,8 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     across = np.swapaxes(B, -1, -2)[:, None]
     gram = across @ (A @ solved[..., :k])
     # What the samples see of w is asked of B'A B: in B'A P B the rest is rounding over the ridge.
-    seen = _range_of(across @ (A @ B[:, None]), NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1))
+    length = (B**2).sum(axis=-2).max(axis=-1)[:, None]  # of the longest column, squared
+    seen = _range_of(across @ (A @ B[:, None]), NULL_TOLERANCE * length * np.trace(A, axis1=-2, axis2=-1))
     filler = np.maximum(np.trace(gram, axis1=-2, axis2=-1), TINY)[..., None, None] * (np.eye(k) - seen)
     moment = (seen @ (across @ solved[..., k:])).reshape(-1, k, 1)
     inside = _solve_each((seen @ gram @ seen + filler).reshape(-1, k, k), moment)

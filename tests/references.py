@@ -191,6 +191,21 @@ def oracle(X, y, participants, B, ridge=0.0):
     return states
 
 
+def personalised(X, y, B, ridge):
+    """Return heads (n, k) and full-dimensional parts (n, d) that minimise each client's loss at B, together.
+
+    The loss is ``(1/2m) ||X_i (B w + s) - y_i||^2 + (ridge/2) ||s||^2``; of all minimisers the one of minimum norm.
+    """
+    W, S = [], []
+    for X_i, y_i in zip(X, y, strict=True):
+        m, (d, k) = len(y_i), B.shape
+        rows = np.block([[X_i @ B, X_i], [np.zeros((d, k)), np.sqrt(ridge * m) * np.eye(d)]])
+        both = least_squares(rows, np.concatenate([y_i, np.zeros(d)]))
+        W.append(both[:k])
+        S.append(both[k:])
+    return np.array(W), np.array(S)
+
+
 def stacked_least_squares(X, y, weights):
     """Return the theta of minimum norm that minimises ``sum_i weights_i (1/2m_i) ||X_i theta - y_i||^2``."""
     scales = [np.sqrt(weight / max(len(y_i), 1)) for weight, y_i in zip(weights, y, strict=True)]

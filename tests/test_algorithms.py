@@ -63,8 +63,9 @@ SHORTCUT = {
     "shortcut, closed form, ridge": {"solver": "closed-form", "ridge": 0.3, "order": "gauss-seidel"},
     "shortcut, joint": {"solver": "closed-form", "ridge": 0.3, "order": "joint"},
 }
+PERSONALISED = {"personalised": ("exact", 0.3), "personalised FedAvg + FT": ("FedAvg + FT", 0.1)}
 OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
-LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED]
+LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED, *PERSONALISED]
 ALL = [*LOOPED, *FLUTE, *SHORTCUT]  # the loops of the last two are in test_flute.py and test_shortcut.py
 RATE = 0.1
 
@@ -91,6 +92,9 @@ def make(name, *, rank, init="random", step_size=RATE):
         return lf.FedAvg(step_size=step_size, **ONE_LAYER[name])
     if name in SHORTCUT:
         return lf.FedRepShortcut(rank=rank, step_size=step_size / 4, init=init, **SHORTCUT[name])
+    if name in PERSONALISED:
+        base, ridge = PERSONALISED[name]
+        return lf.Personalised(base=make(base, rank=rank, init=init, step_size=step_size), ridge=ridge)
     if name in FLUTE:
         return FromHeadsOfZero(rank=rank, step_size=step_size / 5, begin=init, **FLUTE[name])
     kind, options = next(
@@ -110,6 +114,12 @@ def loop(name, world, participants):
         return [{"S": theta[None]} for theta in ref.pooled(X, y, participants, **POOLED[name])]
     if name in ONE_LAYER:
         return [{"S": theta[None]} for theta in ref.fedavg(X, y, participants, step_size=RATE, **ONE_LAYER[name])]
+    if name in PERSONALISED:
+        base, ridge = PERSONALISED[name]
+        states = loop(base, world, participants)
+        W, S = ref.personalised(X, y, states[-1]["B"], ridge)
+        ended = states[: len(participants) + 1]  # what the base does at the end is part of the one last round
+        return [*ended, {"B": states[-1]["B"], "W": W, "S": S}]
     if name in ORACLE:
         pairs = ref.oracle(X, y, participants, ref.qr_positive(world.B_star)[0], **ORACLE[name])
     elif name in TWO_LAYERS:
@@ -122,7 +132,7 @@ def loop(name, world, participants):
 
 def dense(arrays, n):
     """Return the predictors (n, d) of one trial's arrays; one row serves all clients."""
-    Theta = arrays["W"] @ arrays["B"].T if "B" in arrays else arrays["S"]
+    Theta = (arrays["W"] @ arrays["B"].T if "B" in arrays else 0.0) + arrays.get("S", 0.0)
     return np.broadcast_to(Theta, (n, Theta.shape[1]))
 
 
@@ -223,8 +233,8 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     rng = np.random.default_rng(1)
     active = np.array([[1, 3]]) if p == 2 else np.arange(4)[None]
     X, y = np.array(world.X)[active], np.array(world.y)[active]
-    heads = 4 if name in [*OWN_HEADS, *LOCAL, *FLUTE] else 1
-    if name in [*OWN_HEADS, *TWO_LAYERS, *FLUTE]:
+    heads = 4 if name in [*OWN_HEADS, *LOCAL, *FLUTE, "personalised"] else 1
+    if name in [*OWN_HEADS, *TWO_LAYERS, *FLUTE, *PERSONALISED]:
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, heads, 2)))
     elif name in SHORTCUT:
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, 4, 2)), S=rng.standard_normal((1, 4, 5)))

@@ -13,7 +13,12 @@ import linfed as lf
 NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
 GIVEN = lf.GivenSamples(np.ones((8, 3, 6)), np.ones((8, 3)))
-FAMILY = {lf.FedAvg: {"step_size": 0.1}, lf.FedPer: {"rank": 2, "step_size": 0.1}, lf.Oracle: {"rank": 2}}
+FAMILY = {
+    lf.FedAvg: {"step_size": 0.1},
+    lf.FedPer: {"rank": 2, "step_size": 0.1},
+    lf.Oracle: {"rank": 2},
+    lf.Personalised: {"base": lf.Oracle(rank=2), "ridge": 0.1},
+}
 THREE_CLIENTS = [[0, 1, 2]] * 4
 
 
@@ -107,6 +112,9 @@ CALLS = {
             (lf.FedPer, "rank", (0, 2.0, None), "integer of at least 1"),
             (lf.Oracle, "rank", (0, 2.0, None), "integer of at least 1"),
             (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
+            (lf.Personalised, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
+            (lf.Personalised, "base", (lf.LocalOnly(),), "learns no representation B"),
+            (lf.Personalised, "base", (lf.FedRep, "FedRep", None), "must be an algorithm"),
         )
         for value in values
     },

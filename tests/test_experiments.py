@@ -331,6 +331,117 @@ def test_phase_lines_are_judged_by_data_set(done):
             assert claim.low == pytest.approx(1 - (1 - 0.025 ** (1 / sets)))
 
 
+def test_shortcut_phase_judges_the_fit_as_a_rival(done):
+    module, tables = of(done, "shortcut-phase")
+    better = "The best setting found has a smaller parameter error than one personal fit at FedRep's B"
+    keeps = "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep"
+    for fit, first, second in ((2.5, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED), (1.0, Verdict.NOT_SUPPORTED, "")):
+        false = tables["search"].copy()
+        false["error"], false["fedrep_error"] = 1.0, 3.0
+        false["fit_error"] = fit - 1e-3 * false["trial"]
+        for claim in module.claims({**tables, "search": false}):
+            if claim.text == better:
+                assert claim.verdict is first
+            if claim.text == keeps:
+                assert claim.verdict is (second or Verdict.SUPPORTED)
+    false["error"] = 4.0  # the shortcuts gain nothing
+    (kept,) = {claim.estimate for claim in module.claims({**tables, "search": false}) if claim.text == keeps}
+    assert kept == np.inf
+
+
+def test_shortcut_phase_tunes_all_rivals_alike(done):
+    module, tables = of(done, "shortcut-phase")
+    for cell in module.cells(module.Config()):
+        if cell.search:
+            (_, grid), (_, fit), (_, plain) = module.searched(cell).values()
+            sizes = [len(g) if isinstance(g, list) else int(np.prod([len(v) for v in g.values()])) for g in (grid, fit)]
+            assert sizes[0] == sizes[1] == 24
+            assert plain == {"step_size": cell.config.search_steps}
+    assert set(tables["search"]["fit_settings"]) == set(tables["search"]["settings"])
+
+
+def test_shortcut_lost_judges_reject_what_is_false(done):
+    module, tables = of(done, "shortcut-lost")
+    rounds = tables["rounds"]
+    closed = (rounds["method"] == module.CLOSED) & (rounds["kind"] == module.FIXED)
+
+    def verdicts(**columns):
+        false = rounds.copy()
+        for name, values in columns.items():
+            false[name][closed] = values[closed]
+        return {(claim.text, claim.verdict) for claim in module.claims({"rounds": false}) if "fresh" not in claim.where}
+
+    constant = "The prediction without a free parameter tells the rounds, to a constant between 1 and 2"
+    lost = "(2) to (5) lose a B near B*"
+    told = 1.5 * rounds["predicted"] + 0.5
+    assert {(constant, Verdict.SUPPORTED)} <= verdicts(lost=told)
+    assert {(constant, Verdict.NOT_SUPPORTED)} <= verdicts(lost=3 * told)
+    assert {(constant, Verdict.NOT_SUPPORTED), (lost, Verdict.NOT_SUPPORTED)} <= verdicts(lost=np.inf * told)
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(0.5, Verdict.SUPPORTED), (1.0, Verdict.NOT_SUPPORTED)])
+def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
+    module = importlib.import_module("experiments.shortcut_lost")
+    cells = module.cells(module.Config())
+    found = []
+    for c in cells:
+        moves = 0.05 * c.n_samples**power * (1.0 / c.step_size - 0.999) * (1 + 0.01 * np.arange(c.trials))
+        found.append({"lost": 2 * moves - 1, "dist": np.full(c.trials, 0.6)})
+    claims = module.claims(module.tables(module.Config(), found))
+    grows = [c for c in claims if c.text == "The rounds until B is lost grow like sqrt(m) on fixed samples"]
+    assert len(grows) == 6
+    assert {claim.verdict for claim in grows} == {verdict}
+    slow = [c for c in claims if "(1 - eta)/eta" in c.text]
+    assert {claim.verdict for claim in slow} == {Verdict.SUPPORTED}
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_minima_judges_tell_one_from_many(done, same):
+    module, tables = of(done, "flute-minima")
+    pairs = np.repeat(tables["pairs"], 10)  # a quick run has few data sets, and few runs that settle
+    pairs["trial"] = np.arange(len(pairs)) % 60
+    pairs["settled"], pairs["same"], pairs["risk"], pairs["error"] = True, same, -0.1, 0.1
+    verdicts = {}
+    for claim in module.claims({**tables, "pairs": pairs}):
+        verdicts.setdefault(claim.text, set()).add(claim.verdict)
+    once = {"Two runs on one data set settle at the same minimum"}
+    assert {text for text, found in verdicts.items() if found == {Verdict.NOT_SUPPORTED}} >= (set() if same else once)
+    (risk, error) = (
+        f"Where they differ, FLUTE's minimum has the lower {n}" for n in ("empirical risk", "mean client error")
+    )
+    assert verdicts[risk] == {Verdict.VACUOUS if same else Verdict.SUPPORTED}
+    assert verdicts[error] == {Verdict.VACUOUS if same else Verdict.NOT_SUPPORTED}
+    assert verdicts["From one start FLUTE and FedRep part as often as one method does from two"] == {Verdict.SUPPORTED}
+    apart = pairs.copy()
+    apart["same"] = apart["pair"] != module.ACROSS
+    by_method = [c for c in module.claims({**tables, "pairs": apart}) if c.text.startswith("From one start")]
+    assert {claim.verdict for claim in by_method} == {Verdict.NOT_SUPPORTED}
+
+
+def test_a_line_is_held_against_the_best_threshold_of_all():
+    lines = importlib.import_module("experiments._lines")
+    outcome = np.array([[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1], [0, 1, 1, 1]], dtype=bool)
+    assert lines.best_threshold(outcome).tolist() == [False, True, True, True]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        outcome = rng.random((7, 5)) < np.linspace(0.1, 0.9, 5)
+        best = max(np.sum(outcome == (np.arange(5) >= j)) for j in range(6))
+        assert np.sum(outcome == lines.best_threshold(outcome)) == best
+    edges = rng.integers(1, 6, size=40)
+    outcome = (np.arange(7) >= edges[:, None])[:, None]
+    rows = lines.line_rows({"map": 1}, outcome, outcome)
+    assert rows["line"].tolist() == rows["points"].tolist() == [7] * 40
+    assert rows["near_points"].tolist() == rows["near_line"].tolist() == [2] * 40
+    good, near = lines.line_findings(rows, fixed="one for all", text="It tells more", where="here")
+    assert {good.verdict, near.verdict} == {Verdict.SUPPORTED}
+    assert near.estimate > good.estimate > 0
+    bad = lines.line_findings(lines.line_rows({}, outcome, ~outcome), fixed="one", text="It tells more", where="here")
+    assert {finding.verdict for finding in bad} == {Verdict.NOT_SUPPORTED}
+    constant = np.broadcast_to(outcome[:1], outcome.shape)
+    known = lines.line_findings(lines.line_rows({}, constant, constant), fixed="one", text="More", where="here")
+    assert {finding.verdict for finding in known} == {Verdict.VACUOUS}
+
+
 def test_every_finding_says_who_states_it(done):
     _, module, out = done
     for claim in module.claims(load_tables(out / f"{done[0]}.npz")):

@@ -29,6 +29,7 @@ FAMILY = {
     "pooled": lf.PooledLeastSquares(),
     "oracle": lf.Oracle(rank=3),
     "oracle, truncated, ridge": lf.Oracle(rank=2, ridge=0.2),
+    "personalised": lf.Personalised(base=lf.FedRep(rank=2, step_size=0.2), ridge=0.4),
 }
 RIDGES = {"FedRep, ridge": 0.3, "local only, ridge": 0.1, "oracle, truncated, ridge": 0.2}
 
@@ -47,6 +48,9 @@ def adapted(name, arrays, X, y):
     ridge = RIDGES.get(name, 0.0)
     if "local only" in name:
         return ref.least_squares(X, y, ridge)
+    if name == "personalised":
+        (w,), (s,) = ref.personalised([X], [y], arrays["B"], 0.4)
+        return arrays["B"] @ w + s
     return arrays["B"] @ ref.least_squares(X @ arrays["B"], y, ridge) if "B" in arrays else arrays["S"][0]
 
 

@@ -186,6 +186,12 @@ SAVED = {
     "FedPer": (lf.FedPer(rank=2, step_size=0.1, local_steps=2, server_step_size=0.5), PROBLEM, lf.FixedSamples(3), 0),
     "pooled": (lf.PooledLeastSquares(weights="samples"), PROBLEM, lf.FixedSamples(3), 0),
     "oracle": (lf.Oracle(rank=1, ridge=0.5), PROBLEM, lf.FixedSamples(3), 0),
+    "personalised": (
+        lf.Personalised(base=lf.FedRep(rank=2, step_size=0.1, init=B), ridge=0.5),
+        PROBLEM,
+        lf.FixedSamples(3),
+        0,
+    ),
     "the true subspace": (lf.FedRep(rank=2, step_size=0.3, init=lf.TrueSubspace()), PROBLEM, lf.FixedSamples(3), 0),
     "truth B, W": (FEDREP, lf.GivenTruth(B=B, W=W), lf.FreshSamples(5), 0),
     "truth S": (FEDREP, lf.GivenTruth(S=S, noise_std=0.1), lf.FreshSamples(5), 0),

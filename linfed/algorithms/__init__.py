@@ -9,11 +9,13 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.personalised import Personalised
 from linfed.algorithms.pooled import PooledLeastSquares
 from linfed.algorithms.shortcut import FedRepShortcut
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    cls.__name__: cls for cls in (FedRep, FedRepShortcut, FLUTE, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle)
+    cls.__name__: cls
+    for cls in (FedRep, FedRepShortcut, FLUTE, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle, Personalised)
 }
 """Every algorithm by its name, for the command line and for results read from files."""
 
@@ -27,5 +29,6 @@ __all__ = [
     "FedRepShortcut",
     "LocalOnly",
     "Oracle",
+    "Personalised",
     "PooledLeastSquares",
 ]

@@ -1,0 +1,124 @@
+"""One personal ridge fit at the end, over any algorithm that learns a representation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
+from linfed.data.batch import Batch
+from linfed.errors import check_instance, check_number, shown
+from linfed.least_squares import joint_ridge
+from linfed.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personalised(Algorithm):
+    """Another algorithm, and at its end one fit of a head and of a full-dimensional part for every client.
+
+    Parameters
+    ----------
+    base : Algorithm
+        What learns B; any algorithm that has one.
+    ridge : float
+        Positive: adds ``(ridge / 2) ||s_i||^2`` to every client's loss of the fit.
+
+    Raises
+    ------
+    TypeError
+        If `base` is no algorithm.
+    ValueError
+        If `base` learns no B, for a ridge that is not positive; and in `simulate` where `base` raises.
+
+    Notes
+    -----
+    All rounds are those of `base`. After the last one (and after what `base` itself does at its end) every client
+    solves, at the learned B, ::
+
+        w_i, s_i <- argmin_{w, s} (1/2m) ||X_i (B w + s) - y_i||^2 + (ridge/2) ||s||^2
+
+    with the shortest w where it is not unique (m < k), and predicts with ``B w_i + s_i``. A new client does the same.
+    For ``ridge -> infinity`` this is `base` with exact heads. Nothing is sent: B does not hear of it. Cost, once:
+    ``O(n (m d^2 + d^3))``.
+
+    **Deviations**: an addition: the rival that shortcuts in the training (`FedRepShortcut`) have to beat.
+
+    References
+    ----------
+    The joint form of `FedRepShortcut`, ``order="joint"``, for the fit.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=40, dim=12, rank=2, shortcut_norm=0.3, noise_std=0.1)
+    >>> plain = lf.FedRep(rank=2, step_size=0.5)
+    >>> setting = {"data": lf.FixedSamples(n_samples=8), "rounds": 100}
+    >>> one = lf.simulate(plain, problem, **setting)
+    >>> two = lf.simulate(lf.Personalised(base=plain, ridge=0.1), problem, **setting)
+    >>> bool(two.metrics["parameter_error"][0, -1] < 0.9 * one.metrics["parameter_error"][0, -1])
+    True
+    """
+
+    base: Algorithm
+    ridge: float
+
+    summary: ClassVar[str] = "any algorithm with a B, and one personal ridge fit beside it at the end"
+
+    def __post_init__(self) -> None:
+        check_instance("base", self.base, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
+        if self.base.columns == 0:
+            raise ValueError(
+                f"base = {shown(self.base)} learns no representation B, at which to fit; take one that does"
+            )
+        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, positive=True))
+
+    @property
+    def asks(self) -> Asks:
+        """What the steps of the base ask of a batch, and the second moments for the fit."""
+        return max(asks_of(self.base), Asks.QUADRATIC)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the base's B."""
+        return self.base.columns
+
+    @property
+    def init(self) -> Any:
+        """The initial representation of the base, if it has one."""
+        return getattr(self.base, "init", None)
+
+    @property
+    def finishes(self) -> bool:
+        """Always: the fit is its end."""
+        return True
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if the base's hyper-parameters do not fit a problem of this size."""
+        self.base.check(n_clients=n_clients, dim=dim)
+
+    def initial_state(self, start: Start) -> State:
+        """Return the base's state before the first round."""
+        return self.base.initial_state(start)
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the base's state after one round."""
+        return self.base.step(state, batch, rng)
+
+    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the base's last state with every client's own fit in the place of its head."""
+        if self.base.finishes:
+            state = self.base.finish(state, batch, rng)
+        assert state.B is not None
+        W, S = joint_ridge(*batch.normal_equations(), state.B, self.ridge)
+        return state.update(W=W, S=S)
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return the fits of new clients at B."""
+        assert state.B is not None
+        W, S = joint_ridge(*batch.normal_equations(), state.B, self.ridge)
+        return State(B=state.B, W=W, S=S)
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of the base's state, of every client's fit, and of all normal equations."""
+        base = self.base.floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
+        return base + n_clients * (self.columns + dim + dim * dim)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from linfed._types import Array
 from linfed.errors import shown
+
+A = TypeVar("A", bound=np.ndarray[Any, Any])
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -77,8 +78,8 @@ def says_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
     )
 
 
-def readonly(array: Array) -> Array:
-    """Return a view of an array that cannot be written into."""
+def readonly(array: A) -> A:
+    """Return a view of an array that cannot be written into, for whoever must not; its owner may go on writing."""
     view = array.view()
     view.setflags(write=False)
     return view

@@ -137,11 +137,16 @@ def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], w
         raise TypeError(f"{name} = {shown(value)} must be {wanted}")
 
 
-def check_returned(source: str, name: str, array: object, expected: tuple[int, ...], meaning: str) -> None:
+def check_returned(
+    source: str, name: str, array: object, expected: tuple[int, ...], meaning: str, kinds: str = "f"
+) -> None:
     """Raise unless an array that an algorithm or an initialisation returned is real, of the expected shape."""
+    wanted = f"{meaning} = {expected}"
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {meaning} = {expected}")
-    if array.dtype.kind != "f":
-        raise TypeError(f"{source} returned {name} of dtype {array.dtype}, expected real floating-point numbers")
+        raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {wanted}")
+    if array.dtype.kind not in kinds:
+        raise TypeError(
+            f"{source} returned {name} of dtype {array.dtype}, expected real floating-point numbers of shape {wanted}"
+        )
     if array.shape != expected:
-        raise ValueError(f"{source} returned {name} of shape {array.shape}, expected {meaning} = {expected}")
+        raise ValueError(f"{source} returned {name} of shape {array.shape}, expected {wanted}")

@@ -19,7 +19,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from linfed._types import Array, Indices, Mask
-from linfed.algorithms.base import Algorithm, State
+from linfed._values import readonly
+from linfed.algorithms.base import Algorithm, State, check_state, frozen
 from linfed.data.batch import Batch
 from linfed.data.samples import Data, GivenSamples
 from linfed.engines import open_source
@@ -161,7 +162,7 @@ class Round(NamedTuple):
 
     `number` counts from 1; `before` and `after` are the states at its two ends; `batch` is what the clients saw, to be
     questioned until the next round begins; `alive` (trials,) says which trials have not diverged: the others stay at
-    their last finite state.
+    their last finite state. All arrays are read-only.
     """
 
     number: int
@@ -233,7 +234,7 @@ def _quiet_rounds(job: Job) -> Iterator[Round]:
         if step is None:
             return
         number, batch, after = step
-        yield Round(number, before, batch, after, chunk.alive)
+        yield Round(number, before, batch, after, readonly(chunk.alive))
         before = after
 
 
@@ -266,9 +267,23 @@ class _Chunk:
 
     def initial_state(self) -> State:
         """Return the state before the first round; it is not kept here."""
-        state = self.source.enter(self._job.algorithm.initial_state(self._start))
+        state = self._checked(self._job.algorithm.initial_state(self._start), "initial_state", self._job.sizes.dim)
+        state = self.source.enter(state)
         self.alive = _within(state, self._largest)
-        return state
+        return frozen(state)
+
+    def _checked(self, state: object, method: str, dim: int, like: State | None = None) -> State:
+        """Return the state that a method of the algorithm returned, if it is one."""
+        algorithm = self._job.algorithm
+        return check_state(
+            state,
+            f"{type(algorithm).__name__}.{method}",
+            trials=len(self.alive),
+            n_clients=self._job.sizes.n_clients,
+            dim=dim,
+            columns=algorithm.columns,
+            like=like,
+        )
 
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
         """Yield number, batch and what is to be done with it, while a trial is left."""
@@ -284,12 +299,16 @@ class _Chunk:
         """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""
         everyone = bool(self.alive.all())
         for number, batch, step in self._batches():
-            new = self.source.settle(step(state, batch, self._start.rng))
+            returned = step(state, batch, self._start.rng)
+            if number in (1, self._job.rounds + 1) or not isinstance(returned, State):
+                method = "step" if number <= self._job.rounds else "finish"
+                returned = self._checked(returned, method, state.dim, state)
+            new = self.source.settle(returned)
             fine = _within(new, self._largest)
             if not fine.all():
                 self.alive = self.alive & fine
                 everyone = False
-            state = new if everyone else new.where(self.alive, state)
+            state = frozen(new if everyone else new.where(self.alive, state))
             yield number, batch, state
 
 
@@ -371,6 +390,6 @@ def _joined(job: Job, pieces: list[_Piece], seconds: float) -> Result:
 def _stacked(states: list[State]) -> State:
     first = states[0]
     if len(states) == 1:
-        return first
+        return frozen(first)  # a worker's copy is not
     parts = {name: np.concatenate([state.arrays()[name] for state in states]) for name in first.arrays()}
-    return first.update(**parts)
+    return frozen(first.update(**parts))

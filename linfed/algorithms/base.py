@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, says_last
 from linfed.algorithms.initial import Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
-from linfed.errors import SizeError
+from linfed.errors import SizeError, check_returned, shown
 from linfed.linalg import put_clients, take_clients
 from linfed.streams import TrialRandom
 
@@ -35,8 +35,9 @@ class State:
 
     Notes
     -----
-    A state is never written into. An algorithm with more to remember subclasses it, adds array fields (trials first),
-    and names those with a client axis in `per_client`.
+    A state is never written into: the loop makes the arrays of every state that it is given read-only. An algorithm
+    with more to remember subclasses it, adds array fields (trials first), and names those with a client axis in
+    `per_client`.
     """
 
     B: Array | None = None
@@ -46,7 +47,7 @@ class State:
     per_client: ClassVar[frozenset[str]] = frozenset({"W", "S"})
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in self.arrays().items())
+        shapes = ", ".join(f"{name} {np.shape(array)}" for name, array in self.arrays().items())
         return f"{type(self).__name__}({shapes})"
 
     @property
@@ -120,6 +121,67 @@ class State:
             assert low_rank is not None
             return low_rank
         return S.copy() if low_rank is None else low_rank + S
+
+
+S = TypeVar("S", bound=State)
+
+
+def frozen(state: S) -> S:
+    """Return a state after making its arrays read-only, in place."""
+    for array in state.arrays().values():
+        array.setflags(write=False)
+    return state
+
+
+def check_state(
+    state: object, source: str, *, trials: int, n_clients: int, dim: int, columns: int, like: State | None = None
+) -> State:
+    """Return what a method of an algorithm returned, if it is a state that the loop can go on from.
+
+    Parameters
+    ----------
+    state : object
+        What was returned.
+    source : str
+        By which method, e.g. ``"FedRep.step"``.
+    trials, n_clients, dim : int
+        Sizes of the run.
+    columns : int
+        Columns k of B; 0 where the algorithm does not say.
+    like : State, optional
+        The state before: class and names of the arrays are then the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For something else, or arrays of other types or shapes, of other names, or without a predictor.
+    """
+    if not isinstance(state, State):
+        raise TypeError(f"{source} returned {shown(state)}, expected a lf.State")
+    told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
+    if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
+        raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
+    arrays = dict(state.arrays())
+    B, W, S = (arrays.pop(name, None) for name in ("B", "W", "S"))
+    if (B is None) != (W is None) or (B is None and S is None):
+        raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
+    if B is None and columns:
+        raise ValueError(f"{source} returned {told}, expected B and W of k = {columns} columns")
+    k = columns
+    if B is not None:
+        k = columns or (np.shape(B)[-1] if np.ndim(B) else 0)
+        check_returned(source, "B", B, (trials, dim, k), "(trials, d, k)")
+    for name, array, axis, width in (("W", W, "k", k), ("S", S, "d", dim)):
+        if array is not None:
+            one = np.ndim(array) == 3 and np.shape(array)[1] == 1
+            rows, meaning = (1, f"(trials, 1, {axis})") if one else (n_clients, f"(trials, n, {axis})")
+            check_returned(source, name, array, (trials, rows, width), meaning)
+    for name, array in arrays.items():
+        shape = np.shape(array)
+        leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
+        meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
+        check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
+    return state
 
 
 @functools.cache

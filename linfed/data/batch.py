@@ -4,7 +4,8 @@ An algorithm sees a `Batch` and nothing else: no truth, no metric, no loop. The 
 whoever answers them may hold the data in any form that gives the same answers, or answers of the same joint law.
 
 Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. A batch's buffers
-are used again by the next round: nobody keeps a batch.
+are used again by the next round: nobody keeps a batch. Its own arrays are read-only; what a question returns is the
+asker's, but for exact heads, which are read-only as well.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array, Indices, Mask
+from linfed._values import readonly
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
 from linfed.least_squares import full_least_squares, head_least_squares
@@ -67,10 +68,10 @@ class ExplicitBatch:
         self.rows: Rows = HeldRows(X) if isinstance(X, np.ndarray) else X
         self._y = None if isinstance(y, LabelLaw) else y
         self._law = y if isinstance(y, LabelLaw) else None
-        self.active = active
+        self.active = readonly(active)
         trials, p, m, _ = self.shape
-        self.counts = np.full((trials, p), float(m)) if counts is None else counts
-        self.singular: Mask = np.zeros(trials, dtype=bool)
+        self.counts = readonly(np.full((trials, p), float(m)) if counts is None else counts)
+        self._singular: Mask = np.zeros(trials, dtype=bool)
         self._workspace = workspace or Workspace()
 
     @property
@@ -81,17 +82,22 @@ class ExplicitBatch:
 
     @property
     def X(self) -> Array:
-        """The rows, (T, p, m, d)."""
-        return self.rows.array()
+        """The rows, (T, p, m, d), read-only."""
+        return readonly(self.rows.array())
 
     @property
     def y(self) -> Array:
-        """The labels, (T, p, m)."""
+        """The labels, (T, p, m), read-only."""
         if self._y is None:
             for _ in self.pass_over(np.empty((self.shape[0], self.shape[-1], 0))):
                 pass
         assert self._y is not None
-        return self._y
+        return readonly(self._y)
+
+    @property
+    def singular(self) -> Mask:
+        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        return readonly(self._singular)
 
     def _labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
         """Return the labels of a block, clients last (m, C), from its features ``X B*``, (r, m, C)."""
@@ -257,7 +263,7 @@ class ExplicitBatch:
 
     def _with(self, X: Array, y: Array, counts: Array) -> ExplicitBatch:
         other = self.plain(X, y, active=self.active, counts=counts)
-        other.singular = self.singular
+        other._singular = self._singular
         return other
 
     @property
@@ -289,7 +295,7 @@ class ExplicitBatch:
             counts = self.counts[t, c].ravel()
             heads = head_least_squares(Z, y, counts, ridge, few=m * d > CACHE_VALUES // 8)
             if heads.deficient.any():
-                self.singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
+                self._singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
             W[t, c] = heads.W.T.reshape(some, clients, k)
             residual[t, c] = heads.residual.T.reshape(some, clients, m)
             V = np.empty((some, k, clients, m))
@@ -338,8 +344,8 @@ class ExplicitFeatures:
 
     @property
     def Z(self) -> Array:
-        """The features client by client, (T, p, m, k)."""
-        return np.moveaxis(self._Z, 1, -1)
+        """The features client by client, (T, p, m, k), read-only."""
+        return readonly(np.moveaxis(self._Z, 1, -1))
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the closed-form heads, (T, p, k), read-only; cost O(p m (d k + k^2))."""

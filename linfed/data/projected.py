@@ -17,6 +17,7 @@ from typing import NamedTuple, Never
 import numpy as np
 
 from linfed._types import Array, Generator, Indices, Mask
+from linfed._values import readonly
 from linfed.data.batch import Batch
 from linfed.data.rows import Workspace
 from linfed.data.sources import FreshSource, Sizes, Source
@@ -204,12 +205,17 @@ class ProjectedBatch:
     """A round's samples as a step at one B sees them; the other questions need another engine."""
 
     def __init__(self, source: ProjectedSource, active: Indices) -> None:
-        self.source, self.active = source, active
-        self.counts = np.full(active.shape, float(source.n_samples))
+        self.source, self.active = source, readonly(active)
+        self.counts = readonly(np.full(active.shape, float(source.n_samples)))
         self._features: ProjectedFeatures | None = None
-        self.singular: Mask = np.zeros(len(active), dtype=bool)
+        self._singular: Mask = np.zeros(len(active), dtype=bool)
         truth = source.truth
-        self.W, self.S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+        self._W, self._S = (None if part is None else take_clients(part, active) for part in (truth.W, truth.S))
+
+    @property
+    def singular(self) -> Mask:
+        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        return readonly(self._singular)
 
     def project(self, B: Array) -> ProjectedFeatures:
         """Return what the clients see of their samples at B (T, d, k): at one B in a round."""
@@ -367,11 +373,11 @@ class ProjectedFeatures:
         total *= factor
         gradient = np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
         self._told = W, weights, gradient
-        return gradient
+        return gradient.copy()  # whoever changes it in place must not change what is told again
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads and representation at W, at the cost of both."""
-        return self.head_gradient(W), self.representation_gradient(W, weights).copy()
+        return self.head_gradient(W), self.representation_gradient(W, weights)
 
     def shifted(self, W: Array) -> Batch:
         """Refuse."""
@@ -395,13 +401,13 @@ class ProjectedFeatures:
         """Return the labels' coordinates for a block of clients."""
         truth, frame, k = self._source.truth, self._frame, self.B.shape[-1]
         if frame.star is not None:
-            assert self._batch.W is not None
-            both = frame.star[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
+            assert self._batch._W is not None
+            both = frame.star[t] @ np.swapaxes(self._batch._W[t, c], -1, -2)
             a, e = both[:, :k], both[:, k:]
         else:
-            phi = np.zeros(()) if self._batch.S is None else np.swapaxes(self._batch.S[t, c], -1, -2)
-            if truth.B is not None and self._batch.W is not None:
-                phi = phi + truth.B[t] @ np.swapaxes(self._batch.W[t, c], -1, -2)
+            phi = np.zeros(()) if self._batch._S is None else np.swapaxes(self._batch._S[t, c], -1, -2)
+            if truth.B is not None and self._batch._W is not None:
+                phi = phi + truth.B[t] @ np.swapaxes(self._batch._W[t, c], -1, -2)
             phi = truth.design.root_apply(phi)
             Q = frame.P[t]
             a = np.swapaxes(Q, -1, -2) @ phi
@@ -528,7 +534,7 @@ class ProjectedFeatures:
         counts = np.full(some * count, float(self._source.n_samples))
         heads = head_least_squares(Z.reshape(k, rows, -1), y, counts, ridge)
         if heads.deficient.any():
-            self._batch.singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
+            self._batch._singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
         block = np.moveaxis(heads.W.reshape(k, some, count), 0, 1)
         W[t, c] = np.swapaxes(block, -1, -2)
         self._add(message, t, pseudo, list(heads.residual.reshape(rows, some, count)), block)

@@ -1,0 +1,335 @@
+"""What passes between loop and algorithm: arrays that cannot be written into, states that are what they should be."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from helpers import normal
+
+import linfed as lf
+
+PROBLEM = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
+TRIALS = 3
+
+
+def run(algorithm, data=None, problem=PROBLEM, **changes):
+    arguments = {"rounds": 3, "trials": TRIALS, "seed": 4} | changes
+    return lf.simulate(algorithm, problem, data=data or lf.FixedSamples(12), **arguments)
+
+
+# --- nothing that is handed out can be written into -----------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scribbler(lf.FedRep):
+    """FedRep, which first multiplies what it was handed by ten, if that can be done."""
+
+    target: object = None
+
+    asks = lf.Asks.FEATURES
+
+    def step(self, state, batch, rng):
+        if self.target is not None:
+            self.target(state, batch)
+        return super().step(state, batch, rng)
+
+
+def scaled(array):
+    array *= 10
+
+
+def in_place(name):
+    return lambda state, batch: scaled(getattr(batch, name))
+
+
+STATE = {
+    "state.B": lambda state, batch: scaled(state.B),
+    "state.W": lambda state, batch: scaled(state.W),
+    "part of state.B": lambda state, batch: scaled(state.B[:, 0]),
+    "state.of_clients": lambda state, batch: scaled(state.of_clients("W", np.arange(6)[None])),
+    "state.update": lambda state, batch: scaled(state.update(W=state.W).B),
+}
+BATCH = {f"batch.{name}": in_place(name) for name in ("active", "counts")}
+BATCH["batch.singular"] = lambda state, batch: np.logical_not(batch.singular, out=batch.singular)
+ROWS = {f"batch.{name}": in_place(name) for name in ("X", "y")} | {
+    "batch.project(B).Z": lambda state, batch: scaled(batch.project(state.B).Z),
+    "half.X": lambda state, batch: scaled(batch.shifted(state.B[:, None, :, 0]).X),
+}
+SETTINGS = {
+    "fixed, explicit": ("explicit", lf.FixedSamples(12), 1.0),
+    "fixed, explicit, some": ("explicit", lf.FixedSamples(12), 0.5),
+    "fixed, compressed": ("compressed", lf.FixedSamples(12), 1.0),
+    "fresh, explicit": ("explicit", lf.FreshSamples(12), 0.5),
+    "fresh, compressed": ("compressed", lf.FreshSamples(12), 1.0),
+    "fresh, projected": ("projected", lf.FreshSamples(12), 0.5),
+    "fresh, chain": ("chain", lf.FreshSamples(12), 1.0),
+}
+CASES = [
+    (setting, target)
+    for setting in SETTINGS
+    for target in (STATE | BATCH | (ROWS if "projected" not in setting and "chain" not in setting else {}))
+]
+
+
+@pytest.mark.parametrize(("setting", "target"), CASES)
+def test_an_algorithm_cannot_write_into_what_it_is_handed(setting, target):
+    engine, data, participation = SETTINGS[setting]
+    write = (STATE | BATCH | ROWS)[target]
+    with pytest.raises(ValueError, match="read-only"):
+        run(
+            Scribbler(rank=2, step_size=0.1, target=write, init="random"),
+            data,
+            engine=engine,
+            participation=participation,
+        )
+
+
+def test_drawn_rows_cannot_be_written_into(monkeypatch):
+    monkeypatch.setattr("linfed.data.sources.CACHE_VALUES", 1)  # rows that are drawn when they are read
+    with pytest.raises(ValueError, match="read-only"):
+        run(Scribbler(rank=2, step_size=0.1, target=in_place("X")), lf.FreshSamples(4), engine="explicit")
+
+
+def test_given_samples_cannot_be_written_into_through_a_batch():
+    data = lf.FixedSamples(12).draw(PROBLEM, trials=TRIALS, seed=4)
+    kept = data.X.copy(), data.y.copy()
+    for target in ("X", "y", "counts"):
+        with pytest.raises(ValueError, match="read-only"):
+            scaled(getattr(data, target))
+        with pytest.raises(ValueError, match="read-only"):
+            run(Scribbler(rank=2, step_size=0.1, target=in_place(target)), data, engine="explicit")
+    assert all(np.array_equal(one, other) for one, other in zip(kept, (data.X, data.y), strict=True))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Keeps(lf.LocalOnly):
+    """Writes into the array that it returned a round ago: a state would change behind the loop's back."""
+
+    kept: list = dataclasses.field(default_factory=list, compare=False)
+
+    def step(self, state, batch, rng):
+        if self.kept:
+            self.kept[-1] *= 0.5
+        self.kept.append(batch.least_squares())
+        return state.update(S=self.kept[-1])
+
+
+def test_an_algorithm_cannot_write_into_what_it_returned():
+    with pytest.raises(ValueError, match="read-only"):
+        run(Keeps())
+
+
+def test_the_end_is_handed_nothing_to_write_into():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Ends(lf.FedAvg):
+        write: object = None
+
+        def finish(self, state, batch, rng):
+            self.write(state, batch)
+            return super().finish(state, batch, rng)
+
+    for write in [*STATE.values()][:2] + [*BATCH.values(), *ROWS.values()][:5]:
+        for data in (lf.FixedSamples(12), lf.FreshSamples(12)):
+            with pytest.raises(ValueError, match="read-only"):
+                run(Ends(rank=2, step_size=0.1, fine_tune="exact", write=write), data, engine="explicit")
+
+
+@pytest.mark.parametrize("engine", ["explicit", "compressed"])
+def test_rounds_that_are_looked_at_cannot_be_written_into(engine):
+    B, W = 0.3 * normal(TRIALS, 9, 2), 0.3 * normal(TRIALS, 6, 2, seed=1)
+    W[1] *= 1e3  # diverges
+    flute = lf.FLUTE(rank=2, step_size=0.05, init=(B, W))
+    alive = []
+    for step in lf.iterate(flute, PROBLEM, data=lf.FixedSamples(12), rounds=8, engine=engine):
+        arrays = [*step.before.arrays().values(), *step.after.arrays().values(), step.alive]
+        arrays += [step.batch.X, step.batch.y, step.batch.counts, step.batch.active]
+        assert not any(array.flags.writeable for array in arrays)
+        alive.append(step.alive.tolist())
+    assert alive[0] == [True, True, True] or alive[-1] == [True, False, True]
+    assert alive[-1] == [True, False, True]
+    assert B.flags.writeable  # the caller's own arrays stay as they were
+    assert W.flags.writeable
+
+
+def test_final_states_are_read_only_however_they_were_made(monkeypatch):
+    final = [run(lf.FedRep(rank=2, step_size=0.1)).final]
+    monkeypatch.setattr("linfed.job.CHUNK_BYTES", 1.0)
+    final += [run(lf.FedRep(rank=2, step_size=0.1), workers=workers).final for workers in (1, 2)]
+    for state in final:
+        assert not any(array.flags.writeable for array in state.arrays().values())
+        assert state.B.tobytes() == final[0].B.tobytes()
+
+
+def test_the_state_that_is_measured_is_read_only(monkeypatch):
+    seen = []
+
+    def measure(self, state):
+        seen.extend(array.flags.writeable for array in state.arrays().values())
+        return {}
+
+    monkeypatch.setattr("linfed.metrics.Recorder.measure", measure)
+    run(lf.FedRep(rank=2, step_size=0.1))
+    assert seen == [False] * 2 * 4
+
+
+def test_a_gradient_that_is_asked_for_again_is_the_same():
+    """The projected batch keeps what it told; changing the answer in place must not change the next one."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Twice(lf.FedRep):
+        def step(self, state, batch, rng):
+            features = batch.project(state.B)
+            W = features.least_squares()
+            first = features.representation_gradient(W)
+            kept = first.copy()
+            first *= 10
+            assert np.array_equal(features.representation_gradient(W), kept)
+            return state.update(W=W, active=batch.active)
+
+        asks = lf.Asks.FEATURES
+
+    for engine in ("explicit", "compressed", "projected", "chain"):
+        run(Twice(rank=2, step_size=0.1), lf.FreshSamples(12), engine=engine)
+
+
+# --- what an algorithm returns is a state --------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Momentum(lf.State):
+    """A state with arrays of its own, one of them the clients'."""
+
+    M: np.ndarray = None
+    seen: np.ndarray = None
+
+    per_client = lf.State.per_client | {"seen"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Returns(lf.Algorithm):
+    """Returns what it is told to, at the start, from its steps and at the end."""
+
+    first: object = None
+    then: object = ...
+    last: object = ...
+    rank: int = 2
+    asks = lf.Asks.FEATURES
+
+    @property
+    def finishes(self):
+        return self.last is not ...
+
+    def initial_state(self, start):
+        return self.first
+
+    def step(self, state, batch, rng):
+        return self.first if self.then is ... else self.then
+
+    def finish(self, state, batch, rng):
+        return self.last
+
+
+B, W, S = normal(TRIALS, 9, 2), normal(TRIALS, 6, 2), normal(TRIALS, 6, 9)
+RIGHT = {
+    "B, W": lf.State(B=B, W=W),
+    "B, one head": lf.State(B=B, W=W[:, :1]),
+    "B, W, S": lf.State(B=B, W=W, S=S),
+    "B, W, one S": lf.State(B=B, W=W, S=S[:, :1]),
+    "single precision": lf.State(B=B.astype(np.float32), W=W.astype(np.float32)),
+    "a subclass": Momentum(B=B, W=W, M=B[:, 0], seen=np.zeros((TRIALS, 6), dtype=int)),
+    "a subclass, one row": Momentum(B=B, W=W, M=B, seen=np.zeros((TRIALS, 1, 4), dtype=bool)),
+    "not finite": lf.State(B=B * np.nan, W=W),
+}
+WRONG = {
+    "nothing": (None, TypeError, "None, expected a lf.State"),
+    "arrays": (B, TypeError, "expected a lf.State"),
+    "a dict": ({"B": B, "W": W}, TypeError, "expected a lf.State"),
+    "a class": (lf.State, TypeError, "expected a lf.State"),
+    "no W": (lf.State(B=B), ValueError, r"State\(B \(3, 9, 2\)\), expected a predictor: B and W, or S"),
+    "no B": (lf.State(W=W), ValueError, r"State\(W \(3, 6, 2\)\), expected a predictor"),
+    "no W beside S": (lf.State(B=B, S=S), ValueError, "expected a predictor"),
+    "no arrays": (lf.State(), ValueError, r"State\(\), expected a predictor"),
+    "S alone": (lf.State(S=S), ValueError, r"expected B and W of k = 2 columns"),
+    "one trial": (lf.State(B=B[0], W=W), ValueError, r"B of shape \(9, 2\), expected \(trials, d, k\) = \(3, 9, 2\)"),
+    "more trials": (lf.State(B=np.tile(B, (2, 1, 1)), W=W), ValueError, r"B of shape \(6, 9, 2\), expected .* \(3, 9"),
+    "other d": (lf.State(B=B[:, :8], W=W), ValueError, r"B of shape \(3, 8, 2\), expected .* = \(3, 9, 2\)"),
+    "other k": (lf.State(B=B[..., :1], W=W[..., :1]), ValueError, r"B of shape \(3, 9, 1\), expected .* = \(3, 9, 2\)"),
+    "W of other k": (lf.State(B=B, W=W[..., :1]), ValueError, r"W of shape \(3, 6, 1\), expected .* = \(3, 6, 2\)"),
+    "W of participants": (lf.State(B=B, W=W[:, :4]), ValueError, r"W of shape \(3, 4, 2\), .*n, k\) = \(3, 6, 2\)"),
+    "W of one trial": (lf.State(B=B, W=W[:1]), ValueError, r"W of shape \(1, 6, 2\), expected .* = \(3, 6, 2\)"),
+    "one head of others": (lf.State(B=B, W=W[:1, :1]), ValueError, r"W .* expected \(trials, 1, k\) = \(3, 1, 2\)"),
+    "S of other d": (lf.State(B=B, W=W, S=S[..., 1:]), ValueError, r"S of shape \(3, 6, 8\), .*n, d\) = \(3, 6, 9\)"),
+    "complex": (lf.State(B=B * 1j, W=W), TypeError, "B of dtype complex128, expected real floating-point"),
+    "integers": (lf.State(B=B.astype(int), W=W), TypeError, "B of dtype int64, expected real floating-point"),
+    "objects": (lf.State(B=B, W=W.astype(object)), TypeError, "W of dtype object, expected real floating-point"),
+    "a list": (lf.State(B=B, W=W.tolist()), TypeError, "W = .*, expected an array of shape"),
+    "a number": (
+        lf.State(B=3.0, W=W),
+        TypeError,
+        r"B = 3.0, expected an array of shape \(trials, d, k\) = \(3, 9, 2\)",
+    ),
+    "own array, one trial": (Momentum(B=B, W=W, M=B[:1]), ValueError, r"M of shape \(1, 9, 2\), expected \(trials, "),
+    "own array, clients": (Momentum(B=B, W=W, seen=W[:, :4]), ValueError, r"seen .* \(trials, n, ..\) = \(3, 6, 2\)"),
+    "own array, complex": (Momentum(B=B, W=W, M=1j * B), TypeError, "M of dtype complex128, expected real"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("engine", ["explicit", "projected"])
+def test_states_that_are_right_pass(name, engine):
+    state = RIGHT[name]
+    result = run(Returns(first=state, then=dataclasses.replace(state)), lf.FreshSamples(12), engine=engine)
+    assert type(result.final) is type(state)
+    run(Returns(first=state, last=state))
+
+
+def like_before(state):
+    """Return whether a state has the class and the arrays of one with B and W."""
+    return not isinstance(state, lf.State) or (type(state) is lf.State and state.arrays().keys() == {"B", "W"})
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [(name, "initial_state") for name in WRONG]
+    + [(name, method) for name in WRONG for method in ("step", "finish") if like_before(WRONG[name][0])],
+)
+def test_a_state_that_is_wrong_is_named(name, method):
+    state, kind, message = WRONG[name]
+    right = RIGHT["B, W"]
+    algorithm = {
+        "initial_state": Returns(first=state),
+        "step": Returns(first=right, then=state),
+        "finish": Returns(first=right, last=state),
+    }[method]
+    with pytest.raises(kind, match=rf"^Returns\.{method} returned .*{message}") as caught:
+        run(algorithm)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_changes_neither_its_class_nor_its_arrays():
+    plain, more = lf.State(B=B, W=W), lf.State(B=B, W=W, S=S)
+    for first, then in ((plain, more), (more, plain), (Momentum(B=B, W=W), plain), (plain, Momentum(B=B, W=W))):
+        with pytest.raises(
+            TypeError, match=r"Returns.step returned .*, expected the class and the arrays of \w+\("
+        ):
+            run(Returns(first=first, then=then))
+        with pytest.raises(TypeError, match=r"Returns.finish returned .*, expected the class and the arrays of"):
+            run(Returns(first=first, then=first, last=then))
+
+
+def test_a_step_that_forgets_to_return_later_is_named_as_well():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Forgets(lf.LocalOnly):
+        kept: list = dataclasses.field(default_factory=list, compare=False)
+
+        def step(self, state, batch, rng):
+            self.kept.append(0)
+            return state if len(self.kept) < 3 else None
+
+    with pytest.raises(TypeError, match=r"Forgets.step returned None, expected a lf.State"):
+        run(Forgets())
+
+
+def test_the_first_round_is_checked_under_the_chain():
+    with pytest.raises(ValueError, match=r"Returns.step returned B of shape \(3, 9, 2\), expected .* = \(3, 6, 2\)"):
+        run(Returns(first=RIGHT["B, W"]), lf.FreshSamples(12), engine="chain")

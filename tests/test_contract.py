@@ -309,9 +309,7 @@ def test_a_state_that_is_wrong_is_named(name, method):
 def test_a_state_changes_neither_its_class_nor_its_arrays():
     plain, more = lf.State(B=B, W=W), lf.State(B=B, W=W, S=S)
     for first, then in ((plain, more), (more, plain), (Momentum(B=B, W=W), plain), (plain, Momentum(B=B, W=W))):
-        with pytest.raises(
-            TypeError, match=r"Returns.step returned .*, expected the class and the arrays of \w+\("
-        ):
+        with pytest.raises(TypeError, match=r"Returns.step returned .*, expected the class and the arrays of \w+\("):
             run(Returns(first=first, then=then))
         with pytest.raises(TypeError, match=r"Returns.finish returned .*, expected the class and the arrays of"):
             run(Returns(first=first, then=first, last=then))

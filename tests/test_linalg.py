@@ -101,6 +101,19 @@ def test_distance_does_not_see_the_lengths_of_the_columns(stretch):
     assert (lf.subspace_distance(Q, stretched) <= 2e-15).all()
 
 
+@pytest.mark.parametrize("plain", [0, 2, 4])
+def test_one_orthonormal_basis_says_nothing_of_the_others(plain):
+    """Of a stack, the bases that are orthonormal are taken as they are, the others are orthonormalised: each alone."""
+    first, second = normal(5, 9, 3), linalg.orthonormalize(normal(5, 9, 2, seed=1))
+    first[plain] = linalg.orthonormalize(first[plain])
+    for distance in (linalg.span_distance, lambda one, other: linalg.span_distance(other, one)):
+        together = distance(first, second)
+        for item, value in enumerate(together):
+            assert distance(first[item], second[item]).tobytes() == value.tobytes()
+        sine = np.sin([scipy.linalg.subspace_angles(a, b).max() for a, b in zip(first, second, strict=True)])
+        np.testing.assert_allclose(together, sine, atol=1e-13)
+
+
 @pytest.mark.parametrize(("k1", "k2"), [(3, 3), (4, 2), (2, 4), (1, 5), (5, 5)])
 def test_distance_is_the_sine_of_the_largest_angle(k1, k2):
     B1, B2 = normal(4, 6, k1), normal(4, 6, k2, seed=1)
@@ -273,6 +286,18 @@ def test_numerically_dependent_features_are_reported(few):
     Z[1, :, 2] = 0.0
     deficient = solve_heads(Z, y, counts, few=few).deficient
     assert np.argwhere(deficient).tolist() == [[0, 0], [1, 2]]
+
+
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("scale", [1e-20, 1e-8, 1.0, 1e8, 1e20])
+def test_whether_features_are_dependent_is_no_matter_of_their_unit(scale, few):
+    Z, y, counts = heads_case(3, 8)
+    Z[0, 2, 0] = Z[0, 0, 0] + Z[0, 1, 0]
+    Z *= scale
+    W, _, deficient = solve_heads(Z, y, counts, few=few)
+    assert np.argwhere(deficient).tolist() == [[0, 0]]
+    plain = solve_heads(Z / scale, y, counts, few=few).W
+    np.testing.assert_allclose(W * scale, plain, rtol=1e-10, atol=1e-12)
 
 
 # --- full dimension ------------------------------------------------------------------------------------------

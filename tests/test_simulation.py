@@ -397,6 +397,18 @@ def test_a_diverged_trial_keeps_its_last_finite_state():
         assert np.array_equal(array, full.final.arrays()[name])
 
 
+def test_what_diverges_is_judged_by_the_labels_of_its_own_trial(monkeypatch):
+    """Without a truth the scale of given labels counts: in a chunk that is not the first, those of its trials."""
+    X, y = normal(3, 4, 8, 2), normal(3, 4, 8, seed=1)
+    y[1] *= 1e14
+    X[2] *= 1e-13  # the predictors are as large, the labels are not
+    arguments = {"data": lf.GivenSamples(X, y), "rounds": 2}
+    whole = lf.simulate(lf.LocalOnly(), **arguments)
+    assert whole.status == [lf.Status.COMPLETED, lf.Status.COMPLETED, lf.Status.DIVERGED]
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    assert_same(lf.simulate(lf.LocalOnly(), **arguments), whole)
+
+
 def test_when_all_diverge_the_bar_still_fills(capsys):
     algorithm = dataclasses.replace(UNSTABLE, step_size=1e3)
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=500, trials=3, progress=True)
@@ -612,6 +624,18 @@ def test_a_trial_that_does_not_fit_is_refused_with_an_estimate():
     number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
     assert unit == "MB"
     assert 40 <= float(number) <= 120  # X alone takes 40 MB
+
+
+@pytest.mark.parametrize("engine", ["explicit", "compressed"])
+def test_the_batch_of_all_clients_at_the_end_is_counted(engine):
+    """One client takes part in a round, and all of them in the fine-tuning: their rows take 16 MB at once."""
+    problem = lf.SharedRepresentation(n_clients=1000, dim=20, rank=2)
+    arguments = {"data": lf.FreshSamples(100), "rounds": 1, "participation": 1, "engine": engine}
+    plain = lf.FedAvg(rank=2, step_size=0.1)
+    lf.simulate(plain, problem, **arguments, memory_budget=2e6)
+    rows = 8 * 1000 * 20 * (100 if engine == "explicit" else 21)
+    with pytest.raises(lf.SizeError, match="one trial needs about"):
+        lf.simulate(dataclasses.replace(plain, fine_tune="exact"), problem, **arguments, memory_budget=rows)
 
 
 @dataclass(frozen=True, kw_only=True)

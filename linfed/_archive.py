@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from linfed._types import Array, Json
+from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
-from linfed.algorithms.base import State
+from linfed.algorithms.base import State, frozen
 from linfed.algorithms.initial import (
     AtDistance,
     GivenFactors,
@@ -27,34 +30,37 @@ from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.designs import LAWS
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 
-_KNOWN: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (
-        *ALGORITHMS.values(),
-        *LAWS.values(),
-        AtDistance,
-        FixedSamples,
-        FreshSamples,
-        GivenFactors,
-        GivenSubspace,
-        GivenTruth,
-        Moments,
-        RandomSubspace,
-        SharedRepresentation,
-        SharedWithShortcuts,
-        SmallRandom,
-        TrueSubspace,
-        UnderParameterized,
-    )
-}
+_LISTED: tuple[type[Any], ...] = (
+    *ALGORITHMS.values(),
+    *LAWS.values(),
+    AtDistance,
+    FixedSamples,
+    FreshSamples,
+    GivenFactors,
+    GivenSubspace,
+    GivenTruth,
+    Moments,
+    RandomSubspace,
+    SharedRepresentation,
+    SharedWithShortcuts,
+    SmallRandom,
+    TrueSubspace,
+    UnderParameterized,
+)
+_KNOWN = {cls.__name__: cls for cls in _LISTED}
 
 
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """What a file says of a class of the user's own: its name and its text."""
+    """What a file says of a class that this process does not know: its name and its text.
+
+    `described` and `arrays` are the whole of it, to be written again as they were.
+    """
 
     name: str
     text: str
+    described: Json = dataclasses.field(default=None, compare=False)
+    arrays: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         return self.text
@@ -62,6 +68,9 @@ class Unknown:
 
 def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
     """Return a JSON description of a configuration; its arrays go into `arrays` under names that begin with `name`."""
+    if isinstance(value, Unknown):
+        arrays |= value.arrays
+        return value.described
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"array": name}
@@ -70,27 +79,30 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
             arrays[f"{name}/{part}"] = getattr(value, part)
         return {"samples": name}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if _KNOWN.get(type(value).__name__) is not type(value):  # a user's own class: keep what it says of itself
-            return {"repr": repr(value), "name": type(value).__name__}
-        fields = {f.name: encode(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
-        if any("repr" in part for part in fields.values()):
-            return {"repr": repr(value), "name": type(value).__name__}
-        return {"class": type(value).__name__, "fields": fields}
+        cls = type(value)
+        own = {} if _KNOWN.get(cls.__name__) is cls else {"module": cls.__module__, "qualname": cls.__qualname__}
+        given = (field.name for field in dataclasses.fields(value) if field.init)
+        fields = {part: encode(getattr(value, part), f"{name}/{part}", arrays) for part in given}
+        if not any("repr" in part for part in fields.values()):
+            return {"class": cls.__name__, **own, "fields": fields, "text": repr(value)}
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         parts = [encode(part, f"{name}/{index}", arrays) for index, part in enumerate(value)]
         if not any("repr" in part for part in parts):
-            return {"tuple": parts}
+            return {"tuple" if isinstance(value, tuple) else "list": parts}
     return {"repr": repr(value), "name": type(value).__name__}
 
 
 def decode(described: Json, arrays: dict[str, Any]) -> Any:
-    """Return the configuration that `encode` described; a class it does not know comes back as `Unknown`."""
+    """Return the configuration that `encode` described; one whose class is not known comes back as `Unknown`."""
     if "array" in described:
         return arrays[described["array"]]
-    if "tuple" in described:
-        return tuple(decode(part, arrays) for part in described["tuple"])
+    for kind in (tuple, list):
+        if kind.__name__ in described:
+            return kind(decode(part, arrays) for part in described[kind.__name__])
     if "samples" in described:
         samples = GivenSamples.__new__(GivenSamples)
         for part in ("X", "y", "counts"):
@@ -100,25 +112,86 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
         return samples
     if "class" in described:
         parts = {name: decode(part, arrays) for name, part in described["fields"].items()}
-        cls = _KNOWN[described["class"]]
-        return cls(**parts)
-    return Unknown(described["name"], described["repr"]) if "repr" in described else described["value"]
+        found = _class(described) if "module" in described else _KNOWN.get(described["class"])
+        if found is not None and not any(isinstance(part, Unknown) for part in parts.values()):
+            try:
+                return found(**parts)
+            except (TypeError, ValueError):  # the class has other fields by now
+                if "text" not in described:
+                    raise
+        return _unknown(described["class"], described.get("text", described["class"]), described, arrays)
+    if "repr" in described:
+        return _unknown(described["name"], described["repr"], described, arrays)
+    return described["value"]
 
 
-def state_class(name: str) -> type[State]:
-    """Return a state class by its name.
+def _unknown(name: str, text: str, described: Json, arrays: dict[str, Any]) -> Unknown:
+    return Unknown(name, text, described, {name: arrays[name] for name in _array_names(described)})
 
-    Raises
-    ------
-    ValueError
-        If the module that defines it has not been imported.
-    """
-    found: list[type[State]] = [State]
-    for cls in found:
-        if cls.__name__ == name:
-            return cls
-        found += cls.__subclasses__()
-    raise ValueError(f"the result holds a state of class {name!r}: import the module that defines it first")
+
+def _array_names(described: Json) -> Iterator[str]:
+    """Yield the names of the arrays that belong to a description."""
+    if "array" in described:
+        yield described["array"]
+    elif "samples" in described:
+        yield from (f"{described['samples']}/{part}" for part in ("X", "y", "counts"))
+    else:
+        for part in [*described.get("fields", {}).values(), *described.get("tuple", []), *described.get("list", [])]:
+            yield from _array_names(part)
+
+
+def _class(described: Json) -> type[Any] | None:
+    """Return the dataclass of a user's own that a description names, or None: no module is imported for it."""
+    module, path = described["module"], described["qualname"]
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type):
+        return found if dataclasses.is_dataclass(found) else None
+    bases: list[type[Any]] = [Configuration, State]  # it may have been made within a function
+    for base in bases:
+        bases += [cls for cls in base.__subclasses__() if "_placeholder" not in vars(cls) and cls not in bases]
+    return next((cls for cls in reversed(bases) if (cls.__module__, cls.__qualname__) == (module, path)), None)
+
+
+def encode_state(state: State) -> Json:
+    """Return a description of a state's class."""
+    cls = type(state)
+    return {
+        "class": cls.__name__,
+        "module": cls.__module__,
+        "qualname": cls.__qualname__,
+        "per_client": sorted(cls.per_client),
+    }
+
+
+def decode_state(described: Json, arrays: dict[str, Any]) -> State:
+    """Return a state of the class that `encode_state` described; of a class made up for it where that is not known."""
+    if isinstance(described, str):  # as files were written first: the name alone
+        known: list[type[State]] = [State]
+        for base in known:
+            known += base.__subclasses__()
+        found = next((cls for cls in known if cls.__name__ == described), None)
+        described = {"class": described, "module": None, "qualname": described, "per_client": State.per_client}
+    else:
+        found = _class(described)
+    if found is not None and issubclass(found, State):
+        try:
+            return frozen(found(**arrays))
+        except TypeError:  # it has other fields by now
+            pass
+    names = {"__module__": described["module"], "__qualname__": described["qualname"], "_placeholder": True}
+    held = {field.name for field in dataclasses.fields(State)}
+    made: type[State] = dataclasses.make_dataclass(
+        described["class"],
+        [(name, Any, None) for name in arrays if name not in held],
+        bases=(State,),
+        namespace={"per_client": frozenset(described["per_client"]), **names},
+        frozen=True,
+        kw_only=True,
+        repr=False,
+    )
+    return frozen(made(**arrays))
 
 
 def with_suffix(path: str | os.PathLike[str]) -> Path:

@@ -144,7 +144,7 @@ class Result:
             "status": [status.name for status in self.status],
             "absent": self.metrics.absent,
             "metrics": list(self.metrics),
-            "state": type(self.final).__name__,
+            "state": _archive.encode_state(self.final),
             "seconds": self.seconds,
             "engine": self.engine,
         }
@@ -153,6 +153,9 @@ class Result:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Result:
         """Return the result that `save` wrote.
+
+        Configurations of classes of one's own come back as what they were where their module has been imported; as
+        their text where not, with every number of the run.
 
         Raises
         ------
@@ -301,8 +304,9 @@ def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
         metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
         status=[Status[name] for name in described["status"]],
         status_round=arrays["status_round"],
-        final=_archive.state_class(described["state"])(
-            **{key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
+        final=_archive.decode_state(
+            described["state"],
+            {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")},
         ),
         seconds=described["seconds"],
         engine=described["engine"],

@@ -1,6 +1,10 @@
 """Results: their file, their text, their picture, and what they say when asked for something else."""
 
+import importlib
+import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -241,22 +245,221 @@ def test_diverged_trials_come_back(tmp_path):
     assert_same_numbers(result, Result.load(result.save(tmp_path / "x.npz")))
 
 
-def test_a_users_own_algorithm_comes_back_as_its_text(tmp_path):
-    result = run(Own(step_size=0.25), PROBLEM, lf.FixedSamples(5), 0)
+@dataclass(frozen=True, kw_only=True)
+class Scaled(lf.Design):
+    """A law of a user's own with fields of its own."""
+
+    weights: object = None
+    signs: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "weights", np.asarray(self.weights, dtype=float))
+
+    def draw(self, rng, out):
+        rng.random(out=out)
+        out -= 0.5
+        out *= self.weights
+
+
+@dataclass(frozen=True)
+class Tilted(lf.Initial):
+    """A user's own start."""
+
+    by: object
+    twice: object = ("a", 1, None)
+    needs_batch = True
+
+    def resolve(self, start, rank):
+        return start.batch().least_squares()[:, :rank].mT + float(self.by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twins(lf.SharedRepresentation):
+    """A user's own problem, with a list among its fields."""
+
+    names: object = None
+
+
+@dataclass(frozen=True)
+class Every:
+    """A law of steps, held by an algorithm and no class of linfed's."""
+
+    rounds: object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(lf.FedRep):
+    """A user's own algorithm with what `encode` has to look into."""
+
+    schedule: Every | None = None
+
+
+OWN = {
+    "an algorithm": (Own(step_size=0.25), PROBLEM, lf.FixedSamples(5)),
+    "a law": (
+        FEDREP,
+        lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=Scaled(weights=[1, 2, 3, 4])),
+        lf.FixedSamples(5),
+    ),
+    "a law without fields": (
+        FEDREP,
+        lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=OwnLaw()),
+        lf.FixedSamples(5),
+    ),
+    "a start": (lf.FedRep(rank=2, step_size=0.1, init=Tilted(np.float32(0.5))), PROBLEM, lf.FixedSamples(5)),
+    "a problem": (FEDREP, Twins(n_clients=5, dim=4, rank=2, names=["a", "b"]), lf.FixedSamples(5)),
+    "a class of no kind": (
+        Scheduled(rank=np.int64(2), step_size=0.1, init=B, schedule=Every([np.int64(3), (1.5, True)])),
+        PROBLEM,
+        lf.FreshSamples(5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_a_users_own_comes_back(name, tmp_path):
+    result = run(*OWN[name], 0)
     loaded = Result.load(result.save(tmp_path / "own.npz"))
     assert_same_numbers(result, loaded)
-    assert (loaded.name, repr(loaded.algorithm)) == ("Own", "Own(step_size=0.25)")
-    assert type(loaded.final) is Counting
-    assert np.array_equal(loaded.final.predictors(), result.final.predictors())
-    assert "Own" in loaded.summary()
+    assert loaded.algorithm == result.algorithm
+    assert type(loaded.algorithm) is type(result.algorithm)
+    assert loaded.problem == result.problem
+    assert type(loaded.final) is type(result.final)
+    assert_same_numbers(run(loaded.algorithm, loaded.problem, loaded.data, 0), result)
 
 
-def test_a_users_own_law_does_not_make_a_file_unreadable(tmp_path):
-    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=OwnLaw())
-    result = run(FEDREP, problem, lf.FixedSamples(5), 0)
-    loaded = Result.load(result.save(tmp_path / "law.npz"))
+def test_a_class_made_within_a_function_comes_back(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Within(lf.LocalOnly):
+        more: int = 3
+
+    result = run(Within(more=5), PROBLEM, lf.FixedSamples(5), 0)
+    loaded = Result.load(result.save(tmp_path / "own.npz"))
+    assert type(loaded.algorithm) is Within
+    assert loaded.algorithm == Within(more=5)
+
+
+ELSEWHERE = """
+from dataclasses import dataclass
+import numpy as np
+import linfed as lf
+
+@dataclass(frozen=True, kw_only=True)
+class Remembers(lf.State):
+    M: object = None
+    seen: object = None
+    per_client = lf.State.per_client | {"seen"}
+
+@dataclass(frozen=True, kw_only=True)
+class Foreign(lf.Algorithm):
+    start: object = None
+
+    def initial_state(self, start):
+        shape = (start.trials, start.n_clients)
+        return Remembers(S=np.zeros((*shape, start.dim)), M=np.ones((start.trials, 3)), seen=np.zeros((*shape, 1)))
+
+    def step(self, state, batch, rng):
+        return state.update(S=batch.least_squares(), M=state.M * 2.0, active=batch.active)
+
+@dataclass(frozen=True)
+class Law(lf.Design):
+    def draw(self, rng, out):
+        rng.random(out=out)
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Return a module of a user's own and a function that makes this process forget it."""
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("elsewhere"), lambda: sys.modules.pop("elsewhere", None)
+    sys.modules.pop("elsewhere", None)
+
+
+def test_numbers_come_back_where_the_classes_are_unknown(elsewhere, tmp_path, monkeypatch):
+    module, forget = elsewhere
+    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, design=module.Law(covariance=np.eye(4)))
+    algorithm = module.Foreign(start=normal(2, 3))
+    result = run(algorithm, problem, lf.FixedSamples(5), 0)
+    path = result.save(tmp_path / "own.npz")
+    forget()
+    monkeypatch.setattr("linfed._archive._class", lambda described: None)  # as in a process that never had it
+    loaded = Result.load(path)
     assert_same_numbers(result, loaded)
-    assert "OwnLaw" in repr(loaded.problem)
+    assert (loaded.name, repr(loaded.algorithm)) == ("Foreign", repr(algorithm))
+    assert "Law" in repr(loaded.problem)
+    assert isinstance(loaded.final, lf.State)
+    assert repr(loaded.final).startswith("Remembers(S (2, 5, 4), M (2, 3), seen (2, 5, 1))")
+    assert loaded.final.per_client == {"W", "S", "seen"}
+    assert np.array_equal(loaded.final.M, np.full((2, 3), 16.0))
+    assert np.array_equal(loaded.final.predictors(), result.final.predictors())
+    assert "Foreign" in loaded.summary()
+    again = Result.load(loaded.save(tmp_path / "again.npz"))  # from one who does not know it to one who does
+    assert_same_numbers(result, again)
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("elsewhere")
+    whole = Result.load(tmp_path / "again.npz")
+    assert type(whole.final) is module.Remembers
+    assert isinstance(whole.algorithm, module.Foreign)
+    assert np.array_equal(whole.algorithm.start, algorithm.start)
+    assert isinstance(whole.problem.design, module.Law)
+    assert_same_numbers(result, whole)
+    assert_same_numbers(run(whole.algorithm, whole.problem, whole.data, 0), result)
+
+
+def test_another_process_reads_what_it_can(elsewhere, tmp_path):
+    module, _ = elsewhere
+    result = run(module.Foreign(), PROBLEM, lf.FixedSamples(5), 0)
+    path = result.save(tmp_path / "own.npz")
+    code = (
+        "import sys; from linfed.results import Result; loaded = Result.load(sys.argv[1]); "
+        "print(float(loaded.metrics['risk'].sum()), loaded.status, sorted(loaded.final.arrays()), loaded.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    risk = float(result.metrics["risk"].sum())
+    assert done.stdout.split("\n")[0] == f"{risk} {result.status} {['M', 'S', 'seen']} Foreign"
+
+
+def test_a_class_that_has_changed_comes_back_as_its_text(elsewhere, tmp_path):
+    module, forget = elsewhere
+    result = run(module.Foreign(start=2), PROBLEM, lf.FixedSamples(5), 0)
+    path = result.save(tmp_path / "own.npz")
+    forget()
+    changed = ELSEWHERE.replace("start: object = None", "begin: object = None").replace("M: object", "N: object")
+    (tmp_path / "elsewhere.py").write_text(changed + "# a longer file\n")
+    importlib.invalidate_caches()
+    importlib.import_module("elsewhere")
+    loaded = Result.load(path)
+    assert_same_numbers(result, loaded)
+    assert repr(loaded.algorithm) == "Foreign(start=2)"
+    assert sorted(loaded.final.arrays()) == ["M", "S", "seen"]
+
+
+def test_what_cannot_be_described_comes_back_as_its_text(tmp_path):
+    result = run(Scheduled(rank=2, step_size=0.1, schedule=Every(max)), PROBLEM, lf.FixedSamples(5), 0)
+    loaded = Result.load(result.save(tmp_path / "own.npz"))
+    assert_same_numbers(result, loaded)
+    assert "built-in function max" in repr(loaded.algorithm)
+    again = Result.load(loaded.save(tmp_path / "again.npz"))
+    assert (again.name, repr(again.algorithm)) == ("Scheduled", repr(loaded.algorithm))
+
+
+def test_files_that_name_a_states_class_alone_are_read(tmp_path):
+    """As they were written first."""
+    for algorithm in (FEDREP, Own(step_size=0.25)):
+        result = run(algorithm, PROBLEM, lf.FixedSamples(5), 0)
+        path = result.save(tmp_path / "own.npz")
+        with np.load(path) as file:
+            arrays = dict(file)
+        described = json.loads(str(arrays.pop("description")))
+        described["state"] = described["state"]["class"]
+        np.savez(path, description=np.array(json.dumps(described)), **arrays)
+        loaded = Result.load(path)
+        assert_same_numbers(result, loaded)
+        assert type(loaded.final) is type(result.final)
 
 
 @pytest.mark.parametrize(("given", "written"), [("a.npz", "a.npz"), ("a", "a.npz"), ("a.b", "a.b.npz")])

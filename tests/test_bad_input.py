@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -660,6 +661,39 @@ def test_positional_arguments_are_named(call, message):
     with pytest.raises(TypeError, match=message.replace("(", r"\(").replace(")", r"\)")) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnProblem:
+    """Answers as another problem does, but for what it is told to leave out."""
+
+    inner: object
+    without: tuple = ()
+    design: object = lf.Gaussian()
+
+    def __getattr__(self, name):
+        if name in self.without:
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        (
+            {"without": ("subspace_rank", "floats_per_trial")},
+            "has no subspace_rank, no floats_per_trial: see lf.Problem",
+        ),
+        ({"without": ("noise_std",)}, "has no noise_std: see lf.Problem"),
+        ({"without": ("truth",)}, "must be a problem, e.g. lf.SharedRepresentation"),
+        ({"design": "gaussian"}, "problem.design = 'gaussian' must be a law of x, e.g. lf.Gaussian"),
+    ],
+)
+def test_what_a_problem_of_ones_own_lacks_is_named(without, message):
+    with pytest.raises(TypeError, match=message) as caught:
+        run(problem=OwnProblem(inner=PROBLEM, **without))
+    assert "\n" not in str(caught.value)
+    assert run(problem=OwnProblem(inner=PROBLEM), rounds=1).trials == 1
 
 
 def test_a_class_with_an_init_of_its_own_takes_what_that_takes():

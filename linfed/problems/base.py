@@ -14,7 +14,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.designs import Design, Gaussian
-from linfed.errors import shown
+from linfed.errors import check_instance, shown
 from linfed.linalg import orthonormalize, qr_positive
 from linfed.streams import Seed
 
@@ -117,7 +117,44 @@ def _top_subspace(B: Array | None, W: Array, rank: int) -> Array:
 
 
 class Problem(Protocol):
-    """A family of truths: sizes, noise, the law of x, and a truth for each trial."""
+    """A family of truths: sizes, noise, the law of x, and a truth for each trial.
+
+    Notes
+    -----
+    A problem of one's own is any object with these attributes; it need not subclass this. Every trial's truth is a
+    function of (seed, trial): `linfed.streams.generators` gives one generator for each. `new_clients` is asked by
+    `Result.new_clients` alone.
+
+    **Deviations**: none.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> from linfed.streams import Stream, generators
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class OneDirection:
+    ...     n_clients: int
+    ...     dim: int
+    ...     noise_std: float = 0.0
+    ...     design: lf.Design = lf.Rademacher()
+    ...     subspace_rank = truth_rank = 1
+    ...
+    ...     def truth(self, seed, trials):
+    ...         B = np.zeros((len(trials), self.dim, 1))
+    ...         B[:, 0] = 1.0
+    ...         rngs = generators(seed, Stream.TRUTH, trials)
+    ...         W = np.stack([rng.exponential(size=(self.n_clients, 1)) for rng in rngs])
+    ...         return lf.Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
+    ...
+    ...     def floats_per_trial(self):
+    ...         return self.n_clients + self.dim
+    >>> algorithm = lf.FedRep(rank=1, step_size=0.3)
+    >>> result = lf.simulate(algorithm, OneDirection(n_clients=20, dim=9), data=lf.FreshSamples(5), rounds=100)
+    >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
+    True
+    """
 
     @property
     def n_clients(self) -> int:
@@ -162,9 +199,16 @@ class Problem(Protocol):
         ...
 
 
+_ASKED = ("n_clients", "dim", "noise_std", "design", "subspace_rank", "truth_rank", "floats_per_trial")
+
+
 def check_problem(problem: object) -> Problem:
     """Return `problem` if it is one."""
     if isinstance(problem, type) or not hasattr(problem, "truth"):
         raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
+    missing = [name for name in _ASKED if not hasattr(problem, name)]
+    if missing:
+        raise TypeError(f"problem = {shown(problem)} has no {', no '.join(missing)}: see lf.Problem for what it needs")
     found: Problem = problem  # type: ignore[assignment]
+    check_instance("problem.design", found.design, Design, "a law of x, e.g. lf.Gaussian()")
     return found

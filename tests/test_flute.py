@@ -481,8 +481,8 @@ def test_given_factors_are_kept_apart_from_the_caller():
     kept = B.copy(), W.copy()
     algorithm = lf.FLUTE(rank=2, step_size=0.05, init=(B, W))
     result = lf.simulate(algorithm, START, data=lf.FixedSamples(5), rounds=0)
-    result.final.B[...] = 0.0
-    assert np.array_equal(B, kept[0])
+    assert not any(np.shares_memory(result.final.B, array) for array in (B, algorithm.init.B))
+    assert B.flags.writeable  # the state is read-only, the caller's array is not
     B[...], W[...] = 1.0, 1.0
     assert np.array_equal(algorithm.init.B, kept[0])
     assert np.array_equal(algorithm.init.W, kept[1])

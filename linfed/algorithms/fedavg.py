@@ -36,7 +36,7 @@ class FedAvg(Algorithm):
         eta_s > 0, the server's step along the averaged change.
     weights : "uniform" or "samples"
         Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
-    init : "random", "moments", Moments, AtDistance or array_like (d, k) or (trials, d, k)
+    init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B of the two-layer model; w and theta start at 0.
     fine_tune : "none", "gradient" or "exact"
         What each client does to the head, on its own samples, after the last round (FedAvg + FT): nothing,

@@ -30,7 +30,7 @@ class FedPer(Algorithm):
         Simultaneous full-gradient steps of each participant in a round.
     server_step_size : float
         The server's step along the averaged change of B.
-    init : "random", "moments", Moments, AtDistance or array_like (d, k) or (trials, d, k)
+    init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B; heads start at 0.
 
     Raises

@@ -27,7 +27,7 @@ class FedRep(Algorithm):
         Columns k of B, at most d.
     step_size : float
         eta > 0, the step on B.
-    init : "moments", "random", Moments, AtDistance or array_like (d, k) or (trials, d, k)
+    init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B; an array is used as it is.
     head_solver : "exact" or "gradient"
         Closed-form heads (minimum norm where m < k), or `head_steps` gradient steps from the client's last head. One

@@ -32,7 +32,7 @@ class FLUTE(Algorithm):
         Weight of ``||B W'||_F^2``, which the server increases.
     gamma2 : float, default 1/8
         Weight of ``||B'B||_F^2 + ||W'W||_F^2``, which it decreases.
-    init : SmallRandom, or a pair of array_like (B, W)
+    init : InitialFactors, or a pair of array_like (B, W)
         ``lf.SmallRandom(alpha)``, with ``alpha = 1/(10 d)`` by default, or B (d, k) and W (n, k), with or without a
         leading trial axis.
     gradient_factor : 1 or 2, default 1

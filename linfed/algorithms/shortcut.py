@@ -47,7 +47,7 @@ class FedRepShortcut(Algorithm):
     refit : bool
         At the end, fit head and shortcut anew without the ridge: of all least-squares solutions the one with the
         shortest shortcut.
-    init : "moments", "random", Moments, AtDistance or array_like (d, k) or (trials, d, k)
+    init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B; heads and shortcuts start at 0.
 
     Raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -72,7 +73,7 @@ def checked_job(
     rounds = check_integer("rounds", rounds, minimum=0)
     if rounds > MOST_ROUNDS:
         raise ValueError(f"rounds = {rounds} must be at most {MOST_ROUNDS}")
-    record_every = min(check_integer("record_every", record_every), max(1, rounds))
+    record_every = min(check_integer("record_every", record_every, maximum=math.inf), max(1, rounds))
     recorded = rounds // record_every
     if 8.0 * recorded > physical_memory():
         raise SizeError(

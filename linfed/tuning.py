@@ -108,8 +108,8 @@ def tune(
     grid : mapping of field name to values, or sequence of mappings of field name to value
         Hyper-parameters and the values to try: all combinations of a mapping, or the settings of a sequence one by one.
     metric : str or callable
-        What to make small: a name from ``lf.METRICS``, or a function from a `Result` to one value per trial (e.g. from
-        `Result.new_clients`), which is then measured once, at the end.
+        What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function from
+        a `Result` to one value per trial (e.g. from `Result.new_clients`), which is then measured once, at the end.
     score : "area", "final" or callable
         The mean over rounds of log10 of the curve (fast and low), or its last value alone; or a function of the
         recorded rounds and the curve. Smaller is better.

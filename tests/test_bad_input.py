@@ -930,7 +930,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_large_steps_end_as_results(name, value):
     """Neither warnings nor errors: what was found is told by the status, and evaluated like any other run."""
-    for data in (lf.FreshSamples(5), lf.FixedSamples(5)):
+    for data in (lf.FreshSamples(5), lf.FixedSamples(5), lf.FixedSamples(20)):
         result = run(LARGE[name](value), data=data)
         diverged = result.status[0] is lf.Status.DIVERGED
         assert np.isnan(result.client_risks()).all() == np.isnan(result.new_clients([3])).all() == diverged

@@ -501,12 +501,12 @@ def test_an_interrupted_write_leaves_what_was_there(error, old, tmp_path, monkey
     if old:
         first.save(path)
 
-    def interrupted(file, **arrays):
+    def interrupted(file, array, **options):
         file.write(b"half of it")
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez_compressed", interrupted)
+        patch.setattr(np.lib.format, "write_array", interrupted)
         with pytest.raises(error):
             second.save(path)
     assert os.listdir(tmp_path) == (["result.npz"] if old else [])
@@ -769,7 +769,7 @@ def test_plot_tells_apart_what_was_loaded(tmp_path):
     for step in (0.1, 0.2):
         path = run(Own(step_size=step), PROBLEM, lf.FixedSamples(5), 0).save(tmp_path / "a.npz")
         Result.load(path).plot("risk", ax=ax)
-    assert told_apart(ax, 2) == ["Own (algorithm=Own(step_size=0.1))", "Own (algorithm=Own(step_size=0.2))"]
+    assert told_apart(ax, 2) == ["Own (step_size=0.1)", "Own (step_size=0.2)"]
 
 
 def test_plot_passes_line_options_on():

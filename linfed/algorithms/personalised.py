@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
+from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
 from linfed.errors import check_instance, check_number, shown
 from linfed.least_squares import joint_ridge
@@ -85,9 +86,9 @@ class Personalised(Algorithm):
         return self.base.columns
 
     @property
-    def init(self) -> Any:
-        """The initial representation of the base, if it has one."""
-        return getattr(self.base, "init", None)
+    def initialisation(self) -> Initialisation | None:
+        """Where the base starts."""
+        return self.base.initialisation
 
     @property
     def finishes(self) -> bool:

@@ -128,7 +128,8 @@ class GivenSamples:
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values that are not finite numbers.
+        For shapes that do not fit, or values that are not finite numbers (nor are masked arrays, texts, dates and truth
+        values).
 
     Notes
     -----
@@ -215,7 +216,8 @@ class GivenSamples:
     def of_trials(self, trials: Sequence[int]) -> tuple[Array, Array, Array]:
         """Return X (T, n, m, d), y (T, n, m) and the counts (T, n) of some trials."""
         if self.X.ndim == 4:
-            X, y = self.X[list(trials)], self.y[list(trials)]
+            chosen = slice(trials.start, trials.stop, trials.step) if isinstance(trials, range) else list(trials)
+            X, y = self.X[chosen], self.y[chosen]
         else:
             X, y = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (self.X, self.y))
         return X, y, np.broadcast_to(self.counts, X.shape[:2])
@@ -287,7 +289,7 @@ def _checked(X: Any, y: Any, prefix: str = "", *, some: bool = False) -> tuple[A
     rows = check_array(f"{prefix}X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
     wanted = "(n, m)" if rows.ndim == 3 else "(trials, n, m)"
     labels = check_array(f"{prefix}y", y, [("n", "m"), ("trials", "n", "m")])
-    check_shape(f"{prefix}y", labels, rows.shape[:-1], f"{wanted} as X has shape {rows.shape}")
+    check_shape(f"{prefix}y", labels, rows.shape[:-1], f"{wanted} as {prefix}X has shape {rows.shape}")
     return rows, labels, np.full(rows.shape[-3], float(rows.shape[-2]))
 
 
@@ -321,7 +323,7 @@ def _padded(X: Sequence[Any], y: Any, prefix: str, *, some: bool) -> tuple[Array
     for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
         if part.ndim == 2:  # an empty list is of no dimension
             check_shape(f"{prefix}X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
-        check_shape(f"{prefix}y[{i}]", label, part.shape[:1], f"(m_i,) as X[{i}] has shape {part.shape}")
+        check_shape(f"{prefix}y[{i}]", label, part.shape[:1], f"(m_i,) as {prefix}X[{i}] has shape {part.shape}")
     rows = np.zeros((len(parts), int(counts.max()), dim))
     values = np.zeros(rows.shape[:-1])
     for i in map(int, np.flatnonzero(counts)):

@@ -85,11 +85,9 @@ class State:
         return take_clients(getattr(self, name), active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
-        """Return this state in the chosen trials and `other` in the rest; a part that `other` lacks is 0 there."""
+        """Return this state in the chosen trials and `other` in the rest."""
         mine, its = self.arrays(), other.arrays()
-        mixed = {
-            name: np.where(chosen[(...,) + (None,) * (a.ndim - 1)], a, its.get(name, 0.0)) for name, a in mine.items()
-        }
+        mixed = {name: np.where(chosen[(...,) + (None,) * (a.ndim - 1)], a, its[name]) for name, a in mine.items()}
         return replace(self, **mixed)
 
     def predictors(self, clients: slice | Indices | None = None) -> Array:

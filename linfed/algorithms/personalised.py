@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
 from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
@@ -98,12 +100,14 @@ class Personalised(Algorithm):
         self.base.check(n_clients=n_clients, dim=dim)
 
     def initial_state(self, start: Start) -> State:
-        """Return the base's state before the first round."""
-        return self.base.initial_state(start)
+        """Return the base's state before the first round, with the personal part, 0, if it has none of its own."""
+        state = self.base.initial_state(start)
+        return state if state.S is not None else state.update(S=np.zeros((start.trials, 1, start.dim)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the base's state after one round."""
-        return self.base.step(state, batch, rng)
+        new = self.base.step(state, batch, rng)
+        return new if new.S is not None or state.S is None else new.update(S=state.S)  # of a base that knows no S
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the base's last state with every client's own fit in the place of its head."""

@@ -86,7 +86,7 @@ class Config:
     trials: int = 50
     seed: int = 0
     step_sizes: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
-    tuning_trials: int = 10
+    tuning_trials: int = 30  # of ten the worst does not show what one run in ten does
 
     def quick(self) -> Config:
         """Return fewer trials, rounds and steps."""

@@ -226,9 +226,9 @@ def search(cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = {}
     best: dict[str, Any] = {"local_": lf.LocalOnly()}
     for name, (algorithm, grid) in searched(cell).items():
-        tuning = tuned(
-            algorithm, problem, grid=grid, metric="parameter_error", score="final", trials=c.tuning_trials, **run
-        )
+        # No margin for ties: what is to be told apart is smaller.
+        options = {"metric": "parameter_error", "score": "final", "margin": 0.0, "trials": c.tuning_trials}
+        tuning = tuned(algorithm, problem, grid=grid, **options, **run)
         best[name] = tuning.algorithm
         found[f"{name}settings"] = np.array(len(tuning.settings))
         found[f"{name}at_edge"] = np.array(_at_edge(cell, tuning.algorithm))

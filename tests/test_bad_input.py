@@ -637,7 +637,6 @@ CALLS = {
             "rounds": lambda value: run(rounds=value),
             "trials": lambda value: run(trials=value),
             "trials to draw": lambda value: lf.FixedSamples(3).draw(PROBLEM, trials=value),
-            "record_every": lambda value: run(record_every=value),
             "workers": lambda value: run(workers=value),
             "participation": lambda value: run(participation=value),
             "memory_budget": lambda value: run(memory_budget=value),

@@ -143,17 +143,20 @@ class Finding:
             return Verdict.HYPOTHESES_FAIL
         if self.why_vacuous:
             return Verdict.VACUOUS
-        if self.strict:
-            inside, outside = self.least < self.low and self.high < self.most, self.high <= self.least
-            outside = outside or self.most <= self.low
-        else:
-            inside, outside = self.least <= self.low and self.high <= self.most, self.high < self.least
-            outside = outside or self.most < self.low
-        if inside:
+        # Slack below and above, which an infinite end of the range gives whatever the interval's end is.
+        below = np.inf if self.least == -np.inf else self.low - self.least
+        above = np.inf if self.most == np.inf else self.most - self.high
+        if below > 0 < above or (not self.strict and below >= 0 <= above):
             return Verdict.HOLDS if self.theorem else Verdict.SUPPORTED
-        if outside:
+        if self._outside:
             return Verdict.VIOLATED if self.theorem else Verdict.NOT_SUPPORTED
         return Verdict.INCONCLUSIVE
+
+    @property
+    def _outside(self) -> bool:
+        if self.strict:
+            return (self.high <= self.least != -np.inf) or (self.low >= self.most != np.inf)
+        return self.high < self.least or self.low > self.most
 
     @property
     def failed_hypotheses(self) -> tuple[Hypothesis, ...]:

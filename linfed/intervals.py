@@ -186,5 +186,5 @@ def bootstrap_interval(
         vectorized=False,
         rng=rng,
     ).confidence_interval
-    low, high = (float(end) if abs(end) < INFINITE else math.copysign(math.inf, end) for end in found)
+    low, high = (math.copysign(math.inf, end) if abs(end) >= INFINITE else float(end) for end in found)
     return low, high

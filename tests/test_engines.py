@@ -101,6 +101,7 @@ LEARNERS = {
     "shortcut, joint, refit": lf.FedRepShortcut(
         rank=2, step_size=0.1, solver="closed-form", order="joint", ridge=0.5, refit=True, init=basis(9, 2)
     ),
+    "personalised": lf.Personalised(base=fedrep(), ridge=0.2),
     "local only": lf.LocalOnly(),
     "local only, ridge": lf.LocalOnly(ridge=0.1),
     "pooled": lf.PooledLeastSquares(),

@@ -25,6 +25,11 @@ def done(request, tmp_path_factory):
     return request.param, load(request.param, FOLDER), out
 
 
+def speaks_of(name):
+    """Return the mark of a test that speaks of one experiment."""
+    return pytest.mark.parametrize("done", [name], indirect=True, scope="module")
+
+
 def test_quick_run_is_whole(done):
     name, module, out = done
     tables = load_tables(out / f"{name}.npz")
@@ -77,15 +82,14 @@ def judged(claims):
     return {(claim.text, claim.where): claim.verdict for claim in claims}
 
 
-def of(done, wanted):
+def of(done):
     name, module, out = done
-    if name != wanted:
-        pytest.skip(f"speaks of {wanted}")
     return module, load_tables(out / f"{name}.npz")
 
 
+@speaks_of("fedrep-fig1")
 def test_fig1_methods_see_the_same_trials(done):
-    _, tables = of(done, "fedrep-fig1")
+    _, tables = of(done)
     summary = tables["summary"]
     for preset in ("paper", "notebook"):
         for m in (5, 10, 20):
@@ -95,8 +99,9 @@ def test_fig1_methods_see_the_same_trials(done):
                 np.testing.assert_array_equal(floor, floors[0])
 
 
+@speaks_of("fedrep-fig1")
 def test_fig1_one_layer_fedavg_is_at_its_fixed_point(done):
-    _, tables = of(done, "fedrep-fig1")
+    _, tables = of(done)
     theory = tables["theory"]
     assert np.all(theory["rate"] < 1)
     end = select(theory, round=theory["round"].max())
@@ -111,16 +116,18 @@ def test_fig1_one_layer_fedavg_is_at_its_fixed_point(done):
         )
 
 
+@speaks_of("fedrep-fig1")
 def test_fig1_single_models_stay_above_the_floor(done):
     """By its definition nothing that all clients share is below it: this would find a wrong floor."""
-    _, tables = of(done, "fedrep-fig1")
+    _, tables = of(done)
     for method in ("FedAvg", "FedAvg, one layer", "FedAvg, one layer, K = 10"):
         chosen = select(tables["summary"], preset="paper", method=method)
         assert np.all(chosen["mean"] > chosen["single_model_floor"])
 
 
+@speaks_of("fedrep-fig1")
 def test_fig1_judge_rejects_what_is_false(done):
-    module, tables = of(done, "fedrep-fig1")
+    module, tables = of(done)
     false = {name: exchanged(tables[name], "FedRep", "FedAvg") for name in ("clients", "summary", "tuning")}
     verdicts = judged(module.claims({**tables, **false}))
     assert verdicts["FedRep has a smaller error than FedAvg", "paper: m = 20"] is Verdict.NOT_SUPPORTED
@@ -130,9 +137,10 @@ def test_fig1_judge_rejects_what_is_false(done):
     assert verdicts[hardly, "paper: m = 20 against 5, best step"] is Verdict.NOT_SUPPORTED
 
 
+@speaks_of("fedrep-fig4")
 def test_fig4_law_of_new_clients_is_the_measured_one(done):
     """The predicted quantiles know the learned B alone; a quick run has a thousand new clients."""
-    _, tables = of(done, "fedrep-fig4")
+    _, tables = of(done)
     clients = tables["clients"]
     for row in tables["predicted"]:
         errors = select(clients, preset=row["preset"], method=row["method"], n_new=row["n_new"])["squared_error"]
@@ -140,16 +148,18 @@ def test_fig4_law_of_new_clients_is_the_measured_one(done):
         assert abs(below - row["quantile"]) < 0.075, row
 
 
+@speaks_of("fedrep-fig4")
 def test_fig4_methods_meet_the_same_new_clients(done):
     """Below the rank of B the oracle's and Local only's errors are of one truth: both grow with the same lengths."""
-    _, tables = of(done, "fedrep-fig4")
+    _, tables = of(done)
     local = select(tables["clients"], preset="paper", method="LocalOnly", n_new=1)["squared_error"]
     oracle = select(tables["clients"], preset="paper", method="Oracle", n_new=1)["squared_error"]
     assert np.corrcoef(local, oracle)[0, 1] > 0.2
 
 
+@speaks_of("fedrep-fig4")
 def test_fig4_judge_rejects_what_is_false(done):
-    module, tables = of(done, "fedrep-fig4")
+    module, tables = of(done)
     false = {name: exchanged(tables[name], "FedRep", "FedAvg") for name in ("summary", "tuning")}
     verdicts = judged(module.claims({**tables, **false}))
     small = "FedRep's error on a new client is small once m_new >= k"
@@ -157,10 +167,9 @@ def test_fig4_judge_rejects_what_is_false(done):
     assert verdicts["FedAvg's error on a new client stays high", "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
 
 
+@speaks_of("fedrep-fig3")
 def test_fig3_methods_see_the_same_trials(done):
     name, _, out = done
-    if name != "fedrep-fig3":
-        pytest.skip("speaks of Figure 3")
     curves = load_tables(out / f"{name}.npz")["curves"]
     start = curves[curves["round"] == 0]
     for n in np.unique(start["n_clients"]):
@@ -191,11 +200,10 @@ def test_fig3_notebook_preset_is_the_paper_rescaled():
     np.testing.assert_allclose(notebook.final.B, paper.final.B, rtol=0, atol=1e-12)
 
 
+@speaks_of("fedrep-fig3")
 def test_fig3_judge_rejects_what_is_false(done):
     """With the methods' names exchanged, the claims on their order must fail."""
     name, module, out = done
-    if name != "fedrep-fig3":
-        pytest.skip("speaks of Figure 3")
     tables = load_tables(out / f"{name}.npz")
     summary = tables["summary"].copy()
     names = {"FedRep": "GD-GD", "GD-GD": "FedRep"}
@@ -232,10 +240,9 @@ def test_fig3_gain_claims_nothing_that_rests_on_rounds_never_reached(fedrep, riv
     assert module._gain(crossing, "GD-GD", 100, 1000, "paper", 200).verdict is verdict
 
 
+@speaks_of("fedrep-fig3")
 def test_fig3_notes_are_of_the_setting(done):
     name, module, out = done
-    if name != "fedrep-fig3":
-        pytest.skip("speaks of Figure 3")
     tables = load_tables(out / f"{name}.npz")
     assert "p = 1 participant" in module._note(tables, "paper", 10, ["FedRep"])
     assert "Theorem" not in module._note(tables, "paper", 100, ["FedRep"])
@@ -258,8 +265,9 @@ def spoiled(table, column, value, **where):
     return table
 
 
+@speaks_of("shortcut-bound")
 def test_shortcut_bound_judges_by_the_worst_trial(done):
-    module, tables = of(done, "shortcut-bound")
+    module, tables = of(done)
     text, where = "Equation (9), (16), (17) is an identity over (2)-(5)", "noise 0"
     assert judged(module.claims(tables))[text, where] is Verdict.HOLDS
     false = spoiled(tables["equations"], "gap", 1e-3, equation="(9), (16), (17)", noise_std=0.0)
@@ -273,8 +281,9 @@ def test_shortcut_bound_judges_by_the_worst_trial(done):
         assert found is Verdict.VIOLATED
 
 
+@speaks_of("flute-theorem51")
 def test_theorem51_judges_by_the_worst_trial(done):
-    module, tables = of(done, "flute-theorem51")
+    module, tables = of(done)
     floors = tables["floors"]
     same = [claim for claim in module.claims(tables) if claim.text == "The floor does not depend on the step"]
     assert [claim.verdict for claim in same] == [Verdict.HOLDS]
@@ -283,8 +292,9 @@ def test_theorem51_judges_by_the_worst_trial(done):
     assert verdicts["The floor does not depend on the step"] is Verdict.VIOLATED
 
 
+@speaks_of("flute-theorem51")
 def test_theorem51_judges_reject_what_is_false(done):
-    module, tables = of(done, "flute-theorem51")
+    module, tables = of(done)
     false = tables["floors"].copy()
     for column in ("error", "rms"):
         false[column] *= np.where(false["sweep"] == "m", (false["at"] / 300.0) ** 0.3, 1.0)
@@ -296,8 +306,9 @@ def test_theorem51_judges_reject_what_is_false(done):
     assert spread.verdict is Verdict.VIOLATED
 
 
+@speaks_of("flute-theorem55")
 def test_theorem55_judges_reject_what_is_false(done):
-    module, tables = of(done, "flute-theorem55")
+    module, tables = of(done)
     false = {**tables, "summary": tables["summary"].copy()}
     false["summary"]["final"] *= 2.0
     for claim in module.claims(false):
@@ -308,8 +319,9 @@ def test_theorem55_judges_reject_what_is_false(done):
     assert verdicts["The Theta recursion (13) is an identity", module.POPULATION] is Verdict.VIOLATED
 
 
+@speaks_of("fedrep-million")
 def test_million_judges_reject_what_is_false(done):
-    module, tables = of(done, "fedrep-million")
+    module, tables = of(done)
     false = {name: table.copy() for name, table in tables.items()}
     false["curves"]["distance"] *= 2.0
     false["cost"]["seconds"] = 2.0
@@ -317,9 +329,10 @@ def test_million_judges_reject_what_is_false(done):
     assert [claim.verdict for claim in module.claims(false)] == [Verdict.NOT_SUPPORTED] * 3
 
 
+@speaks_of("flute-fig4")
 def test_phase_lines_are_judged_by_data_set(done):
     """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
-    module, tables = of(done, "flute-fig4")
+    module, tables = of(done)
     phase = tables["phase"].copy()
     phase["diverged"] = phase["unbounded"]
     same = [c for c in module.claims({**tables, "phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
@@ -331,8 +344,9 @@ def test_phase_lines_are_judged_by_data_set(done):
             assert claim.low == pytest.approx(1 - (1 - 0.025 ** (1 / sets)))
 
 
+@speaks_of("shortcut-phase")
 def test_shortcut_phase_judges_the_fit_as_a_rival(done):
-    module, tables = of(done, "shortcut-phase")
+    module, tables = of(done)
     better = "The best setting found has a smaller parameter error than one personal fit at FedRep's B"
     keeps = "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep"
     for fit, first, second in ((2.5, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED), (1.0, Verdict.NOT_SUPPORTED, "")):
@@ -349,8 +363,9 @@ def test_shortcut_phase_judges_the_fit_as_a_rival(done):
     assert kept == np.inf
 
 
+@speaks_of("shortcut-phase")
 def test_shortcut_phase_tunes_all_rivals_alike(done):
-    module, tables = of(done, "shortcut-phase")
+    module, tables = of(done)
     for cell in module.cells(module.Config()):
         if cell.search:
             (_, grid), (_, fit), (_, plain) = module.searched(cell).values()
@@ -360,8 +375,9 @@ def test_shortcut_phase_tunes_all_rivals_alike(done):
     assert set(tables["search"]["fit_settings"]) == set(tables["search"]["settings"])
 
 
+@speaks_of("shortcut-lost")
 def test_shortcut_lost_judges_reject_what_is_false(done):
-    module, tables = of(done, "shortcut-lost")
+    module, tables = of(done)
     rounds = tables["rounds"]
     closed = (rounds["method"] == module.CLOSED) & (rounds["kind"] == module.FIXED)
 
@@ -396,8 +412,9 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
 
 
 @pytest.mark.parametrize("same", [True, False])
+@speaks_of("flute-minima")
 def test_minima_judges_tell_one_from_many(done, same):
-    module, tables = of(done, "flute-minima")
+    module, tables = of(done)
     pairs = np.repeat(tables["pairs"], 10)  # a quick run has few data sets, and few runs that settle
     pairs["trial"] = np.arange(len(pairs)) % 60
     pairs["settled"], pairs["same"], pairs["risk"], pairs["error"] = True, same, -0.1, 0.1

@@ -80,6 +80,15 @@ def test_strict_ends_do_not_belong_to_the_range():
     assert finding(1.0, 1.0, least=-np.inf, most=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_is_said_of_an_infinite_end(strict):
+    assert finding(0.6, np.inf, least=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(0.4, np.inf, least=0.5, strict=strict).verdict is Verdict.INCONCLUSIVE
+    assert finding(-np.inf, 0.4, least=-np.inf, most=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(-np.inf, np.inf, least=0.5, strict=strict, estimate=np.nan).verdict is Verdict.INCONCLUSIVE
+    assert finding(np.inf, np.inf, least=-np.inf, most=0.5, strict=strict).verdict is Verdict.NOT_SUPPORTED
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

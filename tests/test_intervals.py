@@ -1,5 +1,7 @@
 """Intervals: exact where they say so, as wide as the independent pieces are few, and paired where trials are."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -107,6 +109,15 @@ def test_bootstrap_covers_about_as_often_as_it_says():
         low, high = bootstrap_interval(np.mean, (rng.standard_normal(40),), seed=seed, resamples=300)
         covered += low <= 0.0 <= high
     assert stats.binomtest(covered, 100, 0.93).pvalue > 1e-4
+
+
+def test_an_infinite_statistic_has_an_infinite_end_and_no_number_none():
+    low, high = bootstrap_interval(lambda a: float(np.max(a)), (np.array([1.0, 2.0, np.inf]),))
+    assert low < 3
+    assert high == np.inf
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.isnan(bootstrap_interval(lambda a: np.nan, (np.arange(3.0),))).all()
 
 
 def test_paired_samples_are_resampled_together():

@@ -536,7 +536,7 @@ def _pair_claims(tables: Tables, truth: str, step: str) -> list[Finding]:
             smaller(
                 errors(BEST),
                 errors(BEST, "ridge"),
-                source=OWN_PREDICTION,
+                source="nobody: the simplest rival of the sentence above",
                 text=f"FLUTE at {BEST} has a smaller error than a local ridge of the same strength, without federation",
                 statistic="share of paired trials in which the final error is smaller",
                 **said,

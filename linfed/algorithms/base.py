@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, says_last
-from linfed.algorithms.initial import Initial, InitialFactors, Initialisation
+from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
 from linfed.errors import SizeError, check_instance, check_returned, shown
 from linfed.linalg import put_clients, take_clients
@@ -190,23 +190,8 @@ def _names(cls: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
-class Start(Protocol):
+class Start(ChunkSizes, Protocol):
     """What an algorithm may know before the first round; the loop answers, and keeps the truth to itself."""
-
-    @property
-    def trials(self) -> int:
-        """Number of trials in this chunk."""
-        ...
-
-    @property
-    def n_clients(self) -> int:
-        """Number of clients n."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Ambient dimension d."""
-        ...
 
     @property
     def rng(self) -> TrialRandom:

@@ -27,8 +27,8 @@ MOMENTS_WORK = 1e14
 """Operations of the method of moments, hours of them, beyond which it is out of reach."""
 
 
-class InitialStart(Protocol):
-    """What an initialisation may ask; shapes have the trials of a chunk first."""
+class ChunkSizes(Protocol):
+    """Sizes of a chunk of trials, which whoever is asked before the first round can tell."""
 
     @property
     def trials(self) -> int:
@@ -44,6 +44,10 @@ class InitialStart(Protocol):
     def dim(self) -> int:
         """Ambient dimension d."""
         ...
+
+
+class InitialStart(ChunkSizes, Protocol):
+    """What an initialisation may ask; shapes have the trials of a chunk first."""
 
     def random(self) -> TrialRandom:
         """Return random numbers for initialisations, each trial's from the beginning of its own stream."""

@@ -241,7 +241,7 @@ def _draw_points(ax: Axes, x: Any, values: Any, name: str, **options: Any) -> No
     ax.errorbar(
         x[fine],
         median[fine],
-        yerr=[below, above],
+        yerr=[below.tolist(), above.tolist()],  # lists: matplotlib takes an array of one for a number
         color=colour,
         marker=marker,
         elinewidth=0.7,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 import linfed as lf
 
@@ -20,6 +21,18 @@ def assert_same(one, other, first=slice(None), second=slice(None)):
         assert np.ascontiguousarray(a[first]).tobytes() == np.ascontiguousarray(b[second]).tobytes()
     assert one.status[first] == other.status[second]
     assert np.array_equal(one.status_round[first], other.status_round[second])
+
+
+def assert_one_line(call, fragments, errors=ValueError):
+    """Assert that a call raises one line of text with all the fragments; return the line."""
+    with pytest.raises(errors) as caught:
+        call()
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    for fragment in fragments:
+        assert fragment in message
+    return message
 
 
 @dataclass(frozen=True, kw_only=True)

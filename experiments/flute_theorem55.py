@@ -35,9 +35,8 @@ from linfed.findings import (
     judge,
     judge_failures,
     quoted,
-    smallest_constant,
 )
-from linfed.intervals import median_interval
+from linfed.intervals import median_interval, smallest_constant
 from linfed.reproduce import Table, Tables, select, tidy
 from linfed.theory import flute
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_choice, check_number, shown
-from linfed.intervals import Measured, binomial_share, bootstrap_interval, clustered_share, share_smaller
+from linfed.intervals import Measured, binomial_share, clustered_share, share_smaller
 
 OWN_PREDICTION = "own prediction"
 """Source of a statement that this project derived."""
@@ -281,32 +281,6 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **said: Any) -> Fin
         "theorem": True,
     }
     return judge((worst, worst, worst), **fields | said)
-
-
-def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measured:
-    """Return the smallest constant with which a bound would hold in all but a share of the trials.
-
-    Parameters
-    ----------
-    ratios : array_like (trials,)
-        For each trial the largest ratio of what is bounded to the bound with constant 1.
-    allowed : float
-        Share of trials that may fail.
-
-    Returns
-    -------
-    estimate, low, high : float
-        With a percentile bootstrap interval over trials.
-    """
-    values = np.where(np.isnan(ratios), np.inf, np.asarray(ratios, dtype=float))
-    level = 1.0 - check_number("allowed", allowed, minimum=0.0, maximum=1.0)
-    if len(values) < 2:
-        raise ValueError(f"ratios has {len(values)} value; an interval over trials needs two")
-
-    def statistic(sample: Array) -> float:
-        return float(np.quantile(sample, level, method="inverted_cdf"))
-
-    return (statistic(values), *bootstrap_interval(statistic, (values,)))
 
 
 def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float, **said: Any) -> Finding:

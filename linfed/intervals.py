@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from linfed._types import Array, Generator
+from linfed.errors import check_number
 from linfed.metrics import quantiles
 
 INFINITE = 1e150
@@ -146,6 +147,32 @@ def median_interval(values: Array) -> Measured:
         return float(quantiles(sample)[0])
 
     return (median(values), *bootstrap_interval(median, (values,)))
+
+
+def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measured:
+    """Return the smallest constant with which a bound would hold in all but a share of the trials.
+
+    Parameters
+    ----------
+    ratios : array_like (trials,)
+        For each trial the largest ratio of what is bounded to the bound with constant 1.
+    allowed : float
+        Share of trials that may fail.
+
+    Returns
+    -------
+    estimate, low, high : float
+        With a percentile bootstrap interval over trials.
+    """
+    values = np.where(np.isnan(ratios), np.inf, np.asarray(ratios, dtype=float))
+    level = 1.0 - check_number("allowed", allowed, minimum=0.0, maximum=1.0)
+    if len(values) < 2:
+        raise ValueError(f"ratios has {len(values)} value; an interval over trials needs two")
+
+    def statistic(sample: Array) -> float:
+        return float(np.quantile(sample, level, method="inverted_cdf"))
+
+    return (statistic(values), *bootstrap_interval(statistic, (values,)))
 
 
 def bootstrap_interval(

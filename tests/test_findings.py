@@ -22,7 +22,6 @@ from linfed.findings import (
     quoted,
     share,
     smaller,
-    smallest_constant,
 )
 
 HOLDING, FAILING = Hypothesis(text="a <= b", left=1.0, right=2.0), Hypothesis(text="c <= d", left=3.0, right=2.0)
@@ -242,32 +241,6 @@ def test_one_trial_refutes_an_identity():
     gaps[4, 1] = np.inf
     assert judge_identity(gaps, **said).verdict is Verdict.VIOLATED
     assert judge_identity([1e-15, 2e-15], **said).detail == "the worst of 2 trials, 2 values"
-
-
-def test_the_smallest_constant_passes_and_nothing_much_smaller_does():
-    ratios = np.random.default_rng(0).permutation(np.arange(1.0, 102.0))
-    for allowed in (0.0, 0.1, 0.5):
-        constant, low, high = smallest_constant(ratios, allowed=allowed)
-        assert (ratios > constant).mean() <= allowed
-        assert (ratios > constant - 2).mean() > allowed
-        assert low <= constant <= high
-    assert smallest_constant(ratios, allowed=0.1) == smallest_constant(ratios, allowed=0.1)
-    constant, low, high = smallest_constant([2.0] * 5)
-    assert (constant, low, high) == (2.0, 2.0, 2.0)
-
-
-@pytest.mark.parametrize("trials", [10, 20, 40])
-def test_no_smaller_constant_passes(trials):
-    ratios = np.arange(1.0, trials + 1)
-    constant = smallest_constant(ratios, allowed=0.1)[0]
-    assert (ratios > constant).mean() <= 0.1
-    assert (ratios > constant - 1).mean() > 0.1
-
-
-def test_a_diverged_trial_has_an_infinite_ratio():
-    constant, low, high = smallest_constant([*[1.0] * 18, *[np.inf] * 4], allowed=0.1)
-    assert (constant, high) == (np.inf, np.inf)
-    assert not np.isnan(low)
 
 
 EXPONENTS = [

@@ -15,7 +15,7 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
-from linfed.errors import check_bool, check_choice, check_number, shown, suggestion
+from linfed.errors import check_bool, check_choice, check_number, is_real, shown, suggestion
 from linfed.problems import Problem
 from linfed.results import Result
 from linfed.simulation import simulate
@@ -252,20 +252,16 @@ def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tup
 
 def _numeric(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the fields that hold numbers in every setting."""
-    return [name for name in settings[0] if all(_is_number(setting[name]) for setting in settings)]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return [name for name in settings[0] if all(is_real(setting[name]) for setting in settings)]
 
 
 def _edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) -> str:
     tried = sorted({setting[name] for setting in settings})
     end = "least" if value == tried[0] else "largest"
-    listed = ", ".join(f"{one:g}" for one in tried)
+    listed = ", ".join(f"{float(one):g}" for one in tried)
     return (
-        f"the best {name} = {value:g} is the {end} of its grid [{listed}]: the optimum may lie outside; widen the "
-        "grid, or tune with extend=True"
+        f"the best {name} = {float(value):g} is the {end} of its grid [{listed}]: the optimum may lie outside; widen "
+        "the grid, or tune with extend=True"
     )
 
 
@@ -275,7 +271,7 @@ def _check_extensible(grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, 
         raise ValueError(f"extend = True needs a grid of fields and their values, not the settings {shown(grid)}")
     for name, values in grid.items():
         for value in values:
-            if not _is_number(value):
+            if not is_real(value):
                 raise ValueError(f"extend = True needs numbers: grid[{name!r}] holds {shown(value)}")
     return True
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
 from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
@@ -113,15 +114,18 @@ class Personalised(Algorithm):
         """Return the base's last state with every client's own fit in the place of its head."""
         if self.base.finishes:
             state = self.base.finish(state, batch, rng)
-        assert state.B is not None
-        W, S = joint_ridge(*batch.normal_equations(), state.B, self.ridge)
+        W, S = self._fit(state, batch)
         return state.update(W=W, S=S)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the fits of new clients at B."""
-        assert state.B is not None
-        W, S = joint_ridge(*batch.normal_equations(), state.B, self.ridge)
+        W, S = self._fit(state, batch)
         return State(B=state.B, W=W, S=S)
+
+    def _fit(self, state: State, batch: Batch) -> tuple[Array, Array]:
+        """Return the heads and the full-dimensional parts of the batch's clients at B."""
+        assert state.B is not None
+        return joint_ridge(*batch.normal_equations(), state.B, self.ridge)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the base's state, of every client's fit, and of all normal equations."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, shortcut, trials
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
-from linfed._files import replacing
-from linfed.linalg import one_blas_thread
+from linfed.numerics.linalg import one_blas_thread
+from linfed.system.files import replacing
 
 ROWS = [
     *bound.ROWS,

@@ -22,7 +22,7 @@ import linfed as lf
 from benchmarks.ours import NOISE_STD, ClockedFLUTE, Size, round_of
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Side, Target, fastest, interleaved, repeated
 from linfed.data.sources import draw_fixed
-from linfed.job import checked_job
+from linfed.simulation.job import checked_job
 
 ROUNDS = 10_000
 """Rounds of a run in earnest: the engine is the one that auto takes for so many (compressing pays off slowly)."""

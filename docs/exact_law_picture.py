@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from scipy.stats import ks_2samp
 
 import linfed as lf
-from linfed import plotting
+from linfed.figures import style as plotting
 
 PICTURE = Path(__file__).with_name("exact-law.png")
 PROBLEM = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=1e-3**0.5)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import quoted
-from linfed.streams import n_participants
+from linfed.simulation.participation import n_participants
+from linfed.statistics.findings import quoted
 
 PRESETS = ("paper", "notebook")
 

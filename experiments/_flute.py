@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import Finding, joined, judge, quoted
-from linfed.intervals import Measured, first_round_below, share_smaller
-from linfed.metrics import quantiles
-from linfed.plotting import label
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.figures.style import label
+from linfed.statistics.findings import Finding, joined, judge, quoted
+from linfed.statistics.intervals import Measured, first_round_below, quantiles, share_smaller
+from linfed.study.run import Table, Tables, select, tidy
 
 from ._shared import HUGE, edge_note, legend, panels, tuned, tuning_arrays, tuning_rows
 
@@ -253,7 +252,7 @@ def setting_tables(settings: Sequence[Setting], results: Sequence[Mapping[str, A
 
 def draw_setting(ax: Axes, tables: Tables, speed: str, **keys: Any) -> None:
     """Draw every method's curve, and the truncation's and the oracle's errors as lines."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     for method in METHODS:
         chosen = select(tables["curves"], speed=speed, method=method, **keys)
@@ -295,7 +294,7 @@ def curves_figure(tables: Tables, rows: Sequence[tuple[str, str, Mapping[str, An
         What the rows show.
     ranks : sequence of int
     """
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     figure, axes = panels([f"k = {k}" for k in ranks], 0.9 + 1.35 * len(rows), rows=len(rows), sharex=True)
     trials = len(np.unique(tables["summary"]["trial"]))
@@ -321,7 +320,7 @@ def draw_ranks(tables: Tables, rows: Sequence[tuple[str, Mapping[str, Any]]], ra
         What the rows show.
     ranks : sequence of int
     """
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     titles = [f"rounds, {speed}" for speed in SPEEDS] + ["error / truncation's"]
     figure, axes = panels(titles, 0.9 + 1.35 * len(rows), rows=len(rows), sharex=True)
@@ -357,7 +356,7 @@ def draw_ranks(tables: Tables, rows: Sequence[tuple[str, Mapping[str, Any]]], ra
 
 def _draw_quantiles(ax: Axes, x: Any, values: Any, method: str) -> None:
     """Draw medians with 10-90 % bars, each over the trials that have a value."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     found = [np.quantile(column[~np.isnan(column)], (0.1, 0.5, 0.9), method="inverted_cdf") for column in values.T]
     low, middle, high = np.array(found).T
@@ -367,7 +366,7 @@ def _draw_quantiles(ax: Axes, x: Any, values: Any, method: str) -> None:
 
 def tuning_grid(tables: Tables, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Figure:
     """Return the tuning curves, a row for each setting and a column for each of its ranks in turn."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     tuning = tables["tuning"]
     ranks = [[int(k) for k in np.unique(select(tuning, **keys)["rank"])] for _, keys in rows]

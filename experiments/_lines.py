@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from linfed.findings import OWN_PREDICTION, Finding, judge
-from linfed.intervals import bootstrap_interval
-from linfed.reproduce import Table, tidy
+from linfed.statistics.findings import OWN_PREDICTION, Finding, judge
+from linfed.statistics.intervals import bootstrap_interval
+from linfed.study.run import Table, tidy
 
 
 def best_threshold(outcome: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.plotting import label
-from linfed.reproduce import Table, select, tidy
+from linfed.figures.style import label
+from linfed.study.run import Table, select, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def tuning_figure(
     **options
         Of `panels`.
     """
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     figure, axes = panels(list(curves), height, **options)
     with plotting.style():
@@ -92,7 +92,7 @@ def panels(titles: Sequence[str], height: float, *, rows: int = 1, **options: An
     """Return a figure as wide as the page, and its axes (rows, titles): a column below each title."""
     import matplotlib.pyplot as plt
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     size = (plotting.PAGE_WIDTH, height)
     with plotting.style():

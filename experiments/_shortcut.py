@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.metrics import Recorder
+from linfed.simulation.metrics import Recorder
 
 N_CLIENTS, DIM, RANK = 50, 20, 2
 LEARNED = 0.5

@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import Finding, by_sentence, judge, smaller
-from linfed.intervals import bootstrap_interval, clustered_share
-from linfed.metrics import quantiles
-from linfed.plotting import label
-from linfed.reproduce import Table, Tables, select, tidy
-from linfed.tuning import at_edge, smallest, within
+from linfed.figures.style import label
+from linfed.statistics.findings import Finding, by_sentence, judge, smaller
+from linfed.statistics.intervals import bootstrap_interval, clustered_share, quantiles
+from linfed.study.run import Table, Tables, select, tidy
+from linfed.study.tuning import at_edge, smallest, within
 
 from ._fedrep import (
     FEDAVG_CANNOT,
@@ -289,7 +288,7 @@ def _sizes(table: Table) -> list[int]:
 
 
 def _clients_figure(tables: Tables, preset: str) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     half = 0.5 if preset == "notebook" else 1.0
     figure, axes, sizes = _panels(tables, 2.3, sharey=True)
@@ -311,7 +310,7 @@ def _clients_figure(tables: Tables, preset: str) -> Figure:
 
 
 def _rounds_figure(tables: Tables) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     figure, axes, sizes = _panels(tables, 2.3, sharey=True)
     trials = len(np.unique(tables["summary"]["trial"]))
@@ -338,7 +337,7 @@ def _rounds_figure(tables: Tables) -> Figure:
 
 
 def _fixed_point_figure(tables: Tables) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     figure, axes, sizes = _panels(tables, 3.8, rows=2, sharex=True, sharey="row")
     trials = len(np.unique(tables["summary"]["trial"]))

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import Finding, by_sentence, judge, smaller
-from linfed.intervals import bootstrap_interval, first_round_below, probability_smaller
-from linfed.reproduce import Table, Tables, rows
+from linfed.statistics.findings import Finding, by_sentence, judge, smaller
+from linfed.statistics.intervals import bootstrap_interval, first_round_below, probability_smaller
+from linfed.study.run import Table, Tables, rows
 
 from ._fedrep import (
     FASTEST,
@@ -240,7 +240,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
 
 
 def _figure(tables: Tables, preset: str) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     curves = tables["curves"][tables["curves"]["preset"] == preset]
     sizes = np.unique(curves["n_clients"])

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import Finding, by_sentence, judge, smaller
-from linfed.intervals import median_interval
-from linfed.plotting import label
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.figures.style import label
+from linfed.statistics.findings import Finding, by_sentence, judge, smaller
+from linfed.statistics.intervals import median_interval
+from linfed.study.run import Table, Tables, select, tidy
 
 from ._fedrep import (
     NEW_ACCURATE,
@@ -233,7 +233,7 @@ def _errors_figure(tables: Tables, preset: str) -> Figure:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullLocator
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     half = 0.5 if preset == "notebook" else 1.0
     table = select(tables["clients"], preset=preset)

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.intervals import bootstrap_interval, median_interval
-from linfed.metrics import quantiles
-from linfed.reproduce import Tables, tidy
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.statistics.intervals import bootstrap_interval, median_interval, quantiles
+from linfed.study.run import Tables, tidy
 
 from ._shared import legend
 
@@ -155,7 +154,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
     """Return the distance against rounds, measured and predicted."""
     import matplotlib.pyplot as plt
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     rounds, measured, predicted = _curves(tables)
     with plotting.style():

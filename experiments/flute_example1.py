@@ -33,11 +33,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge_identity, quoted, share, smaller
-from linfed.intervals import first_round_below
-from linfed.linalg import orthonormalize
-from linfed.metrics import quantiles
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.numerics.linalg import orthonormalize
+from linfed.statistics.findings import (
+    OWN_PREDICTION,
+    OWN_THRESHOLD,
+    Finding,
+    by_sentence,
+    judge_identity,
+    quoted,
+    share,
+    smaller,
+)
+from linfed.statistics.intervals import first_round_below, quantiles
+from linfed.study.run import Table, Tables, select, tidy
 
 from ._flute import FLUTE_STEP, spectrum
 from ._shared import legend, panels
@@ -253,7 +261,7 @@ def _draw_points(ax: Axes, x: Any, values: Any, name: str, **options: Any) -> No
 
 
 def _distances_figure(tables: Tables) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     distances = tables["distances"]
     sizes = sorted(np.unique(distances["n_samples"]), key=lambda m: (m != POPULATION, -m))
@@ -282,7 +290,7 @@ def _distances_figure(tables: Tables) -> Figure:
 
 
 def _rounds_figure(tables: Tables) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     rounds = tables["rounds"]
     sizes = sorted(np.unique(rounds["n_samples"]), key=lambda m: (m != POPULATION, -m))

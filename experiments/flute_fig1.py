@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linfed.findings import Finding, by_sentence
-from linfed.reproduce import Tables, select
+from linfed.statistics.findings import Finding, by_sentence
+from linfed.study.run import Tables, select
 
 from ._flute import (
     FEDREP,

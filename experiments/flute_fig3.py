@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import Finding, by_sentence, judge
-from linfed.intervals import binomial_share, probability_smaller
-from linfed.reproduce import Tables, rows, select
+from linfed.statistics.findings import Finding, by_sentence, judge
+from linfed.statistics.intervals import binomial_share, probability_smaller
+from linfed.study.run import Tables, rows, select
 
 from ._flute import (
     FALLS_WITH_CLIENTS,

@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, Finding, by_sentence, share, smaller
-from linfed.metrics import quantiles
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.statistics.findings import OWN_PREDICTION, Finding, by_sentence, share, smaller
+from linfed.statistics.intervals import quantiles
+from linfed.study.run import Table, Tables, select, tidy
 
 from ._flute import EQUAL_BEST, FLUTE_STEP, USUALLY_DIVERGES, spectrum
 from ._lines import line_findings, line_rows
@@ -355,7 +355,7 @@ def _by_trial(table: Table, column: str) -> Any:
 
 
 def _curves_figure(tables: Tables, truth: str) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     sizes = [int(m) for m in np.unique(tables["summary"]["n_samples"])]
     figure, axes = panels([f"m = {m}" for m in sizes], 4.0, rows=len(STEPS), sharex=True, sharey=True)
@@ -413,7 +413,7 @@ def _draw_references(ax: Axes, tables: Tables, truth: str, m: int) -> None:
 def _phase_figure(tables: Tables) -> Figure:
     from matplotlib import patheffects
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     phase, thresholds = tables["phase"], tables["thresholds"]
     sizes, rows = np.unique(phase["n_samples"]), np.unique(phase["excess"])
@@ -468,7 +468,7 @@ def _phase_figure(tables: Tables) -> Figure:
 
 
 def _tuning_figure(tables: Tables) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     sizes = [int(m) for m in np.unique(tables["tuning"]["n_samples"])]
     figure, axes = panels([f"m = {m}" for m in sizes], 2.3, sharey=True)

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_THRESHOLD, Finding, by_sentence, judge, share
-from linfed.intervals import bootstrap_interval
-from linfed.linalg import orthonormalize
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.numerics.linalg import orthonormalize
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, by_sentence, judge, share
+from linfed.statistics.intervals import bootstrap_interval
+from linfed.study.run import Table, Tables, select, tidy
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, METHODS
 from ._shared import legend, panels
@@ -241,7 +241,7 @@ def _compared(first: Any, second: Any) -> dict[str, Any]:
 
 def plot(tables: Tables) -> dict[str, Figure]:
     """Return the end error of every settled run, data set by data set, relative to the data set's least risk's."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     ends = tables["ends"]
     settings = np.unique(ends[["n_samples", "rank"]]).tolist()

@@ -24,10 +24,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent, judge_identity, quoted
-from linfed.intervals import bootstrap_interval
-from linfed.reproduce import Table, Tables, select, tidy
-from linfed.scaling import fit_exponent
+from linfed.statistics.findings import (
+    OWN_PREDICTION,
+    OWN_THRESHOLD,
+    Finding,
+    judge,
+    judge_exponent,
+    judge_identity,
+    quoted,
+)
+from linfed.statistics.intervals import bootstrap_interval
+from linfed.statistics.scaling import fit_exponent
+from linfed.study.run import Table, Tables, select, tidy
 from linfed.theory.flute import flute_step_limit
 
 if TYPE_CHECKING:
@@ -198,7 +206,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     table = tables["floors"]
     with plotting.style():

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
-from linfed.findings import (
+from linfed.statistics.findings import (
     OWN_PREDICTION,
     OWN_THRESHOLD,
     Finding,
@@ -36,8 +36,8 @@ from linfed.findings import (
     judge_failures,
     quoted,
 )
-from linfed.intervals import median_interval, smallest_constant
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.statistics.intervals import median_interval, smallest_constant
+from linfed.study.run import Table, Tables, select, tidy
 from linfed.theory import flute
 
 from ._shared import legend, panels
@@ -294,7 +294,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
 
 
 def _errors_figure(found: Any) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     titles = ["one fixed data set (the algorithm)", "fresh samples every round (the proof)"]
     figure, axes = panels(titles, 3.3, sharey=True)
@@ -347,7 +347,7 @@ def _errors_figure(found: Any) -> Figure:
 
 
 def _region_figure(found: Any) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     names = {
         "largest": ("$\\sigma_1^2(\\Theta)$", "$\\leq 2\\lambda_1'$"),
@@ -375,7 +375,7 @@ def _region_figure(found: Any) -> Figure:
 def _constants_figure(found: Any) -> Figure:
     import matplotlib.pyplot as plt
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     rows = [item for item in found if item[0].name not in (LARGE_STEP,)]
     with plotting.style():

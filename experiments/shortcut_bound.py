@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import Finding, by_sentence, judge_identity
-from linfed.reproduce import Table, Tables, select, tidy
+from linfed.statistics.findings import Finding, by_sentence, judge_identity
+from linfed.study.run import Table, Tables, select, tidy
 from linfed.theory import shortcut
 
 from ._shared import legend, panels
@@ -131,7 +131,7 @@ def _trace(table: Table) -> shortcut.ShortcutTrace:
 
 def plot(tables: Tables) -> dict[str, Figure]:
     """Return the terms of (22) against rounds, at the largest noise."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     table = select(tables["terms"], noise_std=tables["terms"]["noise_std"].max())
     looks = {"contraction": "#0072B2", "concentration": "#E69F00", "shortcut": "#CC79A7", "noise": "#009E73"}

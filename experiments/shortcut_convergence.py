@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, share, smaller
-from linfed.intervals import bootstrap_interval
-from linfed.metrics import quantiles
-from linfed.plotting import label
-from linfed.reproduce import Table, Tables, rows, select, tidy
+from linfed.figures.style import label
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, share, smaller
+from linfed.statistics.intervals import bootstrap_interval, quantiles
+from linfed.study.run import Table, Tables, rows, select, tidy
 
 from ._shared import HUGE, panels, tuned
 from ._shortcut import DIM, LEARNED, problem_of, run
@@ -305,7 +304,7 @@ def _draw(ax: Any, part: Table, column: str, *, floor: float = 0.0) -> None:
 
 
 def _look(name: str) -> tuple[Any, Any, Any]:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     return plotting.LOOKS[name]
 
@@ -386,7 +385,7 @@ def _fresh_figure(part: Table) -> Figure:
 
 def _tuning_figure(tuning: Table) -> Figure:
     """Draw the score against the step on B, at the best of the other parameters."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     sizes = [int(m) for m in np.unique(tuning["n_samples"])]
     figure, axes = panels([f"m = {m}" for m in sizes], 2.4, sharey=True)

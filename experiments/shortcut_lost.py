@@ -28,12 +28,11 @@ import numpy as np
 from scipy.optimize import brentq
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, judge_exponent, share
-from linfed.intervals import median_interval
-from linfed.linalg import span_distance
-from linfed.metrics import quantiles
-from linfed.reproduce import Table, Tables, select, tidy
-from linfed.scaling import fit_exponent
+from linfed.numerics.linalg import span_distance
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, judge_exponent, share
+from linfed.statistics.intervals import median_interval, quantiles
+from linfed.statistics.scaling import fit_exponent
+from linfed.study.run import Table, Tables, select, tidy
 
 from ._shared import legend, panels
 from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK
@@ -166,7 +165,7 @@ def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
 
 def plot(tables: Tables) -> dict[str, Figure]:
     """Return the rounds against m, a line for each step, with what is predicted."""
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     table = select(tables["rounds"], method=CLOSED, n_clients=N_CLIENTS)
     shown = [(kind, start) for kind in KINDS for start in np.unique(select(table, kind=kind)["start"])]

@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, share
-from linfed.intervals import median_interval
-from linfed.metrics import quantiles
-from linfed.reproduce import Table, Tables, rows, select, tidy
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, share
+from linfed.statistics.intervals import median_interval, quantiles
+from linfed.study.run import Table, Tables, rows, select, tidy
 
 from ._lines import line_findings, line_rows
 from ._shared import HUGE, legend, panels, tuned
@@ -339,7 +338,7 @@ def plot(tables: Tables) -> dict[str, Figure]:
 
 
 def _figure(tables: Tables, grid: Sequence[Sequence[tuple[str, str]]]) -> Figure:
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     main = len(grid) > 1
     trials = len(np.unique(tables["map"]["trial"]))

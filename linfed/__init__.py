@@ -56,61 +56,61 @@ if TYPE_CHECKING:
     from linfed.data.samples import FixedSamples as FixedSamples
     from linfed.data.samples import FreshSamples as FreshSamples
     from linfed.data.samples import GivenSamples as GivenSamples
-    from linfed.designs import Design as Design
-    from linfed.designs import Gaussian as Gaussian
-    from linfed.designs import Rademacher as Rademacher
-    from linfed.designs import UniformCube as UniformCube
-    from linfed.designs import UniformSphere as UniformSphere
-    from linfed.engines import ENGINES as ENGINES
     from linfed.errors import EngineError as EngineError
     from linfed.errors import SizeError as SizeError
-    from linfed.findings import Finding as Finding
-    from linfed.findings import Hypothesis as Hypothesis
-    from linfed.findings import Verdict as Verdict
-    from linfed.metrics import METRICS as METRICS
-    from linfed.metrics import subspace_distance as subspace_distance
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
     from linfed.problems import SharedWithShortcuts as SharedWithShortcuts
     from linfed.problems import Truth as Truth
     from linfed.problems import UnderParameterized as UnderParameterized
-    from linfed.results import Result as Result
-    from linfed.results import Status as Status
-    from linfed.simulation import Round as Round
-    from linfed.simulation import iterate as iterate
-    from linfed.simulation import simulate as simulate
-    from linfed.tuning import EdgeWarning as EdgeWarning
-    from linfed.tuning import Tuning as Tuning
-    from linfed.tuning import tune as tune
+    from linfed.problems.designs import Design as Design
+    from linfed.problems.designs import Gaussian as Gaussian
+    from linfed.problems.designs import Rademacher as Rademacher
+    from linfed.problems.designs import UniformCube as UniformCube
+    from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.simulation.engines import ENGINES as ENGINES
+    from linfed.simulation.loop import Round as Round
+    from linfed.simulation.loop import iterate as iterate
+    from linfed.simulation.loop import simulate as simulate
+    from linfed.simulation.metrics import METRICS as METRICS
+    from linfed.simulation.metrics import subspace_distance as subspace_distance
+    from linfed.simulation.results import Result as Result
+    from linfed.simulation.results import Status as Status
+    from linfed.statistics.findings import Finding as Finding
+    from linfed.statistics.findings import Hypothesis as Hypothesis
+    from linfed.statistics.findings import Verdict as Verdict
+    from linfed.study.tuning import EdgeWarning as EdgeWarning
+    from linfed.study.tuning import Tuning as Tuning
+    from linfed.study.tuning import tune as tune
 
 __version__ = "0.1.0"
 
 # Names are loaded when first used, so that `import linfed` and `linfed --help` come back at once.
 _PUBLIC = {
     "ALGORITHMS": "linfed.algorithms",
-    "METRICS": "linfed.metrics",
+    "METRICS": "linfed.simulation.metrics",
     "Algorithm": "linfed.algorithms.base",
     "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
-    "Design": "linfed.designs",
-    "ENGINES": "linfed.engines",
-    "EdgeWarning": "linfed.tuning",
+    "Design": "linfed.problems.designs",
+    "ENGINES": "linfed.simulation.engines",
+    "EdgeWarning": "linfed.study.tuning",
     "EngineError": "linfed.errors",
     "FLUTE": "linfed.algorithms.flute",
     "FedAvg": "linfed.algorithms.fedavg",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
     "FedRepShortcut": "linfed.algorithms.shortcut",
-    "Finding": "linfed.findings",
+    "Finding": "linfed.statistics.findings",
     "FixedSamples": "linfed.data.samples",
     "FreshSamples": "linfed.data.samples",
-    "Gaussian": "linfed.designs",
+    "Gaussian": "linfed.problems.designs",
     "GivenFactors": "linfed.algorithms.initial",
     "GivenSamples": "linfed.data.samples",
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
-    "Hypothesis": "linfed.findings",
+    "Hypothesis": "linfed.statistics.findings",
     "Initial": "linfed.algorithms.initial",
     "InitialFactors": "linfed.algorithms.initial",
     "LocalOnly": "linfed.algorithms.local_only",
@@ -119,28 +119,28 @@ _PUBLIC = {
     "Personalised": "linfed.algorithms.personalised",
     "PooledLeastSquares": "linfed.algorithms.pooled",
     "Problem": "linfed.problems",
-    "Rademacher": "linfed.designs",
+    "Rademacher": "linfed.problems.designs",
     "RandomSubspace": "linfed.algorithms.initial",
-    "Result": "linfed.results",
-    "Round": "linfed.simulation",
+    "Result": "linfed.simulation.results",
+    "Round": "linfed.simulation.loop",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",
     "SizeError": "linfed.errors",
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
-    "Status": "linfed.results",
+    "Status": "linfed.simulation.results",
     "TrueSubspace": "linfed.algorithms.initial",
     "Truth": "linfed.problems",
-    "Tuning": "linfed.tuning",
+    "Tuning": "linfed.study.tuning",
     "UnderParameterized": "linfed.problems",
-    "UniformCube": "linfed.designs",
-    "UniformSphere": "linfed.designs",
-    "Verdict": "linfed.findings",
-    "iterate": "linfed.simulation",
-    "simulate": "linfed.simulation",
-    "subspace_distance": "linfed.metrics",
+    "UniformCube": "linfed.problems.designs",
+    "UniformSphere": "linfed.problems.designs",
+    "Verdict": "linfed.statistics.findings",
+    "iterate": "linfed.simulation.loop",
+    "simulate": "linfed.simulation.loop",
+    "subspace_distance": "linfed.simulation.metrics",
     "theory": "linfed.theory",
-    "tune": "linfed.tuning",
+    "tune": "linfed.study.tuning",
 }
 
 __all__ = sorted(_PUBLIC)

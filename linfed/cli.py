@@ -112,7 +112,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _list(given: argparse.Namespace) -> int:
     from linfed.algorithms import ALGORITHMS
     from linfed.errors import UsageError
-    from linfed.reproduce import experiment_files, experiments_folder, load
+    from linfed.study.run import experiment_files, experiments_folder, load
 
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
@@ -130,7 +130,7 @@ def _list(given: argparse.Namespace) -> int:
 
 def _reproduce(given: argparse.Namespace) -> int:
     from linfed.errors import UsageError
-    from linfed.reproduce import Options, experiment_files, experiments_folder, load, report, reproduce, writable_folder
+    from linfed.study.run import Options, experiment_files, experiments_folder, load, report, reproduce, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0), ("workers", 1)):
         value = getattr(given, name)

@@ -9,10 +9,10 @@ import scipy.linalg
 import scipy.stats
 
 import linfed as lf
-from linfed import linalg
 from linfed.algorithms.initial import as_initial
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
+from linfed.numerics import linalg
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -10,12 +10,13 @@ from helpers import Held, Wrapped, normal
 from test_algorithms import arrays_equal, draw_participants, draw_world
 
 import linfed as lf
-from linfed import job, linalg
 from linfed.algorithms.models import LinearModel
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
-from linfed.results import Result
-from linfed.streams import Stream, generators
+from linfed.numerics import linalg
+from linfed.numerics.streams import Stream, generators
+from linfed.simulation import job
+from linfed.simulation.results import Result
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 

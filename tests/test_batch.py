@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import references as ref
 
-from linfed import linalg
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
+from linfed.numerics import linalg
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 TRIALS = 3

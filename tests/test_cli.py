@@ -13,7 +13,7 @@ import pytest
 
 import linfed
 from linfed import cli
-from linfed.reproduce import experiments_folder, load_tables
+from linfed.study.run import experiments_folder, load_tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,8 +21,8 @@ TOY = '''
 """An experiment small enough for a test."""
 from dataclasses import dataclass, replace
 import numpy as np
-from linfed.findings import judge
-from linfed.reproduce import rows
+from linfed.statistics.findings import judge
+from linfed.study.run import rows
 
 SUMMARY = "a toy"
 
@@ -309,7 +309,7 @@ def test_json_is_strict(toy):
 
 
 def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
-    from linfed import sweep
+    from linfed.study import store as sweep
 
     def interrupted(*arguments):
         raise KeyboardInterrupt

@@ -153,7 +153,7 @@ def test_rounds_that_are_looked_at_cannot_be_written_into(engine):
 
 def test_final_states_are_read_only_however_they_were_made(monkeypatch):
     final = [run(lf.FedRep(rank=2, step_size=0.1)).final]
-    monkeypatch.setattr("linfed.job.CHUNK_BYTES", 1.0)
+    monkeypatch.setattr("linfed.simulation.job.CHUNK_BYTES", 1.0)
     final += [run(lf.FedRep(rank=2, step_size=0.1), workers=workers).final for workers in (1, 2)]
     for state in final:
         assert not any(array.flags.writeable for array in state.arrays().values())
@@ -167,7 +167,7 @@ def test_the_state_that_is_measured_is_read_only(monkeypatch):
         seen.extend(array.flags.writeable for array in state.arrays().values())
         return {}
 
-    monkeypatch.setattr("linfed.metrics.Recorder.measure", measure)
+    monkeypatch.setattr("linfed.simulation.metrics.Recorder.measure", measure)
     run(lf.FedRep(rank=2, step_size=0.1))
     assert seen == [False] * 2 * 4
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed import engines, job, linalg, streams
 from linfed.data import explicit, projected
 from linfed.data.sources import Sizes
-from linfed.engines import ENGINES, Setting, floats_per_trial, open_source
-from linfed.results import Status
+from linfed.numerics import linalg, streams
+from linfed.simulation import engines, job
+from linfed.simulation.engines import ENGINES, Setting, floats_per_trial, open_source
+from linfed.simulation.results import Status
 
 
 def normal(*shape, seed=0):

@@ -16,10 +16,11 @@ from helpers import Wrapped, normal
 from scipy import stats
 
 import linfed as lf
-from linfed import engines, linalg
 from linfed.data import chain, compressed, projected
 from linfed.data.sources import Sizes
-from linfed.engines import open_source
+from linfed.numerics import linalg
+from linfed.simulation import engines
+from linfed.simulation.engines import open_source
 
 TRIALS = 1500
 SEEDS = {"explicit": 1, "compressed": 2, "projected": 3, "chain": 4}

@@ -10,8 +10,8 @@ import pytest
 
 import linfed as lf
 from linfed import cli
-from linfed.findings import Verdict
-from linfed.reproduce import experiment_files, load, load_tables, select
+from linfed.statistics.findings import Verdict
+from linfed.study.run import experiment_files, load, load_tables, select
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 

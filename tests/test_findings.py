@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from linfed.findings import (
+from linfed.statistics.findings import (
     OWN_PREDICTION,
     Finding,
     Hypothesis,

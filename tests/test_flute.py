@@ -10,11 +10,11 @@ from helpers import normal
 from scipy import stats
 
 import linfed as lf
-from linfed import linalg
 from linfed.data import chain, compressed, projected, sources
 from linfed.data.sources import Sizes
-from linfed.engines import open_source
-from linfed.linalg import qr_positive
+from linfed.numerics import linalg
+from linfed.numerics.linalg import qr_positive
+from linfed.simulation.engines import open_source
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 FAMILY = 1e-3

@@ -9,7 +9,7 @@ from scipy import stats
 
 import linfed as lf
 from linfed.errors import EngineError
-from linfed.findings import Verdict
+from linfed.statistics.findings import Verdict
 from linfed.theory import flute as theory
 
 SHAPES = {"n < d": (5, 8), "n == d": (6, 6), "n > d": (9, 4)}

@@ -235,7 +235,7 @@ def test_a_trial_does_not_depend_on_the_others(monkeypatch):
     for data in (FIXED, FRESH):
         wanted = started(algorithm, data=data, rounds=2)
         with monkeypatch.context() as patch:
-            patch.setattr("linfed.job.CHUNK_BYTES", 1.0)
+            patch.setattr("linfed.simulation.job.CHUNK_BYTES", 1.0)
             assert_same(started(algorithm, data=data, rounds=2), wanted)
         assert_same(started(algorithm, data=data, rounds=2, trials=1), wanted, second=slice(1))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from linfed.intervals import (
+from linfed.statistics.intervals import (
     binomial_share,
     bootstrap_interval,
     clustered_share,

@@ -9,8 +9,8 @@ from helpers import normal
 from threadpoolctl import ThreadpoolController
 
 import linfed as lf
-from linfed.engines import ENGINES
-from linfed.metrics import METRICS, Recorder
+from linfed.simulation.engines import ENGINES
+from linfed.simulation.metrics import METRICS, Recorder
 
 SHARED = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
 DENSE = lf.UnderParameterized(n_clients=6, dim=9, noise_std=0.3)
@@ -107,7 +107,7 @@ def test_a_round_begins_where_the_last_one_ended(name):
 
 def test_a_chunk_is_no_part_of_the_rounds(monkeypatch):
     """`simulate` may cut its trials into chunks; `iterate` holds them all."""
-    monkeypatch.setattr("linfed.job.CHUNK_BYTES", 1.0)
+    monkeypatch.setattr("linfed.simulation.job.CHUNK_BYTES", 1.0)
     result, steps = both("FLUTE, fresh, some take part")
     last = list(steps)[-1]
     assert last.after.B.shape[0] == 3
@@ -240,7 +240,7 @@ def test_a_batch_answers_until_the_next_round_and_asking_changes_nothing(
 ):
     if streamed:
         monkeypatch.setattr("linfed.data.sources.CACHE_VALUES", 0)
-        monkeypatch.setattr("linfed.linalg.CACHE_VALUES", 200)
+        monkeypatch.setattr("linfed.numerics.linalg.CACHE_VALUES", 200)
     arguments = {"data": data, "rounds": 5, "trials": 2, "participation": 0.5, "engine": engine}
     final = lf.simulate(algorithm, DENSE, **arguments).final
     before = None

@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 
 import linfed as lf
-from linfed import least_squares, linalg
+from linfed.numerics import least_squares, linalg
 
 EPS = np.finfo(float).eps
 

@@ -9,8 +9,9 @@ import references as ref
 from helpers import Held, assert_one_line, assert_same, normal
 
 import linfed as lf
-from linfed import job, linalg
-from linfed.results import Result
+from linfed.numerics import linalg
+from linfed.simulation import job
+from linfed.simulation.results import Result
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -467,7 +468,7 @@ def test_a_bad_call_says_what_is_wrong_in_one_line(name):
 
 
 def test_a_class_that_only_its_text_was_saved_of_does_not_adapt(tmp_path, monkeypatch):
-    monkeypatch.setattr("linfed._archive._class", lambda described: None)  # as in a process that never had it
+    monkeypatch.setattr("linfed.simulation.archive._class", lambda described: None)  # as in a process that never had it
     loaded = Result.load(run(Personal()).save(tmp_path / "a.npz"))
     with pytest.raises(TypeError, match=r"algorithm = Personal\(\) must be an algorithm whose class"):
         loaded.adapt(X, Y)

@@ -9,9 +9,9 @@ import scipy.stats
 from helpers import assert_one_line
 
 import linfed as lf
-from linfed import evaluation
-from linfed.results import Result
-from linfed.streams import Stream, generators
+from linfed.numerics.streams import Stream, generators
+from linfed.simulation import new_clients as evaluation
+from linfed.simulation.results import Result
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 SIZES = [1, 2, 3, 9]
@@ -385,7 +385,9 @@ def test_a_file_is_the_text_alone_of_a_users_own_classes_where_they_are_unknown(
     sizes = {"n_clients": 6, "dim": 7, "rank": 3}
     known = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
     assert known.client_risks().shape == (3, 6)
-    monkeypatch.setattr("linfed._archive._class", lambda described: None)  # as in a process that never had them
+    monkeypatch.setattr(
+        "linfed.simulation.archive._class", lambda described: None
+    )  # as in a process that never had them
     own = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
     for call in (lambda: own.new_clients([3]), own.client_risks):
         with pytest.raises(ValueError, match=r"of OwnProblem\(n_clients=6.* only its text was saved: give problem="):

@@ -10,7 +10,7 @@ from helpers import normal
 import linfed as lf
 from linfed.algorithms.base import asks_of
 from linfed.data.explicit import ExplicitBatch
-from linfed.least_squares import joint_ridge
+from linfed.numerics.least_squares import joint_ridge
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 STEPS = {"rank": 2, "step_size": 0.03}

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 import linfed as lf
-from linfed.sweep import run_cells
+from linfed.study.store import run_cells
 
 def work():
     Path(f"working-{os.getpid()}").touch()

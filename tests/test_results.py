@@ -14,8 +14,9 @@ import pytest
 from helpers import assert_one_line
 
 import linfed as lf
-from linfed import _archive, plotting
-from linfed.results import Result
+from linfed.figures import style as plotting
+from linfed.simulation.results import Result
+from linfed.system import files
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -410,7 +411,7 @@ def test_numbers_come_back_where_the_classes_are_unknown(elsewhere, tmp_path, mo
     result = run(algorithm, problem, lf.FixedSamples(5), 0)
     path = result.save(tmp_path / "own.npz")
     forget()
-    monkeypatch.setattr("linfed._archive._class", lambda described: None)  # as in a process that never had it
+    monkeypatch.setattr("linfed.simulation.archive._class", lambda described: None)  # as in a process that never had it
     loaded = Result.load(path)
     assert_same_numbers(result, loaded)
     assert (loaded.name, repr(loaded.algorithm)) == ("Foreign", repr(algorithm))
@@ -440,7 +441,7 @@ def test_another_process_reads_what_it_can(elsewhere, tmp_path):
     result = run(module.Foreign(), PROBLEM, lf.FixedSamples(5), 0)
     path = result.save(tmp_path / "own.npz")
     code = (
-        "import sys; from linfed.results import Result; loaded = Result.load(sys.argv[1]); "
+        "import sys; from linfed.simulation.results import Result; loaded = Result.load(sys.argv[1]); "
         "print(float(loaded.metrics['risk'].sum()), loaded.status, sorted(loaded.final.arrays()), loaded.name)"
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
@@ -542,9 +543,9 @@ def test_a_file_that_is_no_result_is_named(name, tmp_path):
 
 def with_format(path, **changes):
     """Write a result's file again with another description; None leaves a field out."""
-    arrays, described = _archive.read(path)
+    arrays, described = files.read(path)
     described = {name: value for name, value in (described | changes).items() if value is not None}
-    return _archive.write(path, arrays, described)
+    return files.write(path, arrays, described)
 
 
 @pytest.mark.parametrize(
@@ -564,7 +565,7 @@ def test_a_file_of_another_format_is_told_so(changes, fragments, tmp_path):
 
 
 def run_described(folder):
-    return _archive.read(run(*SAVED["defaults"]).save(folder / "whole.npz"))[1]
+    return files.read(run(*SAVED["defaults"]).save(folder / "whole.npz"))[1]
 
 
 def test_objects_are_never_written(tmp_path):

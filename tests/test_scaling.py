@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from linfed.scaling import fit_exponent
+from linfed.statistics.scaling import fit_exponent
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 2.0])

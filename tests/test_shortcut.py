@@ -10,8 +10,8 @@ from scipy import stats
 
 import linfed as lf
 from linfed.data.explicit import ExplicitBatch
-from linfed.least_squares import joint_ridge, smallest_shortcut
-from linfed.streams import Stream, generators
+from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
+from linfed.numerics.streams import Stream, generators
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 CLOSED = {"solver": "closed-form"}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.findings import Verdict
 from linfed.problems import Truth
+from linfed.statistics.findings import Verdict
 from linfed.theory import shortcut as theory
 
 EXACT = 1e-10

@@ -12,9 +12,10 @@ from helpers import Held, assert_same, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
-from linfed import job, memory
-from linfed.processes import in_order
-from linfed.streams import Stream, generators
+from linfed.numerics.streams import Stream, generators
+from linfed.simulation import job
+from linfed.system import memory
+from linfed.system.processes import in_order
 
 EPS = np.finfo(float).eps
 

@@ -312,7 +312,7 @@ def test_trials_are_an_axis(stacked):
 
 @pytest.mark.parametrize("values", [1, 60, 10**9])
 def test_moments_by_blocks_are_those_of_a_loop(monkeypatch, values):
-    monkeypatch.setattr("linfed.linalg.CACHE_VALUES", values)
+    monkeypatch.setattr("linfed.numerics.linalg.CACHE_VALUES", values)
     W, A = normal(37, 4, seed=1), normal(4, 4, seed=2)
     A = A + A.T
     moments = HeadMoments.of(W)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from linfed.streams import Participants, RoundStream, Stream, TrialRandom, generators, n_participants
+from linfed.numerics.streams import RoundStream, Stream, TrialRandom, generators
+from linfed.simulation.participation import Participants, n_participants
 
 SEEDS = [0, 1, 12345, (1, 2), (2, 1), (1, 2, 3), (0, 1)]
 

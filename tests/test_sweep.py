@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import linfed
-from linfed.sweep import run_cells
+from linfed.study.store import run_cells
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from helpers import normal
 from scipy import stats
 
 import linfed as lf
-from linfed.results import Result
+from linfed.simulation.results import Result
 
 TRIALS = range(4)
 FAMILY = 1e-3

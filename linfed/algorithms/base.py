@@ -16,8 +16,8 @@ from linfed._values import Configuration, says_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
 from linfed.errors import SizeError, check_instance, check_returned, shown
-from linfed.linalg import put_clients, take_clients
-from linfed.streams import TrialRandom
+from linfed.numerics.linalg import put_clients, take_clients
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

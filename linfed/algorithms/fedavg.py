@@ -14,7 +14,7 @@ from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
 from linfed.errors import check_choice, check_integer, check_number, shown
-from linfed.streams import TrialRandom
+from linfed.numerics.streams import TrialRandom
 
 FINE_TUNE_STEPS = 10
 

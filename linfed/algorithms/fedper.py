@@ -13,7 +13,7 @@ from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number
-from linfed.streams import TrialRandom
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch, Features
 from linfed.errors import check_bool, check_choice, check_integer, check_number
-from linfed.linalg import orthonormalize, qr_positive
-from linfed.streams import TrialRandom
+from linfed.numerics.linalg import orthonormalize, qr_positive
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number, shown
-from linfed.linalg import take_clients
-from linfed.streams import TrialRandom
+from linfed.numerics.linalg import take_clients
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from linfed._types import Array
 from linfed._values import ByValue
 from linfed.data.explicit import ExplicitBatch
 from linfed.errors import SizeError, check_array, check_choice, check_integer, check_number, shown
-from linfed.linalg import orthonormalize, top_eigenvectors
-from linfed.streams import TrialRandom
+from linfed.numerics.linalg import orthonormalize, top_eigenvectors
+from linfed.numerics.streams import TrialRandom
 
 MOMENTS_WORK = 1e14
 """Operations of the method of moments, hours of them, beyond which it is out of reach."""

@@ -10,7 +10,7 @@ import numpy as np
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.data.batch import Batch
 from linfed.errors import check_number
-from linfed.streams import TrialRandom
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, TrueSubspace
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number
-from linfed.streams import TrialRandom
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

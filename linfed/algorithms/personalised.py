@@ -12,8 +12,8 @@ from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
 from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
 from linfed.errors import check_instance, check_number, shown
-from linfed.least_squares import joint_ridge
-from linfed.streams import TrialRandom
+from linfed.numerics.least_squares import joint_ridge
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

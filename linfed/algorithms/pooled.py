@@ -11,7 +11,7 @@ from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.models import client_weights
 from linfed.data.batch import Batch
 from linfed.errors import check_choice
-from linfed.streams import TrialRandom
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from linfed.algorithms.fedrep import moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_choice, check_integer, check_number
-from linfed.least_squares import joint_ridge, smallest_shortcut
-from linfed.linalg import orthonormalize
-from linfed.streams import TrialRandom
+from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
+from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)

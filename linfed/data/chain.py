@@ -19,9 +19,9 @@ from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.projected import ProjectedSource
 from linfed.data.sources import FreshSource, Sizes
-from linfed.linalg import qr_positive
+from linfed.numerics.linalg import qr_positive
+from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
-from linfed.streams import RoundStream, Seed, Stream, generators
 
 
 def fill_wishart(shapes: Array, rng: Generator, out: Array) -> None:

@@ -18,9 +18,9 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.data.rows import Workspace
 from linfed.data.sources import FreshSource, Sizes, Source, restricted
 from linfed.errors import EngineError
-from linfed.linalg import CACHE_VALUES, take_clients
+from linfed.numerics.linalg import CACHE_VALUES, take_clients
+from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems import Truth
-from linfed.streams import Seed, Stream, generators
 
 ENGINE = "compressed"
 

@@ -16,8 +16,8 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
-from linfed.least_squares import full_least_squares, head_least_squares
-from linfed.linalg import CACHE_VALUES
+from linfed.numerics.least_squares import full_least_squares, head_least_squares
+from linfed.numerics.linalg import CACHE_VALUES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,10 @@ from linfed.data.batch import Batch
 from linfed.data.rows import Workspace
 from linfed.data.sources import FreshSource, Sizes, Source
 from linfed.errors import EngineError, check_number
-from linfed.least_squares import head_least_squares
-from linfed.linalg import RANK_TOLERANCE, client_blocks, root_of_gram, take_clients
+from linfed.numerics.least_squares import head_least_squares
+from linfed.numerics.linalg import RANK_TOLERANCE, client_blocks, root_of_gram, take_clients
+from linfed.numerics.streams import BLOCK_VALUES, RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
-from linfed.streams import BLOCK_VALUES, RoundStream, Seed, Stream, generators
 
 ENGINE = "projected"
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from linfed._types import Array
-from linfed.linalg import client_blocks
+from linfed.numerics.linalg import client_blocks
 
 Block = tuple[slice, slice, Array]
 """Trials, clients, and their rows (t, c, m, d)."""

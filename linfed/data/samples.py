@@ -14,9 +14,9 @@ from linfed._values import Configuration
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import Sizes, draw_fixed
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
-from linfed.memory import check_fits
+from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem
-from linfed.streams import Seed, check_seed
+from linfed.system.memory import check_fits
 
 Samples: TypeAlias = "npt.ArrayLike | Sequence[npt.ArrayLike]"
 

@@ -17,9 +17,9 @@ from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
-from linfed.linalg import CACHE_VALUES, take_clients
+from linfed.numerics.linalg import CACHE_VALUES, take_clients
+from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
-from linfed.streams import RoundStream, Seed, Stream, generators
 
 S = TypeVar("S")
 

@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 
 from linfed._types import Array
-from linfed.designs import Design, Gaussian
 from linfed.errors import check_instance, shown
-from linfed.linalg import orthonormalize, qr_positive
-from linfed.streams import Seed
+from linfed.numerics.linalg import orthonormalize, qr_positive
+from linfed.numerics.streams import Seed
+from linfed.problems.designs import Design, Gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +139,8 @@ class Problem(Protocol):
     Notes
     -----
     A problem of one's own is any object with these attributes; it need not subclass this. Every trial's truth is a
-    function of (seed, trial): `linfed.streams.generators` gives one generator for each. `new_clients` is asked by
-    `Result.new_clients` alone.
+    function of (seed, trial): `linfed.numerics.streams.generators` gives one generator for each. `new_clients` is asked
+    by `Result.new_clients` alone.
 
     **Deviations**: none.
 
@@ -149,7 +149,7 @@ class Problem(Protocol):
     >>> from dataclasses import dataclass
     >>> import numpy as np
     >>> import linfed as lf
-    >>> from linfed.streams import Stream, generators
+    >>> from linfed.numerics.streams import Stream, generators
     >>> @dataclass(frozen=True, kw_only=True)
     ... class OneDirection:
     ...     n_clients: int

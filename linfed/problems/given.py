@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration
-from linfed.designs import Design, Gaussian, as_design
 from linfed.errors import check_array, check_noise_std, check_shape
+from linfed.numerics.streams import Seed
 from linfed.problems.base import Truth
-from linfed.streams import Seed
+from linfed.problems.designs import Design, Gaussian, as_design
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

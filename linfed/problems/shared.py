@@ -10,11 +10,11 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import Configuration
-from linfed.designs import Design, Gaussian, as_design
 from linfed.errors import check_integer, check_noise_std, check_number
-from linfed.linalg import orthonormalize
+from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
-from linfed.streams import Seed, Stream, generators
+from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
 """Of heads: beyond it, rounding would be seen in the smallest singular value."""

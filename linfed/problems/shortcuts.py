@@ -10,9 +10,9 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed.errors import check_bool, check_integer, check_number
+from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
 from linfed.problems.shared import SharedRepresentation
-from linfed.streams import Seed, Stream, generators
 
 
 @dataclass(frozen=True, kw_only=True)

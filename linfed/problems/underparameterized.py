@@ -10,11 +10,11 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import Configuration
-from linfed.designs import Design, Gaussian, as_design
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, shown
-from linfed.linalg import orthonormalize
+from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
-from linfed.streams import Seed, Stream, generators
+from linfed.problems.designs import Design, Gaussian, as_design
 
 
 @dataclass(frozen=True, kw_only=True)

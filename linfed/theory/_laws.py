@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from linfed.designs import Gaussian
 from linfed.errors import shown
 from linfed.problems import Truth
+from linfed.problems.designs import Gaussian
 
 
 def check_isotropic(truth: Truth, said: str) -> None:

@@ -16,11 +16,11 @@ from linfed._types import Array, Mask
 from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.errors import check_choice, check_integer, check_number
-from linfed.findings import Finding, Hypothesis, judge_failures, judge_identity, quoted
-from linfed.linalg import spectral_norm
-from linfed.metrics import squared_errors
+from linfed.numerics.linalg import spectral_norm
 from linfed.problems import Truth
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
+from linfed.simulation.metrics import squared_errors
+from linfed.statistics.findings import Finding, Hypothesis, judge_failures, judge_identity, quoted
 from linfed.theory._laws import check_covariance
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}

@@ -9,8 +9,8 @@ from scipy import optimize, stats
 from linfed._types import Array
 from linfed.algorithms.base import State
 from linfed.errors import check_integer, check_noise_std, check_number
-from linfed.metrics import client_risks
 from linfed.problems import Truth
+from linfed.simulation.metrics import client_risks
 
 
 def single_model_floor(truth: Truth) -> Array:

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.base import State
 from linfed.errors import check_array, check_integer, check_number, check_shape
-from linfed.metrics import squared_errors
 from linfed.problems import Truth
+from linfed.simulation.metrics import squared_errors
 from linfed.theory._laws import check_covariance, check_gaussian
 
 

@@ -58,10 +58,10 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.errors import check_choice, check_integer, check_number
-from linfed.findings import Finding, Hypothesis, judge_identity
-from linfed.linalg import orthonormalize, qr_positive, span_distance, spectral_norm, take_clients
+from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance, spectral_norm, take_clients
 from linfed.problems import Truth
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
+from linfed.statistics.findings import Finding, Hypothesis, judge_identity
 from linfed.theory._laws import check_gaussian, check_isotropic
 
 IDENTITY_TOLERANCE = 1e-10

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
-from linfed.linalg import client_blocks, one_blas_thread
+from linfed.numerics.linalg import client_blocks, one_blas_thread
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """How far the columns of a given basis may be from orthonormal, entry by entry of their Gram matrix."""

@@ -15,7 +15,7 @@ from linfed._types import Array
 from linfed.algorithms.base import State
 from linfed.data.explicit import ExplicitBatch
 from linfed.errors import check_array, check_choice, shown, suggestion
-from linfed.linalg import distance_from, factored_squared_lengths, span_distance
+from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 
 METRICS: dict[str, str] = {
@@ -253,10 +253,3 @@ def client_losses(state: State, batch: ExplicitBatch) -> Array:
     Predictors are formed block by block: nothing of size (n, d). Cost O(n m d).
     """
     return batch.losses(lambda trials, clients: state.trials(trials).predictors(clients))
-
-
-def quantiles(values: Array) -> tuple[Array, Array, Array]:
-    """Return the median, 10 % and 90 % over trials (the first axis), with diverged trials (NaN) as the worst."""
-    worst = np.where(np.isnan(values), np.inf, values)
-    median, low, high = np.quantile(worst, [0.5, 0.1, 0.9], axis=0, method="inverted_cdf")
-    return median, low, high

@@ -21,17 +21,18 @@ from linfed.algorithms.base import Algorithm, State, check_state, frozen
 from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, given_batch
-from linfed.engines import open_source
 from linfed.errors import check_integer, check_progress
-from linfed.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
-from linfed.linalg import quiet
-from linfed.memory import budget_bytes, check_fits
-from linfed.metrics import MetricTable, Recorder
+from linfed.numerics.linalg import quiet
+from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth
-from linfed.processes import in_order, worker_pool
-from linfed.results import Result, Status
-from linfed.start import ResolvedStart
-from linfed.streams import Participants, Participation, Seed, TrialRandom
+from linfed.simulation.engines import open_source
+from linfed.simulation.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
+from linfed.simulation.metrics import MetricTable, Recorder
+from linfed.simulation.participation import Participants, Participation
+from linfed.simulation.results import Result, Status
+from linfed.simulation.start import ResolvedStart
+from linfed.system.memory import budget_bytes, check_fits
+from linfed.system.processes import in_order, worker_pool
 
 DIVERGENCE_MULTIPLE = 1e12
 """A parameter array whose norm exceeds this multiple of the truth's scale (or that of given labels; at least 1)
@@ -91,7 +92,7 @@ def simulate(
         Record the initial state, every so many rounds, and the last.
     engine : str
         How the data are represented: "explicit", "compressed", "projected" or "chain", each exact, in value or in law
-        (``linfed.engines.ENGINES``); "auto" takes the cheapest that can serve and keeps B itself. `Result.engine` says
+        (``lf.ENGINES``); "auto" takes the cheapest that can serve and keeps B itself. `Result.engine` says
         which it was.
     workers : int
         Worker processes over chunks of trials; 1 runs here. (A script that asks for more needs the usual

@@ -1,7 +1,7 @@
 """Batched least squares: heads of many clients, full-dimensional predictors, heads and shortcuts together.
 
-The rules of `linfed.linalg` hold: an item's result never depends on the other items, and an item that is not finite
-gives a result that is not finite.
+The rules of `linfed.numerics.linalg` hold: an item's result never depends on the other items, and an item that is not
+finite gives a result that is not finite.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from linfed._types import Array, Mask
-from linfed.linalg import RANK_TOLERANCE, TINY, finite_items
+from linfed.numerics.linalg import RANK_TOLERANCE, TINY, finite_items
 
 NULL_TOLERANCE = 1e-12
 """Eigenvalues below this share of the trace are the rounding of zeros."""

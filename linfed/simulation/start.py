@@ -13,9 +13,9 @@ from linfed.algorithms.initial import Initial, InitialFactors, Initialisation, a
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import Source
 from linfed.errors import EngineError, check_returned
-from linfed.job import Job, check_initialisation, told_initialisation
+from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.problems import Truth
-from linfed.streams import Stream, TrialRandom, generators
+from linfed.simulation.job import Job, check_initialisation, told_initialisation
 
 
 class ResolvedStart:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_choice, check_number, shown
-from linfed.intervals import Measured, binomial_share, clustered_share, share_smaller
+from linfed.statistics.intervals import Measured, binomial_share, clustered_share, share_smaller
 
 OWN_PREDICTION = "own prediction"
 """Source of a statement that this project derived."""
@@ -289,7 +289,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     Parameters
     ----------
     fitted : tuple of float
-        Estimate and interval, as `linfed.scaling.fit_exponent` returns them.
+        Estimate and interval, as `linfed.statistics.scaling.fit_exponent` returns them.
     claimed : float
         The exponent of the statement.
     kind : "at most", "at least" or "equal"

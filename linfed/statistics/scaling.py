@@ -8,7 +8,7 @@ from scipy import stats
 
 from linfed._types import Array
 from linfed.errors import check_array, check_shape
-from linfed.intervals import bootstrap_interval
+from linfed.statistics.intervals import bootstrap_interval
 
 
 def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True) -> tuple[float, float, float]:
@@ -40,7 +40,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
 
     Examples
     --------
-    >>> from linfed.scaling import fit_exponent
+    >>> from linfed.statistics.scaling import fit_exponent
     >>> round(fit_exponent([1, 2, 4], [[1.0, 0.5, 0.25]] * 3)[0], 12)
     -1.0
     """

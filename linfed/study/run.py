@@ -30,11 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 import linfed
-from linfed import _archive
-from linfed._files import replacing
 from linfed._types import Array
 from linfed.errors import UsageError, check_integer, suggestion
-from linfed.findings import Finding, findings_table
+from linfed.statistics.findings import Finding, findings_table
+from linfed.system.files import replacing, write_arrays
 
 Table: TypeAlias = npt.NDArray[np.void]
 Tables: TypeAlias = dict[str, Table]
@@ -160,7 +159,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
     -----
     Cells are kept in ``OUT/cells`` and used again by a later run with the same configuration.
     """
-    from linfed.sweep import run_cells
+    from linfed.study.store import run_cells
 
     started = time.perf_counter()
     module = load(name, folder)
@@ -206,7 +205,7 @@ def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
             writer.writerows(table.tolist())
         files.append(path)
     archive = out / f"{name}.npz"
-    _archive.write_arrays(archive, tables)
+    write_arrays(archive, tables)
     return [*files, archive]
 
 
@@ -259,7 +258,7 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from linfed import plotting
+    from linfed.figures import style as plotting
 
     files = []
     with plotting.style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written

@@ -11,11 +11,11 @@ from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch, LabelLaw
 from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
-from linfed.linalg import quiet
-from linfed.memory import check_fits
-from linfed.metrics import client_losses, client_risks
+from linfed.numerics.linalg import quiet
+from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems import Problem, Truth, check_problem
-from linfed.streams import Seed, Stream, check_seed, generators
+from linfed.simulation.metrics import client_losses, client_risks
+from linfed.system.memory import check_fits
 
 NEW_CLIENTS = 100
 """New clients of a trial, unless told otherwise."""

@@ -19,10 +19,10 @@ from linfed.data.compressed import (
 from linfed.data.projected import KEPT_VALUES, ProjectedSource
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
-from linfed.designs import is_gaussian
 from linfed.errors import EngineError, check_choice
+from linfed.numerics.streams import Seed
 from linfed.problems import Problem, Truth
-from linfed.streams import Seed
+from linfed.problems.designs import is_gaussian
 
 ENGINES = {
     "explicit": "all rows of X: any law of x, any algorithm",

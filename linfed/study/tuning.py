@@ -16,10 +16,11 @@ from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
 from linfed.errors import check_bool, check_choice, check_number, is_real, shown, suggestion
+from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
-from linfed.results import Result
-from linfed.simulation import simulate
-from linfed.streams import Participation, Seed, check_seed
+from linfed.simulation.loop import simulate
+from linfed.simulation.participation import Participation
+from linfed.simulation.results import Result
 
 TUNING_SEED = 0x74756E65
 """Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""

@@ -19,9 +19,9 @@ import numpy as np
 from tqdm.std import tqdm
 
 import linfed
-from linfed import _archive
 from linfed.errors import check_progress
-from linfed.processes import worker_pool
+from linfed.system import files
+from linfed.system.processes import worker_pool
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -107,12 +107,12 @@ def run_cells(
                 for future in started:
                     future.cancel()
                 raise
-    return Cells([_archive.read(path)[0] for path in paths], len(cells) - len(missing))
+    return Cells([files.read(path)[0] for path in paths], len(cells) - len(missing))
 
 
 def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None:
     arrays = function(cell)
-    _archive.write(path, arrays, {"cell": repr(cell), "version": linfed.__version__})
+    files.write(path, arrays, {"cell": repr(cell), "version": linfed.__version__})
 
 
 def _key(function: Callable[..., Any], cell: object, code: str) -> str:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
-import zipfile
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from linfed._files import replacing
 from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
@@ -29,8 +24,8 @@ from linfed.algorithms.initial import (
     TrueSubspace,
 )
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
-from linfed.designs import LAWS
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
+from linfed.problems.designs import LAWS
 
 FORMAT = 1
 """Of a result's file; it grows whenever an older linfed could not read what is written, or a newer one what was."""
@@ -200,43 +195,6 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
     return frozen(made(**arrays))
 
 
-def with_suffix(path: str | os.PathLike[str]) -> Path:
-    """Return the path with ``.npz`` at its end."""
-    return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")
-
-
-def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: Json) -> Path:
-    """Write arrays and a description by rename: the file is whole, or the old one is still there."""
-    target = with_suffix(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
-    write_arrays(target, {"description": np.array(json.dumps(described)), **arrays})
-    return target
-
-
-def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays into one npz file, by rename; none of objects, which no one could read without pickles."""
-    for name, array in arrays.items():
-        if np.asarray(array).dtype.hasobject:
-            raise ValueError(f"{name} is an array of objects, which a file cannot hold without pickles")
-    # Not by np.savez_compressed, which under NumPy 2.0 leaves its archive open where a disk is full.
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
-                np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
-
-
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
-    """Return the arrays and the description of a file that `write` made."""
-    try:
-        found = Path(path) if Path(path).exists() else with_suffix(path)
-        with found.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        return arrays, json.loads(str(arrays.pop("description")))
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise not_ours(path, error) from None
-
-
 def check_format(path: str | os.PathLike[str], described: Json) -> None:
     """Raise unless a result has the format of today.
 
@@ -255,8 +213,3 @@ def check_format(path: str | os.PathLike[str], described: Json) -> None:
         what = f"{'no format number' if found is None else f'format {found}'}, and this linfed reads format {FORMAT}"
         what += ": load it with the one that wrote it, or run it again"
     raise ValueError(f"path = {str(path)!r} was written by {by} and has {what}")
-
-
-def not_ours(path: str | os.PathLike[str], error: Exception) -> ValueError:
-    """Return the error for a file that linfed did not write."""
-    return ValueError(f"path = {str(path)!r} is not a result that linfed wrote ({' '.join(str(error).split())})")

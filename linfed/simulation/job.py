@@ -13,12 +13,13 @@ from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.algorithms.initial import Initialisation
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
-from linfed.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
 from linfed.errors import SizeError, check_instance, check_integer
-from linfed.memory import check_fits, physical_memory, told
-from linfed.metrics import Plan, plan_metrics
+from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem
-from linfed.streams import Participation, Seed, check_participants, check_seed, n_participants
+from linfed.simulation.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
+from linfed.simulation.metrics import Plan, plan_metrics
+from linfed.simulation.participation import Participation, check_participants, n_participants
+from linfed.system.memory import check_fits, physical_memory, told
 
 CHUNK_BYTES = 2.0**27
 """Memory that a chunk of trials aims at: more would not run faster."""

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed
-from linfed import _archive
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import EngineError, check_choice, shown
-from linfed.evaluation import adapted, known_problem, losses_on, new_client_risks
-from linfed.linalg import quiet
-from linfed.metrics import MetricTable, client_risks, quantiles
+from linfed.numerics.linalg import quiet
+from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.streams import Participation, Seed
+from linfed.simulation import archive
+from linfed.simulation.metrics import MetricTable, client_risks
+from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
+from linfed.simulation.participation import Participation
+from linfed.statistics.intervals import quantiles
+from linfed.system import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,8 +72,8 @@ class Result:
     seconds : float
         Wall time of the run.
     engine : str
-        How the data were represented (``linfed.engines.ENGINES``). Under "chain" `final.B` is told in a frame in which
-        B* spans the first coordinates.
+        How the data were represented (``lf.ENGINES``). Under "chain" `final.B` is told in a frame in which B*
+        spans the first coordinates.
     """
 
     algorithm: Algorithm
@@ -145,22 +148,22 @@ class Result:
         arrays |= {f"final/{name}": values for name, values in self.final.arrays().items()}
         arrays["rounds"], arrays["status_round"] = self.rounds, self.status_round  # type: ignore[assignment]
         described = {
-            "format": _archive.FORMAT,
+            "format": archive.FORMAT,
             "version": linfed.__version__,
-            "algorithm": _archive.encode(self.algorithm, "algorithm", arrays),
-            "problem": _archive.encode(self.problem, "problem", arrays),
-            "data": _archive.encode(self.data, "data", arrays),
+            "algorithm": archive.encode(self.algorithm, "algorithm", arrays),
+            "problem": archive.encode(self.problem, "problem", arrays),
+            "data": archive.encode(self.data, "data", arrays),
             "seed": self.seed,
-            "participation": _archive.encode(self.participation, "participation", arrays),
+            "participation": archive.encode(self.participation, "participation", arrays),
             "participants": self.participants,
             "status": [status.name for status in self.status],
             "absent": self.metrics.absent,
             "metrics": list(self.metrics),
-            "state": _archive.encode_state(self.final),
+            "state": archive.encode_state(self.final),
             "seconds": self.seconds,
             "engine": self.engine,
         }
-        return _archive.write(path, arrays, described)
+        return files.write(path, arrays, described)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Result:
@@ -174,14 +177,14 @@ class Result:
         ValueError
             If the file is not one of linfed's results, or one of another format.
         """
-        arrays, described = _archive.read(path)
+        arrays, described = files.read(path)
         if not isinstance(described, dict) or "algorithm" not in described:
-            raise _archive.not_ours(path, KeyError("algorithm"))
-        _archive.check_format(path, described)
+            raise files.not_ours(path, KeyError("algorithm"))
+        archive.check_format(path, described)
         try:
             return _rebuilt(arrays, described)
         except (KeyError, TypeError) as error:
-            raise _archive.not_ours(path, error) from None
+            raise files.not_ours(path, error) from None
 
     def client_risks(self) -> Array:
         """Return the exact risk of each training client's final predictor, (trials, n).
@@ -390,7 +393,7 @@ class Result:
         The first run of an algorithm has the look that it has in every figure; further ones have looks that no line of
         the axes has.
         """
-        from linfed import plotting
+        from linfed.figures import style as plotting
 
         if metric not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
@@ -432,17 +435,17 @@ def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
     """Return the result that an archive describes."""
     seed = described["seed"]
     return Result(
-        algorithm=_archive.decode(described["algorithm"], arrays),
-        problem=_archive.decode(described["problem"], arrays),
-        data=_archive.decode(described["data"], arrays),
+        algorithm=archive.decode(described["algorithm"], arrays),
+        problem=archive.decode(described["problem"], arrays),
+        data=archive.decode(described["data"], arrays),
         seed=tuple(seed) if isinstance(seed, list) else seed,
-        participation=_archive.decode(described["participation"], arrays),
+        participation=archive.decode(described["participation"], arrays),
         participants=described["participants"],
         rounds=arrays["rounds"],
         metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
         status=[Status[name] for name in described["status"]],
         status_round=arrays["status_round"],
-        final=_archive.decode_state(
+        final=archive.decode_state(
             described["state"],
             {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")},
         ),

@@ -1,0 +1,1 @@
+"""Batched kernels, each tested against a loop, and the random streams."""

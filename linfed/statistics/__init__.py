@@ -1,0 +1,1 @@
+"""Intervals over trials, and statements with one rule for every verdict."""

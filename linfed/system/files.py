@@ -1,0 +1,83 @@
+"""Files, arrays among them, are written by rename: a reader finds all of the new one, or the old one as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Json
+from linfed.errors import WriteError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Return a context with a file to write into, which takes the place of `path` once the context has ended well.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be written: the disk is full, the folder is not to be written in. Nothing is left of it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        failed = WriteError(f"{str(path)!r} cannot be written: {error.strerror or repr(error)}")
+        failed.errno = error.errno
+        raise failed from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def with_suffix(path: str | os.PathLike[str]) -> Path:
+    """Return the path with ``.npz`` at its end."""
+    return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")
+
+
+def write(path: str | os.PathLike[str], arrays: dict[str, Array], described: Json) -> Path:
+    """Write arrays and a description by rename: the file is whole, or the old one is still there."""
+    target = with_suffix(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
+    write_arrays(target, {"description": np.array(json.dumps(described)), **arrays})
+    return target
+
+
+def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays into one npz file, by rename; none of objects, which no one could read without pickles."""
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            raise ValueError(f"{name} is an array of objects, which a file cannot hold without pickles")
+    # Not by np.savez_compressed, which under NumPy 2.0 leaves its archive open where a disk is full.
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
+    """Return the arrays and the description of a file that `write` made."""
+    try:
+        found = Path(path) if Path(path).exists() else with_suffix(path)
+        with found.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        return arrays, json.loads(str(arrays.pop("description")))
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise not_ours(path, error) from None
+
+
+def not_ours(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    """Return the error for a file that linfed did not write."""
+    return ValueError(f"path = {str(path)!r} is not a result that linfed wrote ({' '.join(str(error).split())})")

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from linfed.data.samples import FixedSamples as FixedSamples
     from linfed.data.samples import FreshSamples as FreshSamples
     from linfed.data.samples import GivenSamples as GivenSamples
+    from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import SizeError as SizeError
     from linfed.problems import GivenTruth as GivenTruth
@@ -80,7 +81,14 @@ if TYPE_CHECKING:
     from linfed.statistics.findings import Finding as Finding
     from linfed.statistics.findings import Hypothesis as Hypothesis
     from linfed.statistics.findings import Verdict as Verdict
-    from linfed.study.tuning import EdgeWarning as EdgeWarning
+    from linfed.study.along import Along as Along
+    from linfed.study.cells import Run as Run
+    from linfed.study.cells import sweep as sweep
+    from linfed.study.grid import grid as grid
+    from linfed.study.pages import curves as curves
+    from linfed.study.pages import page as page
+    from linfed.study.table import Table as Table
+    from linfed.study.tuning import Tuned as Tuned
     from linfed.study.tuning import Tuning as Tuning
     from linfed.study.tuning import tune as tune
 
@@ -91,11 +99,12 @@ _PUBLIC = {
     "ALGORITHMS": "linfed.algorithms",
     "METRICS": "linfed.simulation.metrics",
     "Algorithm": "linfed.algorithms.base",
+    "Along": "linfed.study.along",
     "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
     "Design": "linfed.problems.designs",
     "ENGINES": "linfed.simulation.engines",
-    "EdgeWarning": "linfed.study.tuning",
+    "EdgeWarning": "linfed.errors",
     "EngineError": "linfed.errors",
     "FLUTE": "linfed.algorithms.flute",
     "FedAvg": "linfed.algorithms.fedavg",
@@ -122,6 +131,7 @@ _PUBLIC = {
     "Rademacher": "linfed.problems.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
+    "Run": "linfed.study.cells",
     "Round": "linfed.simulation.loop",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",
@@ -129,16 +139,22 @@ _PUBLIC = {
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
     "Status": "linfed.simulation.results",
+    "Table": "linfed.study.table",
     "TrueSubspace": "linfed.algorithms.initial",
     "Truth": "linfed.problems",
+    "Tuned": "linfed.study.tuning",
     "Tuning": "linfed.study.tuning",
     "UnderParameterized": "linfed.problems",
     "UniformCube": "linfed.problems.designs",
     "UniformSphere": "linfed.problems.designs",
     "Verdict": "linfed.statistics.findings",
+    "curves": "linfed.study.pages",
+    "grid": "linfed.study.grid",
     "iterate": "linfed.simulation.loop",
+    "page": "linfed.study.pages",
     "simulate": "linfed.simulation.loop",
     "subspace_distance": "linfed.simulation.metrics",
+    "sweep": "linfed.study.cells",
     "theory": "linfed.theory",
     "tune": "linfed.study.tuning",
 }

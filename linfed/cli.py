@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name, or all")
     run.add_argument("--quick", action="store_true", help="fewer trials and smaller sizes, the same meaning")
+    run.add_argument("--draw", action="store_true", help="draw and judge the tables of an earlier run, compute nothing")
     run.add_argument("--trials", type=int, metavar="T", help="trials of each setting")
     run.add_argument("--seed", type=int, metavar="S", help="seed of the run")
     run.add_argument("--out", metavar="DIR", help="where to write (default: results, or results/quick)")
@@ -112,7 +113,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _list(given: argparse.Namespace) -> int:
     from linfed.algorithms import ALGORITHMS
     from linfed.errors import UsageError
-    from linfed.study.run import experiment_files, experiments_folder, load
+    from linfed.study.experiments import experiment_files, experiments_folder, load
 
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
@@ -130,19 +131,29 @@ def _list(given: argparse.Namespace) -> int:
 
 def _reproduce(given: argparse.Namespace) -> int:
     from linfed.errors import UsageError
-    from linfed.study.run import Options, experiment_files, experiments_folder, load, report, reproduce, writable_folder
+    from linfed.study.experiments import experiment_files, experiments_folder, load
+    from linfed.study.run import Options, report, reproduce, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0), ("workers", 1)):
         value = getattr(given, name)
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
+        if value is not None and given.draw:
+            raise UsageError(f"--draw takes what an earlier run saved: --{name} {value} changes nothing in it")
     folder = experiments_folder(given.experiments)
     everything = list(experiment_files(folder)) if "all" in given.names else []
     for name in dict.fromkeys([*given.names, *everything]):  # every mistake is found before the first computation
         if name != "all":
             load(name, folder)
     names = everything if "all" in given.names else list(dict.fromkeys(given.names))
-    options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=given.out, workers=given.workers)
+    options = Options(
+        quick=given.quick,
+        trials=given.trials,
+        seed=given.seed,
+        out=given.out,
+        workers=given.workers,
+        draw=given.draw,
+    )
     writable_folder(options.folder)
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
     with _signals(_interrupt):

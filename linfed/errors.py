@@ -43,6 +43,10 @@ class WorkerError(RuntimeError):
     """A worker process that died; the message says what may have happened."""
 
 
+class EdgeWarning(UserWarning):
+    """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
+
+
 class WriteError(OSError):
     """A file that could not be written; what was there before is still there."""
 

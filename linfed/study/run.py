@@ -1,107 +1,35 @@
-"""Running an experiment: find it, run its cells, save what was measured, draw it, judge the claims.
+"""Running an experiment: run its cells, save their tables, draw them, judge the claims (`linfed.study.experiments`).
 
-An experiment is a module with ``SUMMARY``, ``Config`` (a frozen dataclass with a ``quick()`` method), ``cells(config)``
-(the pieces that run on their own), ``run_cell(cell)``, ``tables(config, results)``, ``plot(tables)`` and
-``claims(tables)``. Its name is the module's, with hyphens. Tables are tidy structured arrays; everything is saved
-before anything is drawn.
+Everything is saved before anything is drawn; a saved run can be drawn and judged anew.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import importlib
-import io
 import json
 import math
 import os
 import platform
-import sys
 import tempfile
 import time
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 import linfed
-from linfed._types import Array
-from linfed.errors import UsageError, check_integer, suggestion
-from linfed.statistics.findings import Finding, findings_table
-from linfed.system.files import replacing, write_arrays
+from linfed.errors import UsageError, check_integer
+from linfed.statistics.findings import Finding, by_sentence, findings_table
+from linfed.study import export
+from linfed.study.along import Along
+from linfed.study.experiments import load
+from linfed.study.table import Table
+from linfed.system.files import replacing
 
-Table: TypeAlias = npt.NDArray[np.void]
 Tables: TypeAlias = dict[str, Table]
-
-
-def experiments_folder(given: str | None) -> Path:
-    """Return the folder of experiments: the one given, or ``experiments/`` in the current checkout.
-
-    Raises
-    ------
-    UsageError
-        If there is none; the message says how to get one.
-    """
-    if given is None:
-        folder = _of_checkout(Path.cwd())
-        wanted = f"no experiments/ in {Path.cwd()}, nor beside a pyproject.toml of linfed in a folder above"
-    else:
-        folder, wanted = Path(given), f"--experiments {given}"
-    if folder.is_dir() and (folder / "__init__.py").exists():
-        return folder.resolve()
-    if folder.is_dir():
-        raise UsageError(f"{wanted}: {folder} has no __init__.py; experiments are modules of a package")
-    raise UsageError(
-        f"{wanted}: the experiments lie beside the package, not in it; run this in a checkout of linfed, or name their "
-        "folder with --experiments DIR"
-    )
-
-
-def _of_checkout(here: Path) -> Path:
-    """Return the folder of experiments here, or of the checkout that a folder lies in."""
-    own = here / "experiments"
-    above = (folder / "experiments" for folder in here.parents if _is_linfed(folder / "pyproject.toml"))
-    return next((folder for folder in (own, *above) if (folder / "__init__.py").exists()), own)
-
-
-def _is_linfed(path: Path) -> bool:
-    try:
-        return bool(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] == "linfed")
-    except (OSError, KeyError, TypeError, ValueError):
-        return False
-
-
-def experiment_files(folder: Path) -> dict[str, Path]:
-    """Return each experiment's name and module file."""
-    return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
-
-
-def load(name: str, folder: Path) -> ModuleType:
-    """Import an experiment by name; its folder becomes importable, for worker processes too."""
-    files = experiment_files(folder)
-    if name not in files:
-        listed = ", ".join(files) or "none"
-        raise UsageError(f"experiment {name!r} is unknown{suggestion(name, files)}; here: {listed}, or all")
-    _make_importable(folder)
-    return importlib.import_module(f"{folder.name}.{files[name].stem}")
-
-
-def _make_importable(folder: Path) -> None:
-    """Put the folder's parent on the path, unless the folder's name is that of another module."""
-    name = folder.name
-    imported = Path(getattr(sys.modules.get(name), "__file__", None) or "nowhere").resolve().parent
-    if name in sys.stdlib_module_names or (name in sys.modules and imported != folder):
-        raise UsageError(f"--experiments {folder}: {name!r} is the name of another module; rename the folder")
-    if not name.isidentifier():
-        raise UsageError(f"--experiments {folder}: {name!r} cannot be the name of a module; rename the folder")
-    root = str(folder.parent)
-    if root not in sys.path:
-        sys.path.insert(0, root)
 
 
 def writable_folder(out: str) -> Path:
@@ -125,6 +53,7 @@ class Options:
     seed: int | None = None
     out: str | None = None
     workers: int | None = None
+    draw: bool = False
 
     @property
     def folder(self) -> str:
@@ -144,7 +73,7 @@ class Reproduction:
 
 
 def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
-    """Run one experiment from its cells to its claims.
+    """Run one experiment from its cells to its claims, or take its tables from an earlier run.
 
     Parameters
     ----------
@@ -153,38 +82,49 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
     folder : Path
         Folder of the experiments.
     options : Options
-        Trials, seed and so on; what is None stays as the experiment's `Config` has it.
+        Trials, seed and so on; what is None stays as the experiment's cells have it.
 
     Notes
     -----
     Cells are kept in ``OUT/cells`` and used again by a later run with the same configuration.
     """
-    from linfed.study.store import run_cells
-
     started = time.perf_counter()
     module = load(name, folder)
     out = writable_folder(options.folder)
-    config = module.Config().quick() if options.quick else module.Config()
-    changes = {"trials": options.trials, "seed": options.seed}
-    config = dataclasses.replace(config, **{key: value for key, value in changes.items() if value is not None})
-    workers = default_workers() if options.workers is None else check_integer("workers", options.workers)
-    cells: Sequence[Any] = module.cells(config)
-    found = run_cells(
-        module.run_cell,
-        cells,
-        folder=out / "cells",
-        workers=workers,
-        label=name,
-    )
-    tables: Tables = module.tables(config, found.results)
-    files = save_tables(name, tables, out)
-    claims: list[Finding] = module.claims(tables)
-    seconds = time.perf_counter() - started
-    files.append(_save_json(name, config, claims, seconds, out))
+    if options.draw:
+        described, tables = load_tables(name, out)
+        cells, reused, files = 0, 0, list[Path]()
+    else:
+        described, tables, cells, reused = _computed(name, module, out, options)
+        files = save_tables(name, tables, out)
+        described["seconds"] = round(time.perf_counter() - started, 3)
+    claims = by_sentence(module.claims(tables))
+    files.append(_save_json(name, described, claims, out))
     files += _draw(name, module, tables, out)
-    return Reproduction(
-        files=files, claims=claims, cells=len(cells), reused=found.reused, seconds=time.perf_counter() - started
-    )
+    seconds = time.perf_counter() - started
+    return Reproduction(files=files, claims=claims, cells=cells, reused=reused, seconds=seconds)
+
+
+def _computed(name: str, module: ModuleType, out: Path, options: Options) -> tuple[dict[str, Any], Tables, int, int]:
+    """Return what describes a run, its tables, the number of its cells, and of those from an earlier run."""
+    from linfed.study.store import run_cells
+
+    workers = default_workers() if options.workers is None else check_integer("workers", options.workers)
+    changes = {"trials": options.trials, "seed": options.seed}
+    lists: dict[str, Sequence[Any]] = {
+        key: [_changed(cell, changes) for cell in cells] for key, cells in module.cells(options.quick).items()
+    }
+    everything = [cell for cells in lists.values() for cell in cells]
+    done = run_cells(everything, folder=out / "cells", workers=workers, label=name)
+    found = iter(done.tables)
+    tables = {key: sum((next(found) for _ in cells), Table()) for key, cells in lists.items()}
+    return _described(name, options, tables), tables, len(everything), done.reused
+
+
+def _changed(cell: Any, changes: dict[str, Any]) -> Any:
+    """Return a cell with those of the changes that are told and that are fields of it."""
+    names = {field.name for field in dataclasses.fields(cell)}
+    return dataclasses.replace(cell, **{k: v for k, v in changes.items() if v is not None and k in names})
 
 
 def default_workers() -> int:
@@ -195,35 +135,46 @@ def default_workers() -> int:
 
 
 def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
-    """Write each table as CSV, and all of them into one npz file."""
+    """Write each table as CSV and as npz."""
     files = []
     for key, table in tables.items():
-        path = out / f"{name}-{key}.csv"
-        with replacing(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-            writer = csv.writer(text)
-            writer.writerow(table.dtype.names or ())
-            writer.writerows(table.tolist())
-        files.append(path)
-    archive = out / f"{name}.npz"
-    write_arrays(archive, tables)
-    return [*files, archive]
+        files += [*table.to_csv(out / f"{name}-{key}.csv"), table.save(out / f"{name}-{key}.npz")]
+    return files
 
 
-def load_tables(path: Path) -> Tables:
-    """Return the tables that `save_tables` wrote into an npz file."""
-    with np.load(path, allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files}
+def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
+    """Return what describes an earlier run of an experiment, and its tables.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    path = out / f"{name}.json"
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        return described, {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        told = " ".join(str(error).split())
+        raise UsageError(f"--draw {name}: {str(out)!r} holds no tables of it ({told}); run it without --draw") from None
 
 
-def _save_json(name: str, config: Any, claims: Sequence[Finding], seconds: float, out: Path) -> Path:
+def _described(name: str, options: Options, tables: Tables) -> dict[str, Any]:
+    """Return what is kept of a run beside its tables: what all rows of a table share, versions."""
     import matplotlib
     import scipy
 
-    path = out / f"{name}.json"
-    described = {
+    def shared(table: Table) -> dict[str, Any]:
+        other = set(export.varying(table.rows)) if len(table) > 1 else set[str]()
+        first = table.rows[0] if len(table) else {}
+        numbers = {key: value for key, value in first.items() if key not in other}
+        return {key: value for key, value in numbers.items() if not isinstance(value, Along | np.ndarray)}
+
+    return {
         "experiment": name,
-        "config": dataclasses.asdict(config),
-        "seconds": round(seconds, 3),
+        "quick": options.quick,
+        "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},
+        "seconds": 0.0,
         "versions": {
             "linfed": linfed.__version__,
             "python": platform.python_version(),
@@ -231,10 +182,14 @@ def _save_json(name: str, config: Any, claims: Sequence[Finding], seconds: float
             "scipy": scipy.__version__,
             "matplotlib": matplotlib.__version__,
         },
-        "claims": [_recorded(claim) for claim in claims],
     }
+
+
+def _save_json(name: str, described: dict[str, Any], claims: Sequence[Finding], out: Path) -> Path:
+    path = out / f"{name}.json"
+    whole = {**described, "claims": [_recorded(claim) for claim in claims]}
     with replacing(path) as file:
-        file.write((json.dumps(_plain(described), indent=2, allow_nan=False) + "\n").encode())
+        file.write((json.dumps(_plain(whole), indent=2, allow_nan=False) + "\n").encode())
     return path
 
 
@@ -258,10 +213,10 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from linfed.figures import style as plotting
+    from linfed.figures.style import style
 
     files = []
-    with plotting.style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
+    with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
         for key, figure in module.plot(tables).items():
             # Without the time of day: the same run gives the same bytes.
             for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
@@ -278,38 +233,3 @@ def report(name: str, done: Reproduction) -> str:
     reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
     lines = [f"{name}: {done.seconds:.1f} s{reused}", *(f"  wrote {path}" for path in done.files), ""]
     return "\n".join([*lines, findings_table(done.claims)])
-
-
-def tidy(keys: Mapping[str, Any], axes: Mapping[str, Sequence[Any] | Array], values: Mapping[str, Array]) -> Table:
-    """Return a tidy table from arrays: a row for each point of the axes' grid.
-
-    Parameters
-    ----------
-    keys : mapping
-        Columns that are the same in all rows.
-    axes : mapping
-        Labels along each axis of the values, in order.
-    values : mapping
-        Arrays whose shapes are the axes' lengths.
-    """
-    grid = np.meshgrid(*(np.asarray(labels) for labels in axes.values()), indexing="ij")
-    columns = {name: np.full(grid[0].size, value) for name, value in keys.items()}
-    columns |= {name: labels.ravel() for name, labels in zip(axes, grid, strict=True)}
-    columns |= {name: np.broadcast_to(array, grid[0].shape).ravel() for name, array in values.items()}
-    out = np.empty(grid[0].size, dtype=[(name, column.dtype) for name, column in columns.items()])
-    for name, column in columns.items():
-        out[name] = column
-    return out
-
-
-def select(table: Table, **wanted: Any) -> Table:
-    """Return the rows of a tidy table whose columns have the wanted values."""
-    chosen = np.ones(len(table), dtype=bool)
-    for name, value in wanted.items():
-        chosen &= table[name] == value
-    return table[chosen]
-
-
-def rows(dtype: Sequence[tuple[str, Any]], records: Sequence[tuple[Any, ...]]) -> Table:
-    """Return a tidy table from records, columns named and typed by `dtype`."""
-    return np.array(list(records), dtype=list(dtype))

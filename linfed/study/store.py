@@ -1,66 +1,60 @@
-"""Cells: independent pieces of an experiment, each a pure function of its configuration, kept in a file of its own.
+"""Where cells are run, and kept: each one's rows in a file of its own.
 
-A cell's result is written by rename as soon as it is there, so a run that is killed loses nothing that was computed,
-and the next run with the same cells takes it up where it stopped.
+A cell's rows are written by rename as soon as they are there, so a sweep that is killed loses nothing that was
+computed, and the next one with the same cells takes it up where it stopped.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import pickle
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm.std import tqdm
 
 import linfed
-from linfed.errors import check_progress
-from linfed.system import files
+from linfed.errors import EdgeWarning, check_progress, shown
+from linfed.study.grid import Cell
+from linfed.study.table import Table
 from linfed.system.processes import worker_pool
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Cell = TypeVar("Cell")
-Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 
 class Cells(NamedTuple):
-    """Results of cells, and how many of them were taken from files of an earlier run."""
+    """The table of each cell, and how many of them were taken from files of an earlier run."""
 
-    results: list[Arrays]
+    tables: list[Table]
     reused: int
 
 
 def run_cells(
-    function: Callable[[Cell], Arrays],
     cells: Sequence[Cell],
     *,
-    folder: Path,
+    folder: Path | None = None,
     workers: int = 1,
     executor: Executor | None = None,
     progress: bool | None = None,
     label: str = "",
 ) -> Cells:
-    """Return ``function(cell)`` for every cell, computing those that `folder` does not hold yet.
+    """Run every cell that `folder` does not hold yet.
 
     Parameters
     ----------
-    function : callable
-        A pure function at the top level of a module, from a cell to a dict of arrays.
-    cells : sequence
-        Picklable configurations (frozen dataclasses). They are started in this order: put the long ones first.
-    folder : Path
-        Where each cell's file is kept.
+    cells : sequence of Cell
+        Picklable. Those with the largest attribute ``cost``, if they have one, are started first.
+    folder : Path, optional
+        Where each cell's file is kept; without it nothing is.
     workers : int
         Worker processes; 1 runs here.
     executor : concurrent.futures.Executor, optional
-        Runs the cells instead (a cluster's executor, for instance).
+        Runs the cells instead (a cluster's executor, for instance); it is not shut down.
     progress : bool or None
         Show a progress bar on standard error; None shows it on a terminal only.
     label : str
@@ -69,7 +63,7 @@ def run_cells(
     Returns
     -------
     Cells
-        The results in the order of the cells, and how many were there before.
+        A table for each cell in their order, and how many were there before.
 
     Raises
     ------
@@ -78,54 +72,88 @@ def run_cells(
 
     Notes
     -----
-    A file is used again only while the cell, linfed's code, the function's module and the modules beside it whose names
-    begin with an underscore are the same to the letter.
+    A file is used again only while the cell, linfed's code, and the modules of the cell's classes and functions, with
+    the modules beside them whose names begin with an underscore, are the same to the letter.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    code = _code_digest(function)
-    paths = [folder / f"{_key(function, cell, code)}.npz" for cell in cells]
-    missing = [index for index, path in enumerate(paths) if not path.exists()]
-    bar = tqdm(
-        total=len(cells), initial=len(cells) - len(missing), desc=label, unit="cell", disable=check_progress(progress)
-    )
+    paths: list[Path | None] = [None] * len(cells)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        digests: dict[frozenset[Path], str] = {}
+        paths = [folder / f"{_key(cell, digests)}.npz" for cell in cells]
+    missing = [index for index, path in enumerate(paths) if path is None or not path.exists()]
+    missing.sort(key=lambda index: -getattr(cells[index], "cost", 0.0))
+    reused = len(cells) - len(missing)
+    found: dict[int, Table] = {}
+    bar = tqdm(total=len(cells), initial=reused, desc=label, unit="cell", disable=check_progress(progress))
     with bar, ExitStack() as stack:
-        if missing and executor is None and workers > 1:
+        if len(missing) > 1 and executor is None and workers > 1:
             executor = stack.enter_context(worker_pool(workers, len(missing)))
         if executor is None:
             for index in missing:
-                _compute(function, cells[index], paths[index])
+                found[index] = _compute(cells[index], paths[index])
                 bar.update()
         else:
-            started: list[Future[None]] = [
-                executor.submit(_compute, function, cells[index], paths[index]) for index in missing
-            ]
+            started: dict[Future[Table], int] = {}
             try:
+                for index in missing:
+                    started[executor.submit(_compute, cells[index], paths[index])] = index
                 for done in as_completed(started):
-                    done.result()
+                    found[started[done]] = done.result()
                     bar.update()
             except BaseException:
                 for future in started:
                     future.cancel()
                 raise
-    return Cells([files.read(path)[0] for path in paths], len(cells) - len(missing))
+    for index, path in enumerate(paths):
+        if index not in found and path is not None:
+            found[index] = Table.load(path)
+    return Cells([found[index] for index in range(len(cells))], reused)
 
 
-def _compute(function: Callable[[Cell], Arrays], cell: Cell, path: Path) -> None:
-    arrays = function(cell)
-    files.write(path, arrays, {"cell": repr(cell), "version": linfed.__version__})
+def _compute(cell: Cell, path: Path | None) -> Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EdgeWarning)  # the column `at_edge` says it
+        table = Table.of([cell], [cell.run()])
+    if path is not None:
+        table.save(path)
+    return table
 
 
-def _key(function: Callable[..., Any], cell: object, code: str) -> str:
-    """Return a name for a cell's file: a digest of the function, the cell and the code that computes it."""
-    text = "\n".join((function.__module__, function.__qualname__, np.__version__, code))
+def _key(cell: Cell, digests: dict[frozenset[Path], str]) -> str:
+    """Return a name for a cell's file: a digest of the cell and of the code that computes it."""
+    kind = type(cell)
+    modules = frozenset(_modules(cell))
+    if modules not in digests:
+        digests[modules] = _code_digest(modules)
+    text = "\n".join((kind.__module__, kind.__qualname__, np.__version__, digests[modules]))
     return hashlib.sha256(text.encode() + pickle.dumps(cell, protocol=4)).hexdigest()[:24]
 
 
-def _code_digest(function: Callable[..., Any]) -> str:
-    """Return a digest of the code that a cell's result rests on: linfed, the function's module and its helpers."""
+def _modules(value: Any) -> Iterator[Path]:
+    """Yield the files of the classes and functions that a cell is made of, where they are not linfed's own."""
+    own = value if inspect.isfunction(value) else type(value)
+    if dataclasses.is_dataclass(value) or inspect.isfunction(value):
+        if own.__module__.partition(".")[0] != "linfed":
+            try:
+                yield Path(inspect.getfile(own))
+            except (OSError, TypeError):
+                raise ValueError(
+                    f"store= needs the code of {shown(own)}, which has no file: put it into a module, or give no store"
+                ) from None
+        if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                yield from _modules(getattr(value, field.name))
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _modules(part)
+    elif isinstance(value, dict):
+        yield from _modules(list(value.values()))
+
+
+def _code_digest(modules: frozenset[Path]) -> str:
+    """Return a digest of the code that a cell's rows rest on: linfed, its modules and their helpers."""
     digest = hashlib.sha256()
-    module = Path(inspect.getfile(function))
-    shared = sorted(module.parent.glob("_*.py"))  # what experiments of one folder share
-    for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), *shared, module]:
+    beside = {helper for module in modules for helper in module.parent.glob("_*.py")}  # what experiments share
+    for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), *sorted({*modules, *beside})]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

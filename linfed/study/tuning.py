@@ -8,19 +8,24 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from linfed._types import Array, Indices
+from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
-from linfed.errors import check_bool, check_choice, check_number, is_real, shown, suggestion
+from linfed.errors import EdgeWarning, check_bool, check_choice, check_number, is_real, shown, suggestion
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.simulation.loop import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
+from linfed.study.along import Along
+from linfed.study.grid import plain
+
+Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 TUNING_SEED = 0x74756E65
 """Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
@@ -30,10 +35,6 @@ MARGIN = 0.01
 
 EXTENSIONS = 10
 """How often `tune` widens a grid at most."""
-
-
-class EdgeWarning(UserWarning):
-    """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,67 @@ class Tuning:
     curves: Array
     at_edge: tuple[str, ...]
 
+    def columns(self) -> dict[str, Any]:
+        """Return what a table keeps: the chosen values, the fields at an edge, and along ``setting`` what was tried."""
+        chosen, numbers = self.settings[self.best], range(len(self.settings))
+        tried = {name: [plain(setting[name]) for setting in self.settings] for name in chosen}
+        return {
+            **{name: plain(value) for name, value in chosen.items()},
+            "best": self.best,
+            "at_edge": ", ".join(self.at_edge),
+            "score": Along(self.scores, setting=numbers),
+            **{f"tried_{name}": Along(values, setting=numbers) for name, values in tried.items()},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned(Configuration):
+    """An algorithm that is tuned before it runs: the algorithm of a `lf.Run`.
+
+    Parameters
+    ----------
+    base : Algorithm
+        Its fields named in `grid` are replaced, the others stay.
+    grid, metric, score, quantile, margin, extend, trials
+        As in `tune`.
+    rounds : int, optional
+        Rounds of the tuning; those of the run by default.
+
+    Notes
+    -----
+    Problem, data, participation, seed and engine are the run's; the trials are others (`tune`).
+
+    **Deviations**: none.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> tuned = lf.Tuned(base=lf.FedRep(rank=2, step_size=1.0), grid={"step_size": (0.1, 0.3, 1.0)}, trials=5)
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
+    >>> run = lf.Run(algorithm=tuned, problem=problem, data=lf.FreshSamples(n_samples=6), rounds=30)
+    >>> lf.sweep([run])["step_size"]
+    0.3
+    """
+
+    base: Algorithm
+    grid: Grid
+    metric: str | Callable[[Result], Array] = "subspace_distance"
+    score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area"
+    quantile: float = 0.5
+    margin: float = MARGIN
+    extend: bool = False
+    trials: int = 20
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.base)
+        _settings(self.base, self.grid)
+
+    def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> Tuning:
+        """Return what `tune` finds for a run's problem, rounds and other options."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
+        return tune(self.base, problem, rounds=self.rounds or rounds, **own, **options)
+
 
 def _area(rounds: Indices, curve: Array) -> float:
     logs = np.log10(np.maximum(curve, np.finfo(float).tiny))
@@ -80,10 +142,10 @@ _SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": _area, "final":
 
 
 def tune(
-    algorithm: Algorithm,
+    algorithm: Algorithm | Sequence[Algorithm],
     problem: Problem | None = None,
     *,
-    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
+    grid: Grid | None = None,
     data: Data,
     rounds: int,
     metric: str | Callable[[Result], Array] = "subspace_distance",
@@ -102,12 +164,14 @@ def tune(
 
     Parameters
     ----------
-    algorithm : Algorithm
-        Its fields named in `grid` are replaced, the others stay.
+    algorithm : Algorithm, or sequence of algorithms
+        Its fields named in `grid` are replaced, the others stay; or the settings themselves, of one class, such as
+        ``lf.grid(algorithm, step_size=(0.1, 0.3))``.
     problem, data, rounds, participation, trials, record_every, engine, workers
         As in `simulate`.
-    grid : mapping of field name to values, or sequence of mappings of field name to value
+    grid : mapping of field name to values, or sequence of mappings of field name to value, optional
         Hyper-parameters and the values to try: all combinations of a mapping, or the settings of a sequence one by one.
+        To be left out with a sequence of algorithms.
     metric : str or callable
         What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function from
         a `Result` to one value per trial (e.g. from `Result.new_clients`), which is then measured once, at the end.
@@ -135,8 +199,9 @@ def tune(
     TypeError
         For something that is no algorithm.
     ValueError
-        For a field that the algorithm does not have, an empty grid, `extend` of a grid that is a sequence or that holds
-        other values than numbers, or when every setting diverged or has NaN for a score.
+        For no `grid`, or one beside a sequence of algorithms; algorithms of several classes; a field that the algorithm
+        does not have, an empty grid, `extend` of a grid that is a sequence or that holds other values than numbers; or
+        when every setting diverged or has NaN for a score.
 
     Warns
     -----
@@ -158,7 +223,7 @@ def tune(
 
     **Deviations**: the papers do not say how they chose their steps.
     """
-    check_algorithm(algorithm)
+    algorithm, grid = _candidates(algorithm, grid)
     judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
     settings, level = _settings(algorithm, grid), check_number("quantile", quantile, minimum=0.0, maximum=1.0)
     seed = check_seed(seed)
@@ -266,7 +331,7 @@ def _edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) 
     )
 
 
-def _check_extensible(grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> bool:
+def _check_extensible(grid: Grid) -> bool:
     """Return True, or raise for a grid that has no next value."""
     if not isinstance(grid, Mapping):
         raise ValueError(f"extend = True needs a grid of fields and their values, not the settings {shown(grid)}")
@@ -307,6 +372,25 @@ def _next(end: Any, before: Any, *, whole: bool, geometric: bool) -> Any:
 # --- its arguments -------------------------------------------------------------------------------------------
 
 
+def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -> tuple[Algorithm, Grid]:
+    """Return an algorithm and its grid: of a sequence of algorithms the first, and the fields in which they differ."""
+    if not isinstance(algorithm, Sequence):
+        check_algorithm(algorithm)
+        if grid is None:
+            raise ValueError("grid = None names no hyper-parameter; give at least one, or a sequence of algorithms")
+        return algorithm, grid
+    if grid is not None:
+        raise ValueError(f"grid = {shown(grid)} goes with one algorithm; a sequence of algorithms is a grid itself")
+    for one in algorithm:
+        check_algorithm(one)
+    if len({type(one) for one in algorithm}) != 1:
+        raise ValueError(f"algorithm = {shown(algorithm)} must be algorithms of one class, at least one")
+    first = algorithm[0]
+    names = [field.name for field in dataclasses.fields(first)]  # type: ignore[arg-type]
+    differ = [name for name in names if any(getattr(one, name) != getattr(first, name) for one in algorithm)]
+    return first, [{name: getattr(one, name) for name in differ or names[:1]} for one in algorithm]
+
+
 def _measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[Array, Indices]:
     """Return what is to be made small, (trials, R), and the rounds at which it was measured."""
     if not callable(metric):
@@ -317,9 +401,7 @@ def _measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[
     return values[:, None], result.rounds[-1:]
 
 
-def _settings(
-    algorithm: Algorithm, grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
     """Return the settings to try, after checking that they name fields of the algorithm."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():

@@ -1,0 +1,131 @@
+"""What leaves a table: records, CSV, xarray, and what a notebook shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from linfed.errors import shown
+from linfed.statistics.intervals import quantiles
+from linfed.study.along import Along
+from linfed.study.grid import Row
+from linfed.system.files import replacing
+
+Rows: TypeAlias = Sequence[Row]
+
+SHOWN_ROWS = 60
+"""Rows that a notebook shows."""
+
+
+def columns(rows: Rows) -> list[str]:
+    """Return the names of the columns, each once."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def varying(rows: Rows) -> list[str]:
+    """Return the columns of arrays, and those of numbers or words that are not the same in all rows."""
+    return [name for name in columns(rows) if not _constant(rows, name)]
+
+
+def _constant(rows: Rows, name: str) -> bool:
+    first = rows[0].get(name)
+    if isinstance(first, Along | np.ndarray):
+        return False
+    others = (row.get(name) for row in rows[1:])
+    return all(other is first or other == first or (other != other and first != first) for other in others)  # NaN
+
+
+def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
+    kept = varying(rows) if along else columns(rows)
+    out: list[dict[str, Any]] = []
+    for row in rows:
+        own = {name: row[name] for name in kept if name in row and not isinstance(row[name], Along | np.ndarray)}
+        if along:
+            arrays = {k: v for k, v in row.items() if isinstance(v, Along) and tuple(v.axes) == tuple(along)}
+            out += _long(own, arrays)
+            continue
+        each = {name: value.tolist() for name, value in row.items() if isinstance(value, np.ndarray)}
+        trials = range(max(map(len, each.values()), default=0))
+        out += [{**own, "trial": t, **{name: value[t] for name, value in each.items()}} for t in trials] or [own]
+    return out
+
+
+def _long(own: Row, arrays: Mapping[str, Along]) -> list[dict[str, Any]]:
+    """Return a record for each trial, if there are trials, and each point of the axes that the arrays share."""
+    out: list[dict[str, Any]] = []
+    for trials in (True, False):
+        chosen = {name: array for name, array in arrays.items() if array.trials == trials}
+        if not chosen:
+            continue
+        first = next(iter(chosen.values()))
+        labels = {"trial": np.arange(len(first.values)), **first.axes} if trials else first.axes
+        places = np.meshgrid(*labels.values(), indexing="ij")
+        lists = [part.ravel().tolist() for part in (*places, *(array.values for array in chosen.values()))]
+        out += [{**own, **dict(zip([*labels, *chosen], point, strict=True))} for point in zip(*lists, strict=True)]
+    return out
+
+
+def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
+    """Write records to CSV files, one for each combination of axes (`Table.to_csv`)."""
+    stem = os.fspath(path).removesuffix(".csv")
+    axes = dict.fromkeys(tuple(value.axes) for row in rows for value in row.values() if isinstance(value, Along))
+    written = []
+    for along in [(), *axes]:
+        lines = records(rows, along)
+        target = Path("-".join([stem, *along]) + ".csv")
+        with replacing(target) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            writer = csv.DictWriter(text, columns(lines))
+            writer.writeheader()
+            writer.writerows(lines)
+        written.append(target)
+    return written
+
+
+def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
+    """Return a dataset; `index` maps the names of coordinates to columns (`Table.to_xarray`)."""
+    import xarray
+
+    parts = []
+    for row in rows:
+        found = {
+            name: xarray.DataArray(value.values, dims=value.names, coords=dict(value.axes))
+            if isinstance(value, Along)
+            else xarray.DataArray(value, dims="trial")
+            for name, value in row.items()
+            if isinstance(value, Along | np.ndarray)
+        }
+        parts.append(xarray.Dataset(found).expand_dims({name: [row[column]] for name, column in index.items()}))
+    return xarray.combine_by_coords(parts)
+
+
+def html(rows: Rows) -> str:
+    """Return an HTML table of the columns that vary over the rows (of arrays: see `_brief`)."""
+    names = varying(rows) if len(rows) > 1 else columns(rows)
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_brief(row.get(name, '')))}</td>" for name in names) + "</tr>"
+        for row in rows[:SHOWN_ROWS]
+    )
+    left_out = f", the first {SHOWN_ROWS} shown" if len(rows) > SHOWN_ROWS else ""
+    told = f"<p>{len(rows)} rows{left_out}; medians over trials, at the end of an axis</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{told}"
+
+
+def _brief(value: Any) -> str:
+    """Return a value in a few characters: of trials the median, at the end of every axis after them."""
+    if isinstance(value, Along) and not value.trials:
+        return f"{value.values.size} values"
+    if isinstance(value, Along | np.ndarray):
+        array = value.values.reshape(len(value.values), -1)[:, -1] if isinstance(value, Along) else value
+        if array.dtype.kind == "b":
+            return f"{array.sum()} of {array.size}"
+        return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else shown(array)
+    return f"{value:g}" if isinstance(value, float) else str(value)

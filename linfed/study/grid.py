@@ -1,0 +1,136 @@
+"""Grids of cells. A cell is a frozen dataclass with ``run()``: its fields name it, its result fills rows of a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from linfed.errors import shown, suggestion
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class Cell(Protocol):
+    """One piece of a study that runs on its own: a frozen dataclass, whose result is a pure function of its fields."""
+
+    def run(self) -> Row | Sequence[Row]:
+        """Return what was measured, a mapping for one row of the table, or several of them.
+
+        A value is a number or a word, an array with one number per trial, or a `linfed.Along`.
+        """
+        ...
+
+
+C = TypeVar("C")
+
+
+def grid(base: C, **axes: Sequence[Any]) -> list[C]:
+    """Return copies of a frozen dataclass, a cell or an algorithm, at every point of a grid, the last axis fastest.
+
+    Parameters
+    ----------
+    base : dataclass
+        Its other fields stay as they are.
+    **axes : sequence
+        Values of a field. A dotted path reaches a field of a field, ``**{"problem.n_clients": (50, 100)}``; names with
+        commas between them go together, and their values are tuples, ``**{"rounds, trials": [(50, 20), (200, 5)]}``.
+
+    Returns
+    -------
+    list of dataclass
+
+    Raises
+    ------
+    TypeError
+        For something that is no dataclass, or values that are no sequence.
+    ValueError
+        For a name that is no field, an axis without values, or a tuple of the wrong length; and whatever the dataclass
+        raises for a value that it does not allow.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> [a.step_size for a in lf.grid(lf.FedRep(rank=2, step_size=1.0), step_size=(0.1, 0.3))]
+    [0.1, 0.3]
+    """
+    changes = [_points(axis, values) for axis, values in axes.items()]
+    for paths in changes:
+        for path in paths[0]:
+            _check_path(base, path)
+    out = []
+    for point in itertools.product(*changes):
+        copy = base
+        for change in point:
+            for path, value in change.items():
+                copy = _replaced(copy, path.split("."), value)
+        out.append(copy)
+    return out
+
+
+def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what each value of an axis changes, by path."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray):
+        raise TypeError(f"{axis} = {shown(values)} must be a sequence of values, e.g. {axis}=({shown(values)},)")
+    if len(values) == 0:
+        raise ValueError(f"{axis} is empty; give at least one value")
+    paths = [path.strip() for path in axis.split(",")]
+    if len(paths) == 1:
+        return [{paths[0]: value} for value in values]
+    for value in values:
+        if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(paths):
+            raise ValueError(
+                f"{axis!r} names {len(paths)} fields that go together, and its value {shown(value)} does not"
+            )
+    return [dict(zip(paths, value, strict=True)) for value in values]
+
+
+def _check_path(base: object, path: str) -> None:
+    """Raise unless a dotted path names a field that a dataclass is given."""
+    found, names = base, path.split(".")
+    for depth, name in enumerate(names):
+        if not dataclasses.is_dataclass(found) or isinstance(found, type):
+            where = f"{'.'.join(names[:depth])} = {shown(found)}" if depth else f"base = {shown(found)}"
+            raise TypeError(f"{where} has no fields to replace: it must be a dataclass")
+        known = [field.name for field in dataclasses.fields(found) if field.init]
+        if name not in known:
+            raise ValueError(
+                f"{path!r}: {type(found).__name__} has no field {name!r}{suggestion(name, known)}; allowed: "
+                + ", ".join(repr(field) for field in known)
+            )
+        found = getattr(found, name)
+
+
+def _replaced(base: C, names: Sequence[str], value: Any) -> C:
+    """Return a copy with the field at a path replaced."""
+    first, *rest = names
+    new = _replaced(getattr(base, first), rest, value) if rest else value
+    return dataclasses.replace(base, **{first: new})  # type: ignore[type-var]
+
+
+def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a dataclass by dotted name, those of its fields after its class's name.
+
+    Numbers, words and tuples of them are themselves, everything else its text.
+    """
+    for field in dataclasses.fields(value):  # type: ignore[arg-type]
+        name, inner = f"{prefix}{field.name}", getattr(value, field.name)
+        if dataclasses.is_dataclass(inner):
+            yield name, type(inner).__name__
+            yield from fields_of(inner, f"{name}.")
+        else:
+            yield name, plain(inner)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as a table keeps it: a number, a word, None, or a tuple of them; the text of anything else."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(plain(part) for part in value)
+    return shown(value)

@@ -1,0 +1,242 @@
+"""Figures from a table: a page of panels by column and row, in them curves, tuning curves, bars, heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from linfed.errors import shown
+from linfed.figures.style import PAGE_WIDTH, draw_curve, label, look, style
+from linfed.statistics.intervals import quantiles
+from linfed.study.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+
+@dataclass(frozen=True)
+class Page:
+    """A figure with a panel for each row and column, and the rows of the table that belong to it.
+
+    Parameters
+    ----------
+    figure : Figure
+    axes : ndarray of Axes (rows, columns)
+    parts : list of lists of Table
+        As `axes`.
+    """
+
+    figure: Figure
+    axes: Any
+    parts: list[list[Table]]
+
+    def __iter__(self) -> Iterator[tuple[Axes, Table]]:
+        """Yield each panel with its part of the table, row by row; those without a row of the table are left out."""
+        for line in range(len(self.parts)):
+            yield from self.row(line)
+
+    def row(self, number: int) -> Iterator[tuple[Axes, Table]]:
+        """Yield the panels of one row with their parts."""
+        return ((ax, part) for ax, part in zip(self.axes[number], self.parts[number], strict=True) if len(part))
+
+    def label(self, x: str = "", *y: str, **options: Any) -> None:
+        """Write x below the last row and a y at the left of each row; `options` are set on every panel."""
+        for ax in self.axes.ravel():
+            ax.set(**options)
+        for ax in self.axes[-1]:
+            ax.set_xlabel(x)
+        for ax, text in zip(self.axes[:, 0], y, strict=False):
+            ax.set_ylabel(text)
+
+    def legend(self, title: str = "", *, ncols: int | None = None) -> None:
+        """Put one legend above the figure: the labels of all panels, each once."""
+        found = [ax.get_legend_handles_labels() for ax in self.axes.ravel()]
+        handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
+        self.figure.legend(
+            handles.values(), handles.keys(), loc="outside upper center", ncols=ncols or len(handles), title=title
+        )
+
+
+@contextmanager
+def page(
+    table: Table,
+    *,
+    column: str | None = None,
+    row: str | int | None = None,
+    title: str | Callable[[Any], str] | None = None,
+    width: float = PAGE_WIDTH,
+    height: float = 2.4,
+    **options: Any,
+) -> Iterator[Page]:
+    """Return a context with a figure in linfed's style: a column of panels for each value of a column of the table.
+
+    Parameters
+    ----------
+    table : Table
+    column, row : str, optional
+        Columns of the table, by whose values the panels lie side by side and one below the other; without them there
+        is one. A number of rows has the same parts in each.
+    title : str or callable, optional
+        Of a column of panels: a format of its value, or a function of it; ``"n_samples = {}"``, by default.
+    width, height : float
+        Inches; a paper's page is 6.9 wide, one of its columns 3.35.
+    **options
+        Of ``matplotlib.pyplot.subplots``.
+
+    Yields
+    ------
+    Page
+
+    Raises
+    ------
+    ValueError
+        For a table without rows.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> table = lf.Table([{"m": m, "error": lf.Along([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
+    >>> with lf.page(table, column="m") as sheet:
+    ...     for ax, part in sheet:
+    ...         lf.curves(ax, part, "round", "error", by="m")
+    ...     sheet.label("round", "error")
+    >>> sheet.axes.shape
+    (1, 2)
+    """
+    import matplotlib.pyplot as plt
+
+    if not len(table):
+        raise ValueError(f"table = {shown(table)} has no rows to draw")
+    told = title if callable(title) else (title or f"{column} = {{}}").format
+    columns = [(value, part) for value, part in table.by(column)] if column else [(None, table)]
+    keys: list[Any] = table.values(row) if isinstance(row, str) else [None] * (row or 1)
+    with style():
+        figure, axes = plt.subplots(
+            len(keys), len(columns), figsize=(width, height), layout="constrained", squeeze=False, **options
+        )
+        for ax, (value, _) in zip(axes[0], columns, strict=True):
+            if column or title:
+                ax.set_title(told(value))
+        parts = [[part.where(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
+        yield Page(figure, axes, parts)
+
+
+def curves(
+    ax: Axes,
+    table: Table,
+    x: str,
+    y: str,
+    *,
+    by: str = "method",
+    scale: Callable[[Any], Any] = lambda values: values,
+    at: Any = None,
+    band: bool = True,
+    labels: Mapping[Any, str] | None = None,
+    looks: Mapping[Any, str] | None = None,
+    order: Sequence[Any] | None = None,
+    **line_options: Any,
+) -> None:
+    """Draw a column against an axis for each method: the median over trials and a 10-90 % band.
+
+    Parameters
+    ----------
+    ax : Axes
+    table : Table
+        One row for each method.
+    x, y : str
+        An axis (R,), and a column along it (trials, R).
+    by : str
+        The column that tells methods, or other lines, apart.
+    scale : callable, optional
+        What is drawn of y.
+    at : index, optional
+        Which places along the axis; all by default.
+    band : bool
+        Draw the band.
+    labels, looks : mapping, optional
+        What the legend calls a line, and whose look (`linfed.figures.style.LOOKS`) it has, where not its own.
+    order : sequence, optional
+        Which lines, in which order; all by default.
+    **line_options
+        Of a matplotlib line.
+    """
+    chosen = slice(None) if at is None else at
+    parts = dict(table.by(by))
+    for name in parts if order is None else [name for name in order if name in parts]:
+        draw_curve(
+            parts[name][x][chosen],
+            scale(parts[name][y])[:, chosen],
+            ax=ax,
+            label=(labels or {}).get(name, label(str(name))),
+            ylabel="",
+            band=band,
+            method=(looks or {}).get(name, str(name)),
+            options=line_options,
+        )
+
+
+def bars(ax: Axes, x: Any, values: Any, method: str, *, label: str = "", **options: Any) -> None:
+    """Draw medians with 10-90 % bars against x (X,), each over the trials of values (trials, X) that are not NaN."""
+    found = [np.quantile(part[~np.isnan(part)], (0.1, 0.5, 0.9), method="inverted_cdf") for part in values.T]
+    low, middle, high = np.array(found).T
+    shape = {"elinewidth": 0.7, "capsize": 1.5, **look(method), **options}
+    ax.errorbar(x, middle, yerr=(middle - low, high - middle), label=label or method, **shape)
+
+
+def steps(
+    ax: Axes,
+    table: Table,
+    *,
+    x: str = "tried_step_size",
+    by: str = "method",
+    labels: Mapping[Any, str] | None = None,
+    looks: Mapping[Any, str] | None = None,
+) -> None:
+    """Draw each method's score against the settings that were tried, the chosen one circled (`Tuning.columns`).
+
+    Settings that diverged are left out; of several with one x the best counts.
+    """
+    for name, part in table.by(by):
+        tried, scores, best = part[x], part["score"], int(part["best"])
+        shape = look((looks or {}).get(name, str(name)))
+        at = np.unique(tried)
+        least = np.array([np.min(scores[tried == step]) for step in at])
+        fine = np.isfinite(least)
+        if not fine.any():
+            continue
+        ax.plot(at[fine], least[fine], label=(labels or {}).get(name, label(str(name))), **shape)
+        ax.plot(tried[best], scores[best], "o", color=shape["color"], markersize=8, fillstyle="none")
+    ax.set(xscale="log")
+
+
+def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str], **options: Any) -> AxesImage:
+    """Draw shares (rows, columns) from 0 to 1, evenly spaced whatever their labels say, and return the image."""
+    shape = {"origin": "lower", "aspect": "auto", "cmap": "Blues", "vmin": 0, "vmax": 1, **options}
+    image = ax.imshow(values, **shape)
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.grid(visible=False)
+    return image
+
+
+def place(labels: Sequence[float], values: Any) -> Any:
+    """Return where values lie between the labels of a heat map's rows or columns, (median, 10 %, 90 %) over trials."""
+    places = np.interp(values, labels, np.arange(len(labels)))
+    return np.array(quantiles(places)) if np.ndim(places) else np.full(3, places)
+
+
+def level(ax: Axes, x: Any, places: Any, **shape: Any) -> None:
+    """Draw a line over a heat map, in a white halo: medians with 10-90 % bars, (points, 3) as `place` returns them."""
+    from matplotlib import patheffects
+
+    middle, low, high = np.transpose(places)
+    halo = [patheffects.withStroke(linewidth=3.0, foreground="white")]
+    ax.plot(x, middle, path_effects=halo, **shape)
+    if (high > low).any():
+        ax.errorbar(x, middle, yerr=[middle - low, high - middle], fmt="none", color=shape["color"], capsize=1.5)

@@ -32,7 +32,7 @@ from linfed.figures.style import label
 from linfed.statistics.findings import Finding, by_sentence, judge, smaller
 from linfed.statistics.intervals import bootstrap_interval, clustered_share, quantiles
 from linfed.study.run import Table, Tables, select, tidy
-from linfed.study.tuning import at_edge, smallest, within
+from linfed.study.choice import at_edge, smallest, within
 
 from ._fedrep import (
     FEDAVG_CANNOT,

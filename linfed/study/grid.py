@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -58,17 +59,10 @@ def grid(base: C, **axes: Sequence[Any]) -> list[C]:
     [0.1, 0.3]
     """
     changes = [_points(axis, values) for axis, values in axes.items()]
-    for paths in changes:
-        for path in paths[0]:
-            _check_path(base, path)
-    out = []
-    for point in itertools.product(*changes):
-        copy = base
-        for change in point:
-            for path, value in change.items():
-                copy = _replaced(copy, path.split("."), value)
-        out.append(copy)
-    return out
+    for points in changes:
+        for path in points[0]:
+            check_path(base, path)
+    return [changed(base, {k: v for part in point for k, v in part.items()}) for point in itertools.product(*changes)]
 
 
 def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -88,7 +82,7 @@ def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
     return [dict(zip(paths, value, strict=True)) for value in values]
 
 
-def _check_path(base: object, path: str) -> None:
+def check_path(base: object, path: str) -> None:
     """Raise unless a dotted path names a field that a dataclass is given."""
     found, names = base, path.split(".")
     for depth, name in enumerate(names):
@@ -104,11 +98,32 @@ def _check_path(base: object, path: str) -> None:
         found = getattr(found, name)
 
 
-def _replaced(base: C, names: Sequence[str], value: Any) -> C:
-    """Return a copy with the field at a path replaced."""
-    first, *rest = names
-    new = _replaced(getattr(base, first), rest, value) if rest else value
-    return dataclasses.replace(base, **{first: new})  # type: ignore[type-var]
+def changed(base: C, changes: Mapping[str, Any]) -> C:
+    """Return a copy of a dataclass with the fields at some dotted paths replaced, all at once."""
+    own = {path: value for path, value in changes.items() if "." not in path}
+    inner: dict[str, dict[str, Any]] = {}
+    for path in changes.keys() - own.keys():
+        first, _, rest = path.partition(".")
+        inner.setdefault(first, {})[rest] = changes[path]
+    parts = {name: changed(own.get(name, getattr(base, name)), rest) for name, rest in inner.items()}
+    return dataclasses.replace(base, **{**own, **parts})  # type: ignore[type-var]
+
+
+def at_path(base: object, path: str) -> Any:
+    """Return the value of the field at a dotted path."""
+    return functools.reduce(getattr, path.split("."), base)
+
+
+def differing(values: Sequence[object], prefix: str = "") -> list[str]:
+    """Return the paths at which dataclasses of one class differ, into fields that are of one class in all."""
+    paths = []
+    for field in dataclasses.fields(values[0]):  # type: ignore[arg-type]
+        found = [getattr(value, field.name) for value in values]
+        if all(one == found[0] for one in found):
+            continue
+        within = dataclasses.is_dataclass(found[0]) and len({type(one) for one in found}) == 1
+        paths += differing(found, f"{prefix}{field.name}.") if within else [prefix + field.name]
+    return paths
 
 
 def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:

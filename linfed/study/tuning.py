@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +22,13 @@ from linfed.simulation.loop import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.study.along import Along
-from linfed.study.grid import plain
+from linfed.study.choice import MARGIN, at_edge, beyond, edge_message, smallest, within
+from linfed.study.grid import at_path, changed, check_path, differing, plain
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 TUNING_SEED = 0x74756E65
 """Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
-
-MARGIN = 0.01
-"""Scores that differ by no more than this share of the best are taken as equal: the smallest setting has it."""
 
 EXTENSIONS = 10
 """How often `tune` widens a grid at most."""
@@ -102,11 +99,11 @@ class Tuned(Configuration):
     Examples
     --------
     >>> import linfed as lf
-    >>> tuned = lf.Tuned(base=lf.FedRep(rank=2, step_size=1.0), grid={"step_size": (0.1, 0.3, 1.0)}, trials=5)
+    >>> tuned = lf.Tuned(base=lf.FedRep(rank=2, step_size=1.0), grid={"step_size": (0.3, 1.0, 3.0)}, trials=5)
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
     >>> run = lf.Run(algorithm=tuned, problem=problem, data=lf.FreshSamples(n_samples=6), rounds=30)
     >>> lf.sweep([run])["step_size"]
-    0.3
+    1.0
     """
 
     base: Algorithm
@@ -170,7 +167,8 @@ def tune(
     problem, data, rounds, participation, trials, record_every, engine, workers
         As in `simulate`.
     grid : mapping of field name to values, or sequence of mappings of field name to value, optional
-        Hyper-parameters and the values to try: all combinations of a mapping, or the settings of a sequence one by one.
+        Hyper-parameters, ``"heads.step_size"`` for one of a field's own, and the values to try: all combinations of a
+        mapping, or the settings of a sequence one by one.
         To be left out with a sequence of algorithms.
     metric : str or callable
         What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function from
@@ -235,7 +233,7 @@ def tune(
     for widened in range(EXTENSIONS + 1):
         for setting in settings[len(curves) :]:
             result = simulate(
-                dataclasses.replace(algorithm, **setting),  # type: ignore[type-var]
+                changed(algorithm, setting),
                 problem,
                 data=data,
                 rounds=rounds,
@@ -257,14 +255,14 @@ def tune(
             raise ValueError(f"every setting of the grid diverged or has no score: {grid!r}; try smaller steps")
         best = smallest(settings, ties)
         edges = at_edge(settings, [best])
-        more = _beyond(algorithm, settings, best, edges) if extend and widened < EXTENSIONS else []
+        more = beyond(algorithm, settings, best, edges) if extend and widened < EXTENSIONS else []
         if not more:
             break
         settings = settings + more
     for name in at_edge(settings, ties):
-        warnings.warn(_edge_message(settings, name, settings[best][name]), EdgeWarning, stacklevel=2)
+        warnings.warn(edge_message(settings, name, settings[best][name]), EdgeWarning, stacklevel=2)
     return Tuning(
-        algorithm=dataclasses.replace(algorithm, **settings[best]),  # type: ignore[type-var]
+        algorithm=changed(algorithm, settings[best]),
         settings=settings,
         scores=np.array(scores),
         best=best,
@@ -274,61 +272,7 @@ def tune(
     )
 
 
-# --- the rule ------------------------------------------------------------------------------------------------
-
-
-def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithmic: bool = False) -> list[int]:
-    """Return the settings whose scores lie within a margin of the least one; none where no score is a number.
-
-    Parameters
-    ----------
-    scores : array_like (settings,)
-        Smaller is better; NaN and infinity never win.
-    margin : float
-        A share of the least score.
-    logarithmic : bool
-        Scores are log10 of what the share is meant of.
-    """
-    table = np.asarray(scores, dtype=float)
-    found = table[table < np.inf]
-    if not found.size:
-        return []
-    least = float(found.min())
-    slack = math.log10(1.0 + margin) if logarithmic else margin * abs(least)
-    limit = least + slack if math.isfinite(least) else least
-    return [int(index) for index in np.flatnonzero(table <= limit)]
-
-
-def smallest(settings: Sequence[Mapping[str, Any]], ties: Sequence[int]) -> int:
-    """Return which of the tied settings is the smallest, numbers compared field by field in their order."""
-    names = _numeric(settings)
-    return min(ties, key=lambda index: ([settings[index][name] for name in names], index))
-
-
-def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[str, ...]:
-    """Return the fields in which all the chosen settings have the least value tried, or all have the largest."""
-    edges = []
-    for name in _numeric(settings):
-        tried = {setting[name] for setting in settings}
-        held = {settings[index][name] for index in chosen}
-        if len(tried) > 1 and held in ({min(tried)}, {max(tried)}):
-            edges.append(name)
-    return tuple(edges)
-
-
-def _numeric(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the fields that hold numbers in every setting."""
-    return [name for name in settings[0] if all(is_real(setting[name]) for setting in settings)]
-
-
-def _edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) -> str:
-    tried = sorted({setting[name] for setting in settings})
-    end = "least" if value == tried[0] else "largest"
-    listed = ", ".join(f"{float(one):g}" for one in tried)
-    return (
-        f"the best {name} = {float(value):g} is the {end} of its grid [{listed}]: the optimum may lie outside; widen "
-        "the grid, or tune with extend=True"
-    )
+# --- its arguments -------------------------------------------------------------------------------------------
 
 
 def _check_extensible(grid: Grid) -> bool:
@@ -342,39 +286,9 @@ def _check_extensible(grid: Grid) -> bool:
     return True
 
 
-def _beyond(
-    algorithm: Algorithm, settings: Sequence[Mapping[str, Any]], best: int, edges: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the settings that widen the grid by one value beyond each of the edges."""
-    grid = {name: sorted({setting[name] for setting in settings}) for name in settings[0]}
-    for name in edges:
-        values = grid[name]
-        end, before = (values[0], values[1]) if settings[best][name] == values[0] else (values[-1], values[-2])
-        try:
-            whole = isinstance(getattr(dataclasses.replace(algorithm, **settings[best]), name), int)  # type: ignore[type-var]
-            value = _next(end, before, whole=whole, geometric=values[0] > 0)
-            dataclasses.replace(algorithm, **{**settings[best], name: value})  # type: ignore[type-var]
-        except ValueError:  # the field ends where the grid does
-            continue
-        grid[name] = [*values, value]
-    wider = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return [setting for setting in wider if setting not in settings]
-
-
-def _next(end: Any, before: Any, *, whole: bool, geometric: bool) -> Any:
-    """Return the value after `end` in a grid that comes to it from `before`."""
-    if whole:
-        ratio, rest = divmod(int(end) ** 2, int(before)) if geometric else (0, 1)
-        return int(2 * end - before) if rest or ratio == 0 else ratio
-    return float(end) * (float(end) / float(before)) if geometric else float(2 * end - before)
-
-
-# --- its arguments -------------------------------------------------------------------------------------------
-
-
 def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -> tuple[Algorithm, Grid]:
     """Return an algorithm and its grid: of a sequence of algorithms the first, and the fields in which they differ."""
-    if not isinstance(algorithm, Sequence):
+    if not isinstance(algorithm, Sequence) or isinstance(algorithm, str):
         check_algorithm(algorithm)
         if grid is None:
             raise ValueError("grid = None names no hyper-parameter; give at least one, or a sequence of algorithms")
@@ -385,10 +299,8 @@ def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -
         check_algorithm(one)
     if len({type(one) for one in algorithm}) != 1:
         raise ValueError(f"algorithm = {shown(algorithm)} must be algorithms of one class, at least one")
-    first = algorithm[0]
-    names = [field.name for field in dataclasses.fields(first)]  # type: ignore[arg-type]
-    differ = [name for name in names if any(getattr(one, name) != getattr(first, name) for one in algorithm)]
-    return first, [{name: getattr(one, name) for name in differ or names[:1]} for one in algorithm]
+    names = differing(algorithm) or [dataclasses.fields(algorithm[0])[0].name]  # type: ignore[arg-type]
+    return algorithm[0], [{name: at_path(one, name) for name in names} for one in algorithm]
 
 
 def _measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[Array, Indices]:
@@ -414,12 +326,20 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
         raise ValueError(f"grid = {grid!r} names no hyper-parameter; give at least one")
-    names = [f.name for f in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else list[str]()
     for setting in settings:
         for name in setting:
-            if name not in names:
-                known = ", ".join(repr(field) for field in names)
-                raise ValueError(f"grid names {name!r}, which is no field{suggestion(name, names)}; allowed: {known}")
+            _check_field(algorithm, name)
         if setting.keys() != settings[0].keys():
             raise ValueError(f"grid has settings of different fields: {sorted(settings[0])} and {sorted(setting)}")
     return settings
+
+
+def _check_field(algorithm: Algorithm, name: str) -> None:
+    """Raise unless a name of a grid is a field of the algorithm, or a dotted path to one of a field's."""
+    first = name.partition(".")[0]
+    names = [f.name for f in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else list[str]()
+    if first not in names:
+        known = ", ".join(repr(field) for field in names)
+        raise ValueError(f"grid names {name!r}, which is no field{suggestion(name, names)}; allowed: {known}")
+    if "." in name:
+        check_path(algorithm, name)

@@ -1,0 +1,100 @@
+"""Which setting of a grid is chosen, the smallest within a margin of the best, and how a grid goes on at its ends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.base import Algorithm
+from linfed.errors import is_real
+from linfed.study.grid import at_path, changed
+
+MARGIN = 0.01
+"""Scores that differ by no more than this share of the best are taken as equal: the smallest setting has it."""
+
+
+def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithmic: bool = False) -> list[int]:
+    """Return the settings whose scores lie within a margin of the least one; none where no score is a number.
+
+    Parameters
+    ----------
+    scores : array_like (settings,)
+        Smaller is better; NaN and infinity never win.
+    margin : float
+        A share of the least score.
+    logarithmic : bool
+        Scores are log10 of what the share is meant of.
+    """
+    table = np.asarray(scores, dtype=float)
+    found = table[table < np.inf]
+    if not found.size:
+        return []
+    least = float(found.min())
+    slack = math.log10(1.0 + margin) if logarithmic else margin * abs(least)
+    limit = least + slack if math.isfinite(least) else least
+    return [int(index) for index in np.flatnonzero(table <= limit)]
+
+
+def smallest(settings: Sequence[Mapping[str, Any]], ties: Sequence[int]) -> int:
+    """Return which of the tied settings is the smallest, numbers compared field by field in their order."""
+    names = _numeric(settings)
+    return min(ties, key=lambda index: ([settings[index][name] for name in names], index))
+
+
+def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[str, ...]:
+    """Return the fields in which all the chosen settings have the least value tried, or all have the largest."""
+    edges = []
+    for name in _numeric(settings):
+        tried = {setting[name] for setting in settings}
+        held = {settings[index][name] for index in chosen}
+        if len(tried) > 1 and held in ({min(tried)}, {max(tried)}):
+            edges.append(name)
+    return tuple(edges)
+
+
+def _numeric(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the fields that hold numbers in every setting."""
+    return [name for name in settings[0] if all(is_real(setting[name]) for setting in settings)]
+
+
+def edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) -> str:
+    """Return the warning that the best value of a field is an end of its grid."""
+    tried = sorted({setting[name] for setting in settings})
+    end = "least" if value == tried[0] else "largest"
+    listed = ", ".join(f"{float(one):g}" for one in tried)
+    return (
+        f"the best {name} = {float(value):g} is the {end} of its grid [{listed}]: the optimum may lie outside; widen "
+        "the grid, or tune with extend=True"
+    )
+
+
+def beyond(
+    algorithm: Algorithm, settings: Sequence[Mapping[str, Any]], best: int, edges: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the settings that widen the grid by one value beyond each of the edges."""
+    grid = {name: sorted({setting[name] for setting in settings}) for name in settings[0]}
+    for name in edges:
+        values = grid[name]
+        end, before = (values[0], values[1]) if settings[best][name] == values[0] else (values[-1], values[-2])
+        try:
+            whole = isinstance(at_path(changed(algorithm, settings[best]), name), int)
+            value = _next(end, before, whole=whole, geometric=values[0] > 0)
+            changed(algorithm, {**settings[best], name: value})
+        except ValueError:  # the field ends where the grid does
+            continue
+        grid[name] = [*values, value]
+    wider = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [setting for setting in wider if setting not in settings]
+
+
+def _next(end: Any, before: Any, *, whole: bool, geometric: bool) -> Any:
+    """Return the value after `end` in a grid that comes to it from `before`."""
+    if whole:
+        ratio, rest = divmod(int(end) ** 2, int(before)) if geometric else (0, 1)
+        return int(2 * end - before) if rest or ratio == 0 else ratio
+    return float(end) * (float(end) / float(before)) if geometric else float(2 * end - before)

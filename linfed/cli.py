@@ -138,7 +138,7 @@ def _reproduce(given: argparse.Namespace) -> int:
         value = getattr(given, name)
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
-        if value is not None and given.draw:
+        if value is not None and given.draw and name != "workers":
             raise UsageError(f"--draw takes what an earlier run saved: --{name} {value} changes nothing in it")
     folder = experiments_folder(given.experiments)
     everything = list(experiment_files(folder)) if "all" in given.names else []

@@ -13,50 +13,41 @@ import pytest
 
 import linfed
 from linfed import cli
-from linfed.study.run import experiments_folder, load_tables
+from linfed.study.experiments import experiments_folder
+from linfed.study.run import load_tables
 
 ROOT = Path(__file__).parent.parent
 
 TOY = '''
 """An experiment small enough for a test."""
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import numpy as np
+from linfed.study.grid import grid
 from linfed.statistics.findings import judge
-from linfed.study.run import rows
 
 SUMMARY = "a toy"
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    trials: int = 5
-    seed: int = 0
-    size: int = 100
-    def quick(self):
-        return replace(self, size=3)
-
 @dataclass(frozen=True)
 class Cell:
-    number: int
-    config: Config
+    number: int = 0
+    size: int = 100
+    trials: int = 5
+    seed: int = 0
 
-def cells(config):
-    return [Cell(number, config) for number in range(3)]
+    def run(self):
+        with open("ran.txt", "a") as file:
+            file.write(f"{self.number} ")
+        if self.number == 2 and self.seed == 13:
+            raise RuntimeError("unlucky")
+        return {"value": np.full(self.trials, self.number + self.size)}
 
-def run_cell(cell):
-    with open("ran.txt", "a") as file:
-        file.write(f"{cell.number} ")
-    if cell.number == 2 and cell.config.seed == 13:
-        raise RuntimeError("unlucky")
-    return {"values": np.full(cell.config.trials, cell.number + cell.config.size)}
-
-def tables(config, results):
-    records = [(i, v) for i, r in enumerate(results) for v in r["values"]]
-    return {"values": rows([("cell", "i8"), ("value", "f8")], records)}
+def cells(quick):
+    return {"values": grid(Cell(size=3 if quick else 100), number=range(3))}
 
 def plot(tables):
     from matplotlib.figure import Figure
     figure = Figure()
-    figure.subplots().plot(tables["values"]["value"])
+    figure.subplots().plot(tables["values"]["value"].ravel())
     return {"": figure, "again": figure}
 
 def claims(tables):
@@ -206,7 +197,7 @@ sys.exit(cli.main(sys.argv[2:]))
 
 @pytest.mark.parametrize(
     ("suffix", "old"),
-    [("cells", False), (".csv", False), ("one.npz", True), (".json", True), (".png", True), (".pdf", True)],
+    [("cells", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
 )
 def test_a_full_disk_is_one_line_and_leaves_nothing_broken(suffix, old, toy):
     call = ["reproduce", "toy-one", "--experiments", str(toy), "--workers", "1", "--out", "out", "--trials", "50"]
@@ -246,7 +237,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys
     assert run("reproduce", "toy-one", "--experiments", toy, "--out", "there", "--workers", 1, "--trials", 2) == 0
     out = capsys.readouterr().out
     folder = tmp_path / "there"
-    for suffix in ("-values.csv", ".npz", ".json", ".png", ".pdf", "-again.png", "-again.pdf"):
+    for suffix in ("-values.csv", "-values.npz", ".json", ".png", ".pdf", "-again.png", "-again.pdf"):
         path = folder / f"toy-one{suffix}"
         assert path.stat().st_size > 0
         assert f"wrote {Path('there') / path.name}" in out
@@ -256,18 +247,39 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys
     with (folder / "toy-one-values.csv").open() as file:
         records = list(csv.DictReader(file))
     assert [float(record["value"]) for record in records] == [100.0, 100.0, 101.0, 101.0, 102.0, 102.0]
-    np.testing.assert_array_equal(load_tables(folder / "toy-one.npz")["values"]["cell"], [0, 0, 1, 1, 2, 2])
-    described = json.loads((folder / "toy-one.json").read_text())
-    assert described["config"] == {"trials": 2, "seed": 0, "size": 100}
+    described, tables = load_tables("toy-one", folder)
+    assert tables["values"]["number"].tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(tables["values"].where(number=2)["value"], [102, 102])
+    assert described["tables"] == {"values": {"rows": 3, "shared": {"trials": 2, "seed": 0, "size": 100}}}
+    assert described["quick"] is False
     assert described["claims"][0]["verdict"] == "SUPPORTED"
     assert described["versions"]["numpy"] == np.__version__
     assert described["seconds"] >= 0
 
 
+def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
+    """Figures and claims are made anew, from the code as it is now; nothing is computed, what was measured stays."""
+    call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out")
+    assert run(*call) == 0
+    before = {path: path.read_bytes() for path in Path("out").iterdir() if path.is_file()}
+    assert run(*call, "--draw") == 0
+    assert {path: path.read_bytes() for path in Path("out").iterdir() if path.is_file()} == before
+    Path("out/toy-one.png").unlink()
+    module = sys.modules[f"{toy.name}.toy_one"]
+    judged, module.claims = module.claims, lambda tables: judged(tables) * 2
+    capsys.readouterr()
+    assert run(*call, "--draw") == 0
+    assert Path("out/toy-one.png").read_bytes() == before[Path("out/toy-one.png")]
+    assert len(json.loads(Path("out/toy-one.json").read_text())["claims"]) == 2
+    assert "wrote out/toy-one.json" in capsys.readouterr().out
+    assert Path("ran.txt").read_text().split() == ["0", "1", "2"]
+
+
 def test_reproduce_quick_seed_and_all(toy, capsys):
     assert run("reproduce", "all", "--quick", "--seed", 7, "--experiments", toy, "--workers", 1) == 0
     described = json.loads(Path("results/quick/toy-one.json").read_text())
-    assert described["config"] == {"trials": 5, "seed": 7, "size": 3}
+    assert described["tables"]["values"]["shared"] == {"trials": 5, "seed": 7, "size": 3}
+    assert described["quick"] is True
     assert "NOT SUPPORTED" in capsys.readouterr().out
 
 
@@ -335,6 +347,8 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--trials", "0"], ["--trials 0", "at least 1"]),
         (["reproduce", "toy-one", "--seed", "-1"], ["--seed -1", "at least 0"]),
         (["reproduce", "toy-one", "--workers", "0"], ["--workers 0", "at least 1"]),
+        (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "--trials 3", "changes nothing"]),
+        (["reproduce", "toy-one", "--draw", "--out", "empty"], ["--draw toy-one", "'empty' holds no tables of it"]),
         (["reproduce", "toy-one", "--out", "file/below"], ["--out", "cannot be written"]),
     ],
 )

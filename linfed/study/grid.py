@@ -141,11 +141,11 @@ def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as a table keeps it: a number, a word, None, or a tuple of them; the text of anything else."""
+    """Return a value as a table keeps it: a number, a word, None, or a tuple of them; the name or text of others."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
         return tuple(plain(part) for part in value)
-    return shown(value)
+    return getattr(value, "__name__", None) or shown(value)

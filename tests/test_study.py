@@ -1,0 +1,443 @@
+"""Grids of cells, the tables they fill, sweeps, and figures from tables."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from helpers import assert_one_line, normal
+
+import linfed as lf
+from linfed.study.notes import edges, lost
+from linfed.study.pages import bars, heat_map, level, place, steps
+
+# --- grids ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 1.0
+    name: str = "a"
+
+
+@dataclass(frozen=True)
+class Outer:
+    size: int = 3
+    low: int = 0
+    inner: Inner = Inner()
+    sizes: tuple[int, ...] = (1, 2)
+
+    def __post_init__(self):
+        if self.low > self.size:
+            raise ValueError(f"low = {self.low} must be at most size = {self.size}")
+
+    def run(self):
+        return {"error": np.full(2, self.size * self.inner.rate), "path": lf.Along(normal(2, 3), round=[0, 1, 2])}
+
+
+def test_grid_has_the_last_axis_fastest():
+    found = lf.grid(Outer(), size=(3, 4), **{"inner.rate": (0.1, 0.2)})
+    assert [(one.size, one.inner.rate) for one in found] == [(3, 0.1), (3, 0.2), (4, 0.1), (4, 0.2)]
+    assert all(one.inner.name == "a" for one in found)
+    assert lf.grid(Outer()) == [Outer()]
+    assert lf.grid(Outer(), size=range(3, 5)) == lf.grid(Outer(), size=np.array([3, 4])) == [Outer(3), Outer(4)]
+
+
+def test_fields_with_commas_go_together_and_change_at_once():
+    found = lf.grid(Outer(), **{"size, low, inner.name": [(2, 2, "x"), (9, 7, "y")]})
+    assert [(one.size, one.low, one.inner.name) for one in found] == [(2, 2, "x"), (9, 7, "y")]
+    assert lf.grid(Outer(), size=(9,), low=(9,)) == [Outer(size=9, low=9)]  # though low alone would raise
+    assert lf.grid(Outer(), **{"inner": (Inner(2.0),), "inner.name": ("z",)})[0].inner == Inner(2.0, "z")
+
+
+@pytest.mark.parametrize(
+    ("base", "axes", "fragments", "error"),
+    [
+        (Outer(), {"siez": (1,)}, ["'siez'", "Outer has no field", "did you mean 'size'"], ValueError),
+        (Outer(), {"inner.rat": (1,)}, ["'inner.rat'", "Inner has no field 'rat'", "did you mean 'rate'"], ValueError),
+        (Outer(), {"size.x": (1,)}, ["size = 3", "has no fields"], TypeError),
+        (Outer(), {"size": ()}, ["size is empty"], ValueError),
+        (Outer(), {"size": 3}, ["size = 3 must be a sequence of values, e.g. size=(3,)"], TypeError),
+        (Outer(), {"inner.name": "abc"}, ["inner.name = 'abc' must be a sequence"], TypeError),
+        (Outer(), {"size, low": [(1, 2, 3)]}, ["'size, low' names 2 fields", "(1, 2, 3)"], ValueError),
+        (Outer(), {"size, low": [3]}, ["'size, low' names 2 fields"], ValueError),
+        ({"size": 3}, {"size": (1,)}, ["base = {'size': 3}", "dataclass"], TypeError),
+        (Outer, {"size": (1,)}, ["base = ", "dataclass"], TypeError),
+        (Outer(), {"low": (5,)}, ["low = 5 must be at most size = 3"], ValueError),
+    ],
+)
+def test_grids_that_cannot_be_meant(base, axes, fragments, error):
+    assert_one_line(lambda: lf.grid(base, **axes), fragments, error)
+
+
+# --- tables --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table():
+    return lf.sweep(lf.grid(Outer(), size=(3, 4), **{"inner.rate": (0.5, 2.0)}))
+
+
+def test_a_row_has_the_fields_and_what_was_measured(table):
+    assert table.columns == ("size", "low", "inner", "inner.rate", "inner.name", "sizes", "error", "path")
+    assert len(table) == 4
+    assert table["size"].tolist() == [3, 3, 4, 4]
+    assert table["rate"].tolist() == table["inner.rate"].tolist() == [0.5, 2.0] * 2
+    assert table["inner"].tolist() == ["Inner"] * 4
+    assert table.rows[0]["sizes"] == (1, 2)
+    assert table["error"].shape == (4, 2)
+    assert table["path"].shape == (4, 2, 3)
+    assert table["round"].tolist() == [0, 1, 2]
+    (one,) = table.where(size=4, rate=2.0)
+    assert one["error"].tolist() == [8.0, 8.0]
+    assert one["size"] == 4
+
+
+def test_rows_are_chosen_by_value(table):
+    assert table.where(size=[3, 4], rate=0.5)["size"].tolist() == [3, 4]
+    assert table.where(sizes=(1, 2))["size"].tolist() == [3, 3, 4, 4]
+    assert len(table.where(size=5)) == 0
+    assert table.values("rate") == [0.5, 2.0]
+    assert [(key, part["size"].tolist()) for key, part in table.by("rate")] == [(0.5, [3, 4]), (2.0, [3, 4])]
+    assert [key for key, _ in table.by("size", "rate")] == [(3, 0.5), (3, 2.0), (4, 0.5), (4, 2.0)]
+    assert (table.where(size=4) + table.where(size=3))["size"].tolist() == [4, 4, 3, 3]
+    twice = table.assign(double=lambda row: 2 * row["size"], mean=lambda row: row["error"].mean())
+    assert twice["double"].tolist() == [6, 6, 8, 8]
+    assert twice["mean"].tolist() == [1.5, 6.0, 2.0, 8.0]
+
+
+def test_rows_of_different_columns_stand_in_one_table():
+    table = lf.Table([{"a": 1, "x": 2.0}, {"a": 2, "y": "w"}])
+    assert table.where(x=2.0)["a"] == 1
+    assert table.where(y="w")["a"] == 2
+    assert [key for key, _ in table.by("y")] == [None, "w"]
+    with pytest.raises(ValueError, match="some of the rows have no 'x'"):
+        table["x"]
+
+
+def test_what_a_table_does_not_have(table):
+    assert_one_line(lambda: table["eror"], ["'eror'", "did you mean 'error'", "'size'"], KeyError)
+    assert_one_line(lambda: table.where(siz=3), ["'siz'", "did you mean 'size'"], KeyError)
+    assert_one_line(lambda: table.where(round=3), ["'round' is an axis"], KeyError)
+    assert_one_line(lambda: table.where(size=5)["error"], ["no row is left", "'error'"], ValueError)
+    two = lf.Table([{"a.x": 1, "b.x": 2}])
+    assert_one_line(lambda: two["x"], ["'x' may be 'a.x' or 'b.x'"], KeyError)
+    ragged = lf.Table([{"e": lf.Along(normal(2, n), round=range(n))} for n in (2, 3)])
+    assert_one_line(lambda: ragged["e"], ["'e' of different shapes"], ValueError)
+    assert_one_line(lambda: ragged["round"], ["differ along 'round'"], ValueError)
+
+
+def test_values_that_no_row_holds():
+    assert_one_line(lambda: lf.Table([{"x": normal(2, 3)}]), ["x has shape (2, 3)", "lf.Along"], TypeError)
+    assert_one_line(lambda: lf.Table([{"x": object()}]), ["x = <object", "lf.Along"], TypeError)
+    for values, axes in ((normal(2, 3), {"round": [0, 1]}), (normal(2), {}), (normal(2, 3, 4), {"round": range(4)})):
+        assert_one_line(
+            lambda values=values, axes=axes: lf.Along(values, **axes), [f"shape {values.shape}"], ValueError
+        )
+
+
+def test_numbers_of_numpy_are_plain():
+    row = lf.Table([{"a": np.float64(0.5), "b": np.array(3), "c": np.bool_(True), "d": (np.int64(1), [2.0])}]).rows[0]
+    assert row == {"a": 0.5, "b": 3, "c": True, "d": (1, (2.0,))}
+    assert [type(value) for value in row.values()] == [float, int, bool, tuple]
+
+
+def test_a_table_is_what_it_was_when_it_is_loaded(tmp_path, table):
+    rows = [
+        {"name": "a b/c", "x": 0.1, "none": None, "nan": np.nan, "inf": -np.inf, "t": (1, ("u", 2.5)), "flag": True},
+        {"per": normal(3), "hits": np.array([True, False]), "curve": lf.Along(normal(2, 3), round=[0, 5, 9])},
+        {"scores": lf.Along(normal(2, 3), step=[0.1, 0.2], method=["a", "b", "c"])},
+    ]
+    for one in (lf.Table(rows), table, lf.Table([])):
+        again = lf.Table.load(one.save(tmp_path / "table.npz"))
+        assert [list(row) for row in again.rows] == [list(row) for row in one.rows]
+        for first, second in zip(one.rows, again.rows, strict=True):
+            for name, value in first.items():
+                if isinstance(value, lf.Along):
+                    assert value.names == second[name].names
+                    assert value.values.tobytes() == second[name].values.tobytes()
+                    for axis, labels in value.axes.items():
+                        np.testing.assert_array_equal(labels, second[name].axes[axis])
+                else:
+                    np.testing.assert_equal(second[name], value)
+                    assert type(second[name]) is type(value)
+
+
+def test_a_file_of_something_else_is_no_table(tmp_path):
+    run = lf.simulate(
+        lf.LocalOnly(), lf.SharedRepresentation(n_clients=3, dim=4, rank=2), data=lf.FixedSamples(5), rounds=1
+    )
+    assert_one_line(lambda: lf.Table.load(run.save(tmp_path / "run.npz")), ["run.npz", "not a table"], ValueError)
+    (tmp_path / "torn.npz").write_bytes(b"PK")
+    assert_one_line(lambda: lf.Table.load(tmp_path / "torn.npz"), ["torn.npz"], ValueError)
+
+
+def test_csv_has_a_row_per_trial_and_a_file_per_axis(tmp_path, table):
+    written = table.to_csv(tmp_path / "t.csv")
+    assert [path.name for path in written] == ["t.csv", "t-round.csv"]
+    lines = written[0].read_text().splitlines()
+    assert lines[0] == "size,low,inner,inner.rate,inner.name,sizes,trial,error"
+    assert lines[1:3] == ['3,0,Inner,0.5,a,"(1, 2)",0,1.5', '3,0,Inner,0.5,a,"(1, 2)",1,1.5']
+    assert len(lines) == 1 + 4 * 2
+    lines = written[1].read_text().splitlines()
+    assert lines[0] == "size,inner.rate,trial,round,path"  # what all rows share is in the other file
+    assert len(lines) == 1 + 4 * 2 * 3
+    values = normal(2, 3)
+    assert float(lines[1 + 4].split(",")[-1]) == values[1, 1]
+    assert lines[1 + 4].split(",")[:4] == ["3", "0.5", "1", "1"]
+
+
+def test_records_along_axes_without_trials():
+    table = lf.Table(
+        [{"m": 5, "score": lf.Along([0.3, 0.1], setting=[0, 1]), "tried": lf.Along([1.0, 2.0], setting=[0, 1])}]
+    )
+    assert table.records("setting") == [
+        {"setting": 0, "score": 0.3, "tried": 1.0},
+        {"setting": 1, "score": 0.1, "tried": 2.0},
+    ]
+    assert table.records() == [{"m": 5}]
+
+
+def test_pandas_and_xarray(table):
+    pandas = pytest.importorskip("pandas")
+    frame = table.to_pandas("round")
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == 4 * 2 * 3
+    pytest.importorskip("xarray")
+    data = table.to_xarray("size", "rate")
+    assert dict(data.sizes) == {"size": 2, "rate": 2, "trial": 2, "round": 3}
+    assert data["error"].sel(size=4, rate=2.0).values.tolist() == [8.0, 8.0]
+
+
+def test_a_notebook_shows_what_varies(table):
+    html = table._repr_html_()
+    assert [name in html for name in ("<th>size</th>", "<th>inner.rate</th>", "<th>low</th>")] == [True, True, False]
+    assert "<td>1.5</td>" in html
+    assert "4 rows" in html
+    many = lf.Table([{"n": n, "<b>": "<i>", "hit": np.array([n > 5, True])} for n in range(100)])
+    html = many._repr_html_()
+    assert html.count("<tr>") == 61
+    assert "the first 60 shown" in html
+    assert "<i>" not in html
+    assert "2 of 2" in html
+    assert "size, inner.rate, error, path" in repr(table)
+
+
+# --- runs and sweeps -----------------------------------------------------------------------------------------
+
+RUN = lf.Run(
+    algorithm=lf.FedRep(rank=2, step_size=0.5, init="random"),
+    problem=lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.1),
+    data=lf.FreshSamples(n_samples=6),
+    rounds=12,
+    trials=3,
+    seed=5,
+    participation=0.5,
+    record_every=4,
+)
+STEPS = (0.1, 0.3, 1.0, 3.0, 10.0)
+TUNED = lf.Tuned(base=RUN.algorithm, grid={"step_size": STEPS}, trials=4)
+
+
+def test_a_run_is_simulate_with_its_arguments():
+    result = lf.simulate(
+        RUN.algorithm,
+        RUN.problem,
+        data=RUN.data,
+        rounds=12,
+        trials=3,
+        seed=5,
+        participation=0.5,
+        record_every=4,
+    )
+    (row,) = lf.sweep([RUN])
+    for name, values in result.metrics.items():
+        assert row[name].tobytes() == values.tobytes()
+    assert row["round"].tolist() == [0, 4, 8, 12]
+    assert (row["participants"], row["engine"], row["trials"]) == (10, result.engine, 3)
+    assert row["diverged"].tolist() == [False] * 3
+    assert (row["problem.n_clients"], row["n_samples"], row["step_size"], row["algorithm"]) == (20, 6, 0.5, "FedRep")
+    assert RUN.simulate().metrics["risk"].tobytes() == result.metrics["risk"].tobytes()
+
+
+def test_diverged_trials_are_told():
+    (row,) = lf.sweep([replace(RUN, algorithm=lf.FedAvg(step_size=1e3), rounds=60)])
+    assert row["diverged"].all()
+
+
+def test_a_tuned_run_is_tune_and_then_simulate():
+    options = {"data": RUN.data, "rounds": 12, "participation": 0.5, "seed": 5}
+    tuning = lf.tune(RUN.algorithm, RUN.problem, grid=TUNED.grid, trials=4, **options)
+    result = lf.simulate(tuning.algorithm, RUN.problem, trials=3, record_every=4, **options)
+    (row,) = lf.sweep([replace(RUN, algorithm=TUNED)])
+    assert row["subspace_distance"].tobytes() == result.metrics["subspace_distance"].tobytes()
+    assert row["step_size"] == tuning.algorithm.step_size
+    assert row["score"].tobytes() == tuning.scores.tobytes()
+    assert row["tried_step_size"].tolist() == list(STEPS)
+    assert row["at_edge"] == ""
+    assert row["algorithm.base.step_size"] == 0.5
+    assert row["best"] == tuning.best
+
+
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+def test_the_tuning_may_be_shorter_than_the_run():
+    options = {"data": RUN.data, "rounds": 4, "participation": 0.5, "seed": 5}
+    tuning = lf.tune(RUN.algorithm, RUN.problem, grid=TUNED.grid, trials=4, **options)
+    (row,) = lf.sweep([replace(RUN, algorithm=replace(TUNED, rounds=4))])
+    assert row["score"].tobytes() == tuning.scores.tobytes()
+    assert row["round"][-1] == 12
+
+
+def test_a_step_at_the_edge_of_its_grid_is_said_once():
+    runs = lf.grid(replace(RUN, algorithm=replace(TUNED, grid={"step_size": (0.01, 0.02)})), seed=(0, 1))
+    with pytest.warns(lf.EdgeWarning, match=r"best step_size is an end of its grid in 2 of 2 rows") as caught:
+        table = lf.sweep(runs)
+    assert len(caught) == 1
+    assert table["at_edge"].tolist() == ["step_size"] * 2
+    assert edges(table, "algorithm.base") == "the best step of FedRep lies at the edge of the grid"
+    assert edges(lf.sweep([RUN]), "algorithm") == ""
+
+
+def test_trials_that_diverged_are_noted():
+    table = lf.Table(
+        [{"method": name, "diverged": np.arange(4) < count} for name, count in (("LocalOnly", 2), ("FedRep", 0))]
+    )
+    assert lost(table) == "2 trials of Local only diverged at its best step"
+
+
+def test_the_table_is_the_same_wherever_the_cells_run(tmp_path):
+    runs = lf.grid(RUN, **{"data.n_samples": (3, 6), "problem.n_clients": (10, 20)})
+    tables = [
+        lf.sweep(runs),
+        lf.sweep(runs, workers=2),
+        lf.sweep(runs, store=tmp_path / "store"),
+        lf.sweep(runs[::-1], store=tmp_path / "store"),
+    ]
+    with ThreadPoolExecutor(2) as executor:
+        tables.append(lf.sweep(runs, executor=executor))
+        executor.submit(int)  # it is not shut down
+    for other in tables[1:]:
+        other = other.where(n_samples=3) + other.where(n_samples=6)
+        for n in (10, 20):
+            for m in (3, 6):
+                for name in ("subspace_distance", "risk"):
+                    one, again = (t.where(n_clients=n, n_samples=m)[name] for t in (tables[0], other))
+                    assert one.tobytes() == again.tobytes()
+    assert [row["n_samples"] for row in tables[0]] == [3, 3, 6, 6]
+    assert [row["n_samples"] for row in tables[3]] == [6, 6, 3, 3]
+    assert len(list((tmp_path / "store").glob("*.npz"))) == 4
+
+
+def test_several_rows_of_one_cell():
+    @dataclass(frozen=True)
+    class Two:
+        n: int
+
+        def run(self):
+            return [{"method": name, "error": np.full(2, self.n)} for name in ("a", "b")]
+
+    table = lf.sweep([Two(1), Two(2)])
+    assert [(row["n"], row["method"]) for row in table] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert len(lf.sweep([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "fragments", "error"),
+    [
+        (lambda: lf.sweep([RUN, 3]), ["cells[1] = 3", "lf.Run"], TypeError),
+        (lambda: lf.sweep([lf.Run]), ["cells[0] = ", "lf.Run"], TypeError),
+        (lambda: lf.sweep([Inner()]), ["cells[0] = Inner", "run()"], TypeError),
+        (lambda: lf.sweep([RUN], workers=0), ["workers = 0"], ValueError),
+        (lambda: replace(RUN, algorithm="FedRep"), ["algorithm = 'FedRep'", "lf.Tuned"], TypeError),
+        (lambda: lf.Tuned(base=RUN.algorithm, grid={"step": (1,)}), ["'step'", "did you mean 'step_size'"], ValueError),
+        (lambda: lf.Tuned(base=3, grid={}), ["algorithm = 3"], TypeError),
+        (lambda: lf.grid(RUN, **{"problem.n_client": (3,)}), ["'n_client'", "did you mean 'n_clients'"], ValueError),
+        (lambda: lf.sweep([replace(RUN, rounds=-1)]), ["rounds = -1"], ValueError),
+    ],
+)
+def test_sweeps_that_cannot_be_meant(call, fragments, error):
+    assert_one_line(call, fragments, error)
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn():
+    yield lf.sweep(lf.grid(RUN, **{"data.n_samples": (3, 6), "problem.n_clients": (10, 20)}))
+    plt.close("all")
+
+
+def test_a_page_has_a_panel_for_each_value(drawn):
+    with lf.page(drawn, column="n_samples", row="n_clients", title="m = {}", height=3, sharex=True) as sheet:
+        for ax, part in sheet:
+            lf.curves(ax, part, "round", "subspace_distance", by="algorithm")
+        sheet.label("round", "ten", "twenty", yscale="linear")
+        sheet.legend("told")
+    assert sheet.axes.shape == (2, 2)
+    assert [ax.get_title() for ax in sheet.axes[0]] == ["m = 3", "m = 6"]
+    assert [ax.get_ylabel() for ax in sheet.axes[:, 0]] == ["ten", "twenty"]
+    assert [ax.get_xlabel() for ax in sheet.axes[1]] == ["round"] * 2
+    assert {ax.get_yscale() for ax in sheet.axes.ravel()} == {"linear"}
+    (legend,) = sheet.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedRep"]
+    line = sheet.axes[1, 0].lines[0]
+    values = drawn.where(n_samples=3, n_clients=20)["subspace_distance"]
+    np.testing.assert_array_equal(line.get_ydata(), np.sort(values, axis=0)[1])
+    assert list(line.get_xdata()) == [0, 4, 8, 12]
+
+
+def test_rows_may_be_of_one_table_and_panels_may_be_empty(drawn):
+    with lf.page(drawn.where(n_clients=10), column="n_samples", row=2) as sheet:
+        assert [[part["n_samples"] for _, part in sheet.row(i)] for i in (0, 1)] == [[3, 6]] * 2
+    assert [ax.get_title() for ax in sheet.axes[0]] == ["n_samples = 3", "n_samples = 6"]
+    lacking = drawn.where(n_clients=10) + drawn.where(n_clients=20, n_samples=3)
+    with lf.page(lacking, column="n_samples", row="n_clients", title=lambda m: f"<{m}>") as sheet:
+        assert len(list(sheet)) == 3
+    assert sheet.axes[0, 1].get_title() == "<6>"
+    with pytest.raises(ValueError, match="has no rows to draw"), lf.page(drawn.where(n_clients=3)):
+        pass
+
+
+def test_curves_have_the_order_the_scale_and_the_names_they_are_given(drawn):
+    with lf.page(drawn.where(n_clients=10)) as sheet:
+        ((ax, part),) = sheet
+        options = {"labels": {3: "three"}, "looks": {6: "GD-GD"}, "order": [6, 3], "at": slice(1, None)}
+        lf.curves(ax, part, "round", "risk", by="n_samples", scale=np.sqrt, band=False, linewidth=3.0, **options)
+    assert [line.get_label() for line in ax.lines] == ["6", "three"]
+    assert ax.lines[0].get_linewidth() == 3.0
+    assert not ax.collections
+    values = np.sqrt(drawn.where(n_clients=10, n_samples=6)["risk"])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(values, axis=0)[1][1:])
+
+
+def test_tuning_curves_circle_the_chosen_step():
+    tried = lf.Along([0.1, 0.1, 0.2, 0.4], setting=range(4))
+    score = lf.Along([3.0, 2.0, 1.0, np.inf], setting=range(4))
+    lost_row = {
+        "method": "FedAvg",
+        "best": 0,
+        "tried_step_size": tried,
+        "score": lf.Along([np.inf] * 4, setting=range(4)),
+    }
+    table = lf.Table([{"method": "FedRep", "best": 2, "tried_step_size": tried, "score": score}, lost_row])
+    with lf.page(table) as sheet:
+        steps(sheet.axes[0, 0], table)
+    line, circle = sheet.axes[0, 0].lines
+    assert line.get_xydata().tolist() == [[0.1, 2.0], [0.2, 1.0]]
+    assert circle.get_xydata().tolist() == [[0.2, 1.0]]
+    plt.close("all")
+
+
+def test_heat_maps_bars_and_levels():
+    _, ax = plt.subplots()
+    heat_map(ax, np.zeros((2, 3)), ["a", "b", "c"], ["x", "y"])
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "b", "c"]
+    assert place([0.0, 1.0, 10.0], np.array([5.5])).tolist() == [1.5] * 3
+    level(ax, [0, 1], [place([0.0, 1.0], np.array([0.2, 0.4, 0.9])), place([0.0, 1.0], 0.5)], color="black")
+    assert ax.lines[0].get_ydata().tolist() == [0.4, 0.5]
+    _, ax = plt.subplots()
+    bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
+    assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]
+    plt.close("all")

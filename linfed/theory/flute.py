@@ -16,7 +16,7 @@ from linfed._types import Array, Mask
 from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.errors import check_choice, check_integer, check_number
-from linfed.numerics.linalg import spectral_norm
+from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
@@ -242,7 +242,7 @@ class ThetaCoordinates:
     def region(self, theta: Array) -> Region:
         """Return the three quantities of the region R for the Theta of some trials."""
         k = theta.shape[-1]
-        smallest = np.linalg.svd(theta[..., :k, :], compute_uv=False)[..., -1]
+        smallest = singular_values(theta[..., :k, :])[..., -1]
         return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, np.asarray(smallest**2))
 
     def inside(self, region: Region, rank: int) -> Mask:

@@ -58,7 +58,14 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.errors import check_choice, check_integer, check_number
-from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance, spectral_norm, take_clients
+from linfed.numerics.linalg import (
+    orthonormalize,
+    qr_positive,
+    singular_values,
+    span_distance,
+    spectral_norm,
+    take_clients,
+)
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.statistics.findings import Finding, Hypothesis, judge_identity
@@ -501,7 +508,7 @@ class ShortcutRound:
 
     def smallest_eigenvalues(self) -> Sides:
         """Return Lemma 1, which is an equality: ``sigma_min(G)`` of the big matrix, and ``min_i sigma_min(G_i)``."""
-        big, own = np.linalg.svd(self.blocks().G, compute_uv=False), np.linalg.svd(self.G, compute_uv=False)
+        big, own = singular_values(self.blocks().G), singular_values(self.G)
         return Sides(np.asarray(big[..., -1]), np.asarray(own[..., -1].min(axis=-1)), np.asarray(big[..., 0]))
 
     def extended_gram(self, mixing: float) -> Array:

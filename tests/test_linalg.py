@@ -462,6 +462,11 @@ def kernels():
         ("spectral norm", linalg.spectral_norm, (normal(4, 6, 3),)),
         ("distance", linalg.span_distance, (normal(4, 6, 3), normal(4, 6, 2, seed=1))),
         ("distance, the other way", linalg.span_distance, (normal(4, 6, 2), normal(4, 6, 3, seed=1))),
+        ("singular value decomposition", linalg.svd, (normal(4, 6, 3),)),
+        ("singular values", linalg.singular_values, (normal(4, 3, 6),)),
+        ("eigenvectors", linalg.eigh, (symmetric(normal(4, 5, 5)),)),
+        ("eigenvalues", linalg.eigvalsh, (symmetric(normal(4, 5, 5)),)),
+        ("root of a Gram matrix", lambda A: linalg.root_of_gram(A.mT @ A), (normal(4, 6, 3),)),
         ("top eigenvectors", lambda M: linalg.top_eigenvectors(M, 2), (symmetric(normal(4, 5, 5)),)),
     ]
     for n in (1, 7):
@@ -499,6 +504,32 @@ def test_an_item_is_the_same_bits_alone_and_in_a_stack(function, inputs):
     for chosen in (slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4), slice(1, 4)):
         for whole, part in zip(together, outputs(function, *(a[chosen] for a in inputs)), strict=True):
             assert np.ascontiguousarray(whole[chosen]).tobytes() == np.ascontiguousarray(part).tobytes()
+
+
+GUARDED = {
+    "svd": (linalg.svd, lambda A: np.linalg.svd(A, full_matrices=False)),
+    "singular values": (linalg.singular_values, lambda A: np.linalg.svd(A, compute_uv=False)),
+    "eigh": (linalg.eigh, np.linalg.eigh),
+    "eigvalsh": (linalg.eigvalsh, np.linalg.eigvalsh),
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
+def test_decompositions_are_numpys_and_nan_where_a_matrix_is_not_finite(name, shape):
+    ours, plain = GUARDED[name]
+    stack = symmetric(normal(*shape, 4, 4))
+    for one, other in zip(outputs(ours, stack), outputs(plain, stack), strict=True):
+        assert one.tobytes() == other.tobytes()
+    for value in (np.nan, np.inf, -np.inf):
+        spoiled, last = stack.copy(), tuple(size - 1 for size in shape)
+        spoiled[last][1, 2] = value
+        others = np.ones(shape, dtype=bool)
+        others[last] = False
+        for one, other in zip(outputs(ours, spoiled), outputs(plain, stack), strict=True):
+            assert np.isnan(one[last]).all()
+            assert one[others].tobytes() == other[others].tobytes()
+        assert np.isnan(spoiled[last][1, 2]) == np.isnan(value)  # not written into
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

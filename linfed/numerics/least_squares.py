@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from linfed._types import Array, Mask
-from linfed.numerics.linalg import RANK_TOLERANCE, TINY, finite_items
+from linfed.numerics.linalg import RANK_TOLERANCE, TINY, eigh, finite_items, svd
 
 NULL_TOLERANCE = 1e-12
 """Eigenvalues below this share of the trace are the rounding of zeros."""
@@ -147,7 +147,7 @@ def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
         Numerical rank; NaN for an item that is not finite.
     """
     good = finite_items(X) & np.isfinite(y).all(axis=-1)
-    U, s, Vt = np.linalg.svd(np.where(good[:, None, None], X, 0.0), full_matrices=False)
+    U, s, Vt = svd(X)
     kept = s > RANK_TOLERANCE * np.maximum(s[:, :1], np.finfo(float).tiny)
     inverse = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
     projected = (y[:, None, :] @ U)[:, 0]
@@ -258,13 +258,10 @@ def _range_of(A: Array, threshold: Array) -> Array:
 
 def _of_eigenvalues(A: Array, threshold: Array, function: Callable[[Array], Array]) -> Array:
     """Return a function of the eigenvalues above a threshold, and 0 of the others, as matrices (..., d, d)."""
-    good = finite_items(A)
-    symmetric = 0.5 * (A + np.swapaxes(A, -1, -2))
-    values, vectors = np.linalg.eigh(np.where(good[..., None, None], symmetric, 0.0))
+    values, vectors = eigh(0.5 * (A + A.mT))
     kept = values > threshold[..., None]
     changed = np.where(kept, function(np.where(kept, values, 1.0)), 0.0)
-    found = (vectors * changed[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    return np.asarray(np.where(good[..., None, None], found, np.nan))
+    return (vectors * changed[..., None, :]) @ vectors.mT
 
 
 def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Array]:

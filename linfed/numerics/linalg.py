@@ -7,8 +7,9 @@ item that is not finite gives a result that is not finite, instead of an error f
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -20,6 +21,8 @@ CACHE_VALUES = 131_072
 """Numbers in one block of clients: a megabyte, so that a block stays in a core's cache."""
 
 TINY = np.finfo(float).tiny
+
+Found = TypeVar("Found", Array, tuple[Array, ...])
 
 RANK_TOLERANCE = 1e-13
 """A column whose part outside the span of the columns before it is below this share of its length is dependent."""
@@ -50,6 +53,50 @@ def quiet() -> Iterator[None]:
 def finite_items(stack: Array) -> Mask:
     """Return which matrices of a stack (..., a, b) are wholly finite, (...)."""
     return np.asarray(np.isfinite(stack).all(axis=(-2, -1)))
+
+
+def guarded(decompose: Callable[[Array], Found]) -> Callable[[Array], Found]:
+    """Return a decomposition of each matrix of a stack that is NaN for one that is not finite.
+
+    LAPACK's singular values and eigenvalues raise for the whole stack where one matrix holds NaN, and may never come
+    back from one that holds infinity: they are not shown any.
+    """
+
+    @functools.wraps(decompose)
+    def checked(stack: Array) -> Found:
+        good = finite_items(stack)
+        if good.all():
+            return decompose(stack)
+        found = decompose(np.where(good[..., None, None], stack, 0.0))
+        for array in found if isinstance(found, tuple) else (found,):
+            array[~good] = np.nan
+        return found
+
+    return checked
+
+
+@guarded
+def svd(A: Array) -> tuple[Array, ...]:
+    """Return the thin singular value decomposition U, s, V' of each matrix."""
+    return np.linalg.svd(A, full_matrices=False)
+
+
+@guarded
+def singular_values(A: Array) -> Array:
+    """Return the singular values of each matrix, largest first."""
+    return np.asarray(np.linalg.svd(A, compute_uv=False))
+
+
+@guarded
+def eigh(A: Array) -> tuple[Array, ...]:
+    """Return eigenvalues, ascending, and eigenvectors of each symmetric matrix."""
+    return np.linalg.eigh(A)
+
+
+@guarded
+def eigvalsh(A: Array) -> Array:
+    """Return the eigenvalues of each symmetric matrix, ascending."""
+    return np.asarray(np.linalg.eigvalsh(A))
 
 
 def take_clients(values: Array, active: Indices) -> Array:
@@ -105,10 +152,7 @@ def spectral_norm(A: Array) -> Array:
 
     The largest eigenvalue of a Gram matrix has full relative accuracy, however small it is.
     """
-    gram = np.swapaxes(A, -1, -2) @ A
-    good = finite_items(gram)
-    values = np.linalg.eigvalsh(np.where(good[..., None, None], gram, 0.0))[..., -1]
-    return np.where(good, np.sqrt(np.maximum(values, 0.0)), np.nan)
+    return np.sqrt(np.maximum(eigvalsh(A.mT @ A)[..., -1], 0.0))
 
 
 def span_distance(B1: Array, B2: Array) -> Array:
@@ -137,12 +181,9 @@ def _orthonormal_span(B: Array) -> Array:
 
 def root_of_gram(gram: Array) -> Array:
     """Return F with ``F'F = gram`` for each positive semi-definite matrix (..., k, k); null directions stay null."""
-    good = finite_items(gram)
-    values, vectors = np.linalg.eigh(np.where(good[..., None, None], gram, 0.0))
+    values, vectors = eigh(gram)
     kept = values > gram.shape[-1] * np.finfo(float).eps * values[..., -1:]
-    scale = np.sqrt(np.where(kept, values, 0.0))
-    root = scale[..., :, None] * np.swapaxes(vectors, -1, -2)
-    return np.asarray(np.where(good[..., None, None], root, np.nan))
+    return np.sqrt(np.where(kept, values, 0.0))[..., :, None] * vectors.mT
 
 
 def top_eigenvectors(M: Array, k: int) -> Array:

@@ -58,7 +58,14 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.errors import check_choice, check_integer, check_number
-from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance, spectral_norm, take_clients
+from linfed.numerics.linalg import (
+    orthonormalize,
+    qr_positive,
+    singular_values,
+    span_distance,
+    spectral_norm,
+    take_clients,
+)
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.statistics.findings import Finding, Hypothesis, judge_identity
@@ -179,7 +186,7 @@ class ShortcutRound:
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=5, dim=8, rank=2, shortcut_norm=0.5)
     >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver="closed-form")
-    >>> (step,) = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), rounds=1)
+    >>> _, step = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), rounds=1)
     >>> round_ = ShortcutRound.of(step, algorithm, problem.truth(0, range(1)))
     >>> bool(round_.head_update().gap[0] < 1e-12), bool(round_.head_update(sign="printed").gap[0] < 1e-12)
     (True, False)
@@ -501,7 +508,7 @@ class ShortcutRound:
 
     def smallest_eigenvalues(self) -> Sides:
         """Return Lemma 1, which is an equality: ``sigma_min(G)`` of the big matrix, and ``min_i sigma_min(G_i)``."""
-        big, own = np.linalg.svd(self.blocks().G, compute_uv=False), np.linalg.svd(self.G, compute_uv=False)
+        big, own = singular_values(self.blocks().G), singular_values(self.G)
         return Sides(np.asarray(big[..., -1]), np.asarray(own[..., -1].min(axis=-1)), np.asarray(big[..., 0]))
 
     def extended_gram(self, mixing: float) -> Array:
@@ -588,7 +595,7 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
     Parameters
     ----------
     steps : iterable of Round
-        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round.
+        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round after the initial state.
     algorithm : FedRepShortcut
         That ran: any solver, order and ridge, one representation step, no refit.
     truth : Truth
@@ -611,7 +618,7 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
     rounds: list[int] = []
     columns: list[dict[str, Array]] = []
     for step in steps:
-        if step.number % every:
+        if step.number == 0 or step.number % every:
             continue
         seen = ShortcutRound.of(step, algorithm, truth)
         gaps = [seen.split().gap, seen.split_outside().gap, seen.split_in_terms().gap]

@@ -405,7 +405,7 @@ def test_curves_have_the_order_the_scale_and_the_names_they_are_given(drawn):
         ((ax, part),) = sheet
         options = {"labels": {3: "three"}, "looks": {6: "GD-GD"}, "order": [6, 3], "at": slice(1, None)}
         lf.curves(ax, part, "round", "risk", by="n_samples", scale=np.sqrt, band=False, linewidth=3.0, **options)
-    assert [line.get_label() for line in ax.lines] == ["6", "three"]
+    assert [line.get_label() for line in ax.lines] == ["n_samples = 6", "three"]
     assert ax.lines[0].get_linewidth() == 3.0
     assert not ax.collections
     values = np.sqrt(drawn.where(n_clients=10, n_samples=6)["risk"])

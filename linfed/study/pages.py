@@ -173,7 +173,7 @@ def curves(
             parts[name][x][chosen],
             scale(parts[name][y])[:, chosen],
             ax=ax,
-            label=(labels or {}).get(name, label(str(name))),
+            label=(labels or {}).get(name, label(name) if isinstance(name, str) else f"{by} = {name}"),
             ylabel="",
             band=band,
             method=(looks or {}).get(name, str(name)),

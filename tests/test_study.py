@@ -121,6 +121,8 @@ def test_what_a_table_does_not_have(table):
     assert_one_line(lambda: table.where(siz=3), ["'siz'", "did you mean 'size'"], KeyError)
     assert_one_line(lambda: table.where(round=3), ["'round' is an axis"], KeyError)
     assert_one_line(lambda: table.where(size=5)["error"], ["no row is left", "'error'"], ValueError)
+    assert_one_line(lambda: table.where(error=1.5), ["'error' holds arrays"], KeyError)
+    assert_one_line(lambda: list(table.by("path")), ["'path' holds arrays"], KeyError)
     two = lf.Table([{"a.x": 1, "b.x": 2}])
     assert_one_line(lambda: two["x"], ["'x' may be 'a.x' or 'b.x'"], KeyError)
     ragged = lf.Table([{"e": lf.Along(normal(2, n), round=range(n))} for n in (2, 3)])
@@ -130,6 +132,9 @@ def test_what_a_table_does_not_have(table):
 
 def test_values_that_no_row_holds():
     assert_one_line(lambda: lf.Table([{"x": normal(2, 3)}]), ["x has shape (2, 3)", "lf.Along"], TypeError)
+    assert_one_line(lambda: lf.Table([{"x": normal(2), "y": normal(3)}]), ["x 2 and y 3", "lf.Along"])
+    two = {name: lf.Along(normal(2, 2), round=[0, last]) for name, last in (("x", 1), ("y", 2))}
+    assert_one_line(lambda: lf.Table([two]), ["y lies along 'round' with other labels"])
     assert_one_line(lambda: lf.Table([{"x": object()}]), ["x = <object", "lf.Along"], TypeError)
     for values, axes in ((normal(2, 3), {"round": [0, 1]}), (normal(2), {}), (normal(2, 3, 4), {"round": range(4)})):
         assert_one_line(
@@ -146,7 +151,7 @@ def test_numbers_of_numpy_are_plain():
 def test_a_table_is_what_it_was_when_it_is_loaded(tmp_path, table):
     rows = [
         {"name": "a b/c", "x": 0.1, "none": None, "nan": np.nan, "inf": -np.inf, "t": (1, ("u", 2.5)), "flag": True},
-        {"per": normal(3), "hits": np.array([True, False]), "curve": lf.Along(normal(2, 3), round=[0, 5, 9])},
+        {"per": normal(3), "hits": np.array([True, False, True]), "curve": lf.Along(normal(3, 2), round=[0, 5])},
         {"scores": lf.Along(normal(2, 3), step=[0.1, 0.2], method=["a", "b", "c"])},
     ]
     for one in (lf.Table(rows), table, lf.Table([])):

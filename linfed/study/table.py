@@ -37,6 +37,8 @@ class Table:
     ------
     TypeError
         For a value of another kind.
+    ValueError
+        For a row whose arrays have different numbers of trials, or different labels along one axis.
 
     Notes
     -----
@@ -55,7 +57,7 @@ class Table:
     """
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
-        self.rows: list[dict[str, Any]] = [{name: _checked(name, value) for name, value in row.items()} for row in rows]
+        self.rows: list[dict[str, Any]] = [_checked_row(row) for row in rows]
 
     @classmethod
     def of(cls, cells: Sequence[object], results: Sequence[Row | Sequence[Row]]) -> Table:
@@ -91,7 +93,7 @@ class Table:
 
     def where(self, **wanted: Any) -> Table:
         """Return the rows whose columns have the wanted values; of a list, one of them."""
-        columns = {self._column(name): value for name, value in wanted.items()} if self.rows else {}
+        columns = {self._key(name): value for name, value in wanted.items()} if self.rows else {}
 
         def fits(row: Row) -> bool:
             return all(
@@ -103,7 +105,7 @@ class Table:
 
     def by(self, *names: str) -> Iterator[tuple[Any, Table]]:
         """Yield each value of a column (a tuple of several columns) with its rows, in the order of first sight."""
-        columns = [self._column(name) for name in names] if self.rows else []
+        columns = [self._key(name) for name in names] if self.rows else []
         groups: dict[Any, list[dict[str, Any]]] = {}
         for row in self.rows:
             key = tuple(row.get(column) for column in columns)
@@ -147,6 +149,13 @@ class Table:
         if len({np.shape(value) for value in found}) > 1:
             raise ValueError(f"the rows have {column!r} of different shapes: choose some of them first")
         return np.stack([np.asarray(value) for value in found])
+
+    def _key(self, name: str) -> str:
+        """Return a column by which rows can be chosen, or raise for one of arrays."""
+        column = self._column(name)
+        if any(isinstance(row.get(column), Along | np.ndarray) for row in self.rows):
+            raise KeyError(f"column {column!r} holds arrays: rows are chosen by numbers and words")
+        return column
 
     def _column(self, name: str) -> str:
         """Return the column of a name, which may be the last part of its own, or raise."""
@@ -246,6 +255,26 @@ class Table:
                 for i, row in enumerate(described["table"])
             ]
         )
+
+
+def _checked_row(row: Row) -> dict[str, Any]:
+    """Return a row as the table keeps it."""
+    kept = {name: _checked(name, value) for name, value in row.items()}
+    arrays = {k: v.values if isinstance(v, Along) else v for k, v in kept.items() if _of_trials(v)}
+    counts = {len(array): name for name, array in arrays.items()}
+    if len(counts) > 1:
+        told = " and ".join(f"{name} {count}" for count, name in counts.items())
+        raise ValueError(f"a row has arrays of different numbers of trials: {told}; name another axis with lf.Along")
+    axes: dict[str, Any] = {}
+    for name, value in kept.items():
+        for axis, labels in value.axes.items() if isinstance(value, Along) else ():
+            if not np.array_equal(axes.setdefault(axis, labels), labels):
+                raise ValueError(f"{name} lies along {axis!r} with other labels than a column of the same row")
+    return kept
+
+
+def _of_trials(value: Any) -> bool:
+    return value.trials if isinstance(value, Along) else isinstance(value, np.ndarray)
 
 
 def _checked(name: str, value: Any) -> Any:

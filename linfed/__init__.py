@@ -69,10 +69,10 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.simulation import Round as Round
+    from linfed.simulation import iterate as iterate
+    from linfed.simulation import simulate as simulate
     from linfed.simulation.engines import ENGINES as ENGINES
-    from linfed.simulation.loop import Round as Round
-    from linfed.simulation.loop import iterate as iterate
-    from linfed.simulation.loop import simulate as simulate
     from linfed.simulation.metrics import METRICS as METRICS
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result
@@ -122,7 +122,7 @@ _PUBLIC = {
     "Rademacher": "linfed.problems.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
-    "Round": "linfed.simulation.loop",
+    "Round": "linfed.simulation",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",
     "SizeError": "linfed.errors",
@@ -136,8 +136,8 @@ _PUBLIC = {
     "UniformCube": "linfed.problems.designs",
     "UniformSphere": "linfed.problems.designs",
     "Verdict": "linfed.statistics.findings",
-    "iterate": "linfed.simulation.loop",
-    "simulate": "linfed.simulation.loop",
+    "iterate": "linfed.simulation",
+    "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",
     "theory": "linfed.theory",
     "tune": "linfed.study.tuning",

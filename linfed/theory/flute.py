@@ -18,7 +18,7 @@ from linfed.algorithms.flute import FLUTE
 from linfed.errors import check_choice, check_integer, check_number
 from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
-from linfed.simulation.loop import Round
+from linfed.simulation import Round
 from linfed.simulation.metrics import squared_errors
 from linfed.statistics.findings import Finding, Hypothesis, judge_failures, judge_identity, quoted
 from linfed.theory._laws import check_covariance

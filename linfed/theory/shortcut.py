@@ -67,7 +67,7 @@ from linfed.numerics.linalg import (
     take_clients,
 )
 from linfed.problems import Truth
-from linfed.simulation.loop import Round
+from linfed.simulation import Round
 from linfed.statistics.findings import Finding, Hypothesis, judge_identity
 from linfed.theory._laws import check_gaussian, check_isotropic
 

@@ -74,7 +74,7 @@ def fedavg_fixed_point(
     if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
         raise ValueError(f"{setting} overflows; take a smaller step")
     if stable:
-        values = np.linalg.eigvalsh(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
+        values = np.linalg.eigvalsh(0.5 * (matrix + matrix.mT))
         moving = np.abs(values) > SINGULAR * np.abs(values).max(axis=-1, keepdims=True)
         if np.any(moving & ((values < 0) | (step_size * values >= 2.0))):
             radius = np.abs(1.0 - step_size * values[moving]).max()

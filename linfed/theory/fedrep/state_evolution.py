@@ -314,15 +314,15 @@ def _start(
     for name, value in (("B0", B0), ("B_star", B_star)):
         basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
         check_shape(name, basis, (*basis.shape[:-2], dim, rank), "(d, k)")
-        if np.abs(np.swapaxes(basis, -1, -2) @ basis - np.eye(rank)).max() > ORTHONORMAL_TOLERANCE:
+        if np.abs(basis.mT @ basis - np.eye(rank)).max() > ORTHONORMAL_TOLERANCE:
             raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
         bases.append(basis)
     start, truth = bases
     if start.ndim == truth.ndim == 3 and len(start) != len(truth):
         raise ValueError(f"B0 and B_star are for {len(start)} and {len(truth)} trials; they must agree")
-    N = np.swapaxes(truth, -1, -2) @ start
+    N = truth.mT @ start
     outside = start - truth @ N
-    return N, np.swapaxes(outside, -1, -2) @ outside
+    return N, outside.mT @ outside
 
 
 def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple[Array, Array]:

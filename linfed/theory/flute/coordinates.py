@@ -53,10 +53,10 @@ class ThetaCoordinates:
     def of(cls, truth: Truth) -> ThetaCoordinates:
         """Return the coordinates of a truth."""
         Phi = truth.dense()
-        U, values, Vt = np.linalg.svd(np.swapaxes(Phi, -1, -2), full_matrices=True)
+        U, values, Vt = np.linalg.svd(Phi.mT, full_matrices=True)
         spectrum = np.zeros((len(Phi), max(Phi.shape[-2:])))
         spectrum[:, : values.shape[-1]] = values
-        return cls(U, np.swapaxes(Vt, -1, -2), spectrum, Phi)
+        return cls(U, Vt.mT, spectrum, Phi)
 
     def stacked(self, B: Array, W: Array) -> Array:
         """Return ``[U'B + V'W; U'B - V'W] / sqrt(2)``, (trials, 2 max(d, n), k), for B (.., d, k) and W (.., n, k)."""
@@ -64,7 +64,7 @@ class ThetaCoordinates:
         parts = []
         for basis, factor in ((self.U, B), (self.V, W)):
             turned = np.zeros((*factor.shape[:-2], size, factor.shape[-1]))
-            turned[..., : factor.shape[-2], :] = np.swapaxes(basis, -1, -2) @ factor
+            turned[..., : factor.shape[-2], :] = basis.mT @ factor
             parts.append(turned)
         return np.asarray(np.concatenate([parts[0] + parts[1], parts[0] - parts[1]], axis=-2) / np.sqrt(2.0))
 
@@ -77,7 +77,7 @@ class ThetaCoordinates:
     def population_step(self, theta: Array, step_size: float) -> Array:
         """Return ``Theta + (eta/2) (Lbar Theta - Theta Theta'Theta)`` with ``Lbar = diag(2 Lambda, -2 Lambda)``."""
         signed = 2.0 * np.concatenate([self.spectrum, -self.spectrum], axis=-1)[..., None]
-        return np.asarray(theta + 0.5 * step_size * (signed * theta - theta @ (np.swapaxes(theta, -1, -2) @ theta)))
+        return np.asarray(theta + 0.5 * step_size * (signed * theta - theta @ (theta.mT @ theta)))
 
     def remainder(self, state: State, messages: Array, step_size: float) -> Array:
         """Return the recursion's remainder R, what the samples differ by from the population.
@@ -93,8 +93,8 @@ class ThetaCoordinates:
         """
         assert state.B is not None
         assert state.W is not None
-        D = messages - (state.W @ np.swapaxes(state.B, -1, -2) - self.Phi)
-        return self.stacked(-step_size * np.swapaxes(D, -1, -2) @ state.W, -step_size * D @ state.B)
+        D = messages - (state.W @ state.B.mT - self.Phi)
+        return self.stacked(-step_size * D.mT @ state.W, -step_size * D @ state.B)
 
     def region(self, theta: Array) -> Region:
         """Return the three quantities of the region R for the Theta of some trials."""

@@ -167,7 +167,7 @@ def _identity_error(coordinates: ThetaCoordinates, step: Round, step_size: float
     before, after = step.before, step.after
     assert before.B is not None
     assert before.W is not None
-    messages = step.batch.gradient(before.W @ np.swapaxes(before.B, -1, -2))
+    messages = step.batch.gradient(before.W @ before.B.mT)
     theta = coordinates.theta(before)
     expected = coordinates.population_step(theta, step_size) + coordinates.remainder(before, messages, step_size)
     largest = np.abs(coordinates.theta(after) - expected).max(axis=(-2, -1))

@@ -204,7 +204,7 @@ def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mas
     # The probe meets the smallest eigenvalue: a lower bound of the condition number, to a factor of order sqrt(d).
     least = np.linalg.norm(probe) / np.linalg.norm(solved[..., 1], axis=-1)
     safe = np.trace(A, axis1=-2, axis2=-1) < SAFE_CONDITION * least
-    return np.ascontiguousarray(solved[..., 0]), np.asarray(safe)
+    return np.ascontiguousarray(solved[..., 0]), safe
 
 
 def _solve_each(A: Array, right: Array) -> Array:
@@ -303,7 +303,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     W = (seen @ inside.reshape(trials, p, k, 1))[..., 0]
     # P A B w = B w - ridge P B w
     S = solved[..., k] + ridge * (solved[..., :k] @ W[..., None])[..., 0] - W @ B.mT
-    return W, np.asarray(S)
+    return W, S
 
 
 def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
@@ -333,4 +333,4 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
     # What rounding leaves is small beside A, not beside the part of it that the head does not explain.
     S = _pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
     W = inverse @ (across @ (b[..., None] - A @ S))
-    return np.asarray(W[..., 0]), np.asarray(S[..., 0])
+    return W[..., 0], S[..., 0]

@@ -103,7 +103,7 @@ def take_clients(values: Array, active: Indices) -> Array:
     """Return ``values[t, active[t, i]]``, (trials, p, ...); the array itself where every client is active."""
     if active.shape[-1] == values.shape[1]:  # distinct and ascending, so it is everybody in order
         return values
-    return np.asarray(values[np.arange(len(active))[:, None], active])
+    return values[np.arange(len(active))[:, None], active]
 
 
 def put_clients(values: Array, active: Indices, new: Array) -> Array:
@@ -232,7 +232,7 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
         same = parts.shape == part.shape
         parts = part if start == 0 else np.add(parts, part, out=parts if same else None)
         start = stop
-    return np.asarray(np.square(parts, out=parts).sum(axis=-2))
+    return np.square(parts, out=parts).sum(axis=-2)
 
 
 def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:

@@ -297,7 +297,7 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
     for basis, factor in low_rank:
         difference = difference + factor @ basis.mT
     shaped = change(difference.mT).mT
-    return np.asarray(np.vecdot(shaped, shaped))
+    return np.vecdot(shaped, shaped)
 
 
 def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Array:

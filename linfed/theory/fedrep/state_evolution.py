@@ -371,4 +371,4 @@ def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: _Setting, rounds
 
 def _symmetric(A: Array) -> Array:
     """Return ``(A + A')/2``."""
-    return np.asarray(0.5 * (A + A.T))
+    return 0.5 * (A + A.T)

@@ -66,7 +66,7 @@ class ThetaCoordinates:
             turned = np.zeros((*factor.shape[:-2], size, factor.shape[-1]))
             turned[..., : factor.shape[-2], :] = basis.mT @ factor
             parts.append(turned)
-        return np.asarray(np.concatenate([parts[0] + parts[1], parts[0] - parts[1]], axis=-2) / np.sqrt(2.0))
+        return np.concatenate([parts[0] + parts[1], parts[0] - parts[1]], axis=-2) / np.sqrt(2.0)
 
     def theta(self, state: State) -> Array:
         """Return Theta of a state, (trials, 2 max(d, n), k)."""
@@ -77,7 +77,7 @@ class ThetaCoordinates:
     def population_step(self, theta: Array, step_size: float) -> Array:
         """Return ``Theta + (eta/2) (Lbar Theta - Theta Theta'Theta)`` with ``Lbar = diag(2 Lambda, -2 Lambda)``."""
         signed = 2.0 * np.concatenate([self.spectrum, -self.spectrum], axis=-1)[..., None]
-        return np.asarray(theta + 0.5 * step_size * (signed * theta - theta @ (theta.mT @ theta)))
+        return theta + 0.5 * step_size * (signed * theta - theta @ (theta.mT @ theta))
 
     def remainder(self, state: State, messages: Array, step_size: float) -> Array:
         """Return the recursion's remainder R, what the samples differ by from the population.
@@ -100,7 +100,7 @@ class ThetaCoordinates:
         """Return the three quantities of the region R for the Theta of some trials."""
         k = theta.shape[-1]
         smallest = singular_values(theta[..., :k, :])[..., -1]
-        return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, np.asarray(smallest**2))
+        return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, smallest**2)
 
     def inside(self, region: Region, rank: int) -> Mask:
         """Return which trials lie in R: ``sigma_1^2(Theta) <= 2 lambda_1'``, ``sigma_1^2(Theta_res) <= lambda_k' -
@@ -109,7 +109,7 @@ class ThetaCoordinates:
         gap = flute_gap(self.spectrum, rank)
         first, kth = 2.0 * self.spectrum[..., 0], 2.0 * self.spectrum[..., rank - 1]
         slack = 1.0 + 1e-12
-        return np.asarray(
+        return (
             (region.largest <= 2.0 * first * slack)
             & (region.rest <= (kth - gap / 2.0) * slack)
             & (region.smallest >= gap / 4.0 / slack)

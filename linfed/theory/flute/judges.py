@@ -98,7 +98,7 @@ def bound_ratios(trace: FluteTrace, *, until: float = np.inf) -> Array:
     error = np.where(np.isnan(trace.error), np.inf, trace.error)
     covered &= error > 1e-12 * trace.spectrum[:, :1]
     with np.errstate(divide="ignore"):
-        return np.asarray(np.where(covered, error / bound, 0.0).max(axis=1))
+        return np.where(covered, error / bound, 0.0).max(axis=1)
 
 
 def judge_rate(

@@ -39,7 +39,7 @@ def truncation_error(truth: Truth, rank: int) -> Array:
     FLUTE paper, section 4.1; Eckart and Young 1936.
     """
     cut = truth.truncated(check_integer("rank", rank))
-    return np.asarray(np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1))
+    return np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1)
 
 
 def flute_population_minimiser(
@@ -203,4 +203,4 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
         total = total + (d - n) * across[:, :rank].sum(axis=-1)
     if n > d:
         total = total + rank * (tau2[:, :, None] * (1.0 / d - shares)).sum(axis=(-2, -1))
-    return np.asarray(np.sqrt(total / (n * m)))
+    return np.sqrt(total / (n * m))

@@ -78,7 +78,7 @@ class BoundTerms(NamedTuple):
     @property
     def bound(self) -> Array:
         """The right side of (22), (trials,)."""
-        return np.asarray(self.contraction + self.concentration + self.shortcut + self.noise)
+        return self.contraction + self.concentration + self.shortcut + self.noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +152,12 @@ class ShortcutRound(RecordedRound):
     @cached_property
     def Q(self) -> Array:
         """``q_i = B w_i^{t+1} - B* w_i* + s_i^{t+1} - s_i*``, (trials, p, d), row i = client i."""
-        return np.asarray(self.W @ self.B.mT - self.W_star @ self.B_star.mT + self.S - self.S_star)
+        return self.W @ self.B.mT - self.W_star @ self.B_star.mT + self.S - self.S_star
 
     @cached_property
     def B_bar(self) -> Array:
         """B before it is normalised, (trials, d, k) (4), from the clients' gradients."""
-        return np.asarray(self.B - self._averaged(self.messages))
+        return self.B - self._averaged(self.messages)
 
     @cached_property
     def R(self) -> Array:
@@ -166,11 +166,11 @@ class ShortcutRound(RecordedRound):
 
     def _averaged(self, vectors: Array) -> Array:
         """Return ``(eta/p) sum_i v_i w_i'`` at the new heads, (trials, d, k)."""
-        return np.asarray(self.step_size / self.W.shape[1] * (vectors.mT @ self.W))
+        return self.step_size / self.W.shape[1] * (vectors.mT @ self.W)
 
     def _outside(self, columns: Array) -> Array:
         """Return columns (trials, d, c) without their part in span(B*)."""
-        return np.asarray(columns - self.B_star @ (self.B_star.mT @ columns))
+        return columns - self.B_star @ (self.B_star.mT @ columns)
 
     @cached_property
     def _concentration(self) -> Array:
@@ -180,7 +180,7 @@ class ShortcutRound(RecordedRound):
     def _inverse(self) -> Array:
         """Return ``R^{-1}``; NaN where R is singular."""
         diagonal = np.diagonal(self.R, axis1=-2, axis2=-1)
-        good = np.asarray(diagonal.min(axis=-1) > np.finfo(float).tiny)
+        good = diagonal.min(axis=-1) > np.finfo(float).tiny
         inverse = np.linalg.inv(np.where(good[:, None, None], self.R, np.eye(self.R.shape[-1])))
         return np.where(good[:, None, None], inverse, np.nan)
 

@@ -39,7 +39,7 @@ class Sides(NamedTuple):
     @property
     def gap(self) -> Array:
         """Largest entry of the difference over `scale`, (trials,)."""
-        return np.asarray(largest(self.left - self.right) / np.maximum(self.scale, np.finfo(float).tiny))
+        return largest(self.left - self.right) / np.maximum(self.scale, np.finfo(float).tiny)
 
 
 class Blocks(NamedTuple):
@@ -141,22 +141,22 @@ class RecordedRound:
     @cached_property
     def G(self) -> Array:
         """``G_i = B'Pi_i B``, (trials, p, k, k) (12)."""
-        return np.asarray(self.E @ self.B[:, None])
+        return self.E @ self.B[:, None]
 
     @cached_property
     def C(self) -> Array:
         """``C_i = B'Pi_i B*``, (trials, p, k, k) (12)."""
-        return np.asarray(self.E @ self.B_star[:, None])
+        return self.E @ self.B_star[:, None]
 
     @cached_property
     def D(self) -> Array:
         """``D_i = B'B*``, the same for all i, (trials, k, k) (13)."""
-        return np.asarray(self.B.mT @ self.B_star)
+        return self.B.mT @ self.B_star
 
     @cached_property
     def E(self) -> Array:
         """``E_i = B'Pi_i``, (trials, p, k, d) (13)."""
-        return np.asarray(self.B.mT[:, None] @ self.Pi)
+        return self.B.mT[:, None] @ self.Pi
 
     @cached_property
     def f(self) -> Array:
@@ -235,7 +235,7 @@ class RecordedRound:
 
     @property
     def _phi(self) -> Array:
-        return np.asarray(self.W_star @ self.B_star.mT + self.S_star)
+        return self.W_star @ self.B_star.mT + self.S_star
 
     def stall(self) -> Sides:
         """Return what is left of client i's gradient on B once s_i has solved its least squares, (trials, p, d).
@@ -292,7 +292,7 @@ class RecordedRound:
     def smallest_eigenvalues(self) -> Sides:
         """Return Lemma 1, which is an equality: ``sigma_min(G)`` of the big matrix, and ``min_i sigma_min(G_i)``."""
         big, own = singular_values(self.blocks().G), singular_values(self.G)
-        return Sides(np.asarray(big[..., -1]), np.asarray(own[..., -1].min(axis=-1)), np.asarray(big[..., 0]))
+        return Sides(big[..., -1], own[..., -1].min(axis=-1), big[..., 0])
 
     def extended_gram(self, mixing: float) -> Array:
         """Return Lemma 2's ``G_i = B~'Pi_i B~`` of ``B~ = [(1 - alpha) B, alpha I]``, (trials, p, k + d, k + d).
@@ -305,17 +305,17 @@ class RecordedRound:
         extended = np.concatenate(
             [(1.0 - mixing) * self.B, np.broadcast_to(mixing * np.eye(d), (trials, d, d))], axis=-1
         )
-        return np.asarray(extended.mT[:, None] @ self.Pi @ extended[:, None])
+        return extended.mT[:, None] @ self.Pi @ extended[:, None]
 
 
 def applied(matrices: Array, vectors: Array) -> Array:
     """Return ``M_i v_i``, (trials, p, a), for matrices (trials, p, a, b) and vectors (trials, p, b)."""
-    return np.asarray((matrices @ vectors[..., None])[..., 0])
+    return (matrices @ vectors[..., None])[..., 0]
 
 
 def largest(values: Array) -> Array:
     """Return the largest absolute entry of each trial, (trials,)."""
-    return np.asarray(np.abs(values).reshape(len(values), -1).max(axis=-1))
+    return np.abs(values).reshape(len(values), -1).max(axis=-1)
 
 
 def spread(values: Array) -> Array:

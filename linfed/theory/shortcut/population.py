@@ -143,4 +143,4 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     if (trials, d) != (len(phi), phi.shape[-1]):
         raise ValueError(f"B has shape {B.shape}, expected ({len(phi)}, {phi.shape[-1]}, k) as the truth")
     moment = phi.mT @ (phi @ B) / phi.shape[1]
-    return np.asarray((k + 1.0) / n_samples * (moment - B @ (B.mT @ moment)))
+    return (k + 1.0) / n_samples * (moment - B @ (B.mT @ moment))

@@ -51,7 +51,7 @@ class ShortcutTrace:
     @property
     def bound(self) -> Array:
         """The right side of (22), (trials, R)."""
-        return np.asarray(self.contraction + self.concentration + self.shortcut + self.noise)
+        return self.contraction + self.concentration + self.shortcut + self.noise
 
 
 def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Truth, *, every: int = 1) -> ShortcutTrace:

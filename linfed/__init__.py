@@ -70,10 +70,10 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.simulation import Round as Round
+    from linfed.simulation import iterate as iterate
+    from linfed.simulation import simulate as simulate
     from linfed.simulation.engines import ENGINES as ENGINES
-    from linfed.simulation.loop import Round as Round
-    from linfed.simulation.loop import iterate as iterate
-    from linfed.simulation.loop import simulate as simulate
     from linfed.simulation.metrics import METRICS as METRICS
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result
@@ -131,8 +131,8 @@ _PUBLIC = {
     "Rademacher": "linfed.problems.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
+    "Round": "linfed.simulation",
     "Run": "linfed.study.cells",
-    "Round": "linfed.simulation.loop",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",
     "SizeError": "linfed.errors",
@@ -150,9 +150,9 @@ _PUBLIC = {
     "Verdict": "linfed.statistics.findings",
     "curves": "linfed.study.pages",
     "grid": "linfed.study.grid",
-    "iterate": "linfed.simulation.loop",
+    "iterate": "linfed.simulation",
     "page": "linfed.study.pages",
-    "simulate": "linfed.simulation.loop",
+    "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",
     "sweep": "linfed.study.cells",
     "theory": "linfed.theory",

@@ -12,7 +12,7 @@ import scipy.stats
 from helpers import assert_one_line
 
 import linfed as lf
-from linfed.theory.state_evolution import HeadMoments
+from linfed.theory.fedrep.state_evolution import HeadMoments
 
 NAN, INF = float("nan"), float("inf")
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.errors import suggestion
-from linfed.statistics.intervals import quantiles
+from linfed.statistics.quantiles import quantiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

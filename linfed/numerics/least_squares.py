@@ -194,7 +194,7 @@ def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) ->
 def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mask]:
     """Return solutions of the normal equations, and which of them can be trusted to ten digits."""
     d = X.shape[-1]
-    A = np.swapaxes(X, -1, -2) @ X
+    A = X.mT @ X
     diagonal = np.arange(d)
     A[:, diagonal, diagonal] += ridges[:, None]
     probe = np.random.default_rng(PROBE).standard_normal(d)  # in no direction that data would avoid, or hold
@@ -204,7 +204,7 @@ def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mas
     # The probe meets the smallest eigenvalue: a lower bound of the condition number, to a factor of order sqrt(d).
     least = np.linalg.norm(probe) / np.linalg.norm(solved[..., 1], axis=-1)
     safe = np.trace(A, axis1=-2, axis2=-1) < SAFE_CONDITION * least
-    return np.ascontiguousarray(solved[..., 0]), np.asarray(safe)
+    return np.ascontiguousarray(solved[..., 0]), safe
 
 
 def _solve_each(A: Array, right: Array) -> Array:
@@ -229,15 +229,15 @@ def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -
     if ridge > 0:
         X, y = _extended(X, y, counts * ridge)
     tall = X.shape[1] >= X.shape[2]
-    Q, R = np.linalg.qr(X if tall else np.swapaxes(X, -1, -2))
+    Q, R = np.linalg.qr(X if tall else X.mT)
     diagonal = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
     largest = diagonal.max(axis=-1)
     regular = np.isfinite(largest) & (diagonal.min(axis=-1) > RANK_TOLERANCE * largest)
     safe = np.where(regular[:, None, None], R, np.eye(R.shape[-1]))
     if tall:
-        solution = np.linalg.solve(safe, np.swapaxes(Q, -1, -2) @ y[..., None])[..., 0]
+        solution = np.linalg.solve(safe, Q.mT @ y[..., None])[..., 0]
     else:
-        solution = (Q @ np.linalg.solve(np.swapaxes(safe, -1, -2), y[..., None]))[..., 0]
+        solution = (Q @ np.linalg.solve(safe.mT, y[..., None]))[..., 0]
     if not regular.all():
         solution[~regular] = minimum_norm(X[~regular], y[~regular])[0]
     return np.asarray(solution)
@@ -292,7 +292,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     right = np.concatenate([np.broadcast_to(B[:, None], (trials, p, d, k)), b[..., None]], axis=-1)
     solved = _solve_each((A + ridge * np.eye(d)).reshape(-1, d, d), right.reshape(-1, d, k + 1))
     solved = solved.reshape(trials, p, d, k + 1)
-    across = np.swapaxes(B, -1, -2)[:, None]
+    across = B.mT[:, None]
     gram = across @ (A @ solved[..., :k])
     # What the samples see of w is asked of B'A B: in B'A P B the rest is rounding over the ridge.
     length = (B**2).sum(axis=-2).max(axis=-1)[:, None]  # of the longest column, squared
@@ -302,8 +302,8 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     inside = _solve_each((seen @ gram @ seen + filler).reshape(-1, k, k), moment)
     W = (seen @ inside.reshape(trials, p, k, 1))[..., 0]
     # P A B w = B w - ridge P B w
-    S = solved[..., k] + ridge * (solved[..., :k] @ W[..., None])[..., 0] - W @ np.swapaxes(B, -1, -2)
-    return W, np.asarray(S)
+    S = solved[..., k] + ridge * (solved[..., :k] @ W[..., None])[..., 0] - W @ B.mT
+    return W, S
 
 
 def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
@@ -324,13 +324,13 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
     With ``M = B'A B``, the head projected out: ``s = (A - A B M^+ B'A)^+ (b - A B M^+ B'b)``, and then ``w = M^+ B'(b -
     A s)``. Cost O(p d^3).
     """
-    across, AB = np.swapaxes(B, -1, -2)[:, None], A @ B[:, None]
+    across, AB = B.mT[:, None], A @ B[:, None]
     M = across @ AB
     inverse = _pseudo_inverse(M, NULL_TOLERANCE * np.trace(M, axis1=-2, axis2=-1))
     projected = AB @ inverse  # A B M^+
-    left = A - projected @ np.swapaxes(AB, -1, -2)
+    left = A - projected @ AB.mT
     rest = b[..., None] - projected @ (across @ b[..., None])
     # What rounding leaves is small beside A, not beside the part of it that the head does not explain.
     S = _pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
     W = inverse @ (across @ (b[..., None] - A @ S))
-    return np.asarray(W[..., 0]), np.asarray(S[..., 0])
+    return W[..., 0], S[..., 0]

@@ -103,7 +103,7 @@ def take_clients(values: Array, active: Indices) -> Array:
     """Return ``values[t, active[t, i]]``, (trials, p, ...); the array itself where every client is active."""
     if active.shape[-1] == values.shape[1]:  # distinct and ascending, so it is everybody in order
         return values
-    return np.asarray(values[np.arange(len(active))[:, None], active])
+    return values[np.arange(len(active))[:, None], active]
 
 
 def put_clients(values: Array, active: Indices, new: Array) -> Array:
@@ -133,7 +133,7 @@ def qr_positive(A: Array) -> tuple[Array, Array]:
         Upper triangular with a non-negative diagonal.
     """
     Q, R = np.linalg.qr(A)
-    return _with_signs_of(R, Q), np.swapaxes(_with_signs_of(R, np.swapaxes(R, -1, -2)), -1, -2)
+    return _with_signs_of(R, Q), _with_signs_of(R, R.mT).mT
 
 
 def _with_signs_of(R: Array, columns: Array) -> Array:
@@ -169,12 +169,12 @@ def distance_from(Q1: Array, B2: Array) -> Array:
     Q2 = _orthonormal_span(B2)
     if Q1.shape[-1] < Q2.shape[-1]:
         Q1, Q2 = Q2, Q1
-    return np.minimum(spectral_norm(Q2 - Q1 @ (np.swapaxes(Q1, -1, -2) @ Q2)), 1.0)
+    return np.minimum(spectral_norm(Q2 - Q1 @ (Q1.mT @ Q2)), 1.0)
 
 
 def _orthonormal_span(B: Array) -> Array:
     """Return an orthonormal basis of each column space: the basis itself where it is one already."""
-    gram = np.swapaxes(B, -1, -2) @ B
+    gram = B.mT @ B
     good = np.abs(gram - np.eye(B.shape[-1])).max(axis=(-2, -1)) < 8 * np.finfo(float).eps
     return B if good.all() else np.where(good[..., None, None], B, orthonormalize(B))
 
@@ -228,11 +228,11 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
     start, parts = 0, np.zeros(())
     for factor in coordinates:
         stop = start + factor.shape[-1]
-        part = R[..., start:stop] @ np.swapaxes(factor, -1, -2)
+        part = R[..., start:stop] @ factor.mT
         same = parts.shape == part.shape
         parts = part if start == 0 else np.add(parts, part, out=parts if same else None)
         start = stop
-    return np.asarray(np.square(parts, out=parts).sum(axis=-2))
+    return np.square(parts, out=parts).sum(axis=-2)
 
 
 def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:

@@ -152,11 +152,16 @@ def check_initialisation(
     if init.needs_truth:
         told = told_initialisation(init, algorithm)
         if problem is None or problem.subspace_rank is None:
-            raise ValueError(f"{told} needs a truth with a reference subspace: give problem=")
+            raise missing_reference(told)
         if problem.subspace_rank < rank:
             raise ValueError(f"{told} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
     samples = float(data.counts.sum()) if isinstance(data, GivenSamples) else float(n) * data.n_samples
     init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
+
+
+def missing_reference(told: str) -> ValueError:
+    """Return the error for an initialisation that asks for a reference subspace where there is none."""
+    return ValueError(f"{told} needs a truth with a reference subspace: give problem=")
 
 
 def told_initialisation(init: Initialisation, algorithm: Algorithm) -> str:

@@ -1,19 +1,16 @@
 """The loop: one algorithm, one problem, all trials and clients at once.
 
-`simulate` checks its arguments, cuts the trials into chunks that fit the memory budget, runs each chunk (here or in
-worker processes), and puts the pieces together. Inside a chunk everything is an axis; the only loop is over rounds.
+Inside a chunk of trials everything is an axis; the only loop is over rounds. `run_chunk` goes through it to the end and
+keeps what is measured, `iterate` hands out every round.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm.std import tqdm
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
@@ -21,164 +18,20 @@ from linfed.algorithms.base import Algorithm, State, check_state, frozen
 from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, given_batch
-from linfed.errors import check_integer, check_progress
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth
 from linfed.simulation.engines import open_source
-from linfed.simulation.job import Chunks, Job, bytes_per_trial, check_joined, checked_job, trial_chunks
-from linfed.simulation.metrics import Metric, MetricTable, Recorder, check_sendable
+from linfed.simulation.job import Job, bytes_per_trial, checked_job
+from linfed.simulation.metrics import Recorder
 from linfed.simulation.participation import Participants, Participation
-from linfed.simulation.results import Result, Status
+from linfed.simulation.results import Status
 from linfed.simulation.start import ResolvedStart
 from linfed.system.memory import budget_bytes, check_fits
-from linfed.system.processes import in_order, worker_pool
 
 DIVERGENCE_MULTIPLE = 1e12
 """A parameter array whose norm exceeds this multiple of the truth's scale (or that of given labels; at least 1)
 has diverged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Piece:
-    """What a chunk of trials gives back."""
-
-    metrics: dict[str, Array]
-    status: list[Status]
-    status_round: Indices
-    final: State
-
-
-def simulate(
-    algorithm: Algorithm,
-    problem: Problem | None = None,
-    *,
-    data: Data,
-    rounds: int,
-    participation: Participation = 1.0,
-    trials: int | None = None,
-    seed: Seed = 0,
-    metrics: Sequence[str | Metric] | None = None,
-    record_every: int = 1,
-    engine: str = "auto",
-    workers: int = 1,
-    memory_budget: float | None = None,
-    progress: bool | None = False,
-) -> Result:
-    """Run an algorithm on independent trials of a problem and record how it fares.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-        What learns, e.g. ``lf.FedRep(rank=2, step_size=0.5)``.
-    problem : Problem, optional
-        What is true; may be left out with `GivenSamples`, and then nothing is measured against it.
-    data : FreshSamples, FixedSamples or GivenSamples
-        What the clients see.
-    rounds : int
-        Communication rounds T >= 0.
-    participation : float, int or integer array
-        Clients per round: a share in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an int, or
-        the indices themselves, (rounds, p) or (trials, rounds, p). So ``1.0`` is everybody and ``1`` is one client.
-    trials : int, optional
-        Independent repetitions; 1 by default, or as many as given arrays have.
-    seed : int or tuple of int
-        Every trial's draws are a function of (seed, trial). Algorithms run with one seed see the same truth and
-        participants, and the same samples wherever samples are drawn (see Notes).
-    metrics : sequence of str or function, optional
-        Names from ``lf.METRICS``, and functions of one's own (see Notes); all names that apply by default, but the
-        losses, which cost O(n m d) a recorded round, only where there is no truth.
-    record_every : int
-        Record the initial state, every so many rounds, and the last.
-    engine : str
-        How the data are represented: "explicit", "compressed", "projected" or "chain", each exact, in value or in law
-        (``lf.ENGINES``); "auto" takes the cheapest that can serve and keeps B itself. `Result.engine` says
-        which it was.
-    workers : int
-        Worker processes over chunks of trials; 1 runs here. (A script that asks for more needs the usual
-        ``if __name__ == "__main__":`` guard.)
-    memory_budget : float, optional
-        Bytes that the arrays may take at once; half of the machine's memory by default.
-    progress : bool or None
-        Show a progress bar on standard error; None shows it on a terminal only.
-
-    Returns
-    -------
-    Result
-
-    Raises
-    ------
-    ValueError, TypeError
-        For arguments that cannot be meant; the message names the argument, its value and what is allowed.
-    EngineError
-        If the engine that was asked for cannot serve; the message names those that can.
-    SizeError
-        If one trial alone would not fit `memory_budget`, or the results of all of them the memory.
-    WorkerError
-        If a worker process dies.
-
-    Notes
-    -----
-    An algorithm that does something at the end (fine-tuning) gets a batch of all clients after the last round; this is
-    recorded as round ``rounds + 1``, so that the last column of a metric always speaks of `final`.
-
-    A diverging run is a result: its status is ``Status.DIVERGED`` with the round, its state stays at the last finite
-    one, and its metrics are NaN from that round on. BLAS runs one thread (small stacks are faster so, and the numbers
-    then do not depend on the number of cores).
-
-    Two runs with one seed see the same truth and participants under every engine; the same samples where both have
-    explicit rows, or compress fixed ones.
-
-    A metric of one's own is a function ``metric(state, truth)`` that returns one number for each trial, (trials,), and
-    is recorded under its ``__name__``. It is given some of the trials at a time, and must not mix them; `truth` is the
-    `lf.Truth` of these trials, or None where the data came without one. Under engine "chain" state and truth are both
-    told in a frame of r + 2k dimensions that differs from round to round, in which lengths, angles and predictors'
-    errors are what they are, but not single coordinates. For several workers the function must be one that a module
-    defines.
-
-    **Deviations**: none.
-
-    Examples
-    --------
-    >>> import linfed as lf
-    >>> import numpy as np
-    >>> def head_norm(state, truth):
-    ...     return np.linalg.norm(state.W, axis=(-2, -1))
-    >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3,
-    ...                      trials=4, metrics=["subspace_distance", head_norm])
-    >>> result.metrics
-    MetricTable(subspace_distance: (4, 4), head_norm: (4, 4))
-    """
-    started = time.perf_counter()
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
-    workers, disable = check_integer("workers", workers), check_progress(progress)
-    if workers > 1:
-        check_sendable(job.plan.own)
-    chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
-    check_joined(job, 0.0)
-    pieces: list[_Piece] = []
-    with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:
-        for piece in _run(job, chunks, workers, bar.update):
-            if not pieces:
-                state = sum(array.size for array in piece.final.arrays().values())
-                check_joined(job, state / len(piece.status))
-            pieces.append(piece)
-    return _joined(job, pieces, time.perf_counter() - started)
-
-
-def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[_Piece]:
-    if workers == 1 or len(chunks) == 1:
-        for chunk in chunks:
-            yield _run_chunk(job, chunk, tick)
-        return
-    with worker_pool(workers, len(chunks)) as pool:
-        for piece in in_order(pool, partial(_run_chunk, job), chunks, 4 * workers):
-            tick(job.rounds)
-            yield piece
-
-
-# --- one chunk of trials -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -355,7 +208,17 @@ class _Chunk:
             yield number, batch, state
 
 
-def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> _Piece:
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """What a chunk of trials gives back."""
+
+    metrics: dict[str, Array]
+    status: list[Status]
+    status_round: Indices
+    final: State
+
+
+def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> Piece:
     """Run some trials to the end."""
     count = len(trials)
     with quiet():
@@ -391,7 +254,7 @@ def _run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda roun
                 tick(1)
                 done = number
         tick(job.rounds - done)
-    return _Piece(metrics=history, status=status, status_round=status_round, final=state)
+    return Piece(metrics=history, status=status, status_round=status_round, final=state)
 
 
 def _scale(job: Job, truth: Truth | None, trials: range) -> Array:
@@ -410,30 +273,3 @@ def _within(state: State, largest: Array) -> Mask:
         within: Mask = np.vecdot(flat, flat) <= largest  # false for NaN
         fine = within if fine is None else fine & within
     return np.ones(len(largest), dtype=bool) if fine is None else fine
-
-
-def _joined(job: Job, pieces: list[_Piece], seconds: float) -> Result:
-    metrics = {name: np.concatenate([piece.metrics[name] for piece in pieces]) for name in job.plan.names}
-    return Result(
-        algorithm=job.algorithm,
-        problem=job.problem,
-        data=job.data,
-        seed=job.seed,
-        participation=job.participation,
-        participants=job.sizes.participants,
-        rounds=job.recorded,
-        metrics=MetricTable(metrics, job.plan.absent),
-        status=[status for piece in pieces for status in piece.status],
-        status_round=np.concatenate([piece.status_round for piece in pieces]),
-        engine=job.engine,
-        final=_stacked([piece.final for piece in pieces]),
-        seconds=seconds,
-    )
-
-
-def _stacked(states: list[State]) -> State:
-    first = states[0]
-    if len(states) == 1:
-        return frozen(first)  # a worker's copy is not
-    parts = {name: np.concatenate([state.arrays()[name] for state in states]) for name in first.arrays()}
-    return frozen(first.update(**parts))

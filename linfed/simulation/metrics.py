@@ -293,11 +293,11 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
     if state.S is None and truth.S is None:
         stacked = change(np.concatenate([basis for basis, _ in low_rank], axis=-1))
         return factored_squared_lengths(stacked, [factor for _, factor in low_rank])
-    difference = (0.0 if state.S is None else state.S) - (0.0 if truth.S is None else truth.S)
+    difference: Array = np.subtract(0.0 if state.S is None else state.S, 0.0 if truth.S is None else truth.S)
     for basis, factor in low_rank:
-        difference = difference + factor @ np.swapaxes(basis, -1, -2)
-    shaped = np.swapaxes(change(np.swapaxes(difference, -1, -2)), -1, -2)
-    return np.asarray(np.vecdot(shaped, shaped))
+        difference = difference + factor @ basis.mT
+    shaped = change(difference.mT).mT
+    return np.vecdot(shaped, shaped)
 
 
 def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Array:

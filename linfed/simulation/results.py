@@ -1,8 +1,7 @@
-"""What happened: the result of a run, its summary, its file and its picture."""
+"""What happened: the result of a run, and what it can be asked."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -13,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import linfed
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import EngineError, check_choice, shown
+from linfed.errors import EngineError, check_choice
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation import archive
+from linfed.simulation import archive, labels
 from linfed.simulation.metrics import MetricTable, client_risks
 from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
-from linfed.statistics.intervals import quantiles
+from linfed.statistics.quantiles import quantiles
 from linfed.system import files
 
 if TYPE_CHECKING:
@@ -105,8 +103,8 @@ class Result:
         """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
         ended = ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
         lines = [
-            _told(self.algorithm),
-            f"{_told(self.problem) if self.problem is not None else 'no truth given'}, {_told(self.data)}",
+            labels.told(self.algorithm),
+            f"{labels.told(self.problem) if self.problem is not None else 'no truth given'}, {labels.told(self.data)}",
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
             f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
             f"{self.seconds:.2f} s: {ended}",
@@ -145,26 +143,7 @@ class Result:
         ValueError
             For an array of objects, which no file can hold without pickles.
         """
-        arrays: dict[str, Array] = {f"metrics/{name}": values for name, values in self.metrics.items()}
-        arrays |= {f"final/{name}": values for name, values in self.final.arrays().items()}
-        arrays["rounds"], arrays["status_round"] = self.rounds, self.status_round  # type: ignore[assignment]
-        described = {
-            "format": archive.FORMAT,
-            "version": linfed.__version__,
-            "algorithm": archive.encode(self.algorithm, "algorithm", arrays),
-            "problem": archive.encode(self.problem, "problem", arrays),
-            "data": archive.encode(self.data, "data", arrays),
-            "seed": self.seed,
-            "participation": archive.encode(self.participation, "participation", arrays),
-            "participants": self.participants,
-            "status": [status.name for status in self.status],
-            "absent": self.metrics.absent,
-            "metrics": list(self.metrics),
-            "state": archive.encode_state(self.final),
-            "seconds": self.seconds,
-            "engine": self.engine,
-        }
-        return files.write(path, arrays, described)
+        return files.write(path, *archive.encode_result(self))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Result:
@@ -183,7 +162,8 @@ class Result:
             raise files.not_ours(path, KeyError("algorithm"))
         archive.check_format(path, described)
         try:
-            return _rebuilt(arrays, described)
+            fields = archive.decode_result(arrays, described)
+            return Result(**fields, status=[Status[name] for name in described["status"]])
         except (KeyError, TypeError) as error:
             raise files.not_ours(path, error) from None
 
@@ -404,52 +384,5 @@ class Result:
             self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric, options=options
         )
         if not label:
-            plotting.tell_apart(ax, self.name, self._run_with(metric))
+            plotting.tell_apart(ax, self.name, labels.differences(self, metric))
         return ax
-
-    def _run_with(self, metric: str) -> list[dict[str, str]]:
-        """Return what tells a curve from others of the same algorithm: the sooner, the more it is worth saying."""
-        known = isinstance(self.algorithm, Algorithm) and dataclasses.is_dataclass(self.algorithm)
-        names = [field.name for field in dataclasses.fields(self.algorithm)] if known else []  # type: ignore[arg-type]
-        return [
-            {name: shown(getattr(self.algorithm, name)) for name in names} or {"algorithm": shown(self.algorithm)},
-            {"metric": metric},
-            {"data": _told(self.data), "problem": _told(self.problem), "participation": shown(self.participation)},
-            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": shown(self.seed)},
-            {"engine": self.engine},
-        ]
-
-
-def _told(value: object) -> str:
-    """Return a configuration as one line: its fields that are not at their defaults."""
-    if not dataclasses.is_dataclass(value):
-        return shown(value)
-    told = []
-    for field in dataclasses.fields(value):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if repr(getattr(value, field.name)) != repr(default):
-            told.append(f"{field.name}={shown(getattr(value, field.name))}")
-    return f"{type(value).__name__}({', '.join(told)})"
-
-
-def _rebuilt(arrays: dict[str, Any], described: Any) -> Result:
-    """Return the result that an archive describes."""
-    seed = described["seed"]
-    return Result(
-        algorithm=archive.decode(described["algorithm"], arrays),
-        problem=archive.decode(described["problem"], arrays),
-        data=archive.decode(described["data"], arrays),
-        seed=tuple(seed) if isinstance(seed, list) else seed,
-        participation=archive.decode(described["participation"], arrays),
-        participants=described["participants"],
-        rounds=arrays["rounds"],
-        metrics=MetricTable({name: arrays[f"metrics/{name}"] for name in described["metrics"]}, described["absent"]),
-        status=[Status[name] for name in described["status"]],
-        status_round=arrays["status_round"],
-        final=archive.decode_state(
-            described["state"],
-            {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")},
-        ),
-        seconds=described["seconds"],
-        engine=described["engine"],
-    )

@@ -15,7 +15,7 @@ from linfed.data.sources import Source
 from linfed.errors import EngineError, check_returned
 from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.problems import Truth
-from linfed.simulation.job import Job, check_initialisation, told_initialisation
+from linfed.simulation.job import Job, check_initialisation, missing_reference, told_initialisation
 
 
 class ResolvedStart:
@@ -101,7 +101,7 @@ class _Asked:
     def true_subspace(self, rank: int) -> Array:
         """Return the truth's subspace (trials, d, rank)."""
         if self._truth is None:
-            raise ValueError(f"{self._told} needs a truth with a reference subspace: give problem=")
+            raise missing_reference(self._told)
         reference = self._truth.reference(rank)
         if reference.shape[-1] != rank:
             raise ValueError(f"{self._told} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")

@@ -12,6 +12,7 @@ from scipy import stats
 
 from linfed._types import Array, Generator
 from linfed.errors import check_number
+from linfed.statistics.quantiles import quantiles
 
 INFINITE = 1e150
 """Stands for an infinite statistic, which resampling cannot average."""
@@ -214,10 +215,3 @@ def bootstrap_interval(
     ).confidence_interval
     low, high = (math.copysign(math.inf, end) if abs(end) >= INFINITE else float(end) for end in found)
     return low, high
-
-
-def quantiles(values: Array) -> tuple[Array, Array, Array]:
-    """Return the median, 10 % and 90 % over trials (the first axis), with diverged trials (NaN) as the worst."""
-    worst = np.where(np.isnan(values), np.inf, values)
-    median, low, high = np.quantile(worst, [0.5, 0.1, 0.9], axis=0, method="inverted_cdf")
-    return median, low, high

@@ -18,7 +18,7 @@ from linfed.data.samples import Data
 from linfed.errors import EdgeWarning, check_instance, check_integer, shown
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation.loop import simulate
+from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result, Status
 from linfed.study.along import Along

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed.errors import shown
-from linfed.statistics.intervals import quantiles
+from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.grid import Row
 from linfed.system.files import replacing

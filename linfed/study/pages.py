@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from linfed.errors import shown
 from linfed.figures.style import PAGE_WIDTH, draw_curve, label, look, style
-from linfed.statistics.intervals import quantiles
+from linfed.statistics.quantiles import quantiles
 from linfed.study.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+
+Figures: TypeAlias = "dict[str, Figure]"
+"""What an experiment draws, by what its files' names end in."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Page:
     def row(self, number: int) -> Iterator[tuple[Axes, Table]]:
         """Yield the panels of one row with their parts."""
         return ((ax, part) for ax, part in zip(self.axes[number], self.parts[number], strict=True) if len(part))
+
+    def curves(self, x: str, y: str, **options: Any) -> None:
+        """Draw a column against an axis in every panel (`curves`)."""
+        for ax, part in self:
+            curves(ax, part, x, y, **options)
 
     def label(self, x: str = "", *y: str, **options: Any) -> None:
         """Write x below the last row and a y at the left of each row; `options` are set on every panel."""

@@ -18,7 +18,7 @@ from linfed.data.samples import Data
 from linfed.errors import EdgeWarning, check_bool, check_choice, check_number, is_real, shown, suggestion
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
-from linfed.simulation.loop import simulate
+from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.study.along import Along

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix
+from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
     flute_bound,
+    flute_divergence_threshold,
     flute_gap,
     flute_local_rate,
+    flute_population_minimiser,
     flute_rate,
     flute_step_limit,
     flute_trace,
-)
-from linfed.theory.generalisation import new_client_excess_quantile, new_client_mean_risk, single_model_floor
-from linfed.theory.low_rank import (
-    flute_divergence_threshold,
-    flute_population_minimiser,
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.new_clients import new_client_excess_quantile, new_client_mean_risk, single_model_floor
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -27,14 +27,6 @@ from linfed.theory.shortcut import (
     shortcut_spectrum_hypothesis,
     shortcut_trace,
     top_subspace_distance,
-)
-from linfed.theory.state_evolution import (
-    StateEvolution,
-    best_step_size,
-    noise_floor,
-    one_round_factor,
-    one_round_means,
-    state_evolution,
 )
 
 __all__ = [

@@ -74,7 +74,7 @@ def fedavg_fixed_point(
     if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
         raise ValueError(f"{setting} overflows; take a smaller step")
     if stable:
-        values = np.linalg.eigvalsh(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
+        values = np.linalg.eigvalsh(0.5 * (matrix + matrix.mT))
         moving = np.abs(values) > SINGULAR * np.abs(values).max(axis=-1, keepdims=True)
         if np.any(moving & ((values < 0) | (step_size * values >= 2.0))):
             radius = np.abs(1.0 - step_size * values[moving]).max()
@@ -82,7 +82,7 @@ def fedavg_fixed_point(
                 f"{setting} diverges, its iteration has spectral radius {radius:.4g}: FedAvg does not reach its fixed "
                 "point; take a smaller step, or stable=False for the point all the same"
             )
-    return np.asarray((np.linalg.pinv(matrix, rcond=SINGULAR) @ target)[..., 0])
+    return (np.linalg.pinv(matrix, rcond=SINGULAR) @ target)[..., 0]
 
 
 def fedavg_iteration_matrix(
@@ -125,7 +125,7 @@ def fedavg_iteration_matrix(
     """
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     A, Q, share = _local_maps(A, step_size, local_steps, weights)
-    return np.asarray(np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3))
+    return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
 
 
 def _local_maps(

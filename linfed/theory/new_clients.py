@@ -37,7 +37,7 @@ def single_model_floor(truth: Truth) -> Array:
     FedRep paper, problem (3) against problem (4).
     """
     W, S = (None if part is None else part.mean(axis=1, keepdims=True) for part in (truth.W, truth.S))
-    return np.asarray(client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1))
+    return client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1)
 
 
 def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int, n_samples: int) -> Array:

@@ -1,4 +1,4 @@
-"""Where FedRep goes, without simulation: the exact means of one round, their iteration, and closed forms near B*.
+"""Where FedRep goes, without simulation: the exact means of one round, and their iteration.
 
 All of it holds for exact heads, fresh standard Gaussian samples, one local step on B and QR in every round. The state
 is ``N = B*'B`` and ``Q = B'(I - B*B*')B``, both (k, k), with ``N'N + Q = I``; the squared sines of the principal angles
@@ -208,134 +208,6 @@ def one_round_means(
         return _means(N, Q, HeadMoments.of(heads), setting)
 
 
-def one_round_factor(
-    step_size: float, *, dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None = None
-) -> float:
-    """Return the factor by which a round multiplies the mean squared sine of the angles near B*, without noise.
-
-    Parameters
-    ----------
-    step_size : float
-        eta > 0.
-    dim, rank, n_clients, n_samples : int
-        d >= 2k, k, n >= k and m >= k + 2.
-    participants : int, optional
-        p <= n; all by default.
-
-    Returns
-    -------
-    float
-        ``(1 - eta c)^2 + eta^2 c^2 f + eta^2 c g`` with ``c = 1 - k/m``, ``g = (d-k+1) k/(p m)`` from the samples and
-        ``f = (k-1)(n-p)/(p (n-1))`` from who takes part.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
-    Notes
-    -----
-    The limit of ``tr Q_mean / tr Q`` of `one_round_means` for Q -> 0, for heads of length sqrt(k) with
-    ``(1/n) sum_i w_i w_i' = I``. It is above 1 from twice `best_step_size` on. Single runs stay below the mean square:
-    their edge is higher, clearly so where d is small.
-
-    **Deviations**: an addition.
-
-    Examples
-    --------
-    >>> import linfed as lf
-    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
-    >>> best = lf.theory.best_step_size(**sizes)
-    >>> round(best, 4), round(lf.theory.one_round_factor(best, **sizes), 4)
-    (1.1461, 0.1404)
-    """
-    step_size = check_number("step_size", step_size, positive=True)
-    c, f, g = _near_truth(dim, rank, n_clients, n_samples, participants)
-    return (1.0 - step_size * c) ** 2 + step_size**2 * c * (c * f + g)
-
-
-def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None = None) -> float:
-    """Return the step on B that makes `one_round_factor` least.
-
-    Parameters
-    ----------
-    dim, rank, n_clients, n_samples, participants
-        As in `one_round_factor`.
-
-    Returns
-    -------
-    float
-        ``eta* = 1/(c (1 + f) + g)``; the factor is then ``1 - c eta*``, and it reaches 1 at ``2 eta*``.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
-    Notes
-    -----
-    **Deviations**: an addition; Theorem 1 of the FedRep paper allows ``1/(4 sigma_max^2)``, which is 1/4 here.
-    """
-    c, f, g = _near_truth(dim, rank, n_clients, n_samples, participants)
-    return 1.0 / (c * (1.0 + f) + g)
-
-
-def noise_floor(
-    step_size: float,
-    *,
-    dim: int,
-    rank: int,
-    n_clients: int,
-    n_samples: int,
-    noise_std: float,
-    participants: int | None = None,
-) -> float:
-    """Return where label noise stops FedRep: the root mean square sine of the principal angles.
-
-    Parameters
-    ----------
-    step_size : float
-        eta > 0, below twice `best_step_size`.
-    dim, rank, n_clients, n_samples, participants
-        As in `one_round_factor`.
-    noise_std : float
-        Standard deviation of the label noise, in units of y.
-
-    Returns
-    -------
-    float
-        Root of ``E ||(I - B*B*')B||_F^2 / k``, to leading order where it is small::
-
-            eta (d-k) sigma^2 (1 + sigma^2/(m-k-1)) / (p m (2 - eta/eta*)),     eta* = best_step_size
-
-    Raises
-    ------
-    ValueError
-        For values out of range, or a step from ``2 eta*`` on, for which the mean square has no floor.
-
-    Notes
-    -----
-    Heads as in `one_round_factor`. The subspace distance, the sine of the largest angle, is the same for k = 1; for
-    k > 1 it lies between this and ``1 + sqrt(k/(d-k))`` times this (the edge of a Wishart matrix). The step is what a
-    floor costs: it falls like sqrt(eta).
-
-    **Deviations**: an addition.
-    """
-    step_size = check_number("step_size", step_size, positive=True)
-    noise_std = check_noise_std(noise_std)
-    c, f, g = _near_truth(dim, rank, n_clients, n_samples, participants)
-    best = 1.0 / (c * (1.0 + f) + g)
-    p = n_clients if participants is None else participants
-    if step_size >= 2.0 * best:
-        raise ValueError(
-            f"step_size = {step_size:g} must be below 2 best_step_size = {2.0 * best:g}: beyond it the mean square "
-            "grows, and there is no floor"
-        )
-    variance = noise_std * noise_std
-    drawn = step_size * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
-    return math.sqrt(drawn / (p * n_samples * (2.0 - step_size / best)))
-
-
 @dataclass(frozen=True)
 class HeadMoments:
     """Second and fourth moments of the heads: all that a round's means need of them.
@@ -395,7 +267,7 @@ class _Setting:
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
     ) -> _Setting:
         n, k = heads.shape[-2:]
-        dim, n_samples, participants = _checked_sizes(dim, k, n, n_samples, participants)
+        dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
         return cls(
             dim=dim,
             n_clients=n,
@@ -406,7 +278,7 @@ class _Setting:
         )
 
 
-def _checked_sizes(
+def checked_sizes(
     dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None
 ) -> tuple[int, int, int]:
     """Return d, m and p."""
@@ -424,17 +296,7 @@ def _checked_sizes(
     return dim, n_samples, participants
 
 
-def _near_truth(
-    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None
-) -> tuple[float, float, float]:
-    """Return c, f and g of `one_round_factor`."""
-    k = check_integer("rank", rank)
-    n = check_integer("n_clients", n_clients, minimum=k)  # fewer heads are not isotropic
-    d, m, p = _checked_sizes(dim, k, n, n_samples, participants)
-    return 1.0 - k / m, (k - 1) * _set_share(n, p), (d - k + 1) * k / (p * m)
-
-
-def _set_share(n: int, p: int) -> float:
+def set_share(n: int, p: int) -> float:
     """Return the variance of a mean over p of n clients without replacement, as a share of that over clients."""
     return (n - p) / (p * (n - 1)) if p < n else 0.0
 
@@ -452,15 +314,15 @@ def _start(
     for name, value in (("B0", B0), ("B_star", B_star)):
         basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
         check_shape(name, basis, (*basis.shape[:-2], dim, rank), "(d, k)")
-        if np.abs(np.swapaxes(basis, -1, -2) @ basis - np.eye(rank)).max() > ORTHONORMAL_TOLERANCE:
+        if np.abs(basis.mT @ basis - np.eye(rank)).max() > ORTHONORMAL_TOLERANCE:
             raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
         bases.append(basis)
     start, truth = bases
     if start.ndim == truth.ndim == 3 and len(start) != len(truth):
         raise ValueError(f"B0 and B_star are for {len(start)} and {len(truth)} trials; they must agree")
-    N = np.swapaxes(truth, -1, -2) @ start
+    N = truth.mT @ start
     outside = start - truth @ N
-    return N, np.swapaxes(outside, -1, -2) @ outside
+    return N, outside.mT @ outside
 
 
 def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple[Array, Array]:
@@ -483,7 +345,7 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple
     along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
     drawn = c / (m * p) * (along + across * identity)
-    chosen = c**2 * _set_share(setting.n_clients, p) * (N.T @ by_inside @ N - K @ Q @ K)
+    chosen = c**2 * set_share(setting.n_clients, p) * (N.T @ by_inside @ N - K @ Q @ K)
     return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
@@ -509,4 +371,4 @@ def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: _Setting, rounds
 
 def _symmetric(A: Array) -> Array:
     """Return ``(A + A')/2``."""
-    return np.asarray(0.5 * (A + A.T))
+    return 0.5 * (A + A.T)

@@ -39,7 +39,7 @@ def truncation_error(truth: Truth, rank: int) -> Array:
     FLUTE paper, section 4.1; Eckart and Young 1936.
     """
     cut = truth.truncated(check_integer("rank", rank))
-    return np.asarray(np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1))
+    return np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1)
 
 
 def flute_population_minimiser(
@@ -178,7 +178,7 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
     check_gaussian(truth, "the floor is known")
-    Phi = np.swapaxes(truth.dense(), -1, -2)
+    Phi = truth.dense().mT
     _, d, n = Phi.shape
     least = min(d, n)
     _, spectrum, Vt = np.linalg.svd(Phi, full_matrices=False)
@@ -188,13 +188,13 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
         raise ValueError(f"rank = {rank} must be at most the truth's rank: its singular value lambda_k is 0")
     if rank < least and np.any(spectrum[:, rank - 1] <= spectrum[:, rank] * (1 + 1e-12)):
         raise ValueError(f"rank = {rank}: the truth's singular values lambda_k and lambda_(k+1) coincide")
-    shares = np.square(np.swapaxes(Vt, -1, -2))  # V_iq^2, (T, n, least)
+    shares = np.square(Vt.mT)  # V_iq^2, (T, n, least)
     left = shares * np.square(spectrum)[:, None]  # |u_q'phi_i|^2
     tau2 = truth.noise_std**2 + left[:, :, rank:].sum(axis=-1)
     inside = tau2[:, :, None] * shares
     # E N_pq^2 for p <= k: its rows are outside e_i. E N_qp^2 for p <= k < q: they are along it.
     across = inside.sum(axis=1)  # of column q, (T, least)
-    along = np.swapaxes(shares[:, :, :rank], -1, -2) @ (tau2[:, :, None] + left[:, :, rank:])  # (T, k, least - k)
+    along = shares[:, :, :rank].mT @ (tau2[:, :, None] + left[:, :, rank:])  # (T, k, least - k)
     top, rest = spectrum[:, :rank, None], spectrum[:, None, rank:]
     gain = top**2 * (top**2 + rest**2) / (top**2 - rest**2) ** 2
     total = rank * across[:, :rank].sum(axis=-1)
@@ -203,4 +203,4 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
         total = total + (d - n) * across[:, :rank].sum(axis=-1)
     if n > d:
         total = total + rank * (tau2[:, :, None] * (1.0 / d - shares)).sum(axis=(-2, -1))
-    return np.asarray(np.sqrt(total / (n * m)))
+    return np.sqrt(total / (n * m))

@@ -1,0 +1,57 @@
+"""FLUTE's Theorems 5.1 and 5.5: statements, coordinates, what a run shows of them, judges; and its low-rank limit."""
+
+from __future__ import annotations
+
+from linfed.theory.flute.coordinates import Region, ThetaCoordinates
+from linfed.theory.flute.judges import (
+    IDENTITY_TOLERANCE,
+    PROOF_CONSTANT,
+    bound_ratios,
+    init_hypothesis,
+    judge_entry,
+    judge_rate,
+    judge_recursion,
+    judge_staying,
+    step_hypothesis,
+)
+from linfed.theory.flute.low_rank import (
+    flute_divergence_threshold,
+    flute_population_minimiser,
+    truncation_error,
+    truncation_floor,
+)
+from linfed.theory.flute.theorems import (
+    STEP_CONSTANTS,
+    flute_bound,
+    flute_gap,
+    flute_local_rate,
+    flute_rate,
+    flute_step_limit,
+)
+from linfed.theory.flute.trace import FluteTrace, flute_trace
+
+__all__ = [
+    "IDENTITY_TOLERANCE",
+    "PROOF_CONSTANT",
+    "STEP_CONSTANTS",
+    "FluteTrace",
+    "Region",
+    "ThetaCoordinates",
+    "bound_ratios",
+    "flute_bound",
+    "flute_divergence_threshold",
+    "flute_gap",
+    "flute_local_rate",
+    "flute_population_minimiser",
+    "flute_rate",
+    "flute_step_limit",
+    "flute_trace",
+    "init_hypothesis",
+    "judge_entry",
+    "judge_rate",
+    "judge_recursion",
+    "judge_staying",
+    "step_hypothesis",
+    "truncation_error",
+    "truncation_floor",
+]

@@ -1,0 +1,128 @@
+"""The coordinates of FLUTE's analysis: Theta, its recursion, the absorbing region and the time of entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from linfed._types import Array, Mask
+from linfed.algorithms.base import State
+from linfed.numerics.linalg import singular_values, spectral_norm
+from linfed.problems import Truth
+from linfed.theory.flute.theorems import flute_gap
+
+
+class Region(NamedTuple):
+    """The three quantities of the region R, each (trials,), and the singular values that bound them.
+
+    `largest` is ``sigma_1^2(Theta)``, `rest` is ``sigma_1^2(Theta_res)``, `smallest` is ``sigma_k^2(Theta_k)``.
+    """
+
+    largest: Array
+    rest: Array
+    smallest: Array
+
+
+@dataclass(frozen=True)
+class ThetaCoordinates:
+    """The coordinates of Appendix A.1, in which FLUTE at population is a symmetric low-rank approximation.
+
+    Parameters
+    ----------
+    U : ndarray (trials, d, d)
+    V : ndarray (trials, n, n)
+        Full square singular bases of Phi (d, n).
+    spectrum : ndarray (trials, max(d, n))
+        Singular values of Phi, zero-padded.
+    Phi : ndarray (trials, n, d)
+        The regressors, row i = client i.
+
+    Notes
+    -----
+    ``Theta = [U'B + V'W; U'B - V'W] / sqrt(2)``, both zero-padded to max(d, n) rows.
+    """
+
+    U: Array
+    V: Array
+    spectrum: Array
+    Phi: Array
+
+    @classmethod
+    def of(cls, truth: Truth) -> ThetaCoordinates:
+        """Return the coordinates of a truth."""
+        Phi = truth.dense()
+        U, values, Vt = np.linalg.svd(Phi.mT, full_matrices=True)
+        spectrum = np.zeros((len(Phi), max(Phi.shape[-2:])))
+        spectrum[:, : values.shape[-1]] = values
+        return cls(U, Vt.mT, spectrum, Phi)
+
+    def stacked(self, B: Array, W: Array) -> Array:
+        """Return ``[U'B + V'W; U'B - V'W] / sqrt(2)``, (trials, 2 max(d, n), k), for B (.., d, k) and W (.., n, k)."""
+        size = self.spectrum.shape[-1]
+        parts = []
+        for basis, factor in ((self.U, B), (self.V, W)):
+            turned = np.zeros((*factor.shape[:-2], size, factor.shape[-1]))
+            turned[..., : factor.shape[-2], :] = basis.mT @ factor
+            parts.append(turned)
+        return np.concatenate([parts[0] + parts[1], parts[0] - parts[1]], axis=-2) / np.sqrt(2.0)
+
+    def theta(self, state: State) -> Array:
+        """Return Theta of a state, (trials, 2 max(d, n), k)."""
+        assert state.B is not None
+        assert state.W is not None
+        return self.stacked(state.B, state.W)
+
+    def population_step(self, theta: Array, step_size: float) -> Array:
+        """Return ``Theta + (eta/2) (Lbar Theta - Theta Theta'Theta)`` with ``Lbar = diag(2 Lambda, -2 Lambda)``."""
+        signed = 2.0 * np.concatenate([self.spectrum, -self.spectrum], axis=-1)[..., None]
+        return theta + 0.5 * step_size * (signed * theta - theta @ (theta.mT @ theta))
+
+    def remainder(self, state: State, messages: Array, step_size: float) -> Array:
+        """Return the recursion's remainder R, what the samples differ by from the population.
+
+        Parameters
+        ----------
+        state : State
+            At the start of the round.
+        messages : ndarray (trials, n, d)
+            ``X_i'(X_i B w_i - y_i)/m``, as ``batch.gradient(B w_i)`` returns them.
+        step_size : float
+            eta.
+        """
+        assert state.B is not None
+        assert state.W is not None
+        D = messages - (state.W @ state.B.mT - self.Phi)
+        return self.stacked(-step_size * D.mT @ state.W, -step_size * D @ state.B)
+
+    def region(self, theta: Array) -> Region:
+        """Return the three quantities of the region R for the Theta of some trials."""
+        k = theta.shape[-1]
+        smallest = singular_values(theta[..., :k, :])[..., -1]
+        return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, smallest**2)
+
+    def inside(self, region: Region, rank: int) -> Mask:
+        """Return which trials lie in R: ``sigma_1^2(Theta) <= 2 lambda_1'``, ``sigma_1^2(Theta_res) <= lambda_k' -
+        Delta/2`` and ``sigma_k^2(Theta_k) >= Delta/4``; the bounds are met up to rounding.
+        """  # noqa: D205
+        gap = flute_gap(self.spectrum, rank)
+        first, kth = 2.0 * self.spectrum[..., 0], 2.0 * self.spectrum[..., rank - 1]
+        slack = 1.0 + 1e-12
+        return (
+            (region.largest <= 2.0 * first * slack)
+            & (region.rest <= (kth - gap / 2.0) * slack)
+            & (region.smallest >= gap / 4.0 / slack)
+        )
+
+    def entry_round(self, theta: Array, step_size: float) -> Array:
+        """Return T_R of equation (16) for the initial Theta of some trials, (trials,).
+
+        ``max(0, ceil(log(Delta / (4 sigma_k^2(Theta_k))) / (2 log(1 + (eta/2)(lambda_k' - Delta/2)))))``.
+        """
+        k = theta.shape[-1]
+        gap, kth = flute_gap(self.spectrum, k), 2.0 * self.spectrum[..., k - 1]
+        growth = 2.0 * np.log1p(0.5 * step_size * (kth - gap / 2.0))
+        with np.errstate(divide="ignore"):
+            wanted = np.log(gap / (4.0 * self.region(theta).smallest)) / growth
+        return np.maximum(0.0, np.ceil(wanted))

@@ -1,0 +1,134 @@
+"""Judges of FLUTE's Theorems 5.1 and 5.5 over a run: hypotheses, the recursion, entering and staying, the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.statistics.findings import Finding, Hypothesis, judge_failures, judge_identity, quoted
+from linfed.theory.flute.theorems import STEP_CONSTANTS, flute_bound, flute_step_limit
+from linfed.theory.flute.trace import FluteTrace
+
+PROOF_CONSTANT = 400.0
+"""The constant of Proposition A.12, in front of ``lambda_1'^2 sqrt(k) / (eta Delta^2)``."""
+
+IDENTITY_TOLERANCE = 1e-10
+
+_ENTERS = quoted("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
+_STAYS = quoted("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
+_RATE = quoted("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
+
+
+def step_hypothesis(trace: FluteTrace, *, constant: str = "appendix") -> Hypothesis:
+    """Return the step condition of the theorems, at the trial that is nearest to failing."""
+    limit = float(np.min(flute_step_limit(trace.spectrum, trace.rank, constant=constant)))
+    return Hypothesis(
+        text=f"eta <= Delta^2 / ({STEP_CONSTANTS[constant]:g} lambda_1^3)", left=trace.step_size, right=limit
+    )
+
+
+def init_hypothesis(alpha: float, dim: int) -> Hypothesis:
+    """Return Theorem 5.1's condition on the initial scale, ``alpha <= 1 / (10 d)``."""
+    return Hypothesis(text="alpha <= 1 / (10 d)", left=alpha, right=1.0 / (10.0 * dim))
+
+
+def judge_recursion(trace: FluteTrace, where: str) -> Finding:
+    """Judge the Theta recursion: an identity, to 1e-10 in every evaluated round of every trial.
+
+    It checks the step, its weights and the padding; not the truth, which cancels between the step and its remainder.
+    """
+    return judge_identity(
+        trace.identity,
+        tolerance=IDENTITY_TOLERANCE,
+        text="The Theta recursion (13) is an identity",
+        where=where,
+        statistic="largest relative difference of its two sides",
+        source="FLUTE paper, Appendix A.1, equation (13)",
+    )
+
+
+def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
+    """Judge Proposition A.2: the region R is entered by round T_R; runs that end before, outside of R, say nothing."""
+    reached = trace.inside.any(axis=1)
+    first = np.where(reached, trace.rounds[trace.inside.argmax(axis=1)], np.inf)
+    # Between recorded rounds the entry is known up to the distance to the one before.
+    due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
+    return judge_failures(
+        first > due,
+        premise=reached | (due <= trace.rounds[-1]),
+        text="Theta enters the region R by round T_R",
+        where=where,
+        source=_ENTERS,
+        allowed=allowed,
+        hypotheses=(step_hypothesis(trace), *hypotheses),
+    )
+
+
+def judge_staying(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
+    """Judge Lemmas A.6 to A.9: once entered, the region R is not left; of the trials that enter it."""
+    entered = np.maximum.accumulate(trace.inside, axis=1)
+    return judge_failures(
+        (entered & ~trace.inside).any(axis=1),
+        premise=entered.any(axis=1),
+        text="Once entered, the region R is not left",
+        where=where,
+        source=_STAYS,
+        allowed=allowed,
+        hypotheses=(step_hypothesis(trace), *hypotheses),
+    )
+
+
+def bound_ratios(trace: FluteTrace, *, until: float = np.inf) -> Array:
+    """Return for each trial the least constant with which Theorem 5.5's bound holds after T_R, (trials,).
+
+    Parameters
+    ----------
+    trace : FluteTrace
+    until : float
+        Last round to be held against it: with m fixed the theorem covers a first phase only.
+
+    Notes
+    -----
+    Errors that rounding alone would leave (1e-12 of the largest singular value) are within every bound.
+    """
+    bound = flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
+    covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
+    error = np.where(np.isnan(trace.error), np.inf, trace.error)
+    covered &= error > 1e-12 * trace.spectrum[:, :1]
+    with np.errstate(divide="ignore"):
+        return np.where(covered, error / bound, 0.0).max(axis=1)
+
+
+def judge_rate(
+    trace: FluteTrace,
+    where: str,
+    *,
+    constant: float,
+    allowed: float,
+    until: float = np.inf,
+    hypotheses: Iterable[Hypothesis] = (),
+    note: str = "",
+) -> Finding:
+    """Judge Theorem 5.5 with a constant: the bound holds in every round after T_R, up to round `until`.
+
+    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed
+    it (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
+    """
+    bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
+    covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
+    trivial = trace.error[:, :1]  # the error of the small initial state: that of predicting 0
+    says = (covered & (bound < trivial)).any(axis=1)
+    failed = bound_ratios(trace, until=until) > constant
+    return judge_failures(
+        failed,
+        premise=says | failed,
+        text=f"The error stays below {constant:.3g} x the bound of Theorem 5.5 after T_R",
+        where=where,
+        source=_RATE,
+        allowed=allowed,
+        hypotheses=(step_hypothesis(trace), *hypotheses),
+        vacuous="" if (says | failed).any() else "the bound is nowhere below the error of predicting 0",
+        note=note,
+    )

@@ -1,0 +1,24 @@
+"""The shortcut draft: its equations over a recorded round, the bound over a run, and what B can learn at population."""
+
+from __future__ import annotations
+
+from linfed.theory.shortcut.bound import BoundTerms, ShortcutRound
+from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE, READINGS, Blocks, Sides
+from linfed.theory.shortcut.population import shortcut_repulsion, shortcut_spectrum_hypothesis, top_subspace_distance
+from linfed.theory.shortcut.trace import ShortcutTrace, judge_bound, judge_split, shortcut_trace
+
+__all__ = [
+    "IDENTITY_TOLERANCE",
+    "READINGS",
+    "Blocks",
+    "BoundTerms",
+    "ShortcutRound",
+    "ShortcutTrace",
+    "Sides",
+    "judge_bound",
+    "judge_split",
+    "shortcut_repulsion",
+    "shortcut_spectrum_hypothesis",
+    "shortcut_trace",
+    "top_subspace_distance",
+]

@@ -1,0 +1,129 @@
+"""The terms of the shortcut draft's bound (22) over a run, and their judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from linfed._types import Array, Indices
+from linfed.algorithms.shortcut import FedRepShortcut
+from linfed.errors import check_integer
+from linfed.problems import Truth
+from linfed.simulation import Round
+from linfed.statistics.findings import Finding, judge_identity
+from linfed.theory.shortcut.bound import ShortcutRound
+from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortcutTrace:
+    """The terms of (22) round by round.
+
+    Parameters
+    ----------
+    rounds : ndarray of int (R,)
+        Recorded rounds.
+    distance : ndarray (trials, R)
+        ``dist(B, B*)`` after the round.
+    contraction, concentration, shortcut, noise : ndarray (trials, R)
+        The terms of (22), each with its factor ``||R^{-1}||`` (`BoundTerms`).
+    inverse : ndarray (trials, R)
+        ``||R^{-1}||``.
+    identity : ndarray (trials, R)
+        Largest of the relative differences of the two sides of (19), (20) and (21).
+
+    Notes
+    -----
+    NaN from a trial's divergence on.
+    """
+
+    rounds: Indices
+    distance: Array
+    contraction: Array
+    concentration: Array
+    shortcut: Array
+    noise: Array
+    inverse: Array
+    identity: Array
+
+    @property
+    def bound(self) -> Array:
+        """The right side of (22), (trials, R)."""
+        return self.contraction + self.concentration + self.shortcut + self.noise
+
+
+def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Truth, *, every: int = 1) -> ShortcutTrace:
+    """Return the terms of (22) over a run.
+
+    Parameters
+    ----------
+    steps : iterable of Round
+        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round after the initial state.
+    algorithm : FedRepShortcut
+        That ran: any solver, order and ridge, one representation step, no refit.
+    truth : Truth
+        Of its trials.
+    every : int
+        Record every so many rounds.
+
+    Raises
+    ------
+    ValueError
+        For an algorithm that refits, no recorded round, or as in `ShortcutRound.of`.
+
+    References
+    ----------
+    Shortcut draft, equations (19) to (22).
+    """
+    if algorithm.refit:
+        raise ValueError("algorithm has refit = True: its last round leaves B as it is; give it with refit = False")
+    every = check_integer("every", every)
+    rounds: list[int] = []
+    columns: list[dict[str, Array]] = []
+    for step in steps:
+        if step.number == 0 or step.number % every:
+            continue
+        seen = ShortcutRound.of(step, algorithm, truth)
+        gaps = [seen.split().gap, seen.split_outside().gap, seen.split_in_terms().gap]
+        values = {**seen.bound()._asdict(), "identity": np.max(gaps, axis=0)}
+        rounds.append(step.number)
+        columns.append({name: np.where(step.alive, value, np.nan) for name, value in values.items()})
+    if not columns:
+        raise ValueError(f"steps holds no round that every = {every} records; give at least one")
+    return ShortcutTrace(
+        rounds=np.array(rounds), **{name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
+    )
+
+
+def judge_split(trace: ShortcutTrace, where: str) -> Finding:
+    """Judge (19) to (21): identities, to 1e-10 in every recorded round of every trial."""
+    return judge_identity(
+        trace.identity,
+        tolerance=IDENTITY_TOLERANCE,
+        text="The split (19) to (21) of B is an identity",
+        where=where,
+        statistic="largest relative difference of the two sides",
+        source="shortcut draft, equations (19) to (21)",
+    )
+
+
+def judge_bound(trace: ShortcutTrace, where: str) -> Finding:
+    """Judge (22), an inequality without chance: it holds in every recorded round of every trial.
+
+    VACUOUS where the sum of its terms never falls below 1, which dist cannot exceed.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = trace.distance / trace.bound - 1.0
+        excess = np.where(trace.distance <= trace.bound + 1e-14, np.minimum(excess, 0.0), excess)
+        says = trace.bound < 1.0
+    return judge_identity(
+        excess,
+        tolerance=IDENTITY_TOLERANCE,
+        text="dist stays below the sum of its terms (22)",
+        where=where,
+        statistic="dist over the sum of the terms, less 1, the worst round",
+        source="shortcut draft, equation (22)",
+        vacuous="" if says.any() else "the sum is nowhere below 1",
+    )

@@ -1,0 +1,154 @@
+"""The package's layout: imports go from later rooms to earlier ones only, and no file holds more than one sitting."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import linfed as lf
+
+PACKAGE = Path(lf.__file__).parent
+
+ORDER = [
+    {"errors", "_types", "_values"},
+    {"system"},
+    {"numerics"},
+    {"problems"},
+    {"data"},
+    {"algorithms"},
+    {"statistics"},
+    {"figures"},
+    {"simulation"},
+    {"theory"},
+    {"study"},
+    {"cli", "__main__"},
+]
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+
+LINES = 400
+
+LONGER = {"algorithms/initial.py": 450, "data/explicit.py": 421, "data/projected.py": 622}
+"""Files that are longer today, with their lines: they may shrink."""
+
+
+def files(package):
+    return sorted(package.rglob("*.py"))
+
+
+def name_of(path, package):
+    parts = path.relative_to(package).with_suffix("").parts
+    return ".".join(("linfed", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def room_of(module):
+    """Return the room of a module's full name; None for the top level itself."""
+    return module.split(".")[1] if "." in module else None
+
+
+def imported(path, package):
+    """Yield the modules of linfed that a file imports, also inside of functions and for types alone."""
+    tree = ast.parse(path.read_text())
+    whole = set()
+    base = name_of(path, package).split(".")
+    base = base if path.stem == "__init__" else base[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "linfed":
+                    whole.add(alias.asname or "linfed")
+                elif alias.name.startswith("linfed."):
+                    yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            start = ".".join(base[: len(base) + 1 - node.level]) if node.level else ""
+            module = ".".join(part for part in (start, node.module) if part)
+            if module == "linfed":
+                for alias in node.names:
+                    yield behind(alias.name)
+            elif module.startswith("linfed."):
+                yield module
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and str(argument.value).startswith("linfed."):
+                    yield argument.value
+    for node in ast.walk(tree):  # lf.name loads the module that holds it
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in whole:
+            yield behind(node.attr)
+
+
+def behind(name):
+    """Return the module that a name of the top level comes from."""
+    return lf._PUBLIC.get(name, "linfed" if name.startswith("__") else f"linfed.{name}")
+
+
+def wrong_imports(package):
+    """Return (file, module) for every import that goes against the order."""
+    found = set()
+    for path in files(package):
+        room = room_of(name_of(path, package))
+        if room is None:  # the lazy top level
+            continue
+        for module in imported(path, package):
+            other = room_of(module)
+            if other not in (None, room) and LEVEL[other] > LEVEL[room]:
+                found.add((path.relative_to(package).as_posix(), module))
+    return found
+
+
+def too_long(package, longer):
+    """Return the files above the limit, or above what is allowed to them, with their lines."""
+    counts = {path.relative_to(package).as_posix(): len(path.read_text().splitlines()) for path in files(package)}
+    return {name: lines for name, lines in counts.items() if lines > longer.get(name, LINES)}
+
+
+def test_every_module_has_a_room():
+    rooms = {room_of(name_of(path, PACKAGE)) for path in files(PACKAGE)} - {None}
+    assert rooms == set(LEVEL)
+
+
+def test_imports_go_from_later_rooms_to_earlier_ones():
+    assert wrong_imports(PACKAGE) == set()
+
+
+def test_no_file_is_longer_than_one_sitting():
+    assert too_long(PACKAGE, LONGER) == {}
+
+
+def test_exceptions_are_needed():
+    assert set(LONGER) <= set(too_long(PACKAGE, {}))
+
+
+PLANTED = {
+    "at the top": ("numerics/kernel.py", "from linfed.simulation.loop import Round\n", "linfed.simulation.loop"),
+    "in a function": ("data/rows.py", "def f():\n    import linfed.theory\n", "linfed.theory"),
+    "of the package": ("problems/base.py", "from linfed import study\n", "linfed.study"),
+    "of a public name": ("problems/base.py", "from linfed import simulate\n", "linfed.simulation"),
+    "by the top level": ("system/files.py", "import linfed as lf\nx = lf.tune\n", "linfed.study.tuning"),
+    "relative": ("algorithms/base.py", "from ..simulation import metrics\n", "linfed.simulation"),
+    "relative, in a room": ("data/__init__.py", "from ..figures.style import look\n", "linfed.figures.style"),
+    "by name": ("errors.py", 'import importlib\nimportlib.import_module("linfed.cli")\n', "linfed.cli"),
+    "for types": (
+        "statistics/findings.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from linfed.study import tuning\n",
+        "linfed.study",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_import_against_the_order_is_found(name, tmp_path):
+    file, source, module = PLANTED[name]
+    for path, text in [
+        (file, source),
+        ("study/fine.py", "import linfed\nfrom linfed.errors import shown\nlinfed.tune\n"),
+    ]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "__init__.py").write_text("from linfed.study import tuning\n")
+    assert wrong_imports(tmp_path) == {(file, module)}
+
+
+def test_a_planted_long_file_is_found(tmp_path):
+    (tmp_path / "errors.py").write_text("\n" * (LINES + 1))
+    (tmp_path / "cli.py").write_text("\n" * LINES)
+    assert too_long(tmp_path, {}) == {"errors.py": LINES + 1}
+    assert too_long(tmp_path, {"errors.py": LINES + 1}) == {}

@@ -203,7 +203,7 @@ def steps(
     Settings that diverged are left out; of several with one x the best counts.
     """
     for name, part in table.by(by):
-        tried, scores, best = part[x], part["score"], int(part["best"])
+        tried, scores, best = np.asarray(part[x]), part["score"], int(part["best"])
         shape = look((looks or {}).get(name, str(name)))
         at = np.unique(tried)
         least = np.array([np.min(scores[tried == step]) for step in at])

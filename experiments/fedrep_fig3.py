@@ -43,7 +43,6 @@ SCALES = quoted(PLACE, "GD-GD and 10GD-GD [...] do not scale properly with n")
 
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
-STEPS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
 NEAR = 0.01
 """Methods are tuned for, and judged by, the fewest rounds to this distance."""
@@ -59,6 +58,8 @@ class Curve(Setting):
     n_samples: int = 5
     participation: float = 0.1
     rounds: int = 200
+    tuning_trials: int = 10
+    steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
     @property
     def cost(self) -> float:
@@ -69,8 +70,8 @@ class Curve(Setting):
     def pairs(self) -> list[tuple[float, float]]:
         """The (step, head step) pairs to try: equal ones, or all pairs (of every other step where a run is long)."""
         if not self.method.endswith(OWN):
-            return [(step, step) for step in STEPS]
-        return list(itertools.product(STEPS if self.n_clients < 1000 else STEPS[1::2], HEAD_STEPS))
+            return [(step, step) for step in self.steps]
+        return list(itertools.product(self.steps if self.n_clients < 1000 else self.steps[1::2], HEAD_STEPS))
 
     @property
     def effort(self) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """Every experiment runs in --quick and draws from its saved tables alone."""
 
 import importlib
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,8 +9,9 @@ import pytest
 
 import linfed as lf
 from linfed import cli
-from linfed.statistics.findings import Verdict
-from linfed.study.run import experiment_files, load, load_tables, select
+from linfed.statistics.findings import Verdict, by_sentence, judge
+from linfed.study.experiments import experiment_files, load
+from linfed.study.run import load_tables
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 
@@ -32,10 +32,9 @@ def speaks_of(name):
 
 def test_quick_run_is_whole(done):
     name, module, out = done
-    tables = load_tables(out / f"{name}.npz")
+    described, tables = load_tables(name, out)
     assert all(len(table) for table in tables.values())
-    described = json.loads((out / f"{name}.json").read_text())
-    claims = module.claims(tables)
+    claims = by_sentence(module.claims(tables))
     assert claims
     assert all(len(claim.source) > 8 and claim.said for claim in claims)
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
@@ -55,28 +54,27 @@ def test_pdf_fonts_are_embedded_as_text(done):
 
 
 PAPERS = {
-    "fig1": {"n_clients": 100, "dim": 20, "rank": 2, "n_samples": (5, 10, 20), "rounds": 500},
-    "fig3": {"n_clients": (10, 100, 1000, 10_000), "dim": 10, "rank": 2, "n_samples": 5, "participation": 0.1},
-    "fig4": {"n_clients": 100, "dim": 20, "rank": 2, "n_samples": 10, "participation": 0.1},
+    "fig1": {"n_clients": {100}, "dim": {20}, "rank": {2}, "n_samples": {5, 10, 20}, "rounds": {500}},
+    "fig3": {"n_clients": {10, 100, 1000, 10_000}, "dim": {10}, "rank": {2}, "n_samples": {5}, "participation": {0.1}},
+    "fig4": {"n_clients": {100}, "dim": {20}, "rank": {2}, "n_samples": {10}, "participation": {0.1}},
 }
 
 
 @pytest.mark.parametrize("figure", PAPERS)
-def test_config_defaults_are_the_papers(figure):
-    config = importlib.import_module(f"experiments.fedrep_{figure}").Config()
-    assert {name: getattr(config, name) for name in PAPERS[figure]} == PAPERS[figure]
-    assert config.noise_variance == 1e-3
-    assert config.trials >= 50
+def test_cells_are_the_papers(figure):
+    module = importlib.import_module(f"experiments.fedrep_{figure}")
+    (cells,) = module.cells(quick=False).values()
+    assert {name: {getattr(cell, name) for cell in cells} for name in PAPERS[figure]} == PAPERS[figure]
+    assert {cell.noise_variance for cell in cells} == {1e-3}
+    assert min(cell.trials for cell in cells) >= 50
     if figure == "fig4":
-        assert {1, 2, 5, 10, 20} <= set(config.n_new)
+        assert {1, 2, 5, 10, 20} <= set(module.N_NEW)
 
 
 def exchanged(table, one, other):
     """Return a table in which two methods have each other's name."""
     names = {one: other, other: one}
-    table = table.copy()
-    table["method"] = [names.get(method, method) for method in table["method"]]
-    return table
+    return table.assign(method=lambda row: names.get(row["method"], row["method"]))
 
 
 def judged(claims):
@@ -85,56 +83,47 @@ def judged(claims):
 
 def of(done):
     name, module, out = done
-    return module, load_tables(out / f"{name}.npz")
+    return module, load_tables(name, out)[1]
 
 
 @speaks_of("fedrep-fig1")
 def test_fig1_methods_see_the_same_trials(done):
     _, tables = of(done)
-    summary = tables["summary"]
-    for preset in ("paper", "notebook"):
-        for m in (5, 10, 20):
-            chosen = select(summary, preset=preset, n_samples=m)
-            floors = [select(chosen, method=method)["single_model_floor"] for method in np.unique(chosen["method"])]
-            for floor in floors[1:]:
-                np.testing.assert_array_equal(floor, floors[0])
+    for _, table in tables["clients"].by("preset", "n_samples"):
+        for row in table:
+            np.testing.assert_array_equal(row["single_model_floor"], table["single_model_floor"][0])
 
 
-@speaks_of("fedrep-fig1")
-def test_fig1_one_layer_fedavg_is_at_its_fixed_point(done):
-    _, tables = of(done)
-    theory = tables["theory"]
-    assert np.all(theory["rate"] < 1)
-    end = select(theory, round=theory["round"].max())
-    fast = end["rate"] ** end["round"] < 1e-11
+@speaks_of("fedavg-fixed-point")
+def test_one_layer_fedavg_is_at_its_fixed_point(done):
+    module, tables = of(done)
+    table = tables["curves"].where(method=list(module.ONE_LAYER))
+    assert np.all(table["rate"] < 1)
+    fast = table["rate"] ** table["round"][-1] < 1e-11
     assert fast.mean() > 0.5
-    assert end["distance"][fast].max() < 1e-10
-    curves = tables["curves"]
-    for row in end[fast]:
-        where = {name: row[name] for name in ("preset", "n_samples", "method", "trial", "round")}
-        np.testing.assert_allclose(
-            select(curves, **where)["squared_error"], row["fixed_point_squared_error"], rtol=1e-8
-        )
+    assert table["distance"][fast, -1].max() < 1e-10
+    np.testing.assert_allclose(table["curve"][fast, -1], table["fixed_point_squared_error"][fast], rtol=1e-8)
 
 
-@speaks_of("fedrep-fig1")
-def test_fig1_single_models_stay_above_the_floor(done):
+@speaks_of("fedavg-fixed-point")
+def test_single_models_stay_above_the_floor(done):
     """By its definition nothing that all clients share is below it: this would find a wrong floor."""
-    _, tables = of(done)
-    for method in ("FedAvg", "FedAvg, one layer", "FedAvg, one layer, K = 10"):
-        chosen = select(tables["summary"], preset="paper", method=method)
-        assert np.all(chosen["mean"] > chosen["single_model_floor"])
+    module, tables = of(done)
+    table = tables["curves"].where(method=["FedAvg", *module.ONE_LAYER])
+    assert np.all(table["mean"] > table["single_model_floor"])
 
 
 def test_fig1_some_trials_stay_away_from_the_truth():
     """At m = 5 and the full run's step six of 50 trials end far from B*; three times the rounds do not help."""
-    config = importlib.import_module("experiments.fedrep_fig1").Config()
-    sizes = {"n_clients": config.n_clients, "dim": config.dim, "rank": config.rank}
-    problem = lf.SharedRepresentation(**sizes, noise_std=config.noise_variance**0.5)
-    fedrep = lf.FedRep(rank=2, step_size=0.3, init="random")
-    run = {"data": lf.FixedSamples(5), "trials": config.trials, "seed": (config.seed, 5)}
+    cell = importlib.import_module("experiments._fedrep").Clients(n_samples=5)
+    run = {"data": lf.FixedSamples(5), "trials": cell.trials, "seed": (cell.seed, 5)}
     result = lf.simulate(
-        fedrep, problem, rounds=1500, metrics=["subspace_distance", "train_loss"], record_every=500, **run
+        cell.algorithm(0.3),
+        cell.problem,
+        rounds=1500,
+        metrics=["subspace_distance", "train_loss"],
+        record_every=500,
+        **run,
     )
     distance, loss = result.metrics["subspace_distance"], result.metrics["train_loss"]
     away = distance[:, 1] > 0.2
@@ -147,8 +136,7 @@ def test_fig1_some_trials_stay_away_from_the_truth():
 @speaks_of("fedrep-fig1")
 def test_fig1_judge_rejects_what_is_false(done):
     module, tables = of(done)
-    false = {name: exchanged(tables[name], "FedRep", "FedAvg") for name in ("clients", "summary", "tuning")}
-    verdicts = judged(module.claims({**tables, **false}))
+    verdicts = judged(module.claims({"clients": exchanged(tables["clients"], "FedRep", "FedAvg")}))
     assert verdicts["FedRep has a smaller error than FedAvg", "paper: m = 20"] is Verdict.NOT_SUPPORTED
     smallest = "FedRep has the smallest of the three errors, client by client"
     assert verdicts[smallest, "paper: m = 20"] is Verdict.NOT_SUPPORTED
@@ -160,27 +148,26 @@ def test_fig1_judge_rejects_what_is_false(done):
 def test_fig4_law_of_new_clients_is_the_measured_one(done):
     """The predicted quantiles know the learned B alone; a quick run has a thousand new clients."""
     _, tables = of(done)
-    clients = tables["clients"]
-    for row in tables["predicted"]:
-        errors = select(clients, preset=row["preset"], method=row["method"], n_new=row["n_new"])["squared_error"]
-        below = np.mean(errors[np.isfinite(errors)] <= row["squared_error"])  # it speaks of trials that completed
-        assert abs(below - row["quantile"]) < 0.075, row
+    for row in tables["clients"]:
+        errors = row["squared_error"][~row["diverged"]]  # it speaks of trials that completed
+        below = np.mean(errors[..., None] <= row["predicted"][:, None, :], axis=(0, 2))
+        known = ~np.isnan(row["predicted"])
+        assert known.any()
+        assert np.abs(below - row["quantile"])[known].max() < 0.075, row
 
 
 @speaks_of("fedrep-fig4")
 def test_fig4_methods_meet_the_same_new_clients(done):
     """Below the rank of B the oracle's and Local only's errors are of one truth: both grow with the same lengths."""
     _, tables = of(done)
-    local = select(tables["clients"], preset="paper", method="LocalOnly", n_new=1)["squared_error"]
-    oracle = select(tables["clients"], preset="paper", method="Oracle", n_new=1)["squared_error"]
-    assert np.corrcoef(local, oracle)[0, 1] > 0.2
+    errors = {name: row["squared_error"][:, 0] for name, row in tables["clients"].where(preset="paper").by("method")}
+    assert np.corrcoef(errors["LocalOnly"].ravel(), errors["Oracle"].ravel())[0, 1] > 0.2
 
 
 @speaks_of("fedrep-fig4")
 def test_fig4_judge_rejects_what_is_false(done):
     module, tables = of(done)
-    false = {name: exchanged(tables[name], "FedRep", "FedAvg") for name in ("summary", "tuning")}
-    verdicts = judged(module.claims({**tables, **false}))
+    verdicts = judged(module.claims({"clients": exchanged(tables["clients"], "FedRep", "FedAvg")}))
     small = "FedRep's error on a new client is small once m_new >= k"
     assert verdicts[small, "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
     assert verdicts["FedAvg's error on a new client stays high", "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
@@ -188,30 +175,24 @@ def test_fig4_judge_rejects_what_is_false(done):
 
 @speaks_of("fedrep-fig3")
 def test_fig3_methods_see_the_same_trials(done):
-    name, _, out = done
-    curves = load_tables(out / f"{name}.npz")["curves"]
-    start = curves[curves["round"] == 0]
-    for n in np.unique(start["n_clients"]):
-        for preset in np.unique(start["preset"]):
-            chosen = start[(start["n_clients"] == n) & (start["preset"] == preset)]
-            by_method = [chosen["distance"][chosen["method"] == method] for method in np.unique(chosen["method"])]
-            for distances in by_method[1:]:
-                np.testing.assert_array_equal(distances, by_method[0])
+    _, tables = of(done)
+    for _, table in tables["curves"].by("preset", "n_clients"):
+        for row in table:
+            np.testing.assert_array_equal(row["distance"][:, 0], table["distance"][0, :, 0])
 
 
 def test_fig3_notebook_preset_is_the_paper_rescaled():
     """With noise, heads, data and QR made equal, the notebook's scaling is a change of units."""
     module = importlib.import_module("experiments.fedrep_fig3")
-    config = module.Config(rounds=10)
-    cell = module.Cell(preset="notebook", n_clients=20, method="GD-GD", config=config)
-    steps = module.scaled(cell, (0.3, 0.2))
-    problem, _ = module.setting(cell)
+    cell = module.Curve(preset="notebook", n_clients=20, method="GD-GD")
+    scaled, problem = cell.at(0.3, 0.2), cell.problem
     truth = problem.truth(0, [0])
     np.testing.assert_allclose(np.linalg.norm(truth.W, axis=-1), 1.0)
     shared = {"rounds": 10, "participation": 0.1, "seed": 0, "data": lf.FreshSamples(5)}
     sizes = {"n_clients": 20, "dim": 10, "rank": 2, "head_norm": 1.0}
     heads = {"rank": 2, "init": "random", "head_solver": "gradient", "orthonormalize": False}
     units = lf.SharedRepresentation(**sizes, design=lf.Gaussian(covariance=1 / 5))
+    steps = {"step_size": scaled.step_size, "head_step_size": scaled.head_step_size}
     notebook = lf.simulate(lf.FedRep(**heads, aggregate="sum", **steps), units, **shared)
     paper = lf.simulate(
         lf.FedRep(**heads, step_size=0.3, head_step_size=0.2), lf.SharedRepresentation(**sizes), **shared
@@ -222,14 +203,9 @@ def test_fig3_notebook_preset_is_the_paper_rescaled():
 @speaks_of("fedrep-fig3")
 def test_fig3_judge_rejects_what_is_false(done):
     """With the methods' names exchanged, the claims on their order must fail."""
-    name, module, out = done
-    tables = load_tables(out / f"{name}.npz")
-    summary = tables["summary"].copy()
-    names = {"FedRep": "GD-GD", "GD-GD": "FedRep"}
-    summary["method"] = [names.get(method, method) for method in summary["method"]]
-    order = [claim for claim in module.claims({**tables, "summary": summary}) if "needs fewer" in claim.text]
-    judged = {(claim.text, claim.where): claim.verdict for claim in order}
-    assert judged["FedRep needs fewer rounds than 10GD-GD", "paper: n = 1,000"] is Verdict.NOT_SUPPORTED
+    module, tables = of(done)
+    verdicts = judged(module.claims({"curves": exchanged(tables["curves"], "FedRep", "GD-GD")}))
+    assert verdicts["FedRep needs fewer rounds than 10GD-GD", "paper: n = 1,000"] is Verdict.NOT_SUPPORTED
 
 
 NEVER = np.inf
@@ -249,26 +225,21 @@ NEVER = np.inf
 )
 def test_fig3_gain_claims_nothing_that_rests_on_rounds_never_reached(fedrep, rival, verdict):
     module = importlib.import_module("experiments.fedrep_fig3")
-    rounds = {("FedRep", n): r for n, r in zip((100, 1000), fedrep, strict=True)}
-    rounds |= {("GD-GD", n): r for n, r in zip((100, 1000), rival, strict=True)}
-    rng = np.random.default_rng(0)
-
-    def crossing(method, n):
-        return rounds[method, n] + rng.integers(0, 3, 50)
-
-    assert module._gain(crossing, "GD-GD", 100, 1000, "paper", 200).verdict is verdict
+    jitter = np.random.default_rng(0).integers(0, 3, (2, 2, 50))
+    mine, other = np.array([fedrep, rival])[..., None] + jitter
+    measured, _ = module.censored_gain(mine, other, 200)
+    gain = judge(measured, text="", where="", statistic="", source="test", least=1.0, strict=True)
+    assert gain.verdict is verdict
 
 
 @speaks_of("fedrep-fig3")
 def test_fig3_notes_are_of_the_setting(done):
-    name, module, out = done
-    tables = load_tables(out / f"{name}.npz")
-    assert "p = 1 participant" in module._note(tables, "paper", 10, ["FedRep"])
-    assert "Theorem" not in module._note(tables, "paper", 100, ["FedRep"])
-    tuning = tables["tuning"].copy()
-    tuning["at_edge"][(tuning["method"] == "GD-GD") & (tuning["n_clients"] == 100) & tuning["chosen"]] = True
-    changed = {**tables, "tuning": tuning}
-    assert "GD-GD lies at the edge" in module._note(changed, "paper", 100, ["FedRep", "GD-GD"])
+    module, tables = of(done)
+    table = tables["curves"].where(preset="paper", method=["FedRep", "GD-GD"])
+    assert "p = 1 participant" in module.note(table.where(n_clients=10))
+    assert "Theorem" not in module.note(table.where(n_clients=100))
+    changed = table.assign(at_edge=lambda row: "step_size" if row["method"] == "GD-GD" else "")
+    assert "GD-GD lies at the edge" in module.note(changed.where(n_clients=100))
 
 
 # --- statements about every run: one trial of many refutes them ----------------------------------------------
@@ -340,11 +311,12 @@ def test_theorem55_judges_reject_what_is_false(done):
 @speaks_of("fedrep-million")
 def test_million_judges_reject_what_is_false(done):
     module, tables = of(done)
-    false = {name: table.copy() for name, table in tables.items()}
-    false["curves"]["distance"] *= 2.0
-    false["cost"]["seconds"] = 2.0
-    false["cost"]["peak_gigabytes"] = 4.3
-    assert [claim.verdict for claim in module.claims(false)] == [Verdict.NOT_SUPPORTED] * 3
+    false = tables["curves"].assign(
+        distance=lambda row: lf.Along(2.0 * row["distance"], round=row["round"]),
+        seconds=lambda row: lf.Along(2.0 * np.broadcast_to(row["round"], row["seconds"].shape), round=row["round"]),
+        peak_gigabytes=lambda row: 4.3,
+    )
+    assert [claim.verdict for claim in module.claims({"curves": false})] == [Verdict.NOT_SUPPORTED] * 3
 
 
 @speaks_of("flute-fig4")

@@ -208,10 +208,12 @@ def steps(
 ) -> None:
     """Draw each method's score against the settings that were tried, the chosen one circled (`Tuning.columns`).
 
-    Settings that diverged are left out; of several with one x the best counts.
+    Methods without a tuning and settings that diverged are left out; of several settings with one x the best counts.
     """
     for name, part in table.by(by):
-        tried, scores, best = part[x], part["score"], int(part["best"])
+        if "score" not in part.columns:
+            continue
+        tried, scores, best = np.asarray(part[x]), part["score"], int(part["best"])
         shape = look((looks or {}).get(name, str(name)))
         at = np.unique(tried)
         least = np.array([np.min(scores[tried == step]) for step in at])

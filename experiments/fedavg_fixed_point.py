@@ -1,0 +1,133 @@
+"""FedAvg in the setting of the FedRep paper's Figure 1: the way to its error, and the fixed points it ends at.
+
+The setting is that of `experiments.fedrep_fig1` in the paper's reading. Beside FedAvg, FedRep and the oracle as they
+are there: FedAvg on the one-layer model with 1 and 10 local steps, whose fixed points are known in closed form (at the
+step of the grid that theory says gets there fastest, in the worst of separate trials). Of steps that tie within 1 %
+every method takes the smallest.
+
+Errors are ``||theta_i - phi_i||^2``.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1 and Figure 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import draw_level
+from linfed.statistics.findings import Finding
+from linfed.study.choice import at_edge, smallest, within
+
+from ._fedrep import FEDAVG, QUICK, Clients
+from .fedrep_fig1 import SIZES, more_samples
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUMMARY = "FedAvg in the setting of the FedRep paper's Figure 1: error against rounds, fixed points and rates in theory"
+
+ONE_LAYER = ("FedAvg, one layer", "FedAvg, one layer, K = 10")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneLayer(Clients):
+    """FedAvg on the one-layer model: its clients' errors, its fixed point, and the way to it."""
+
+    def rates(self, A: Any, step: float) -> Any:
+        """Return the spectral radius of the iteration's matrix, (trials,)."""
+        matrix = lf.theory.fedavg_iteration_matrix(A, step_size=step, local_steps=FEDAVG[self.method]["local_steps"])
+        return np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1)
+
+    def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
+        """Return the step that comes nearer by a factor e in the fewest rounds, in the worst of separate trials."""
+        apart = (*world["seed"], 1)
+        A, _ = world["data"].draw(self.problem, trials=2 * self.trials, seed=apart).normal_equations()
+        worst = [self.rates(A, step).max() for step in self.steps]
+        scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
+        settings = [{"step_size": step} for step in self.steps]
+        best = smallest(settings, within(scores))
+        return self.algorithm(self.steps[best]), {
+            "step_size": self.steps[best],
+            "best": best,
+            "at_edge": ", ".join(at_edge(settings, [best])),
+            "score": lf.Along(scores, setting=range(len(scores))),
+        }
+
+    def run(self) -> dict[str, Any]:
+        """Return the clients' errors, and the predicted fixed point's; its rate, and the measured way to it."""
+        found, seed = super().run(), (self.seed, self.n_samples)
+        samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=seed)
+        A, b = samples.normal_equations()
+        step, local_steps = found["step_size"], FEDAVG[self.method]["local_steps"]
+        # A trial whose iteration diverges shows it in its rate, in the table.
+        point = lf.theory.fedavg_fixed_point(A, b, step_size=step, local_steps=local_steps, stable=False)
+        Phi = self.problem.truth(seed, range(self.trials)).dense()
+        # The distance from the fixed point, by a run whose "truth" it is.
+        way = lf.simulate(
+            self.algorithm(step),
+            lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape)),
+            data=samples,
+            rounds=self.rounds,
+            trials=self.trials,
+            metrics=["mean_client_error"],
+            record_every=5,
+        )
+        difference = point[:, None] - Phi
+        distance = way.metrics["mean_client_error"] / np.linalg.norm(point, axis=-1)[:, None]
+        return found | {
+            "fixed_point_squared_error": np.vecdot(difference, difference).mean(axis=-1),
+            "rate": self.rates(A, step),
+            "distance": lf.Along(distance, round=way.rounds),
+        }
+
+
+def cells(quick: bool) -> dict[str, list[Clients]]:
+    """Return Figure 1's cells of FedAvg, FedRep and the oracle, and one-layer FedAvg."""
+    own, figure = (kind(**(QUICK if quick else {})) for kind in (OneLayer, Clients))
+    compared = lf.grid(figure, n_samples=SIZES, method=("FedAvg", "FedRep", "Oracle"))
+    return {"curves": compared + lf.grid(own, n_samples=SIZES, method=ONE_LAYER)}
+
+
+def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
+    """Return the fixed points with the way to them, and the errors against rounds."""
+    panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}"}
+    table = tables["curves"]
+    trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
+    with lf.page(table, **panels, height=2.3, sharey=True) as ways:
+        for ax, part in ways:
+            lf.curves(ax, part, "round", "curve", order=("FedAvg", *ONE_LAYER, "FedRep"))
+            level(ax, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+            level(ax, part.where(method="Oracle"), "mean", "oracle", below=True)
+        ways.label("round", "mean squared error of clients")
+        ways.legend(trials)
+    with lf.page(table, **panels, row=2, height=3.8, sharex=True, sharey="row") as sheet:
+        for (upper, part), (lower, _) in zip(sheet.row(0), sheet.row(1), strict=True):
+            lf.curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
+            for row in part.where(method=list(ONE_LAYER)):
+                local_steps = FEDAVG[row["method"]]["local_steps"]
+                level(upper, row, "fixed_point_squared_error", f"fixed point, K = {local_steps}")
+                lf.curves(lower, row, "round", "distance")
+                logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
+                fit = np.exp(np.median(logs, axis=0))
+                shown = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
+                lower.plot(row["round"], shown, color="black", linewidth=0.6, label="_rate")
+            level(upper, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+            upper.set_yscale("linear")
+        sheet.label("round", "mean squared\nerror of clients", "relative distance from\nthe fixed point")
+        sheet.legend(f"{trials}; thin black: the predicted rate")
+    return {"": sheet.figure, "rounds": ways.figure}
+
+
+def level(ax: Axes, row: lf.Table, column: str, text: str, **options: Any) -> None:
+    """Draw the median of a column over trials, named in the first panel alone."""
+    draw_level(ax, float(np.median(row[column])), text if row["n_samples"] == SIZES[0] else "", **options)
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return what the paper says of FedAvg with more samples, judged at the fixed point of one local step."""
+    return more_samples(tables["curves"].where(method="FedAvg, one layer"), ", at the fixed point")

@@ -179,12 +179,12 @@ def test_a_gradient_that_is_asked_for_again_is_the_same():
     class Twice(lf.FedRep):
         def step(self, state, batch, rng):
             features = batch.project(state.B)
-            W = features.least_squares()
-            first = features.representation_gradient(W)
+            fit = features.fit()
+            first = fit.representation_gradient()
             kept = first.copy()
             first *= 10
-            assert np.array_equal(features.representation_gradient(W), kept)
-            return state.update(W=W, active=batch.active)
+            assert np.array_equal(fit.representation_gradient(), kept)
+            return state.update(W=fit.W, active=batch.active)
 
         asks = lf.Asks.FEATURES
 

@@ -64,7 +64,7 @@ class Weighted(lf.FedRep):
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
-        W = 0.5 * self._heads(state, batch, features)
+        W = 0.5 * self._heads(state, batch, features).W
         weights = (1.0 + batch.active) / 60.0
         return state.update(B=state.B - features.representation_gradient(W, weights), W=W, active=batch.active)
 
@@ -550,7 +550,7 @@ def test_one_step_moves_b_on_average_by_oja_slowed_by_the_samples(name, engine):
     problem, m = TRUTHS[name], 10
     Phi = parts(problem)[0]
     features = batch_of(engine, problem, m).project(np.broadcast_to(B0, (MANY, 9, 2)))
-    moved = B0 - 0.5 * features.representation_gradient(features.least_squares())
+    moved = B0 - 0.5 * features.fit().representation_gradient()
     assert_mean(moved, B0 + 0.5 * (1 - 2 / m) * OUTSIDE @ (Phi.T @ Phi / 6) @ B0)
 
 
@@ -567,8 +567,8 @@ def test_the_message_of_a_client_has_the_mean_and_covariance_of_the_exact_law(na
     phi, _, tau2 = (part[0] for part in parts(problem))
     e = OUTSIDE @ phi
     features = batch_of(engine, one, m).project(np.broadcast_to(B0, (MANY, 9, 2)))
-    W = features.least_squares()
-    G = features.representation_gradient(W, 1.0)
+    fit = features.fit()
+    W, G = fit.W, fit.representation_gradient(1.0)
     message = m * (G @ W[:, 0, :, None])[..., 0] / np.vecdot(W[:, 0], W[:, 0])[:, None]
     assert_mean(message, -(m - k) * e)
     u = e / np.linalg.norm(e)
@@ -586,7 +586,7 @@ def test_beyond_b_and_the_truth_the_sum_of_messages_has_the_covariance_of_residu
     spanned = np.concatenate([B0, Phi.T], axis=1)
     direction = np.linalg.svd(spanned)[0][:, -1]
     features = batch_of(engine, problem, m).project(np.broadcast_to(B0, (MANY, 9, 2)))
-    G = m * features.representation_gradient(features.least_squares(), 1.0)
+    G = m * features.fit().representation_gradient(1.0)
     heads = a[:, :, None] * a[:, None] + (tau2 / (m - k - 1))[:, None, None] * np.eye(k)
     assert_mean(outer(direction @ G), np.sum((m - k) * tau2[:, None, None] * heads, axis=0))
 

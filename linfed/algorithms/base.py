@@ -279,7 +279,7 @@ class Algorithm(Configuration, ABC):
             If the algorithm learns nothing that a new client could take over.
         """
         if state.B is not None:
-            return State(B=state.B, W=batch.project(state.B).least_squares())
+            return State(B=state.B, W=batch.project(state.B).fit().W)
         if state.S is None or state.S.shape[1] > 1:
             raise ValueError(f"{type(self).__name__} learns nothing that a new client could take over")
         return State(S=state.S)

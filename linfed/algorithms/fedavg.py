@@ -162,7 +162,7 @@ class FedAvg(Algorithm):
         assert state.W is not None
         features = batch.project(state.B)
         if self.fine_tune == "exact":
-            return replace(state, W=features.least_squares())
+            return replace(state, W=features.fit().W)
         W: Array = np.repeat(state.W, batch.active.shape[-1], axis=1)
         step_size = self.step_size if self.fine_tune_step_size is None else self.fine_tune_step_size
         for _ in range(self.fine_tune_steps):

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.heads import AtHeads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
-from linfed.data.batch import Batch, Features
+from linfed.data.batch import Batch, Features, Fit
 from linfed.errors import check_bool, check_choice, check_integer, check_number
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
@@ -139,10 +139,10 @@ class FedRep(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         assert state.B is not None
-        features = batch.project(state.B)
-        W = self._heads(state, batch, features)
+        fit = self._heads(state, batch, batch.project(state.B))
+        W = fit.W
         moved = moved_representation(
-            state.B, W, features, self.step_size, self.representation_steps, summed=self.aggregate == "sum"
+            state.B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum"
         )
         if not self.orthonormalize:
             return state.update(B=moved, W=W, active=batch.active)
@@ -156,42 +156,13 @@ class FedRep(Algorithm):
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the training."""
         assert state.B is not None
-        return State(B=state.B, W=batch.project(state.B).least_squares(self.head_ridge))
+        return State(B=state.B, W=batch.project(state.B).fit(self.head_ridge).W)
 
-    def _heads(self, state: State, batch: Batch, features: Features) -> Array:
+    def _heads(self, state: State, batch: Batch, features: Features) -> Fit:
         if self.head_solver == "exact":
-            return features.least_squares(self.head_ridge)
+            return features.fit(self.head_ridge)
         W = state.of_clients("W", batch.active)
         alpha = self.step_size if self.head_step_size is None else self.head_step_size
         for _ in range(self.head_steps):
             W = W - alpha * features.head_gradient(W)
-        return W
-
-
-def moved_representation(
-    B: Array, W: Array, features: Features, step_size: float, steps: int, *, summed: bool = False
-) -> Array:
-    """Return B after the participants' local steps at fixed heads and the server's mean (or sum), before any QR.
-
-    Parameters
-    ----------
-    B : ndarray (T, d, k)
-    W : ndarray (T, p, k)
-        The participants' heads.
-    features : Features
-        At B.
-    step_size : float
-    steps : int
-        Local steps: ``B_i = B - eta a_i w_i'``, so one vector a_i per client is enough.
-    summed : bool
-        Whether the server sums.
-    """
-    if steps == 1:
-        return B - step_size * features.representation_gradient(W, 1.0 if summed else None)
-    rest = features.shifted(W)  # so that a_i is exactly 0 for a client whose head explains its samples
-    scale = step_size * np.vecdot(W, W)[..., None]
-    a = np.zeros((*W.shape[:-1], B.shape[-2]))
-    for _ in range(steps):
-        a = a + rest.gradient(-scale * a)
-    share = 1.0 if summed else 1.0 / W.shape[1]
-    return B - step_size * share * (np.swapaxes(a, -1, -2) @ W)
+        return AtHeads(features, W)

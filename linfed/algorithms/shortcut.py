@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.fedrep import moved_representation
+from linfed.algorithms.heads import AtHeads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_choice, check_integer, check_number
@@ -174,14 +174,14 @@ class FedRepShortcut(Algorithm):
         solve = self._closed_form if self.solver == "closed-form" else self._gradient_steps
         W, S = solve(state.B, W, S, batch)
         features = batch.shifted(S).project(state.B)
-        moved = moved_representation(state.B, W, features, self.step_size, self.representation_steps)
+        moved = moved_representation(state.B, AtHeads(features, W), self.step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
 
     def _closed_form(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
         """Return head and shortcut by least squares, (2) and (3)."""
         if self.order == "joint":
             return joint_ridge(*batch.normal_equations(), B, self._ridge)
-        new_W = batch.shifted(S).project(B).least_squares()
+        new_W = batch.shifted(S).project(B).fit().W
         seen = new_W if self.order == "gauss-seidel" else W
         return new_W, batch.shifted(seen @ B.mT).least_squares(self._ridge)
 

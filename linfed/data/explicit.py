@@ -292,7 +292,7 @@ class ExplicitBatch:
             out[t] += flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
         return out
 
-    def exact_heads(self, B: Array, ridge: float) -> ExactHeads:
+    def fit(self, B: Array, ridge: float) -> ExplicitFit:
         """Return the closed-form heads and what they leave, in one pass while each block of rows is in cache."""
         trials, p, m, d = self.shape
         k = B.shape[-1]
@@ -310,23 +310,39 @@ class ExplicitBatch:
             scaled = (heads.W / np.maximum(counts, 1.0)).reshape(k, 1, some, clients)
             np.multiply(scaled, heads.residual.reshape(m, some, clients), out=V.transpose(1, 3, 0, 2))
             gradient[t] += V.reshape(some, k, -1) @ rows.reshape(some, -1, d)
-        W.setflags(write=False)  # these heads are known by identity: changed in place they would keep this residual
-        return ExactHeads(W=W, residual=residual, gradient=np.swapaxes(gradient, -1, -2))
+        return ExplicitFit(batch=self, W=readonly(W), residual=residual, gradient=gradient.mT)
+
+    def weighted_messages(self, W: Array, residual: Array, weights: Array | float) -> Array:
+        """Return ``sum_i weights_i (1/m_i) X_i'r_i w_i'``, (T, d, k), of residuals (T, p, m); cost O(p m d k)."""
+        scaled = (W * (weights / self._positive_counts)[..., None]).mT
+        return self.pull_back(np.ascontiguousarray(scaled)[..., None] * residual[:, None]).mT
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactHeads:
+class ExplicitFit:
     """Closed-form heads W (T, p, k), their residual (T, p, m) and ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
 
+    batch: ExplicitBatch
     W: Array
     residual: Array
     gradient: Array
+
+    def representation_gradient(self, weights: Array | float | None = None) -> Array:
+        """Return the gradient at these heads, (T, d, k), at no cost but for weights that differ between clients."""
+        share = 1.0 / self.W.shape[1] if weights is None else weights
+        if np.ndim(share) == 0:
+            return np.asarray(share * self.gradient)
+        return self.batch.weighted_messages(self.W, self.residual, share)
+
+    def shifted(self) -> ExplicitBatch:
+        """Return the same rows with the labels that these heads leave, exactly zero where they explain them."""
+        return self.batch.with_labels(-self.residual)
 
 
 class ExplicitFeatures:
     """The features ``Z_i = X_i B`` of an explicit batch, computed when first asked for.
 
-    Exact heads do not ask for them: they are solved block by block, with the gradient that comes next, in one pass.
+    A fit does not ask for them: its heads are solved block by block, with the gradient that comes next, in one pass.
 
     Parameters
     ----------
@@ -337,7 +353,6 @@ class ExplicitFeatures:
     def __init__(self, batch: ExplicitBatch, B: Array) -> None:
         self._batch, self._B = batch, B
         self._held: Array | None = None
-        self._exact: ExactHeads | None = None
         self._gram: tuple[Array, Array] | None = None
 
     @property
@@ -355,11 +370,10 @@ class ExplicitFeatures:
         """The features client by client, (T, p, m, k), read-only."""
         return readonly(np.moveaxis(self._Z, 1, -1))
 
-    def least_squares(self, ridge: float = 0.0) -> Array:
-        """Return the closed-form heads, (T, p, k), read-only; cost O(p m (d k + k^2))."""
+    def fit(self, ridge: float = 0.0) -> ExplicitFit:
+        """Return the closed-form heads, and what they leave; cost O(p m (d k + k^2))."""
         check_number("ridge", ridge, minimum=0.0)
-        self._exact = self._batch.exact_heads(self._B, ridge)
-        return self._exact.W
+        return self._batch.fit(self._B, ridge)
 
     def head_gradient(self, W: Array) -> Array:
         """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); O(p m k^2) once, then O(p k^2) a call."""
@@ -379,30 +393,19 @@ class ExplicitFeatures:
 
     def _residual(self, W: Array) -> Array:
         """Return ``Z_i w_i - y_i``, (T, p, m)."""
-        if self._exact is not None and self._exact.W is W:
-            return self._exact.residual
         residual = -self._batch.y
         for column in range(self._B.shape[-1]):
             residual += self._Z[:, column] * W[..., column, None]
         return residual
 
     def shifted(self, W: Array) -> ExplicitBatch:
-        """Return the same rows with labels ``y_i - Z_i w_i``, exactly zero where `least_squares` found them so."""
+        """Return the same rows with labels ``y_i - Z_i w_i``."""
         return self._batch.with_labels(-self._residual(W))
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
-        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p m d k).
-
-        At the heads that `least_squares` returned the residual is the one found there: exactly zero for a client
-        with at most k samples, where rounding alone would move B.
-        """
+        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p m d k)."""
         share = 1.0 / W.shape[1] if weights is None else weights
-        if np.ndim(share) == 0 and self._exact is not None and self._exact.W is W:
-            return share * self._exact.gradient
-        batch, residual = self._batch, self._residual(W)
-        scaled = np.swapaxes(W * (share / batch._positive_counts)[..., None], -1, -2)
-        V = np.ascontiguousarray(scaled)[..., None] * residual[:, None]
-        return np.swapaxes(batch.pull_back(V), -1, -2)
+        return self._batch.weighted_messages(W, self._residual(W), share)
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) whatever k.

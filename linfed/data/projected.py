@@ -300,9 +300,8 @@ class ProjectedFeatures:
         # Not the batch itself: it holds these features, and a cycle would keep a round until the collector runs.
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
         self._W, self._S, self.B = batch._W, batch._S, B
-        self._told: tuple[Array, Array | float | None, Array] | None = None
-        self._frame = batch.source.frame(B)
-        self._exact: tuple[Array, Message] | None = None
+        self._frame, self._told = batch.source.frame(B), False
+        self._answer: tuple[Array, Array, Array] | None = None
         self._normal: tuple[Array, Array] | None = None
         self._kept: list[tuple[slice, slice, Pseudo]] | None = None
         diagonal = np.abs(np.diagonal(self._frame.R, axis1=-2, axis2=-1))
@@ -311,8 +310,8 @@ class ProjectedFeatures:
 
     # --- the questions ---------------------------------------------------------------------------------------
 
-    def least_squares(self, ridge: float = 0.0) -> Array:
-        """Return the closed-form heads, (T, p, k), read-only; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
+    def fit(self, ridge: float = 0.0) -> ProjectedFit:
+        """Return the closed-form heads, and what they leave; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
         check_number("ridge", ridge, minimum=0.0)
         source, k = self._source, self.B.shape[-1]
         W = np.empty((*self._active.shape, k))
@@ -334,9 +333,7 @@ class ProjectedFeatures:
                 heads, x = self._triangular_heads(one, labels, normals[here], squares[here])
                 W[one, c] = np.swapaxes(heads, -1, -2)
                 self._add_exact(message, one, labels, normals[here, source.inner :], heads, x)
-        W.setflags(write=False)  # known by identity: changed in place they would keep this message
-        self._exact = W, message
-        return W
+        return ProjectedFit(self, readonly(W), message)
 
     def head_gradient(self, W: Array) -> Array:
         """Return ``(1/m) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p k^2)."""
@@ -353,32 +350,29 @@ class ProjectedFeatures:
 
         For one W in a round: the noise outside the span of B and the truth is drawn for all clients together.
         """
-        source = self._source
-        if self._told is not None:
-            if self._told[0] is W and self._told[1] is weights:
-                return self._told[2].copy()
+        share = np.array(1.0 / W.shape[1] if weights is None else weights, dtype=float)
+        if self._answer is None or not (np.array_equal(self._answer[0], W) and np.array_equal(self._answer[1], share)):
+            total = self.outspoken(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
+            self._answer = W.copy(), share, self.shaped(total, 1.0)
+        return self._answer[2].copy()  # whoever changes it in place must not change what is told again
+
+    def outspoken(self, message: Message) -> Array:
+        """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message: once in a round."""
+        if self._told:
             raise EngineError(
                 f"engine = {ENGINE!r} has one representation_gradient in a round; engine = 'compressed' or 'explicit' "
                 "can answer for more"
             )
-        share = 1.0 / W.shape[1] if weights is None else weights
-        if np.ndim(share) == 0 and self._exact is not None and self._exact[0] is W:
-            message = self._exact[1]
-        else:
-            scaled = np.broadcast_to(np.asarray(share, dtype=float), W.shape[:2])
-            message, share = self._message_at(W, scaled), 1.0
-        factor = np.asarray(share, dtype=float) / source.n_samples
-        P, k = self._frame.P, W.shape[-1]
+        self._told = True
+        P, k = self._frame.P, self.B.shape[-1]
         if self._frame.star is None:  # the inside is all there is: (T, k + d, k), the last d outside B
             ambient = message.inside[:, k:]
-            total = P @ (message.inside[:, :k] - np.swapaxes(P, -1, -2) @ ambient) + ambient
-        else:
-            root = root_of_gram(message.gram)
-            total = P @ message.inside + source.outer_noise(P) @ root
-        total *= factor
-        gradient = np.asarray(np.swapaxes(source.truth.design.shape_rows(np.swapaxes(total, -1, -2)), -1, -2))
-        self._told = W, weights, gradient
-        return gradient.copy()  # whoever changes it in place must not change what is told again
+            return P @ (message.inside[:, :k] - P.mT @ ambient) + ambient
+        return P @ message.inside + self._source.outer_noise(P) @ root_of_gram(message.gram)
+
+    def shaped(self, total: Array, share: float) -> Array:
+        """Return the gradient (T, d, k) from such a sum, scaled by a share."""
+        return self._source.truth.design.shape_rows((total * (share / self._source.n_samples)).mT).mT
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads and representation at W, at the cost of both."""
@@ -596,6 +590,27 @@ class ProjectedFeatures:
                         gram[i, t, j, c] = gram[j, t, i, c]
             self._normal = gram, moment
         return self._normal
+
+
+class ProjectedFit:
+    """Closed-form heads W (T, p, k) and their message."""
+
+    def __init__(self, features: ProjectedFeatures, W: Array, message: Message) -> None:
+        self.W, self._features, self._message = W, features, message
+        self._total: Array | None = None
+
+    def representation_gradient(self, weights: Array | float | None = None) -> Array:
+        """Return the gradient at these heads, (T, d, k); however often where clients weigh the same."""
+        share = 1.0 / self.W.shape[1] if weights is None else weights
+        if isinstance(share, np.ndarray) and share.ndim:
+            return self._features.representation_gradient(self.W, share)
+        if self._total is None:
+            self._total = self._features.outspoken(self._message)
+        return self._features.shaped(self._total, float(share))
+
+    def shifted(self) -> Batch:
+        """Refuse."""
+        return self._features.shifted(self.W)
 
 
 class Pseudo(NamedTuple):

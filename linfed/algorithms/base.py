@@ -70,19 +70,38 @@ class State:
         Parameters
         ----------
         active : ndarray of int (trials, p), optional
-            Participants, ascending: then the per-client arrays among `changes` have p rows, and the clients that are
-            not named keep theirs.
+            Participants, ascending: then a per-client array among `changes` has p rows, and the clients that are not
+            named keep theirs; one whose single row all clients share has one row, as before.
         **changes : ndarray
-            New values by name.
+            New values by name; arrays that are not per client are replaced as a whole.
+
+        Raises
+        ------
+        ValueError
+            For another number of rows.
         """
         if active is not None:
             for name in self.per_client & changes.keys():
-                changes[name] = put_clients(getattr(self, name), active, changes[name])
+                changes[name] = self._scattered(name, active, changes[name])
         return replace(self, **changes)
 
+    def _scattered(self, name: str, active: Indices, new: Array) -> Array:
+        """Return a per-client array with the participants' rows replaced, or the one row that all share."""
+        held: Array | None = getattr(self, name)
+        if held is None:
+            raise ValueError(f"update(active=) got {name}, of which the state has no rows that others could keep")
+        rows = 1 if held.shape[1] == 1 else active.shape[-1]
+        if np.shape(new)[1:2] != (rows,):
+            wanted = (
+                "1 row, which all clients share" if held.shape[1] == 1 else f"a row for each of {rows} participants"
+            )
+            raise ValueError(f"update(active=) got {name} of shape {np.shape(new)}, expected {wanted}")
+        return put_clients(held, active, new) if held.shape[1] > 1 else new
+
     def of_clients(self, name: str, active: Indices) -> Array:
-        """Return the participants' rows of a per-client array, (trials, p, ...)."""
-        return take_clients(getattr(self, name), active)
+        """Return the participants' rows of a per-client array, (trials, p, ...), or the one row that all share."""
+        held: Array = getattr(self, name)
+        return held if held.shape[1] == 1 else take_clients(held, active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
         """Return this state in the chosen trials and `other` in the rest."""

@@ -37,7 +37,7 @@ class State:
     -----
     A state is never written into: the loop makes the arrays of every state that it is given read-only. An algorithm
     with more to remember subclasses it, adds array fields (trials first), and names those with a client axis in
-    `per_client`.
+    `per_client`. One whose clients predict with something that is made of its arrays says so by `served`.
     """
 
     B: Array | None = None
@@ -53,7 +53,20 @@ class State:
     @property
     def dim(self) -> int:
         """Ambient dimension d."""
-        return self.B.shape[1] if self.B is not None else self.S.shape[-1] if self.S is not None else 0
+        if self.B is not None:
+            return int(self.B.shape[1])
+        if self.S is not None:
+            return int(self.S.shape[-1])
+        served = self.served()
+        return 0 if served is self else served.dim
+
+    def served(self) -> State:
+        """Return the state whose B, W, S the clients predict with; by default this one.
+
+        A subclass whose predictors follow from its arrays (a mix, a sum of heads) makes them here, as a plain
+        `lf.State`: it is asked where predictors are looked at, at recorded rounds and in a result, and never by a step.
+        """
+        return self
 
     def trials(self, chosen: slice) -> Self:
         """Return the state of some trials."""
@@ -122,20 +135,21 @@ class State:
         SizeError
             If the dense array would take more than 8 GB: then ask for some clients, or use the factors B, W, S.
         """
+        served = self.served()
 
         def chosen(part: Array | None) -> Array | None:
             return part if part is None or part.shape[1] == 1 or clients is None else part[:, clients]
 
-        W, S = chosen(self.W), chosen(self.S)
+        B, W, S = served.B, chosen(served.W), chosen(served.S)
         held = W if W is not None else S
         assert held is not None
         rows = max(held.shape[1], 0 if S is None else S.shape[1])
-        size = 8 * held.shape[0] * rows * self.dim
+        size = 8 * held.shape[0] * rows * served.dim
         if size > 8e9:
             raise SizeError(
                 f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
             )
-        low_rank = None if self.B is None or W is None else W @ np.swapaxes(self.B, -1, -2)
+        low_rank = None if B is None or W is None else W @ B.mT
         if S is None:
             assert low_rank is not None
             return low_rank
@@ -180,8 +194,25 @@ def check_state(
     told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
     if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
         raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
-    arrays = dict(state.arrays())
-    B, W, S = (arrays.pop(name, None) for name in ("B", "W", "S"))
+    derived = type(state).served is not State.served
+    for name, array in state.arrays().items():
+        if derived or name not in ("B", "W", "S"):
+            shape = np.shape(array)
+            leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
+            meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
+            check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
+    if derived:
+        source = f"{type(state).__name__}.served"
+    served: object = state.served()
+    if not isinstance(served, State):
+        raise TypeError(f"{source} returned {shown(served)}, expected a lf.State")
+    _check_predictor(served, source, trials=trials, n_clients=n_clients, dim=dim, columns=columns)
+    return state
+
+
+def _check_predictor(state: State, source: str, *, trials: int, n_clients: int, dim: int, columns: int) -> None:
+    """Raise unless a state holds predictors, of the shapes that `check_state` is told."""
+    told, B, W, S = State.__repr__(state), state.B, state.W, state.S
     if (B is None) != (W is None) or (B is None and S is None):
         raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
     if B is None and columns:
@@ -195,12 +226,6 @@ def check_state(
             one = np.ndim(array) == 3 and np.shape(array)[1] == 1
             rows, meaning = (1, f"(trials, 1, {axis})") if one else (n_clients, f"(trials, n, {axis})")
             check_returned(source, name, array, (trials, rows, width), meaning)
-    for name, array in arrays.items():
-        shape = np.shape(array)
-        leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
-        meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
-        check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
-    return state
 
 
 @functools.cache
@@ -289,14 +314,16 @@ class Algorithm(Configuration, ABC):
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the state of clients that took no part in the training, from a batch of theirs.
 
-        By default they keep B and fit their heads exactly (of minimum norm where m < k); without a B they take the
-        predictor that all clients share. The state has one row for each client of the batch, or one for all.
+        By default they keep the B that clients are served with and fit their heads exactly (of minimum norm where m <
+        k); without a B they take the predictor that all clients share. The state has one row for each client of the
+        batch, or one for all.
 
         Raises
         ------
         ValueError
             If the algorithm learns nothing that a new client could take over.
         """
+        state = state.served()
         if state.B is not None:
             return State(B=state.B, W=batch.project(state.B).fit().W)
         if state.S is None or state.S.shape[1] > 1:

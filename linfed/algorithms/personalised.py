@@ -103,6 +103,11 @@ class Personalised(Algorithm):
     def initial_state(self, start: Start) -> State:
         """Return the base's state before the first round, with the personal part, 0, if it has none of its own."""
         state = self.base.initial_state(start)
+        if type(state).served is not State.served:
+            raise ValueError(
+                f"base = {shown(self.base)} serves predictors of its own ({type(state).__name__}.served), in which a "
+                "head and a full-dimensional part beside it have no place"
+            )
         return state if state.S is not None else state.update(S=np.zeros((start.trials, 1, start.dim)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

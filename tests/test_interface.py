@@ -23,6 +23,35 @@ def local_least_squares():
     return run(lf.LocalOnly(), 1).final.S
 
 
+# --- what every batch knows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", lf.ENGINES)
+def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
+    for data in (lf.FreshSamples(20), DATA)[: 1 if engine in ("projected", "chain") else 2]:
+        for step in lf.iterate(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=data, rounds=3, engine=engine):
+            assert (step.batch.round, step.batch.n_clients) == (step.number, 12)
+        for participation in (0.25, 1.0):
+            for step in lf.iterate(lf.FLUTE(rank=2, step_size=0.01), PROBLEM, data=data, rounds=3, engine=engine,
+                                   participation=participation):  # fmt: skip
+                assert (step.batch.round, step.batch.n_clients) == (step.number, 12)
+                assert step.batch.active.shape[1] == 12 * participation
+
+
+@pytest.mark.parametrize("engine", ["explicit", "compressed"])
+@pytest.mark.parametrize("data", [lf.FreshSamples(20), DATA])
+def test_the_end_has_the_next_number_and_what_is_derived_keeps_its_own(engine, data):
+    algorithm = lf.FedAvg(rank=2, step_size=0.1, fine_tune="exact")
+    steps = list(lf.iterate(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
+    assert [step.batch.round for step in steps] == [1, 2, 3, 4]
+    step = next(lf.iterate(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
+    batch, shifted = step.batch, step.batch.shifted(np.zeros((1, 1, 6)))
+    derived = [shifted, batch.with_labels(batch.y), batch.project(step.before.B).fit().shifted()]
+    if engine == "explicit":
+        derived += [*batch.split(), *batch.minibatches(8), *shifted.split()]
+    assert {(one.round, one.n_clients) for one in derived} == {(1, 12)}
+
+
 # --- APFL: what clients predict with is made of what is learned --------------------------------------------------
 
 

@@ -76,6 +76,19 @@ class Batch(Protocol):
         ...
 
     @property
+    def round(self) -> int:
+        """Number of the round, from 1; what is done after the last of them (`finish`) has the next number.
+
+        0 for a batch of no round: a first one, or one of clients that join later.
+        """
+        ...
+
+    @property
+    def n_clients(self) -> int:
+        """Clients n of the run, of whom p take part."""
+        ...
+
+    @property
     def counts(self) -> Array:
         """Samples per participant m_i, (T, p)."""
         ...

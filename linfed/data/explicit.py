@@ -39,6 +39,12 @@ class LabelLaw:
     noise: Array | None
 
 
+def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
+    """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d) of rows (T, p, m, d)."""
+    m = counts[..., None]
+    return X.mT @ X / m[..., None], (y[..., None, :] @ X)[..., 0, :] / m
+
+
 class ExplicitBatch:
     """A round's samples as rows.
 
@@ -54,6 +60,10 @@ class ExplicitBatch:
         Samples per client; m for all by default.
     workspace : Workspace, optional
         Buffers to use again.
+    round_number : int
+        Number of the round; 0 for a batch of none.
+    n_clients : int, optional
+        Clients n of the run; those of the batch by default.
     """
 
     def __init__(
@@ -64,12 +74,15 @@ class ExplicitBatch:
         active: Indices,
         counts: Array | None = None,
         workspace: Workspace | None = None,
+        round_number: int = 0,
+        n_clients: int | None = None,
     ) -> None:
         self.rows: Rows = HeldRows(X) if isinstance(X, np.ndarray) else X
         self._y = None if isinstance(y, LabelLaw) else y
         self._law = y if isinstance(y, LabelLaw) else None
         self.active = readonly(active)
         trials, p, m, _ = self.shape
+        self.round, self.n_clients = round_number, p if n_clients is None else n_clients
         self.counts = readonly(np.full((trials, p), float(m)) if counts is None else counts)
         self._singular: Mask = np.zeros(trials, dtype=bool)
         self._workspace = workspace or Workspace()
@@ -213,10 +226,7 @@ class ExplicitBatch:
 
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i`` (T, p, d, d) and ``b_i`` (T, p, d); cost O(p m d^2)."""
-        X, m = self.X, self._positive_counts
-        A = np.swapaxes(X, -1, -2) @ X
-        b = (self.y[..., None, :] @ X)[..., 0, :]
-        return A / m[..., None, None], b / m[..., None]
+        return normal_equations(self.X, self.y, self._positive_counts)
 
     def shifted(self, offset: Array) -> ExplicitBatch:
         """Return the same rows with labels ``y_i - X_i offset_i``."""
@@ -270,7 +280,7 @@ class ExplicitBatch:
         return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)
 
     def _with(self, X: Array, y: Array, counts: Array) -> ExplicitBatch:
-        other = self.plain(X, y, active=self.active, counts=counts)
+        other = self.plain(X, y, active=self.active, counts=counts, round_number=self.round, n_clients=self.n_clients)
         other._singular = self._singular
         return other
 

@@ -11,7 +11,6 @@ law.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Never
 
@@ -21,7 +20,7 @@ from linfed._types import Array, Generator, Indices, Mask
 from linfed._values import readonly
 from linfed.data.batch import Batch
 from linfed.data.rows import Workspace
-from linfed.data.sources import FreshSource, Sizes, Source
+from linfed.data.sources import DrawnSource, Sizes, Source
 from linfed.errors import EngineError, check_number
 from linfed.numerics.least_squares import head_least_squares
 from linfed.numerics.linalg import RANK_TOLERANCE, client_blocks, root_of_gram, take_clients
@@ -128,20 +127,17 @@ class Draws:
             yield t, c, normals, np.multiply(gammas, 2.0, out=gammas)
 
 
-class ProjectedSource(Source):
+class ProjectedSource(DrawnSource):
     """Gives a projected batch each round.
 
     Parameters
     ----------
-    n_samples : int
-        Samples m per participant and round.
+    n_samples, sizes, seed, trials
+        As for every source.
     truth : Truth
         In factors of any rank; Gaussian x.
-    sizes : Sizes
     columns : int
         Columns k of B.
-    seed, trials
-        As for every source.
     """
 
     def __init__(
@@ -154,9 +150,8 @@ class ProjectedSource(Source):
         trials: Sequence[int],
         streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
     ) -> None:
-        self.truth, self.n_samples, self.columns = truth, n_samples, columns
-        self._arguments = (n_samples, truth, sizes, columns, seed, trials)
-        self._sizes, self.trials = sizes, len(trials)
+        super().__init__(n_samples, truth, sizes, seed, trials)
+        self.columns = columns
         k, m = columns, n_samples
         self.low_rank = truth.S is None
         self.outside = min(truth.B.shape[-1], sizes.dim - k) if self.low_rank and truth.B is not None else sizes.dim
@@ -170,24 +165,14 @@ class ProjectedSource(Source):
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
         self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.rounds)
 
-    def round(self, active: Indices) -> Batch:
+    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
+        """Return a source of the same law."""
+        return ProjectedSource(self.n_samples, self.truth, sizes, self.columns, self._seed, self._trials, streams)
+
+    def round(self, active: Indices, number: int = 0) -> Batch:
         """Return the next round's batch."""
         self.draws.next_round()
-        return ProjectedBatch(self, active)
-
-    def everyone(self) -> Batch:
-        """Return a batch of all clients."""
-        m, truth, sizes, columns, seed, trials = self._arguments
-        n = sizes.n_clients
-        sizes = replace(sizes, participants=n, rounds=1)
-        streams = (Stream.FINISH_X, Stream.FINISH_NOISE)
-        once = ProjectedSource(m, truth, sizes, columns, seed, trials, streams)
-        return once.round(np.broadcast_to(np.arange(n), (self.trials, n)))
-
-    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield explicit rows: the moments are of fourth order, no function of what a step sees."""
-        m, truth, sizes, _, seed, trials = self._arguments
-        return FreshSource(m, truth, sizes, seed, trials).rows_for_moments(clients)
+        return ProjectedBatch(self, active, number)
 
     def frame(self, B: Array) -> Frame:
         """Return the basis for a round at B (T, d, k)."""
@@ -208,8 +193,8 @@ class ProjectedSource(Source):
 class ProjectedBatch:
     """A round's samples as a step at one B sees them; the other questions need another engine."""
 
-    def __init__(self, source: ProjectedSource, active: Indices) -> None:
-        self.source, self.active = source, readonly(active)
+    def __init__(self, source: ProjectedSource, active: Indices, number: int) -> None:
+        self.source, self.active, self.round, self.n_clients = source, readonly(active), number, source.sizes.n_clients
         self.counts = readonly(np.full(active.shape, float(source.n_samples)))
         self._features: ProjectedFeatures | None = None
         self._singular: Mask = np.zeros(len(active), dtype=bool)

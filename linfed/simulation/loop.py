@@ -304,9 +304,9 @@ class _Chunk:
         for round_ in range(1, job.rounds + 1):
             if not self.alive.any():
                 break
-            yield round_, self.source.round(self._participants.next()), job.algorithm.step
+            yield round_, self.source.round(self._participants.next(), round_), job.algorithm.step
         if job.algorithm.finishes:
-            yield job.rounds + 1, self.source.everyone(), job.algorithm.finish
+            yield job.rounds + 1, self.source.everyone(job.rounds + 1), job.algorithm.finish
 
     def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
         """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""

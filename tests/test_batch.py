@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import references as ref
 
-from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.labels import LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.numerics import linalg
 

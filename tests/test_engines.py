@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.data import explicit, projected
+from linfed.data import explicit
+from linfed.data.projected import draws
+from linfed.data.projected.source import ProjectedBatch
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg, streams
 from linfed.simulation import engines, job
@@ -684,7 +686,7 @@ PROJECTED = {
 def features(request, monkeypatch):
     problem, m, cache = PROJECTED[request.param]
     if cache is not None:
-        monkeypatch.setattr(projected, "BLOCK_VALUES", 0)
+        monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
         monkeypatch.setattr(linalg, "CACHE_VALUES", cache)
     B = basis(9, 2, seed=3) @ np.array([[1.2, 0.3], [0.0, 0.7]])
     return batch_of("projected", problem, lf.FreshSamples(m)).project(at(B)), at(B), m
@@ -1000,7 +1002,7 @@ def test_every_algorithm_and_engine_is_watched_for_cycles():
 def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch):
     engine, learner, samples = SERVED[name]
     seen, questioned = [], []
-    for cls in (explicit.ExplicitBatch, projected.ProjectedBatch):
+    for cls in (explicit.ExplicitBatch, ProjectedBatch):
 
         def project(batch, B, plain=cls.project):
             features = plain(batch, B)

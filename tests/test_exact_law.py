@@ -16,7 +16,10 @@ from helpers import Wrapped, normal
 from scipy import stats
 
 import linfed as lf
-from linfed.data import chain, compressed, projected
+from linfed.data import chain, compressed
+from linfed.data.projected import draws
+from linfed.data.projected.features import ProjectedFeatures
+from linfed.data.projected.source import ProjectedSource
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg
 from linfed.simulation import engines
@@ -376,7 +379,7 @@ def test_the_law_is_that_of_explicit_rows(name, engine):
 def test_the_law_is_the_same_in_blocks_of_clients(name, engine, monkeypatch):
     """Draws that are too many to be made ahead are made block by block, here of one or two clients."""
     wanted = explicit(name)
-    monkeypatch.setattr(projected, "BLOCK_VALUES", 0)
+    monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
     monkeypatch.setattr(linalg, "CACHE_VALUES", 60)
     reach = dataclasses.replace(SETTINGS[name], rounds=(1, 3))
     found = p_values(simulated(reach, engine, 400), wanted)
@@ -387,12 +390,12 @@ def test_the_law_is_the_same_in_blocks_of_clients(name, engine, monkeypatch):
 
 
 def without_complement(monkeypatch):
-    for source in (projected.ProjectedSource, chain.ChainSource):
+    for source in (ProjectedSource, chain.ChainSource):
         monkeypatch.setattr(source, "outer_noise", lambda self, P: np.zeros((*P.shape[:2], self.columns)))
 
 
 def complement_too_wide(monkeypatch):
-    for source in (projected.ProjectedSource, chain.ChainSource):
+    for source in (ProjectedSource, chain.ChainSource):
         right = source.outer_noise
         monkeypatch.setattr(source, "outer_noise", lambda self, P, right=right: 1.2 * right(self, P))
 
@@ -404,29 +407,29 @@ def the_same_noise_in_every_round(monkeypatch):
             self.kept = self._outer.next().copy()
         return self.kept - P @ (np.swapaxes(P, -1, -2) @ self.kept)
 
-    monkeypatch.setattr(projected.ProjectedSource, "outer_noise", wrong)
+    monkeypatch.setattr(ProjectedSource, "outer_noise", wrong)
 
 
 def degrees(change):
     def patch(monkeypatch):
-        right = projected.fill_gammas
+        right = draws.fill_gammas
 
         def wrong(shapes, *rest):
             right(change(shapes, 2 * shapes[0]), *rest)
 
-        monkeypatch.setattr(projected, "fill_gammas", wrong)
+        monkeypatch.setattr(draws, "fill_gammas", wrong)
 
     return patch
 
 
 def outside(change):
     def patch(monkeypatch):
-        right = projected.ProjectedFeatures._outside
+        right = ProjectedFeatures._outside
 
         def wrong(self, labels, along, norm, g):
             return change(lambda *arguments: right(self, *arguments), labels, along, norm, g)
 
-        monkeypatch.setattr(projected.ProjectedFeatures, "_outside", wrong)
+        monkeypatch.setattr(ProjectedFeatures, "_outside", wrong)
 
     return patch
 

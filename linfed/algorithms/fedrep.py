@@ -151,7 +151,7 @@ class FedRep(Algorithm):
         B, R = qr_positive(moved)
         new = state.update(B=B, W=W, active=batch.active)
         assert new.W is not None
-        return new.update(W=new.W @ np.swapaxes(R, -1, -2))
+        return new.update(W=new.W @ R.mT)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the training."""

@@ -84,9 +84,9 @@ class ChainSource(ProjectedSource):
 
     def enter(self, state: Any) -> Any:
         """Return the initial state in the frame."""
-        inside = np.swapaxes(self._basis, -1, -2) @ state.B
+        inside = self._basis.mT @ state.B
         outside = state.B - self._basis @ inside
-        outside -= self._basis @ (np.swapaxes(self._basis, -1, -2) @ outside)
+        outside -= self._basis @ (self._basis.mT @ outside)
         R = qr_positive(outside)[1]
         return state.update(B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
 

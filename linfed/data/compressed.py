@@ -14,8 +14,9 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.explicit import ExplicitBatch, normal_equations
+from linfed.data.labels import restricted
 from linfed.data.rows import Workspace
-from linfed.data.sources import DrawnSource, HeldSource, Sizes, restricted, streamed_rows
+from linfed.data.sources import DrawnSource, HeldSource, Sizes, streamed_rows
 from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import Seed, Stream, generators

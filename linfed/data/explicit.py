@@ -14,29 +14,11 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
+from linfed.data.labels import LabelLaw
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares
 from linfed.numerics.linalg import CACHE_VALUES
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelLaw:
-    """Where labels come from: a truth restricted to the participants, and noise.
-
-    Parameters
-    ----------
-    B : ndarray (T, d, r) or None
-    W : ndarray (T, p, r) or None
-    S : ndarray (T, p, d) or None
-    noise : ndarray (T, p, m) or None
-        The noise itself, its standard deviation included.
-    """
-
-    B: Array | None
-    W: Array | None
-    S: Array | None
-    noise: Array | None
 
 
 def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
@@ -114,17 +96,10 @@ class ExplicitBatch:
 
     def _labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
         """Return the labels of a block, clients last (m, C), from its features ``X B*``, (r, m, C)."""
-        count, m = rows.shape[0] * rows.shape[1], rows.shape[2]
         if self._y is not None:
-            return self._y[t, c].reshape(count, m).T
-        law = self._law
-        assert law is not None
-        y = np.zeros((m, count)) if law.noise is None else law.noise[t, c].reshape(count, m).T.copy()
-        if law.W is not None:
-            y += np.einsum("rmc,cr->mc", stars, law.W[t, c].reshape(count, -1))
-        if law.S is not None:
-            y += (rows @ law.S[t, c, :, None]).reshape(count, m).T
-        return y
+            return self._y[t, c].reshape(-1, rows.shape[2]).T
+        assert self._law is not None
+        return self._law.labels(t, c, rows, stars)
 
     def pass_over(self, B: Array, *, once: bool = False) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
         """Yield (trials, clients, rows, features (k, m, C), labels (m, C)) block by block, the clients last.
@@ -395,11 +370,11 @@ class ExplicitFeatures:
                 gram[column] = np.vecdot(Z[:, column, None], Z) / m
             self._gram = gram, np.vecdot(Z, self._batch.y[:, None]) / m
         gram, moment = self._gram
-        heads = np.ascontiguousarray(np.swapaxes(W, -1, -2))
+        heads = np.ascontiguousarray(W.mT)
         out = -moment
         for column in range(heads.shape[1]):
             out += gram[column] * heads[:, column, None]
-        return np.ascontiguousarray(np.swapaxes(out, -1, -2))
+        return np.ascontiguousarray(out.mT)
 
     def _residual(self, W: Array) -> Array:
         """Return ``Z_i w_i - y_i``, (T, p, m)."""

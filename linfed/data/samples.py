@@ -231,7 +231,7 @@ class GivenSamples:
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d), trials first if given."""
         counts = np.broadcast_to(self.counts, self.X.shape[:-2])[..., None]
-        A = np.swapaxes(self.X, -1, -2) @ self.X / counts[..., None]
+        A = self.X.mT @ self.X / counts[..., None]
         return A, (self.y[..., None, :] @ self.X)[..., 0, :] / counts
 
     @property

@@ -15,7 +15,8 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
-from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.labels import LabelLaw, restricted
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.numerics.linalg import CACHE_VALUES, take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
@@ -277,11 +278,3 @@ class FixedSource(HeldSource):
             for start in range(0, len(clients), size):
                 chosen = clients[start : start + size]
                 yield trial, self._X[trial, chosen], self._y[trial, chosen], self._counts[trial, chosen]
-
-
-def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | None = None) -> LabelLaw:
-    """Return the label law of the participants (T, p), or of those (1, p) of one trial."""
-    one = slice(None) if trial is None else slice(trial, trial + 1)
-    B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
-    W, S = (None if part is None else take_clients(part, active) for part in (W, S))
-    return LabelLaw(B=B, W=W, S=S, noise=noise)

@@ -14,15 +14,7 @@ from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State, frozen
-from linfed.algorithms.initial import (
-    AtDistance,
-    GivenFactors,
-    GivenSubspace,
-    Moments,
-    RandomSubspace,
-    SmallRandom,
-    TrueSubspace,
-)
+from linfed.algorithms.initial import INITIALISATIONS
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 from linfed.problems.designs import LAWS
@@ -32,19 +24,13 @@ FORMAT = 1
 
 _LISTED: tuple[type[Any], ...] = (
     *ALGORITHMS.values(),
+    *INITIALISATIONS.values(),
     *LAWS.values(),
-    AtDistance,
     FixedSamples,
     FreshSamples,
-    GivenFactors,
-    GivenSubspace,
     GivenTruth,
-    Moments,
-    RandomSubspace,
     SharedRepresentation,
     SharedWithShortcuts,
-    SmallRandom,
-    TrueSubspace,
     UnderParameterized,
 )
 _KNOWN = {cls.__name__: cls for cls in _LISTED}

@@ -8,7 +8,8 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
-from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.labels import LabelLaw
 from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
 from linfed.numerics.linalg import quiet

@@ -288,6 +288,22 @@ class SayingLess(Saying):
         return super().step(state, batch, rng)
 
 
+@pytest.mark.parametrize("engine", ["compressed", "projected", "chain"])
+def test_a_new_step_does_not_inherit_what_an_engine_would_answer_wrongly_in_silence(engine):
+    """Entries of B are others in the chain's frame, and rows of a compressed batch are no samples."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Thresholded(lf.FedRep):
+        def step(self, state, batch, rng):
+            new = super().step(state, batch, rng)
+            return new.update(B=np.where(np.abs(new.B) < 0.1, 0.0, new.B))
+
+    algorithm, data = Thresholded(**PLAIN), lf.FreshSamples(12)
+    assert simulate(algorithm, truth(), data).engine == "explicit"
+    with pytest.raises(lf.EngineError, match="Thresholded .*; here: 'auto', 'explicit'$"):
+        simulate(algorithm, truth(), data, engine=engine)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Own(lf.Algorithm):
     """An algorithm that says nothing."""

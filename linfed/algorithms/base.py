@@ -344,6 +344,7 @@ def asks_of(algorithm: Algorithm) -> Asks:
     """Return what an algorithm's steps ask of a batch.
 
     What a class says holds for the steps that it knows: a subclass with a step of its own that says nothing new is
-    taken to ask for the samples themselves.
+    taken to ask for the samples themselves. Batches refuse the questions that they cannot answer, but nobody would
+    refuse a step that reads the rows of a compressed batch as samples, or the entries of B in the chain's frame.
     """
     return algorithm.asks if says_last(type(algorithm), "asks", ("step", "finish")) else Asks.ROWS

@@ -91,6 +91,7 @@ class FedAvg(Algorithm):
     fine_tune_steps: int = FINE_TUNE_STEPS
     fine_tune_step_size: float | None = None
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
 
     def __post_init__(self) -> None:
@@ -124,11 +125,6 @@ class FedAvg(Algorithm):
     def finishes(self) -> bool:
         """Whether heads are fine-tuned at the end."""
         return self.fine_tune != "none"
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
 
     @property
     def initialisation(self) -> Initial | None:

@@ -61,6 +61,7 @@ class FedPer(Algorithm):
     server_step_size: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "shared representation, personal heads, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
@@ -69,11 +70,6 @@ class FedPer(Algorithm):
         for name in ("step_size", "server_step_size"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
         object.__setattr__(self, "init", as_initial(self.init))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
 
     @property
     def initialisation(self) -> Initial:

@@ -83,6 +83,7 @@ class FLUTE(Algorithm):
     init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
     gradient_factor: Literal[1, 2] = 1
 
+    asks: ClassVar[Asks] = Asks.GRADIENTS
     summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
 
     def __post_init__(self) -> None:
@@ -98,11 +99,6 @@ class FLUTE(Algorithm):
         if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or factor not in (1, 2):
             raise ValueError(f"gradient_factor = {shown(self.gradient_factor)} must be 1 or 2")
         object.__setattr__(self, "gradient_factor", int(self.gradient_factor))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.GRADIENTS
 
     @property
     def step_ratio(self) -> float:

@@ -36,15 +36,11 @@ class LocalOnly(Algorithm):
 
     ridge: float = 0.0
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "least squares or ridge per client, no federation"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
 
     def initial_state(self, start: Start) -> State:
         """Return predictors at 0."""

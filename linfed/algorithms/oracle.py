@@ -47,16 +47,12 @@ class Oracle(Algorithm):
     rank: int
     ridge: float = 0.0
 
+    asks: ClassVar[Asks] = Asks.FEATURES
     summary: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference line"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank", check_integer("rank", self.rank))
         object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.FEATURES
 
     @property
     def initialisation(self) -> Initial:

@@ -42,15 +42,11 @@ class PooledLeastSquares(Algorithm):
 
     weights: Literal["uniform", "samples"] = "uniform"
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "one least-squares model for all clients: a reference line"
 
     def __post_init__(self) -> None:
         check_choice("weights", self.weights, ("uniform", "samples"))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
 
     def initial_state(self, start: Start) -> State:
         """Return theta at 0."""

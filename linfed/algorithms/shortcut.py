@@ -102,6 +102,7 @@ class FedRepShortcut(Algorithm):
     refit: bool = False
     init: Initial | str | npt.ArrayLike = "moments"
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
 
     def __post_init__(self) -> None:
@@ -135,11 +136,6 @@ class FedRepShortcut(Algorithm):
             raise ValueError("order = 'joint' applies to solver = 'closed-form' only")
         if self.order == "joint" and self.ridge == 0:
             raise ValueError("order = 'joint' needs ridge > 0: without it head and shortcut are not unique")
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
 
     @property
     def finishes(self) -> bool:

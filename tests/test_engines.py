@@ -300,7 +300,7 @@ def test_a_new_step_does_not_inherit_what_an_engine_would_answer_wrongly_in_sile
 
     algorithm, data = Thresholded(**PLAIN), lf.FreshSamples(12)
     assert simulate(algorithm, truth(), data).engine == "explicit"
-    with pytest.raises(lf.EngineError, match="Thresholded .*; here: 'auto', 'explicit'$"):
+    with pytest.raises(lf.EngineError, match=r"Thresholded .*; here: 'auto', 'explicit'$"):
         simulate(algorithm, truth(), data, engine=engine)
 
 

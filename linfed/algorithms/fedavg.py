@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import check_fields, converted, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
-from linfed.errors import check_choice, check_integer, check_number, shown
+from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
 
 FINE_TUNE_STEPS = 10
@@ -95,22 +96,22 @@ class FedAvg(Algorithm):
     summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
 
     def __post_init__(self) -> None:
-        for name in ("step_size", "server_step_size"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
-        for name in ("local_steps", "fine_tune_steps"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        check_choice("weights", self.weights, ("uniform", "samples"))
-        check_choice("fine_tune", self.fine_tune, ("none", "gradient", "exact"))
-        object.__setattr__(self, "init", as_initial(self.init))
-        if self.rank is not None:
-            object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        elif self.init != RandomSubspace():
+        check_fields(
+            self,
+            step_size=positive,
+            server_step_size=positive,
+            local_steps=check_integer,
+            fine_tune_steps=check_integer,
+            weights=one_of("uniform", "samples"),
+            fine_tune=one_of("none", "gradient", "exact"),
+            init=converted(as_initial),
+            rank=optional(check_integer),
+            fine_tune_step_size=optional(positive),
+        )
+        if self.rank is None and self.init != RandomSubspace():
             raise ValueError(f"init = {shown(self.init)} is of B: the one-layer model has none, give rank=")
-        elif self.fine_tune != "none":
+        if self.rank is None and self.fine_tune != "none":
             raise ValueError(f"fine_tune = {self.fine_tune!r} is of the head: the one-layer model has none, give rank=")
-        if self.fine_tune_step_size is not None:
-            value = check_number("fine_tune_step_size", self.fine_tune_step_size, positive=True)
-            object.__setattr__(self, "fine_tune_step_size", value)
         if self.fine_tune != "gradient":
             for name, default in (("fine_tune_steps", FINE_TUNE_STEPS), ("fine_tune_step_size", None)):
                 if getattr(self, name) != default:

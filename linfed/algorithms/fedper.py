@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from linfed._values import check_fields, converted, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 
@@ -65,11 +66,14 @@ class FedPer(Algorithm):
     summary: ClassVar[str] = "shared representation, personal heads, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
-        for name in ("rank", "local_steps"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        for name in ("step_size", "server_step_size"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
-        object.__setattr__(self, "init", as_initial(self.init))
+        check_fields(
+            self,
+            rank=check_integer,
+            local_steps=check_integer,
+            step_size=positive,
+            server_step_size=positive,
+            init=converted(as_initial),
+        )
 
     @property
     def initialisation(self) -> Initial:

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.heads import AtHeads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch, Features, Fit
-from linfed.errors import check_bool, check_choice, check_integer, check_number
+from linfed.errors import check_bool, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
 
@@ -100,21 +101,22 @@ class FedRep(Algorithm):
     summary: ClassVar[str] = "shared representation B, personal heads: exact or gradient heads, QR-normalised B"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
-        object.__setattr__(self, "init", as_initial(self.init))
-        check_choice("head_solver", self.head_solver, ("exact", "gradient"))
-        check_choice("aggregate", self.aggregate, ("mean", "sum"))
-        for name in ("head_steps", "representation_steps"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        for name in ("orthonormalize", "rotate_heads"):
-            object.__setattr__(self, name, check_bool(name, getattr(self, name)))
+        check_fields(
+            self,
+            rank=check_integer,
+            step_size=positive,
+            init=converted(as_initial),
+            head_solver=one_of("exact", "gradient"),
+            aggregate=one_of("mean", "sum"),
+            head_steps=check_integer,
+            representation_steps=check_integer,
+            orthonormalize=check_bool,
+            rotate_heads=check_bool,
+            head_step_size=optional(positive),
+            head_ridge=non_negative,
+        )
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True needs orthonormalize = True: without QR there is no R to rotate by")
-        if self.head_step_size is not None:
-            value = check_number("head_step_size", self.head_step_size, positive=True)
-            object.__setattr__(self, "head_step_size", value)
-        object.__setattr__(self, "head_ridge", check_number("head_ridge", self.head_ridge, minimum=0.0))
         if self.head_solver == "exact" and (self.head_steps != 1 or self.head_step_size is not None):
             name = "head_steps" if self.head_steps != 1 else "head_step_size"
             raise ValueError(f"{name} = {getattr(self, name)} applies to head_solver = 'gradient' only")

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from linfed._values import check_fields, non_negative
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, TrueSubspace
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 
@@ -51,8 +52,7 @@ class Oracle(Algorithm):
     summary: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference line"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
+        check_fields(self, rank=check_integer, ridge=non_negative)
 
     @property
     def initialisation(self) -> Initial:

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._types import Array
+from linfed._values import check_fields, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
 from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
-from linfed.errors import check_instance, check_number, shown
+from linfed.errors import check_instance, shown
 from linfed.numerics.least_squares import joint_ridge
 from linfed.numerics.streams import TrialRandom
 
@@ -74,7 +75,7 @@ class Personalised(Algorithm):
             raise ValueError(
                 f"base = {shown(self.base)} learns no representation B, at which to fit; take one that does"
             )
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, positive=True))
+        check_fields(self, ridge=positive)
 
     @property
     def asks(self) -> Asks:

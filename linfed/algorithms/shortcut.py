@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.heads import AtHeads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
-from linfed.errors import check_bool, check_choice, check_integer, check_number
+from linfed.errors import check_bool, check_integer, check_number
 from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import TrialRandom
+
+
+def _inside(name: str, value: object) -> float:
+    number = check_number(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} = {value} must lie inside (0, 1); leave it out for the plain sum")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,23 +115,22 @@ class FedRepShortcut(Algorithm):
     summary: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
-        object.__setattr__(self, "init", as_initial(self.init))
-        check_choice("solver", self.solver, ("gradient", "closed-form"))
-        check_choice("order", self.order, ("jacobi", "gauss-seidel", "joint"))
-        for name, least in (("head_steps", 1), ("shortcut_steps", 0), ("representation_steps", 1)):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), minimum=least))
-        for name in ("head_step_size", "shortcut_step_size"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
-        if self.mixing is not None:
-            mixing = check_number("mixing", self.mixing)
-            if not 0.0 < mixing < 1.0:
-                raise ValueError(f"mixing = {self.mixing} must lie inside (0, 1); leave it out for the plain sum")
-            object.__setattr__(self, "mixing", mixing)
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
-        object.__setattr__(self, "refit", check_bool("refit", self.refit))
+        check_fields(
+            self,
+            rank=check_integer,
+            step_size=positive,
+            init=converted(as_initial),
+            solver=one_of("gradient", "closed-form"),
+            order=one_of("jacobi", "gauss-seidel", "joint"),
+            head_steps=check_integer,
+            shortcut_steps=partial(check_integer, minimum=0),
+            representation_steps=check_integer,
+            head_step_size=optional(positive),
+            shortcut_step_size=optional(positive),
+            mixing=optional(_inside),
+            ridge=non_negative,
+            refit=check_bool,
+        )
         self._check_solver()
 
     def _check_solver(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import Configuration
+from linfed._values import Configuration, check_fields, optional
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import Sizes, draw_fixed
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
@@ -41,7 +41,7 @@ class FreshSamples(Configuration):
     n_samples: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
+        check_fields(self, n_samples=check_integer)
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time."""
@@ -73,9 +73,7 @@ class FixedSamples(Configuration):
     in_law: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
-        if self.in_law is not None:
-            object.__setattr__(self, "in_law", check_bool("in_law", self.in_law))
+        check_fields(self, n_samples=check_integer, in_law=optional(check_bool))
 
     def draw(self, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
         """Return the data sets that ``simulate(..., trials=trials, seed=seed)`` sees, as given samples.

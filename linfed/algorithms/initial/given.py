@@ -8,8 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import Check, check_fields
 from linfed.algorithms.initial.base import Initial, InitialFactors, InitialStart
 from linfed.errors import check_array
+
+
+def _held(told: str, rows: str) -> Check:
+    """Return a check for an array (rows, k) or (trials, rows, k), which is then read-only."""
+
+    def check(_: str, value: object) -> Array:
+        array = check_array(told, value, [(rows, "k"), ("trials", rows, "k")])
+        array.setflags(write=False)
+        return array
+
+    return check
 
 
 @dataclass(frozen=True)
@@ -28,9 +40,7 @@ class GivenSubspace(Initial):
     B: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        value = check_array("init", self.B, [("d", "k"), ("trials", "d", "k")])
-        value.setflags(write=False)
-        object.__setattr__(self, "B", value)
+        check_fields(self, B=_held("init", "d"))
 
     @property
     def array(self) -> Array:
@@ -77,10 +87,7 @@ class GivenFactors(InitialFactors):
     W: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        for name, rows in (("B", "d"), ("W", "n")):
-            value = check_array(f"init {name}", getattr(self, name), [(rows, "k"), ("trials", rows, "k")])
-            value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        check_fields(self, B=_held("init B", "d"), W=_held("init W", "n"))
         trials = {array.shape[0] for array in self.arrays if array.ndim == 3}
         if len(trials) > 1:
             raise ValueError(f"init has arrays for {sorted(trials)} trials; B and W must agree")

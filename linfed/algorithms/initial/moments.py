@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array
+from linfed._values import check_fields, optional
 from linfed.algorithms.initial.base import Initial, InitialStart
 from linfed.errors import SizeError, check_integer
 from linfed.numerics.linalg import top_eigenvectors
@@ -39,8 +40,7 @@ class Moments(Initial):
     clients: int | None = None
 
     def __post_init__(self) -> None:
-        if self.clients is not None:
-            object.__setattr__(self, "clients", check_integer("clients", self.clients))
+        check_fields(self, clients=optional(check_integer))
 
     def check(self, *, rank: int, n_clients: int, dim: int, samples: float, memory: float) -> None:
         """Raise for more clients than there are, or work or memory out of reach."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from linfed._types import Array
+from linfed._values import check_fields, optional, positive
 from linfed.algorithms.initial.base import Initial, InitialFactors, InitialStart
-from linfed.errors import check_number
 from linfed.numerics.linalg import orthonormalize
 
 
@@ -47,8 +47,7 @@ class SmallRandom(InitialFactors):
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        if self.alpha is not None:
-            object.__setattr__(self, "alpha", check_number("alpha", self.alpha, positive=True))
+        check_fields(self, alpha=optional(positive))
 
     def resolve(self, start: InitialStart, rank: int) -> tuple[Array, Array]:
         """Return the factors; B comes first, so that it is what `RandomSubspace` draws."""

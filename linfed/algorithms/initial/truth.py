@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from linfed._types import Array
+from linfed._values import check_fields
 from linfed.algorithms.initial.base import Initial, InitialStart
 from linfed.errors import check_number
 from linfed.numerics.linalg import orthonormalize
@@ -34,7 +36,7 @@ class AtDistance(Initial):
     needs_truth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", check_number("delta", self.delta, minimum=0.0, maximum=1.0))
+        check_fields(self, delta=partial(check_number, minimum=0.0, maximum=1.0))
 
     def check(self, *, rank: int, n_clients: int, dim: int, samples: float, memory: float) -> None:
         """Raise if there is no room beside the reference subspace."""

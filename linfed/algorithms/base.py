@@ -77,6 +77,19 @@ class State:
         """Return the arrays there are, by name."""
         return {name: value for name in _names(type(self)) if (value := getattr(self, name)) is not None}  # type: ignore[arg-type]  # a class is hashable
 
+    def array(self, name: str) -> Array:
+        """Return one of the arrays there are.
+
+        Raises
+        ------
+        ValueError
+            If the state has no such array.
+        """
+        value: Array | None = getattr(self, name, None)
+        if value is None:
+            raise ValueError(f"{State.__repr__(self)} has no {name}")
+        return value
+
     def update(self, *, active: Indices | None = None, **changes: Array) -> Self:
         """Return a new state with some arrays replaced.
 
@@ -100,9 +113,7 @@ class State:
 
     def _scattered(self, name: str, active: Indices, new: Array) -> Array:
         """Return a per-client array with the participants' rows replaced, or the one row that all share."""
-        held: Array | None = getattr(self, name)
-        if held is None:
-            raise ValueError(f"update(active=) got {name}, of which the state has no rows that others could keep")
+        held = self.array(name)
         rows = 1 if held.shape[1] == 1 else active.shape[-1]
         if np.shape(new)[1:2] != (rows,):
             wanted = (
@@ -113,7 +124,7 @@ class State:
 
     def of_clients(self, name: str, active: Indices) -> Array:
         """Return the participants' rows of a per-client array, (trials, p, ...), or the one row that all share."""
-        held: Array = getattr(self, name)
+        held = self.array(name)
         return held if held.shape[1] == 1 else take_clients(held, active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
@@ -137,23 +148,20 @@ class State:
         """
         served = self.served()
 
-        def chosen(part: Array | None) -> Array | None:
-            return part if part is None or part.shape[1] == 1 or clients is None else part[:, clients]
+        def chosen(part: Array) -> Array:
+            return part if part.shape[1] == 1 or clients is None else part[:, clients]
 
-        B, W, S = served.B, chosen(served.W), chosen(served.S)
-        held = W if W is not None else S
-        assert held is not None
-        rows = max(held.shape[1], 0 if S is None else S.shape[1])
-        size = 8 * held.shape[0] * rows * served.dim
+        parts = {name: chosen(part) for name, part in served.arrays().items() if name in ("W", "S")}
+        trials, rows = (max(part.shape[axis] for part in parts.values()) for axis in (0, 1))
+        size = 8 * trials * rows * served.dim
         if size > 8e9:
             raise SizeError(
                 f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
             )
-        low_rank = None if B is None or W is None else W @ B.mT
-        if S is None:
-            assert low_rank is not None
-            return low_rank
-        return S.copy() if low_rank is None else low_rank + S
+        if served.B is None or "W" not in parts:
+            return parts["S"].copy()
+        low_rank = parts["W"] @ served.B.mT
+        return low_rank + parts["S"] if "S" in parts else low_rank
 
 
 S = TypeVar("S", bound=State)

@@ -12,7 +12,7 @@ from linfed._types import Array
 from linfed._values import check_fields, converted, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
-from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
+from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
@@ -134,33 +134,22 @@ class FedAvg(Algorithm):
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and the shared head at 0; or theta at 0."""
-        if self.rank is None:
-            return State(S=np.zeros((start.trials, 1, start.dim)))
-        B = start.representation(self.init, self.rank)
-        return State(B=B, W=np.zeros((start.trials, 1, self.rank)))
+        return State(**zero_model(start, self.rank, self.init))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         model = LinearModel.of(state)
-        server = model.vector(state.B, state.W, state.S)
-        local = server
-        for _ in range(self.local_steps):
-            local = local - self.step_size * model.gradient(batch, local)
+        server = model.shared(state)
+        local = model.trained(batch, server, self.step_size, self.local_steps)
         change = weighted_mean(local - server, client_weights(batch, self.weights))
-        new = server + self.server_step_size * change
-        if model.rank == 0:
-            return state.update(S=new)
-        B, W = model.layers(new)
-        return state.update(B=B[:, 0], W=W)
+        return state.update(**model.parts(server + self.server_step_size * change))
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's head fine-tuned on its own samples, (T, n, k)."""
-        assert state.B is not None
-        assert state.W is not None
-        features = batch.project(state.B)
+        features = batch.project(state.array("B"))
         if self.fine_tune == "exact":
             return replace(state, W=features.fit().W)
-        W: Array = np.repeat(state.W, batch.active.shape[-1], axis=1)
+        W: Array = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
         step_size = self.step_size if self.fine_tune_step_size is None else self.fine_tune_step_size
         for _ in range(self.fine_tune_steps):
             W = W - step_size * features.head_gradient(W)

@@ -87,16 +87,12 @@ class FedPer(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert state.B is not None
-        model = LinearModel.of(state)
-        local = model.vector(state.B, state.of_clients("W", batch.active))
-        for _ in range(self.local_steps):
-            local = local - self.step_size * model.gradient(batch, local)
-        B_i, W = model.layers(local)
-        flat = state.B.reshape(len(state.B), 1, -1)
-        change = weighted_mean(B_i.reshape(*W.shape[:2], -1) - flat, client_weights(batch, "uniform"))
-        B = state.B + self.server_step_size * change.reshape(state.B.shape)
-        return state.update(B=B, W=W, active=batch.active)
+        model, B = LinearModel.of(state), state.array("B")
+        begin = model.vector(B, state.of_clients("W", batch.active))
+        local = model.trained(batch, begin, self.step_size, self.local_steps)
+        change = weighted_mean((local - begin)[..., : B[0].size], client_weights(batch, "uniform"))
+        B = B + self.server_step_size * change.reshape(B.shape)
+        return state.update(B=B, W=model.layers(local)[1], active=batch.active)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B and W, and of the participants' copies of B."""

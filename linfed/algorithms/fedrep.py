@@ -140,25 +140,22 @@ class FedRep(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
-        assert state.B is not None
-        fit = self._heads(state, batch, batch.project(state.B))
+        B = state.array("B")
+        fit = self._heads(state, batch, batch.project(B))
         W = fit.W
-        moved = moved_representation(
-            state.B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum"
-        )
+        moved = moved_representation(B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
             return state.update(B=moved, W=W, active=batch.active)
         if not self.rotate_heads:
             return state.update(B=orthonormalize(moved), W=W, active=batch.active)
         B, R = qr_positive(moved)
         new = state.update(B=B, W=W, active=batch.active)
-        assert new.W is not None
-        return new.update(W=new.W @ R.mT)
+        return new.update(W=new.array("W") @ R.mT)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the training."""
-        assert state.B is not None
-        return State(B=state.B, W=batch.project(state.B).fit(self.head_ridge).W)
+        B = state.array("B")
+        return State(B=B, W=batch.project(B).fit(self.head_ridge).W)
 
     def _heads(self, state: State, batch: Batch, features: Features) -> Fit:
         if self.head_solver == "exact":

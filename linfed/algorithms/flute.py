@@ -13,7 +13,6 @@ from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, shown
-from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import TrialRandom
 
 
@@ -123,10 +122,7 @@ class FLUTE(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        B, W = state.B, state.W
-        assert B is not None
-        assert W is not None
-        W = take_clients(W, batch.active)
+        B, W = state.array("B"), state.of_clients("W", batch.active)
         local = self.step_size * self.gradient_factor
         server = self.step_size if self.server_step_size is None else self.server_step_size
         head_gradient, representation_gradient = batch.project(B).gradients(W, weights=1.0)

@@ -66,10 +66,9 @@ class Oracle(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the participants' exact heads."""
-        assert state.B is not None
-        return state.update(W=batch.project(state.B).fit(self.ridge).W, active=batch.active)
+        return state.update(W=batch.project(state.array("B")).fit(self.ridge).W, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the exact heads of the batch's clients."""
-        assert state.B is not None
-        return State(B=state.B, W=batch.project(state.B).fit(self.ridge).W)
+        B = state.array("B")
+        return State(B=B, W=batch.project(B).fit(self.ridge).W)

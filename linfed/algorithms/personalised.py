@@ -130,8 +130,7 @@ class Personalised(Algorithm):
 
     def _fit(self, state: State, batch: Batch) -> tuple[Array, Array]:
         """Return the heads and the full-dimensional parts of the batch's clients at B."""
-        assert state.B is not None
-        return joint_ridge(*batch.normal_equations(), state.B, self.ridge)
+        return joint_ridge(*batch.normal_equations(), state.array("B"), self.ridge)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the base's state, of every client's fit, and of all normal equations."""

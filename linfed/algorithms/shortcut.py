@@ -173,12 +173,12 @@ class FedRepShortcut(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert state.B is not None
+        B = state.array("B")
         W, S = state.of_clients("W", batch.active), state.of_clients("S", batch.active)
         solve = self._closed_form if self.solver == "closed-form" else self._gradient_steps
-        W, S = solve(state.B, W, S, batch)
-        features = batch.shifted(S).project(state.B)
-        moved = moved_representation(state.B, AtHeads(features, W), self.step_size, self.representation_steps)
+        W, S = solve(B, W, S, batch)
+        features = batch.shifted(S).project(B)
+        moved = moved_representation(B, AtHeads(features, W), self.step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
 
     def _closed_form(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
@@ -205,17 +205,16 @@ class FedRepShortcut(Algorithm):
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return head and shortcut fitted anew at B, without the ridge."""
-        assert state.B is not None
-        W, S = smallest_shortcut(*batch.normal_equations(), state.B)
+        W, S = smallest_shortcut(*batch.normal_equations(), state.array("B"))
         return state.update(W=W, S=S)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' heads and shortcuts at B: with the ridge if there is one, else as in `refit`."""
-        assert state.B is not None
+        B = state.array("B")
         A, b = batch.normal_equations()
         with_ridge = self.ridge > 0 and not self.refit
-        W, S = joint_ridge(A, b, state.B, self._ridge) if with_ridge else smallest_shortcut(A, b, state.B)
-        return State(B=state.B, W=W, S=S)
+        W, S = joint_ridge(A, b, B, self._ridge) if with_ridge else smallest_shortcut(A, b, B)
+        return State(B=B, W=W, S=S)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B, W and S, and of the participants' normal equations."""

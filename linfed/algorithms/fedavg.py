@@ -11,6 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import check_fields, converted, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.heads import descended
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
 from linfed.data.batch import Batch
@@ -151,9 +152,7 @@ class FedAvg(Algorithm):
             return replace(state, W=features.fit().W)
         W: Array = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
         step_size = self.step_size if self.fine_tune_step_size is None else self.fine_tune_step_size
-        for _ in range(self.fine_tune_steps):
-            W = W - step_size * features.head_gradient(W)
-        return replace(state, W=W)
+        return replace(state, W=descended(features, W, step_size, self.fine_tune_steps).W)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the participants' parameters, and of fine-tuned heads."""

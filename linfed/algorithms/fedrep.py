@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.heads import AtHeads, moved_representation
+from linfed.algorithms.heads import descended, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch, Features, Fit
 from linfed.errors import check_bool, check_integer
@@ -142,14 +142,13 @@ class FedRep(Algorithm):
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         B = state.array("B")
         fit = self._heads(state, batch, batch.project(B))
-        W = fit.W
         moved = moved_representation(B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
-            return state.update(B=moved, W=W, active=batch.active)
+            return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:
-            return state.update(B=orthonormalize(moved), W=W, active=batch.active)
+            return state.update(B=orthonormalize(moved), W=fit.W, active=batch.active)
         B, R = qr_positive(moved)
-        new = state.update(B=B, W=W, active=batch.active)
+        new = state.update(B=B, W=fit.W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)
 
     def adapt(self, state: State, batch: Batch) -> State:
@@ -160,8 +159,5 @@ class FedRep(Algorithm):
     def _heads(self, state: State, batch: Batch, features: Features) -> Fit:
         if self.head_solver == "exact":
             return features.fit(self.head_ridge)
-        W = state.of_clients("W", batch.active)
         alpha = self.step_size if self.head_step_size is None else self.head_step_size
-        for _ in range(self.head_steps):
-            W = W - alpha * features.head_gradient(W)
-        return AtHeads(features, W)
+        return descended(features, state.of_clients("W", batch.active), alpha, self.head_steps)

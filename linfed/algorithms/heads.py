@@ -26,6 +26,13 @@ class AtHeads:
         return self.features.shifted(self.W)
 
 
+def descended(features: Features, W: Array, step_size: float, steps: int) -> AtHeads:
+    """Return the heads after gradient steps from W (T, p, k), as a fit."""
+    for _ in range(steps):
+        W = W - step_size * features.head_gradient(W)
+    return AtHeads(features, W)
+
+
 def moved_representation(B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False) -> Array:
     """Return B after the participants' local steps at fixed heads and the server's mean (or sum), before any QR.
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.heads import AtHeads, moved_representation
+from linfed.algorithms.heads import AtHeads, descended, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer, check_number
@@ -194,9 +194,7 @@ class FedRepShortcut(Algorithm):
         first, second = self._scales
         head_step = first**2 * (self.step_size if self.head_step_size is None else self.head_step_size)
         step = second**2 * (self.step_size if self.shortcut_step_size is None else self.shortcut_step_size)
-        features, new_W = batch.shifted(S).project(B), W
-        for _ in range(self.head_steps):
-            new_W = new_W - head_step * features.head_gradient(new_W)
+        new_W = descended(batch.shifted(S).project(B), W, head_step, self.head_steps).W
         if self.shortcut_steps:
             rest = batch.shifted((new_W if self.order == "gauss-seidel" else W) @ B.mT)
             for _ in range(self.shortcut_steps):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, optional
 from linfed.data.explicit import ExplicitBatch
-from linfed.data.sources import Sizes, draw_fixed
+from linfed.data.sources import Sizes, draw_fixed, everybody
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem
@@ -267,7 +267,7 @@ def some_samples(X: Samples, y: Samples, *, prefix: str = "") -> GivenSamples:
 def given_batch(samples: GivenSamples, trials: Sequence[int]) -> ExplicitBatch:
     """Return a batch of all clients' samples, for some trials."""
     X, y, counts = samples.of_trials(trials)
-    return ExplicitBatch(X, y, active=np.broadcast_to(np.arange(X.shape[1]), X.shape[:2]), counts=counts)
+    return ExplicitBatch(X, y, active=everybody(*X.shape[:2]), counts=counts)
 
 
 def _range(counts: Array) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from linfed.errors import shown
+from linfed.errors import check_choice, check_number, shown
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
@@ -76,6 +77,35 @@ def says_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
     return min(i for i, base in enumerate(order) if said in vars(base)) <= min(
         i for i, base in enumerate(order) if any(name in vars(base) for name in known)
     )
+
+
+Check: TypeAlias = Callable[[str, Any], Any]
+"""Takes a field's name and value, and returns the value to keep, or raises."""
+
+
+def check_fields(configuration: object, **checks: Check) -> None:
+    """Replace the named fields of a frozen configuration by what their checks return, one after the other."""
+    for name, check in checks.items():
+        object.__setattr__(configuration, name, check(name, getattr(configuration, name)))
+
+
+positive: Check = partial(check_number, positive=True)
+non_negative: Check = partial(check_number, minimum=0.0)
+
+
+def one_of(*allowed: str) -> Check:
+    """Return a check for one of some names."""
+    return lambda name, value: check_choice(name, value, allowed)
+
+
+def optional(check: Check) -> Check:
+    """Return a check that lets None pass."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def converted(convert: Callable[[Any], Any]) -> Check:
+    """Return a check that is a conversion, whose message knows the name."""
+    return lambda _, value: convert(value)
 
 
 def readonly(array: A) -> A:

@@ -201,7 +201,18 @@ def test_parameters_as_one_vector_and_back():
     one, two = model.layers(vector)
     assert np.array_equal(one, np.broadcast_to(B[:, None], (2, 5, 4, 3)))
     assert np.array_equal(two, w)
-    assert np.array_equal(LinearModel.of(lf.State(S=theta)).vector(None, None, theta), theta)
+    units = normal(2, 5, 3, seed=3)
+    B_units, w_units = model.layers(model.vector_of_units(units))
+    assert np.array_equal(B_units, np.broadcast_to(units[:, :, None], (2, 5, 4, 3)))
+    assert np.array_equal(w_units, units)
+    shared = {"B": B, "W": w[:, :1]}
+    for kind, arrays in ((model, shared), (LinearModel.of(lf.State(S=theta)), {"S": theta[:, :1]})):
+        vector = kind.shared(lf.State(**arrays))
+        assert vector.shape == (2, 1, kind.size)
+        parts = kind.parts(vector)
+        assert parts.keys() == arrays.keys()
+        assert all(np.array_equal(parts[name], array) for name, array in arrays.items())
+    assert np.array_equal(LinearModel(4, 0).vector_of_units(theta), theta)
 
 
 # --- reproducible trials -------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import references as ref
 
-from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.labels import LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.numerics import linalg
 
@@ -81,21 +82,24 @@ class Asked:
 def answers(batch, asked):
     """Return the batch's answer to every question, by name."""
     features = batch.project(asked.B)
-    heads, ridge_heads = features.least_squares(), features.least_squares(0.3)
+    fit, ridge_fit = features.fit(), features.fit(0.3)
     A, b = batch.normal_equations()
     # Twice, so that what the first call keeps is tried too.
     first_head_gradient = features.head_gradient(asked.W)
     return {
-        "heads": heads,
-        "ridge heads": ridge_heads,
+        "heads": fit.W,
+        "ridge heads": ridge_fit.W,
         "head gradient": first_head_gradient,
         "head gradient again": features.head_gradient(asked.W[:, ::-1]),
         "representation gradient": features.representation_gradient(asked.W),
         "representation gradient, sum": features.representation_gradient(asked.W, 1.0),
         "representation gradient, weighted": features.representation_gradient(asked.W, asked.weights),
-        "representation gradient at the ridge heads": features.representation_gradient(ridge_heads),
-        "representation gradient at the heads": features.representation_gradient(heads),
-        "representation gradient at the latest heads": features.representation_gradient(features.least_squares()),
+        "representation gradient at the ridge heads": ridge_fit.representation_gradient(),
+        "representation gradient at the heads": fit.representation_gradient(),
+        "representation gradient at the heads, sum": fit.representation_gradient(1.0),
+        "representation gradient at the heads, weighted": fit.representation_gradient(asked.weights),
+        "representation gradient at the heads, as at any": features.representation_gradient(fit.W),
+        "gradient beside the fit": fit.shifted().gradient(asked.theta),
         "gradient": batch.gradient(asked.theta),
         "gradient at one theta": batch.gradient(asked.common),
         "loss": batch.loss(asked.theta),
@@ -132,7 +136,12 @@ def loop_answers(data, asked):
         "representation gradient, weighted": representation(W, asked.weights),
         "representation gradient at the ridge heads": representation(ridge_heads, 1 / p),
         "representation gradient at the heads": representation(heads, 1 / p),
-        "representation gradient at the latest heads": representation(heads, 1 / p),
+        "representation gradient at the heads, sum": representation(heads, 1.0),
+        "representation gradient at the heads, weighted": representation(heads, asked.weights),
+        "representation gradient at the heads, as at any": representation(heads, 1 / p),
+        "gradient beside the fit": each(
+            lambda X, y, t, i: ref.gradient(X, y - X @ B[t] @ heads[t, i], asked.theta[t, i])
+        ),
         "gradient": each(lambda X, y, t, i: ref.gradient(X, y, asked.theta[t, i])),
         "gradient at one theta": each(lambda X, y, t, i: ref.gradient(X, y, asked.common[t, 0])),
         "loss": each(lambda X, y, t, i: ref.loss(X, y, asked.theta[t, i])),
@@ -257,11 +266,11 @@ def test_features_of_a_round_outlive_later_ones():
     batch = ExplicitBatch(X, law, active=everyone(X))
     early = batch.project(first.B)
     late = batch.project(second.B)
-    heads = late.least_squares()
+    heads = late.fit().W
     latest = batch.project(np.zeros_like(first.B))
-    latest.representation_gradient(latest.least_squares())
-    assert np.array_equal(heads, late.least_squares())
-    np.testing.assert_allclose(early.least_squares(), first.W, **TOLERANCE)
+    latest.fit().representation_gradient()
+    assert np.array_equal(heads, late.fit().W)
+    np.testing.assert_allclose(early.fit().W, first.W, **TOLERANCE)
     np.testing.assert_allclose(early.head_gradient(first.W), 0, atol=1e-10)
     kept = early.representation_gradient(second.W)
     early.representation_gradient(first.W)
@@ -319,7 +328,7 @@ QUESTIONS = {
     "X": lambda batch, theta: batch.X,
     "y": lambda batch, theta: batch.y,
     "features": lambda batch, theta: batch.project(theta.swapaxes(1, 2)).Z,
-    "exact heads": lambda batch, theta: batch.project(theta.swapaxes(1, 2)).least_squares(),
+    "exact heads": lambda batch, theta: batch.project(theta.swapaxes(1, 2)).fit().W,
     "gradient": lambda batch, theta: batch.gradient(theta),
     "loss": lambda batch, theta: batch.loss(theta),
     "least_squares": lambda batch, theta: batch.least_squares(),
@@ -350,12 +359,12 @@ def test_heads_at_two_bases_of_one_round_stay_valid():
     rng = np.random.default_rng(0)
     bases = [rng.standard_normal((TRIALS, 5, 2)) for _ in range(2)]
     features = [batch.project(B) for B in bases]
-    heads = [each.least_squares() for each in features]
-    for B, each, W in zip(bases, features, heads, strict=True):
-        theta = W @ np.swapaxes(B, -1, -2)
-        np.testing.assert_allclose(each.shifted(W).y, y - np.einsum("tpmd,tpd->tpm", X, theta), atol=1e-13)
-        gradient = np.einsum("tpd,tpk->tdk", batch.gradient(theta), W) / 4
-        np.testing.assert_allclose(each.representation_gradient(W), gradient, atol=1e-13)
+    fits = [each.fit() for each in features]
+    for B, fit in zip(bases, fits, strict=True):
+        theta = fit.W @ np.swapaxes(B, -1, -2)
+        np.testing.assert_allclose(fit.shifted().y, y - np.einsum("tpmd,tpd->tpm", X, theta), atol=1e-13)
+        gradient = np.einsum("tpd,tpk->tdk", batch.gradient(theta), fit.W) / 4
+        np.testing.assert_allclose(fit.representation_gradient(), gradient, atol=1e-13)
 
 
 def test_exact_heads_and_their_gradient_keep_one_block_only(monkeypatch):
@@ -364,7 +373,7 @@ def test_exact_heads_and_their_gradient_keep_one_block_only(monkeypatch):
     workspace = Workspace()
     batch = ExplicitBatch(Drawn(X, workspace).rows, y, active=everyone(X), workspace=workspace)
     features = batch.project(np.ones((TRIALS, 3, 1)))
-    features.representation_gradient(features.least_squares())
+    features.fit().representation_gradient()
     assert workspace.array("block", (4 * 3,)) is workspace.array("block", (4 * 3,))
     assert "X" not in workspace._arrays
     assert batch.X.shape == X.shape
@@ -483,7 +492,7 @@ def test_normal_equations_hold_and_norms_are_least(shape, ridge):
     p = X.shape[1]
     batch, asked = explicit_batch(X, y, counts), Asked(p, d, k)
     features = batch.project(asked.B)
-    heads, theta = features.least_squares(ridge), batch.least_squares(ridge)
+    heads, theta = features.fit(ridge).W, batch.least_squares(ridge)
     np.testing.assert_allclose(features.head_gradient(heads) + ridge * heads, 0, atol=1e-10)
     np.testing.assert_allclose(batch.gradient(theta) + ridge * theta, 0, atol=1e-10)
     A, b = batch.normal_equations()
@@ -531,12 +540,14 @@ def test_gradient_is_exactly_zero_where_samples_do_not_exceed_k(shape):
     counts, d, k = SHAPES[shape]
     X, y, counts = draw(counts, d)
     features = explicit_batch(X, y, counts).project(Asked(X.shape[1], d, k).B)
-    heads = features.least_squares()
+    fit = features.fit()
     for i in range(X.shape[1]):
         alone = np.zeros(counts.shape)
         alone[:, i] = 1.0
-        moves = features.representation_gradient(heads, alone).any(axis=(1, 2))
+        moves = fit.representation_gradient(alone).any(axis=(1, 2))
         assert np.array_equal(moves, counts[:, i] > k)
+        left = fit.shifted().y[:, i].any(axis=-1)
+        assert np.array_equal(left, counts[:, i] > k)
 
 
 @pytest.mark.parametrize("cause", ["B", "samples", "a zero column of B"])
@@ -554,15 +565,15 @@ def test_dependent_features_give_the_shortest_head_and_a_flag(m, cause):
     batch = explicit_batch(X, y, counts)
     features = batch.project(asked.B)
     assert not batch.singular.any()
-    features.least_squares(0.3)
+    features.fit(0.3)
     assert not batch.singular.any()  # a ridge makes the head unique
-    heads = features.least_squares()
+    fit = features.fit()
     # With fewer samples than k every head is a choice of minimum norm: nothing unusual to mark.
     assert np.array_equal(batch.singular, marked if m >= k else [False] * TRIALS)
     assert np.array_equal(batch.shifted(asked.theta).singular, batch.singular)
     wanted = loop_answers(rows(X, y, counts), asked)
-    np.testing.assert_allclose(heads, wanted["heads"], **TOLERANCE)
-    got = features.representation_gradient(heads)
+    np.testing.assert_allclose(fit.W, wanted["heads"], **TOLERANCE)
+    got = fit.representation_gradient()
     np.testing.assert_allclose(got, wanted["representation gradient at the heads"], **TOLERANCE)
 
 
@@ -571,7 +582,7 @@ def test_a_flag_raised_in_a_derived_batch_is_seen_in_the_batch():
     batch = explicit_batch(X, y, counts)
     B = np.ones((TRIALS, 4, 2))
     B[0, :2, 0] = -1.0
-    batch.shifted(np.ones((TRIALS, 1, 4))).project(B).least_squares()
+    batch.shifted(np.ones((TRIALS, 1, 4))).project(B).fit()
     assert np.array_equal(batch.singular, [False, True, True])
 
 

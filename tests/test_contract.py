@@ -179,12 +179,12 @@ def test_a_gradient_that_is_asked_for_again_is_the_same():
     class Twice(lf.FedRep):
         def step(self, state, batch, rng):
             features = batch.project(state.B)
-            W = features.least_squares()
-            first = features.representation_gradient(W)
+            fit = features.fit()
+            first = fit.representation_gradient()
             kept = first.copy()
             first *= 10
-            assert np.array_equal(features.representation_gradient(W), kept)
-            return state.update(W=W, active=batch.active)
+            assert np.array_equal(fit.representation_gradient(), kept)
+            return state.update(W=fit.W, active=batch.active)
 
         asks = lf.Asks.FEATURES
 
@@ -227,6 +227,47 @@ class Returns(lf.Algorithm):
 
     def finish(self, state, batch, rng):
         return self.last
+
+
+def test_one_update_replaces_what_is_shared_and_scatters_what_is_the_clients():
+    state = Momentum(S=normal(TRIALS, 1, 9), M=normal(TRIALS, 9), seen=normal(TRIALS, 6, 4))
+    active = np.array([[0, 3], [1, 2], [4, 5]])
+    S, M, seen = normal(TRIALS, 1, 9, seed=1), normal(TRIALS, 9, seed=2), normal(TRIALS, 2, 4, seed=3)
+    new = state.update(S=S, M=M, seen=seen, active=active)
+    assert new.S is S
+    assert new.M is M
+    for t in range(TRIALS):
+        for i in range(6):
+            expected = seen[t, list(active[t]).index(i)] if i in active[t] else state.seen[t, i]
+            assert np.array_equal(new.seen[t, i], expected)
+    assert np.array_equal(new.of_clients("seen", active), seen)
+    assert new.of_clients("S", active) is S
+
+
+@pytest.mark.parametrize("clients", [1, 6])
+def test_one_participant_is_not_everybody(clients):
+    state = Momentum(W=normal(TRIALS, clients, 2), seen=normal(TRIALS, clients, 4))
+    active, seen = np.zeros((TRIALS, 1), dtype=int), normal(TRIALS, 1, 4, seed=1)
+    new = state.update(seen=seen, active=active)
+    assert new.seen.shape == (TRIALS, clients, 4)
+    assert np.array_equal(new.seen[:, :1], seen)
+    assert np.array_equal(new.seen[:, 1:], state.seen[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"S": normal(TRIALS, 2, 9)}, r"S of shape \(3, 2, 9\), expected 1 row, which all clients share"),
+        ({"seen": normal(TRIALS, 1, 4)}, r"seen of shape \(3, 1, 4\), expected a row for each of 2 participants"),
+        ({"seen": normal(TRIALS, 6, 4)}, r"seen of shape \(3, 6, 4\), expected a row for each of 2 participants"),
+        ({"seen": normal(TRIALS)}, r"seen of shape \(3,\), expected a row for each of 2 participants"),
+        ({"W": normal(TRIALS, 2, 2)}, r"Momentum\(S .*, seen .*\) has no W"),
+    ],
+)
+def test_an_update_of_other_rows_says_so(changes, said):
+    state = Momentum(S=normal(TRIALS, 1, 9), seen=normal(TRIALS, 6, 4))
+    with pytest.raises(ValueError, match=said):
+        state.update(active=np.array([[0, 3], [1, 2], [4, 5]]), **changes)
 
 
 B, W, S = normal(TRIALS, 9, 2), normal(TRIALS, 6, 2), normal(TRIALS, 6, 9)

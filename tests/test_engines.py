@@ -11,7 +11,9 @@ import pytest
 from helpers import rounds_of
 
 import linfed as lf
-from linfed.data import explicit, projected
+from linfed.data import explicit
+from linfed.data.projected import draws
+from linfed.data.projected.source import ProjectedBatch
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg, streams
 from linfed.simulation import engines, job
@@ -202,7 +204,7 @@ def test_every_question_has_the_same_answer_up_to_rounding(samples):
         (one.representation_gradient(W), other.representation_gradient(W)),
         (one.representation_gradient(W, weights * W[..., 0]), other.representation_gradient(W, weights * W[..., 0])),
         (one.shifted(W).gradient(theta), other.shifted(W).gradient(theta)),
-        (one.least_squares(), other.least_squares()),
+        (one.fit().W, other.fit().W),
     ):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
@@ -285,6 +287,22 @@ class SayingLess(Saying):
 
     def step(self, state, batch, rng):
         return super().step(state, batch, rng)
+
+
+@pytest.mark.parametrize("engine", ["compressed", "projected", "chain"])
+def test_a_new_step_does_not_inherit_what_an_engine_would_answer_wrongly_in_silence(engine):
+    """Entries of B are others in the chain's frame, and rows of a compressed batch are no samples."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Thresholded(lf.FedRep):
+        def step(self, state, batch, rng):
+            new = super().step(state, batch, rng)
+            return new.update(B=np.where(np.abs(new.B) < 0.1, 0.0, new.B))
+
+    algorithm, data = Thresholded(**PLAIN), lf.FreshSamples(12)
+    assert simulate(algorithm, truth(), data).engine == "explicit"
+    with pytest.raises(lf.EngineError, match=r"Thresholded .*; here: 'auto', 'explicit'$"):
+        simulate(algorithm, truth(), data, engine=engine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -487,7 +505,7 @@ def test_a_compressed_batch_has_no_single_samples(data, question):
     batch = batch_of("compressed", truth(), data)
     features = batch.project(at(basis(9, 2)))
     shifted = batch.shifted(np.zeros((4, 1, 9)))
-    for one in (batch, shifted, shifted.shifted(np.zeros((4, 1, 9))), features.shifted(features.least_squares())):
+    for one in (batch, shifted, shifted.shifted(np.zeros((4, 1, 9))), features.fit().shifted()):
         with pytest.raises(lf.EngineError, match=f"engine = 'compressed'.*{question}.*'explicit' can$"):
             QUESTIONS[question](one)
 
@@ -685,7 +703,7 @@ PROJECTED = {
 def features(request, monkeypatch):
     problem, m, cache = PROJECTED[request.param]
     if cache is not None:
-        monkeypatch.setattr(projected, "BLOCK_VALUES", 0)
+        monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
         monkeypatch.setattr(linalg, "CACHE_VALUES", cache)
     B = basis(9, 2, seed=3) @ np.array([[1.2, 0.3], [0.0, 0.7]])
     return batch_of("projected", problem, lf.FreshSamples(m)).project(at(B)), at(B), m
@@ -702,39 +720,38 @@ def test_messages_and_head_gradients_come_from_the_same_samples(features):
 
 def test_exact_heads_solve_the_normal_equations_of_the_same_samples(features):
     features, B, m = features
-    W = features.least_squares()
-    G = features.representation_gradient(W)
-    assert np.abs(features.head_gradient(W)).max() < 1e-11
+    fit = features.fit()
+    G = fit.representation_gradient()
+    assert np.abs(features.head_gradient(fit.W)).max() < 1e-11
     assert np.abs(np.swapaxes(B, -1, -2) @ G).max() < 1e-11
     assert (m > 2) == bool(G.any())
 
 
 def test_ridge_heads_solve_theirs(features):
     features, B, _ = features
-    W = features.least_squares(0.2)
-    np.testing.assert_allclose(features.head_gradient(W), -0.2 * W, atol=1e-12)
-    wanted = -0.2 * np.swapaxes(W, -1, -2) @ W / 6
-    np.testing.assert_allclose(np.swapaxes(B, -1, -2) @ features.representation_gradient(W), wanted, atol=1e-12)
+    fit = features.fit(0.2)
+    np.testing.assert_allclose(features.head_gradient(fit.W), -0.2 * fit.W, atol=1e-12)
+    wanted = -0.2 * fit.W.mT @ fit.W / 6
+    np.testing.assert_allclose(B.mT @ fit.representation_gradient(), wanted, atol=1e-12)
 
 
 def test_what_is_asked_twice_is_answered_alike(features):
     features, _, _ = features
     W = normal(4, 6, 2, seed=1)
     first = features.head_gradient(W)
-    heads = features.least_squares()
+    heads = features.fit().W
     assert np.array_equal(features.head_gradient(W), first)
-    assert np.array_equal(features.least_squares(), heads)
+    assert np.array_equal(features.fit().W, heads)
 
 
 def test_the_message_is_the_same_however_it_is_asked_for():
     """At exact heads, in closed form or from pseudo-samples: what lies along B and the truth is the same."""
     problem, B, answers = truth(d=4), at(basis(4, 2, seed=3)), []  # nothing lies outside
-    for weights, scale in ((None, 1.0), (1.0, 6.0), (np.full((4, 6), 1 / 6), 1.0), ("copied", 1.0)):
+    for weights, scale in ((None, 1.0), (1.0, 6.0), (np.full((4, 6), 1 / 6), 1.0)):
         features = batch_of("projected", problem, lf.FreshSamples(6)).project(B)
-        W = features.least_squares()
-        copied = isinstance(weights, str)
-        G = features.representation_gradient(W.copy() if copied else W, None if copied else weights)
-        answers.append(G / scale)
+        answers.append(features.fit().representation_gradient(weights) / scale)
+    features = batch_of("projected", problem, lf.FreshSamples(6)).project(B)
+    answers.append(features.representation_gradient(features.fit().W))
     for answer in answers[1:]:
         np.testing.assert_allclose(answer, answers[0], atol=1e-12)
 
@@ -746,7 +763,7 @@ class SecondB(lf.FedRep):
     asks = lf.Asks.FEATURES
 
     def step(self, state, batch, rng):
-        W = batch.project(state.B).least_squares()
+        W = batch.project(state.B).fit().W
         return state.update(B=state.B - batch.project(state.B + 0.5).representation_gradient(W), W=W)
 
 
@@ -758,12 +775,25 @@ class SecondMessage(lf.FedRep):
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
-        W = features.least_squares()
-        G = features.representation_gradient(W) - features.representation_gradient(W.copy())  # zero, explicitly
-        return state.update(B=state.B - G, W=W)
+        fit = features.fit()
+        G = fit.representation_gradient() - features.representation_gradient(fit.W)  # zero but for rounding, explicitly
+        return state.update(B=state.B - G, W=fit.W)
 
 
-@pytest.mark.parametrize("algorithm", [SecondB(**PLAIN), SecondMessage(**PLAIN)])
+@dataclass(frozen=True, kw_only=True)
+class SecondFit(lf.FedRep):
+    """Asks for the messages of two fits in one step, and says that it does not."""
+
+    asks = lf.Asks.FEATURES
+
+    def step(self, state, batch, rng):
+        features = batch.project(state.B)
+        one, other = features.fit(), features.fit(0.1)
+        G = one.representation_gradient() - other.representation_gradient()
+        return state.update(B=state.B - G, W=one.W)
+
+
+@pytest.mark.parametrize("algorithm", [SecondB(**PLAIN), SecondMessage(**PLAIN), SecondFit(**PLAIN)])
 @pytest.mark.parametrize("engine", ["projected", "chain"])
 def test_what_has_another_law_is_refused(algorithm, engine):
     with pytest.raises(lf.EngineError, match=r"'compressed' or 'explicit' can"):
@@ -771,23 +801,23 @@ def test_what_has_another_law_is_refused(algorithm, engine):
 
 
 def test_the_same_question_has_the_same_answer():
-    features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
-    W = features.least_squares()
-    np.testing.assert_array_equal(features.representation_gradient(W), features.representation_gradient(W))
+    fit = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2))).fit()
+    mean = fit.representation_gradient()
+    np.testing.assert_array_equal(fit.representation_gradient(), mean)
+    np.testing.assert_allclose(fit.representation_gradient(1.0), 6 * mean, rtol=1e-12)
 
 
 def test_exact_heads_cannot_be_written_into():
     features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
-    W = features.least_squares()
     with pytest.raises(ValueError, match="read-only"):
-        W[0, 0, 0] = 1.0
+        features.fit().W[0, 0, 0] = 1.0
 
 
 @pytest.mark.parametrize("ridge", [-1.0, np.nan])
 def test_a_ridge_that_cannot_be_meant(ridge):
     features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
     with pytest.raises(ValueError, match="ridge"):
-        features.least_squares(ridge)
+        features.fit(ridge)
 
 
 # --- edges ---------------------------------------------------------------------------------------------------
@@ -805,7 +835,7 @@ def test_exact_heads_on_at_most_k_samples_freeze_b(engine, m, noise):
     if engine == "projected":
         assert np.array_equal(first.final.B, last.final.B)
         G = batch_of(engine, problem, lf.FreshSamples(m)).project(at(basis(9, 2)))
-        assert not G.representation_gradient(G.least_squares()).any()
+        assert not G.fit().representation_gradient().any()
     distances = last.metrics["subspace_distance"]
     assert np.ptp(distances, axis=1).max() < 1e-14
     assert last.final.W.any()
@@ -989,7 +1019,7 @@ def test_every_algorithm_and_engine_is_watched_for_cycles():
 def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch):
     engine, learner, samples = SERVED[name]
     seen, questioned = [], []
-    for cls in (explicit.ExplicitBatch, projected.ProjectedBatch):
+    for cls in (explicit.ExplicitBatch, ProjectedBatch):
 
         def project(batch, B, plain=cls.project):
             features = plain(batch, B)

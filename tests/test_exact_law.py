@@ -16,7 +16,10 @@ from helpers import Wrapped, normal
 from scipy import stats
 
 import linfed as lf
-from linfed.data import chain, compressed, projected
+from linfed.data import chain, compressed
+from linfed.data.projected import draws
+from linfed.data.projected.features import ProjectedFeatures
+from linfed.data.projected.source import ProjectedSource
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg
 from linfed.simulation import engines
@@ -64,7 +67,7 @@ class Weighted(lf.FedRep):
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
-        W = 0.5 * self._heads(state, batch, features)
+        W = 0.5 * self._heads(state, batch, features).W
         weights = (1.0 + batch.active) / 60.0
         return state.update(B=state.B - features.representation_gradient(W, weights), W=W, active=batch.active)
 
@@ -376,7 +379,7 @@ def test_the_law_is_that_of_explicit_rows(name, engine):
 def test_the_law_is_the_same_in_blocks_of_clients(name, engine, monkeypatch):
     """Draws that are too many to be made ahead are made block by block, here of one or two clients."""
     wanted = explicit(name)
-    monkeypatch.setattr(projected, "BLOCK_VALUES", 0)
+    monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
     monkeypatch.setattr(linalg, "CACHE_VALUES", 60)
     reach = dataclasses.replace(SETTINGS[name], rounds=(1, 3))
     found = p_values(simulated(reach, engine, 400), wanted)
@@ -387,12 +390,12 @@ def test_the_law_is_the_same_in_blocks_of_clients(name, engine, monkeypatch):
 
 
 def without_complement(monkeypatch):
-    for source in (projected.ProjectedSource, chain.ChainSource):
+    for source in (ProjectedSource, chain.ChainSource):
         monkeypatch.setattr(source, "outer_noise", lambda self, P: np.zeros((*P.shape[:2], self.columns)))
 
 
 def complement_too_wide(monkeypatch):
-    for source in (projected.ProjectedSource, chain.ChainSource):
+    for source in (ProjectedSource, chain.ChainSource):
         right = source.outer_noise
         monkeypatch.setattr(source, "outer_noise", lambda self, P, right=right: 1.2 * right(self, P))
 
@@ -404,29 +407,29 @@ def the_same_noise_in_every_round(monkeypatch):
             self.kept = self._outer.next().copy()
         return self.kept - P @ (np.swapaxes(P, -1, -2) @ self.kept)
 
-    monkeypatch.setattr(projected.ProjectedSource, "outer_noise", wrong)
+    monkeypatch.setattr(ProjectedSource, "outer_noise", wrong)
 
 
 def degrees(change):
     def patch(monkeypatch):
-        right = projected.fill_gammas
+        right = draws.fill_gammas
 
         def wrong(shapes, *rest):
             right(change(shapes, 2 * shapes[0]), *rest)
 
-        monkeypatch.setattr(projected, "fill_gammas", wrong)
+        monkeypatch.setattr(draws, "fill_gammas", wrong)
 
     return patch
 
 
 def outside(change):
     def patch(monkeypatch):
-        right = projected.ProjectedFeatures._outside
+        right = ProjectedFeatures._outside
 
         def wrong(self, labels, along, norm, g):
             return change(lambda *arguments: right(self, *arguments), labels, along, norm, g)
 
-        monkeypatch.setattr(projected.ProjectedFeatures, "_outside", wrong)
+        monkeypatch.setattr(ProjectedFeatures, "_outside", wrong)
 
     return patch
 
@@ -550,7 +553,7 @@ def test_one_step_moves_b_on_average_by_oja_slowed_by_the_samples(name, engine):
     problem, m = TRUTHS[name], 10
     Phi = parts(problem)[0]
     features = batch_of(engine, problem, m).project(np.broadcast_to(B0, (MANY, 9, 2)))
-    moved = B0 - 0.5 * features.representation_gradient(features.least_squares())
+    moved = B0 - 0.5 * features.fit().representation_gradient()
     assert_mean(moved, B0 + 0.5 * (1 - 2 / m) * OUTSIDE @ (Phi.T @ Phi / 6) @ B0)
 
 
@@ -567,8 +570,8 @@ def test_the_message_of_a_client_has_the_mean_and_covariance_of_the_exact_law(na
     phi, _, tau2 = (part[0] for part in parts(problem))
     e = OUTSIDE @ phi
     features = batch_of(engine, one, m).project(np.broadcast_to(B0, (MANY, 9, 2)))
-    W = features.least_squares()
-    G = features.representation_gradient(W, 1.0)
+    fit = features.fit()
+    W, G = fit.W, fit.representation_gradient(1.0)
     message = m * (G @ W[:, 0, :, None])[..., 0] / np.vecdot(W[:, 0], W[:, 0])[:, None]
     assert_mean(message, -(m - k) * e)
     u = e / np.linalg.norm(e)
@@ -586,7 +589,7 @@ def test_beyond_b_and_the_truth_the_sum_of_messages_has_the_covariance_of_residu
     spanned = np.concatenate([B0, Phi.T], axis=1)
     direction = np.linalg.svd(spanned)[0][:, -1]
     features = batch_of(engine, problem, m).project(np.broadcast_to(B0, (MANY, 9, 2)))
-    G = m * features.representation_gradient(features.least_squares(), 1.0)
+    G = m * features.fit().representation_gradient(1.0)
     heads = a[:, :, None] * a[:, None] + (tau2 / (m - k - 1))[:, None, None] * np.eye(k)
     assert_mean(outer(direction @ G), np.sum((m - k) * tau2[:, None, None] * heads, axis=0))
 

@@ -10,7 +10,10 @@ from helpers import normal, rounds_of
 from scipy import stats
 
 import linfed as lf
-from linfed.data import chain, compressed, projected, sources
+from linfed.data import chain, compressed, sources
+from linfed.data.projected import draws
+from linfed.data.projected.features import ProjectedFeatures
+from linfed.data.projected.source import ProjectedSource
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg
 from linfed.numerics.linalg import qr_positive
@@ -272,7 +275,7 @@ def opened(name, problem, monkeypatch, rounds=3):
     engine, data, limit = BATCHES[name]
     if limit is not None:
         monkeypatch.setattr(sources, "CACHE_VALUES", 0)
-        monkeypatch.setattr(projected, "BLOCK_VALUES", 0)
+        monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
         monkeypatch.setattr(linalg, "CACHE_VALUES", limit)
     sizes = Sizes(n_clients=6, dim=9, participants=4, rounds=rounds, features=20)
     return open_source(engine, data, problem.truth(0, range(3)), sizes, 2, 5, range(3))
@@ -753,36 +756,36 @@ def test_the_law_is_that_of_explicit_rows(name, engine):
 
 
 def no_complement(monkeypatch):
-    for source in (projected.ProjectedSource, chain.ChainSource):
+    for source in (ProjectedSource, chain.ChainSource):
         monkeypatch.setattr(source, "outer_noise", lambda self, P: np.zeros((*P.shape[:2], self.columns)))
 
 
 def complement_a_tenth_too_narrow(monkeypatch):
-    for source in (projected.ProjectedSource, chain.ChainSource):
+    for source in (ProjectedSource, chain.ChainSource):
         right = source.outer_noise
         monkeypatch.setattr(source, "outer_noise", lambda self, P, right=right: 0.9 * right(self, P))
 
 
 def heads_from_other_samples(monkeypatch):
     """The right law of each gradient, the wrong one of both."""
-    right = projected.ProjectedFeatures._normal_equations
+    right = ProjectedFeatures._normal_equations
 
     def wrong(self):
         gram, moment = right(self)
         return np.roll(gram, 1, axis=1), np.roll(moment, 1, axis=0)
 
-    monkeypatch.setattr(projected.ProjectedFeatures, "_normal_equations", wrong)
+    monkeypatch.setattr(ProjectedFeatures, "_normal_equations", wrong)
 
 
 def population_heads(monkeypatch):
-    right = projected.ProjectedFeatures._normal_equations
+    right = ProjectedFeatures._normal_equations
 
     def wrong(self):
         gram, moment = (part.copy() for part in right(self))
         gram[...] = gram.mean(axis=1, keepdims=True)
         return gram, moment
 
-    monkeypatch.setattr(projected.ProjectedFeatures, "_normal_equations", wrong)
+    monkeypatch.setattr(ProjectedFeatures, "_normal_equations", wrong)
 
 
 def two_degrees_off(monkeypatch):
@@ -796,9 +799,9 @@ def one_wishart_degree_off(monkeypatch):
 
 
 def a_tenth_too_small(monkeypatch):
-    right = projected.ProjectedFeatures.gradients
+    right = ProjectedFeatures.gradients
     monkeypatch.setattr(
-        projected.ProjectedFeatures,
+        ProjectedFeatures,
         "gradients",
         lambda self, W, weights=None: tuple(0.9 * part for part in right(self, W, weights)),
     )

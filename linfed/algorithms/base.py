@@ -37,7 +37,7 @@ class State:
     -----
     A state is never written into: the loop makes the arrays of every state that it is given read-only. An algorithm
     with more to remember subclasses it, adds array fields (trials first), and names those with a client axis in
-    `per_client`.
+    `per_client`. One whose clients predict with something that is made of its arrays says so by `served`.
     """
 
     B: Array | None = None
@@ -53,7 +53,20 @@ class State:
     @property
     def dim(self) -> int:
         """Ambient dimension d."""
-        return self.B.shape[1] if self.B is not None else self.S.shape[-1] if self.S is not None else 0
+        if self.B is not None:
+            return int(self.B.shape[1])
+        if self.S is not None:
+            return int(self.S.shape[-1])
+        served = self.served()
+        return 0 if served is self else served.dim
+
+    def served(self) -> State:
+        """Return the state whose B, W, S the clients predict with; by default this one.
+
+        A subclass whose predictors follow from its arrays (a mix, a sum of heads) makes them here, as a plain
+        `lf.State`: it is asked where predictors are looked at, at recorded rounds and in a result, and never by a step.
+        """
+        return self
 
     def trials(self, chosen: slice) -> Self:
         """Return the state of some trials."""
@@ -64,25 +77,55 @@ class State:
         """Return the arrays there are, by name."""
         return {name: value for name in _names(type(self)) if (value := getattr(self, name)) is not None}  # type: ignore[arg-type]  # a class is hashable
 
+    def array(self, name: str) -> Array:
+        """Return one of the arrays there are.
+
+        Raises
+        ------
+        ValueError
+            If the state has no such array.
+        """
+        value: Array | None = getattr(self, name, None)
+        if value is None:
+            raise ValueError(f"{State.__repr__(self)} has no {name}")
+        return value
+
     def update(self, *, active: Indices | None = None, **changes: Array) -> Self:
         """Return a new state with some arrays replaced.
 
         Parameters
         ----------
         active : ndarray of int (trials, p), optional
-            Participants, ascending: then the per-client arrays among `changes` have p rows, and the clients that are
-            not named keep theirs.
+            Participants, ascending: then a per-client array among `changes` has p rows, and the clients that are not
+            named keep theirs; one whose single row all clients share has one row, as before.
         **changes : ndarray
-            New values by name.
+            New values by name; arrays that are not per client are replaced as a whole.
+
+        Raises
+        ------
+        ValueError
+            For another number of rows.
         """
         if active is not None:
             for name in self.per_client & changes.keys():
-                changes[name] = put_clients(getattr(self, name), active, changes[name])
+                changes[name] = self._scattered(name, active, changes[name])
         return replace(self, **changes)
 
+    def _scattered(self, name: str, active: Indices, new: Array) -> Array:
+        """Return a per-client array with the participants' rows replaced, or the one row that all share."""
+        held = self.array(name)
+        rows = 1 if held.shape[1] == 1 else active.shape[-1]
+        if np.shape(new)[1:2] != (rows,):
+            wanted = (
+                "1 row, which all clients share" if held.shape[1] == 1 else f"a row for each of {rows} participants"
+            )
+            raise ValueError(f"update(active=) got {name} of shape {np.shape(new)}, expected {wanted}")
+        return put_clients(held, active, new) if held.shape[1] > 1 else new
+
     def of_clients(self, name: str, active: Indices) -> Array:
-        """Return the participants' rows of a per-client array, (trials, p, ...)."""
-        return take_clients(getattr(self, name), active)
+        """Return the participants' rows of a per-client array, (trials, p, ...), or the one row that all share."""
+        held = self.array(name)
+        return held if held.shape[1] == 1 else take_clients(held, active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
         """Return this state in the chosen trials and `other` in the rest."""
@@ -103,24 +146,22 @@ class State:
         SizeError
             If the dense array would take more than 8 GB: then ask for some clients, or use the factors B, W, S.
         """
+        served = self.served()
 
-        def chosen(part: Array | None) -> Array | None:
-            return part if part is None or part.shape[1] == 1 or clients is None else part[:, clients]
+        def chosen(part: Array) -> Array:
+            return part if part.shape[1] == 1 or clients is None else part[:, clients]
 
-        W, S = chosen(self.W), chosen(self.S)
-        held = W if W is not None else S
-        assert held is not None
-        rows = max(held.shape[1], 0 if S is None else S.shape[1])
-        size = 8 * held.shape[0] * rows * self.dim
+        parts = {name: chosen(part) for name, part in served.arrays().items() if name in ("W", "S")}
+        trials, rows = (max(part.shape[axis] for part in parts.values()) for axis in (0, 1))
+        size = 8 * trials * rows * served.dim
         if size > 8e9:
             raise SizeError(
                 f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
             )
-        low_rank = None if self.B is None or W is None else W @ np.swapaxes(self.B, -1, -2)
-        if S is None:
-            assert low_rank is not None
-            return low_rank
-        return S.copy() if low_rank is None else low_rank + S
+        if served.B is None or "W" not in parts:
+            return parts["S"].copy()
+        low_rank = parts["W"] @ served.B.mT
+        return low_rank + parts["S"] if "S" in parts else low_rank
 
 
 S = TypeVar("S", bound=State)
@@ -161,8 +202,25 @@ def check_state(
     told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
     if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
         raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
-    arrays = dict(state.arrays())
-    B, W, S = (arrays.pop(name, None) for name in ("B", "W", "S"))
+    derived = type(state).served is not State.served
+    for name, array in state.arrays().items():
+        if derived or name not in ("B", "W", "S"):
+            shape = np.shape(array)
+            leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
+            meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
+            check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
+    if derived:
+        source = f"{type(state).__name__}.served"
+    served: object = state.served()
+    if not isinstance(served, State):
+        raise TypeError(f"{source} returned {shown(served)}, expected a lf.State")
+    _check_predictor(served, source, trials=trials, n_clients=n_clients, dim=dim, columns=columns)
+    return state
+
+
+def _check_predictor(state: State, source: str, *, trials: int, n_clients: int, dim: int, columns: int) -> None:
+    """Raise unless a state holds predictors, of the shapes that `check_state` is told."""
+    told, B, W, S = State.__repr__(state), state.B, state.W, state.S
     if (B is None) != (W is None) or (B is None and S is None):
         raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
     if B is None and columns:
@@ -176,12 +234,6 @@ def check_state(
             one = np.ndim(array) == 3 and np.shape(array)[1] == 1
             rows, meaning = (1, f"(trials, 1, {axis})") if one else (n_clients, f"(trials, n, {axis})")
             check_returned(source, name, array, (trials, rows, width), meaning)
-    for name, array in arrays.items():
-        shape = np.shape(array)
-        leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
-        meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
-        check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
-    return state
 
 
 @functools.cache
@@ -270,16 +322,18 @@ class Algorithm(Configuration, ABC):
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the state of clients that took no part in the training, from a batch of theirs.
 
-        By default they keep B and fit their heads exactly (of minimum norm where m < k); without a B they take the
-        predictor that all clients share. The state has one row for each client of the batch, or one for all.
+        By default they keep the B that clients are served with and fit their heads exactly (of minimum norm where m <
+        k); without a B they take the predictor that all clients share. The state has one row for each client of the
+        batch, or one for all.
 
         Raises
         ------
         ValueError
             If the algorithm learns nothing that a new client could take over.
         """
+        state = state.served()
         if state.B is not None:
-            return State(B=state.B, W=batch.project(state.B).least_squares())
+            return State(B=state.B, W=batch.project(state.B).fit().W)
         if state.S is None or state.S.shape[1] > 1:
             raise ValueError(f"{type(self).__name__} learns nothing that a new client could take over")
         return State(S=state.S)
@@ -298,6 +352,7 @@ def asks_of(algorithm: Algorithm) -> Asks:
     """Return what an algorithm's steps ask of a batch.
 
     What a class says holds for the steps that it knows: a subclass with a step of its own that says nothing new is
-    taken to ask for the samples themselves.
+    taken to ask for the samples themselves. Batches refuse the questions that they cannot answer, but nobody would
+    refuse a step that reads the rows of a compressed batch as samples, or the entries of B in the chain's frame.
     """
     return algorithm.asks if says_last(type(algorithm), "asks", ("step", "finish")) else Asks.ROWS

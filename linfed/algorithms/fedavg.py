@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import check_fields, converted, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.heads import descended
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
-from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
+from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
 from linfed.data.batch import Batch
-from linfed.errors import check_choice, check_integer, check_number, shown
+from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
 
 FINE_TUNE_STEPS = 10
@@ -91,25 +93,26 @@ class FedAvg(Algorithm):
     fine_tune_steps: int = FINE_TUNE_STEPS
     fine_tune_step_size: float | None = None
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
 
     def __post_init__(self) -> None:
-        for name in ("step_size", "server_step_size"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
-        for name in ("local_steps", "fine_tune_steps"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        check_choice("weights", self.weights, ("uniform", "samples"))
-        check_choice("fine_tune", self.fine_tune, ("none", "gradient", "exact"))
-        object.__setattr__(self, "init", as_initial(self.init))
-        if self.rank is not None:
-            object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        elif self.init != RandomSubspace():
+        check_fields(
+            self,
+            step_size=positive,
+            server_step_size=positive,
+            local_steps=check_integer,
+            fine_tune_steps=check_integer,
+            weights=one_of("uniform", "samples"),
+            fine_tune=one_of("none", "gradient", "exact"),
+            init=converted(as_initial),
+            rank=optional(check_integer),
+            fine_tune_step_size=optional(positive),
+        )
+        if self.rank is None and self.init != RandomSubspace():
             raise ValueError(f"init = {shown(self.init)} is of B: the one-layer model has none, give rank=")
-        elif self.fine_tune != "none":
+        if self.rank is None and self.fine_tune != "none":
             raise ValueError(f"fine_tune = {self.fine_tune!r} is of the head: the one-layer model has none, give rank=")
-        if self.fine_tune_step_size is not None:
-            value = check_number("fine_tune_step_size", self.fine_tune_step_size, positive=True)
-            object.__setattr__(self, "fine_tune_step_size", value)
         if self.fine_tune != "gradient":
             for name, default in (("fine_tune_steps", FINE_TUNE_STEPS), ("fine_tune_step_size", None)):
                 if getattr(self, name) != default:
@@ -126,48 +129,30 @@ class FedAvg(Algorithm):
         return self.fine_tune != "none"
 
     @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
-
-    @property
     def initialisation(self) -> Initial | None:
         """How B begins; None for one layer."""
         return None if self.rank is None else as_initial(self.init)
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and the shared head at 0; or theta at 0."""
-        if self.rank is None:
-            return State(S=np.zeros((start.trials, 1, start.dim)))
-        B = start.representation(self.init, self.rank)
-        return State(B=B, W=np.zeros((start.trials, 1, self.rank)))
+        return State(**zero_model(start, self.rank, self.init))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         model = LinearModel.of(state)
-        server = model.vector(state.B, state.W, state.S)
-        local = server
-        for _ in range(self.local_steps):
-            local = local - self.step_size * model.gradient(batch, local)
+        server = model.shared(state)
+        local = model.trained(batch, server, self.step_size, self.local_steps)
         change = weighted_mean(local - server, client_weights(batch, self.weights))
-        new = server + self.server_step_size * change
-        if model.rank == 0:
-            return state.update(S=new)
-        B, W = model.layers(new)
-        return state.update(B=B[:, 0], W=W)
+        return state.update(**model.parts(server + self.server_step_size * change))
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's head fine-tuned on its own samples, (T, n, k)."""
-        assert state.B is not None
-        assert state.W is not None
-        features = batch.project(state.B)
+        features = batch.project(state.array("B"))
         if self.fine_tune == "exact":
-            return replace(state, W=features.least_squares())
-        W: Array = np.repeat(state.W, batch.active.shape[-1], axis=1)
+            return replace(state, W=features.fit().W)
+        W: Array = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
         step_size = self.step_size if self.fine_tune_step_size is None else self.fine_tune_step_size
-        for _ in range(self.fine_tune_steps):
-            W = W - step_size * features.head_gradient(W)
-        return replace(state, W=W)
+        return replace(state, W=descended(features, W, step_size, self.fine_tune_steps).W)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the participants' parameters, and of fine-tuned heads."""

@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from linfed._values import check_fields, converted, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 
@@ -61,19 +62,18 @@ class FedPer(Algorithm):
     server_step_size: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "shared representation, personal heads, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
-        for name in ("rank", "local_steps"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        for name in ("step_size", "server_step_size"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
-        object.__setattr__(self, "init", as_initial(self.init))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
+        check_fields(
+            self,
+            rank=check_integer,
+            local_steps=check_integer,
+            step_size=positive,
+            server_step_size=positive,
+            init=converted(as_initial),
+        )
 
     @property
     def initialisation(self) -> Initial:
@@ -87,16 +87,12 @@ class FedPer(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert state.B is not None
-        model = LinearModel.of(state)
-        local = model.vector(state.B, state.of_clients("W", batch.active))
-        for _ in range(self.local_steps):
-            local = local - self.step_size * model.gradient(batch, local)
-        B_i, W = model.layers(local)
-        flat = state.B.reshape(len(state.B), 1, -1)
-        change = weighted_mean(B_i.reshape(*W.shape[:2], -1) - flat, client_weights(batch, "uniform"))
-        B = state.B + self.server_step_size * change.reshape(state.B.shape)
-        return state.update(B=B, W=W, active=batch.active)
+        model, B = LinearModel.of(state), state.array("B")
+        begin = model.vector(B, state.of_clients("W", batch.active))
+        local = model.trained(batch, begin, self.step_size, self.local_steps)
+        change = weighted_mean((local - begin)[..., : B[0].size], client_weights(batch, "uniform"))
+        B = B + self.server_step_size * change.reshape(B.shape)
+        return state.update(B=B, W=model.layers(local)[1], active=batch.active)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B and W, and of the participants' copies of B."""

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.heads import descended, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
-from linfed.data.batch import Batch, Features
-from linfed.errors import check_bool, check_choice, check_integer, check_number
+from linfed.data.batch import Batch, Features, Fit
+from linfed.errors import check_bool, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
 
@@ -100,21 +101,22 @@ class FedRep(Algorithm):
     summary: ClassVar[str] = "shared representation B, personal heads: exact or gradient heads, QR-normalised B"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
-        object.__setattr__(self, "init", as_initial(self.init))
-        check_choice("head_solver", self.head_solver, ("exact", "gradient"))
-        check_choice("aggregate", self.aggregate, ("mean", "sum"))
-        for name in ("head_steps", "representation_steps"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        for name in ("orthonormalize", "rotate_heads"):
-            object.__setattr__(self, name, check_bool(name, getattr(self, name)))
+        check_fields(
+            self,
+            rank=check_integer,
+            step_size=positive,
+            init=converted(as_initial),
+            head_solver=one_of("exact", "gradient"),
+            aggregate=one_of("mean", "sum"),
+            head_steps=check_integer,
+            representation_steps=check_integer,
+            orthonormalize=check_bool,
+            rotate_heads=check_bool,
+            head_step_size=optional(positive),
+            head_ridge=non_negative,
+        )
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True needs orthonormalize = True: without QR there is no R to rotate by")
-        if self.head_step_size is not None:
-            value = check_number("head_step_size", self.head_step_size, positive=True)
-            object.__setattr__(self, "head_step_size", value)
-        object.__setattr__(self, "head_ridge", check_number("head_ridge", self.head_ridge, minimum=0.0))
         if self.head_solver == "exact" and (self.head_steps != 1 or self.head_step_size is not None):
             name = "head_steps" if self.head_steps != 1 else "head_step_size"
             raise ValueError(f"{name} = {getattr(self, name)} applies to head_solver = 'gradient' only")
@@ -138,60 +140,24 @@ class FedRep(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
-        assert state.B is not None
-        features = batch.project(state.B)
-        W = self._heads(state, batch, features)
-        moved = moved_representation(
-            state.B, W, features, self.step_size, self.representation_steps, summed=self.aggregate == "sum"
-        )
+        B = state.array("B")
+        fit = self._heads(state, batch, batch.project(B))
+        moved = moved_representation(B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
-            return state.update(B=moved, W=W, active=batch.active)
+            return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:
-            return state.update(B=orthonormalize(moved), W=W, active=batch.active)
+            return state.update(B=orthonormalize(moved), W=fit.W, active=batch.active)
         B, R = qr_positive(moved)
-        new = state.update(B=B, W=W, active=batch.active)
-        assert new.W is not None
-        return new.update(W=new.W @ np.swapaxes(R, -1, -2))
+        new = state.update(B=B, W=fit.W, active=batch.active)
+        return new.update(W=new.array("W") @ R.mT)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the training."""
-        assert state.B is not None
-        return State(B=state.B, W=batch.project(state.B).least_squares(self.head_ridge))
+        B = state.array("B")
+        return State(B=B, W=batch.project(B).fit(self.head_ridge).W)
 
-    def _heads(self, state: State, batch: Batch, features: Features) -> Array:
+    def _heads(self, state: State, batch: Batch, features: Features) -> Fit:
         if self.head_solver == "exact":
-            return features.least_squares(self.head_ridge)
-        W = state.of_clients("W", batch.active)
+            return features.fit(self.head_ridge)
         alpha = self.step_size if self.head_step_size is None else self.head_step_size
-        for _ in range(self.head_steps):
-            W = W - alpha * features.head_gradient(W)
-        return W
-
-
-def moved_representation(
-    B: Array, W: Array, features: Features, step_size: float, steps: int, *, summed: bool = False
-) -> Array:
-    """Return B after the participants' local steps at fixed heads and the server's mean (or sum), before any QR.
-
-    Parameters
-    ----------
-    B : ndarray (T, d, k)
-    W : ndarray (T, p, k)
-        The participants' heads.
-    features : Features
-        At B.
-    step_size : float
-    steps : int
-        Local steps: ``B_i = B - eta a_i w_i'``, so one vector a_i per client is enough.
-    summed : bool
-        Whether the server sums.
-    """
-    if steps == 1:
-        return B - step_size * features.representation_gradient(W, 1.0 if summed else None)
-    rest = features.shifted(W)  # so that a_i is exactly 0 for a client whose head explains its samples
-    scale = step_size * np.vecdot(W, W)[..., None]
-    a = np.zeros((*W.shape[:-1], B.shape[-2]))
-    for _ in range(steps):
-        a = a + rest.gradient(-scale * a)
-    share = 1.0 if summed else 1.0 / W.shape[1]
-    return B - step_size * share * (np.swapaxes(a, -1, -2) @ W)
+        return descended(features, state.of_clients("W", batch.active), alpha, self.head_steps)

@@ -8,12 +8,18 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from linfed._values import check_fields, converted, non_negative, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number, shown
-from linfed.numerics.linalg import take_clients
+from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
+
+
+def _one_or_two(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or value not in (1, 2):
+        raise ValueError(f"{name} = {shown(value)} must be 1 or 2")
+    return int(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,26 +89,20 @@ class FLUTE(Algorithm):
     init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
     gradient_factor: Literal[1, 2] = 1
 
+    asks: ClassVar[Asks] = Asks.GRADIENTS
     summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
-        if self.server_step_size is not None:
-            value = check_number("server_step_size", self.server_step_size, minimum=0.0)
-            object.__setattr__(self, "server_step_size", value)
-        for name in ("gamma1", "gamma2"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name), minimum=0.0))
-        object.__setattr__(self, "init", as_factors(self.init))
-        factor: object = self.gradient_factor
-        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or factor not in (1, 2):
-            raise ValueError(f"gradient_factor = {shown(self.gradient_factor)} must be 1 or 2")
-        object.__setattr__(self, "gradient_factor", int(self.gradient_factor))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.GRADIENTS
+        check_fields(
+            self,
+            rank=check_integer,
+            step_size=positive,
+            server_step_size=optional(non_negative),
+            gamma1=non_negative,
+            gamma2=non_negative,
+            init=converted(as_factors),
+            gradient_factor=_one_or_two,
+        )
 
     @property
     def step_ratio(self) -> float:
@@ -122,10 +122,7 @@ class FLUTE(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        B, W = state.B, state.W
-        assert B is not None
-        assert W is not None
-        W = take_clients(W, batch.active)
+        B, W = state.array("B"), state.of_clients("W", batch.active)
         local = self.step_size * self.gradient_factor
         server = self.step_size if self.server_step_size is None else self.server_step_size
         head_gradient, representation_gradient = batch.project(B).gradients(W, weights=1.0)

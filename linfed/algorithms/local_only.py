@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from linfed._values import check_fields, non_negative
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.data.batch import Batch
-from linfed.errors import check_number
 from linfed.numerics.streams import TrialRandom
 
 
@@ -36,15 +36,11 @@ class LocalOnly(Algorithm):
 
     ridge: float = 0.0
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "least squares or ridge per client, no federation"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
+        check_fields(self, ridge=non_negative)
 
     def initial_state(self, start: Start) -> State:
         """Return predictors at 0."""

@@ -6,12 +6,16 @@ the gradient of a client's loss with respect to the vector that holds both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.base import State
+from linfed.algorithms.base import Start, State
+from linfed.algorithms.initial import Initial
 from linfed.data.batch import Batch
 
 
@@ -37,20 +41,38 @@ class LinearModel:
     @classmethod
     def of(cls, state: State) -> LinearModel:
         """Return the model whose parameters a state holds."""
-        if state.B is not None:
-            return cls(*state.B.shape[1:])
-        assert state.S is not None
-        return cls(state.S.shape[-1], 0)
+        return cls(state.dim, 0 if state.B is None else state.B.shape[-1])
 
-    def vector(self, B: Array | None, heads: Array | None, theta: Array | None = None) -> Array:
-        """Return the parameters as vectors, (T, c, P), from B (T, d, k) and heads (T, c, k), or theta (T, c, d)."""
+    @property
+    def size(self) -> int:
+        """Parameters P."""
+        return self.dim * self.rank + self.rank if self.rank else self.dim
+
+    def shared(self, state: State) -> Array:
+        """Return the parameters that all clients share, (T, 1, P)."""
+        return self.vector(state.array("B"), state.array("W")) if self.rank else state.array("S")
+
+    def parts(self, vector: Array) -> dict[str, Any]:
+        """Return shared parameters (T, 1, P) as the arrays of a state, for its `update`."""
         if self.rank == 0:
-            assert theta is not None
-            return theta
-        assert B is not None
-        assert heads is not None
+            return {"S": vector}
+        B, W = self.layers(vector)
+        return {"B": B[:, 0], "W": W}
+
+    def vector(self, B: Array, heads: Array) -> Array:
+        """Return the parameters of two layers as vectors, (T, c, P), from B (T, d, k) and heads (T, c, k)."""
         flat = B.reshape(len(B), 1, -1)
         return np.concatenate([np.broadcast_to(flat, (*heads.shape[:2], flat.shape[-1])), heads], axis=-1)
+
+    def vector_of_units(self, units: Array) -> Array:
+        """Return what each unit is given, (T, c, k) or (T, c, d), at every parameter that belongs to it, (T, c, P).
+
+        Column j of B and entry j of w belong to unit j; with one layer every parameter is a unit.
+        """
+        if self.rank == 0:
+            return units
+        rows = np.broadcast_to(units[..., None, :], (*units.shape[:2], self.dim, self.rank))
+        return np.concatenate([rows.reshape(*units.shape[:2], -1), units], axis=-1)
 
     def layers(self, vector: Array) -> tuple[Array, Array]:
         """Return B (T, c, d, k) and heads (T, c, k) of vectors (T, c, P)."""
@@ -73,6 +95,39 @@ class LinearModel:
         outer = g[..., :, None] * w[..., None, :]
         inner = (g[..., None, :] @ B)[..., 0, :]
         return np.concatenate([outer.reshape(*g.shape[:2], -1), inner], axis=-1)
+
+    def trained(
+        self,
+        batch: Batch,
+        vector: Array,
+        step_size: float,
+        steps: int,
+        direction: Callable[[Array], Array] | None = None,
+    ) -> Array:
+        """Return each participant's parameters after its local gradient steps, (T, p, P).
+
+        Parameters
+        ----------
+        batch : Batch
+        vector : ndarray (T, p, P) or (T, 1, P)
+            Where they begin.
+        step_size : float
+        steps : int
+            Full-gradient steps.
+        direction : callable, optional
+            What is followed in the place of a gradient (T, p, P): corrected, masked.
+        """
+        for _ in range(steps):
+            gradient = self.gradient(batch, vector)
+            vector = vector - step_size * (gradient if direction is None else direction(gradient))
+        return vector
+
+
+def zero_model(start: Start, rank: int | None, init: Initial | str | npt.ArrayLike) -> dict[str, Any]:
+    """Return the arrays of a shared model at its beginning: theta = 0; with a rank B from `init`, and the head 0."""
+    if rank is None:
+        return {"S": np.zeros((start.trials, 1, start.dim))}
+    return {"B": start.representation(init, rank), "W": np.zeros((start.trials, 1, rank))}
 
 
 def client_weights(batch: Batch, weights: str) -> Array:

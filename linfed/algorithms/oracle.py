@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from linfed._values import check_fields, non_negative
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.initial import Initial, TrueSubspace
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 
@@ -47,16 +48,11 @@ class Oracle(Algorithm):
     rank: int
     ridge: float = 0.0
 
+    asks: ClassVar[Asks] = Asks.FEATURES
     summary: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference line"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.FEATURES
+        check_fields(self, rank=check_integer, ridge=non_negative)
 
     @property
     def initialisation(self) -> Initial:
@@ -70,10 +66,9 @@ class Oracle(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the participants' exact heads."""
-        assert state.B is not None
-        return state.update(W=batch.project(state.B).least_squares(self.ridge), active=batch.active)
+        return state.update(W=batch.project(state.array("B")).fit(self.ridge).W, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the exact heads of the batch's clients."""
-        assert state.B is not None
-        return State(B=state.B, W=batch.project(state.B).least_squares(self.ridge))
+        B = state.array("B")
+        return State(B=B, W=batch.project(B).fit(self.ridge).W)

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._types import Array
+from linfed._values import check_fields, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
 from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
-from linfed.errors import check_instance, check_number, shown
+from linfed.errors import check_instance, shown
 from linfed.numerics.least_squares import joint_ridge
 from linfed.numerics.streams import TrialRandom
 
@@ -74,7 +75,7 @@ class Personalised(Algorithm):
             raise ValueError(
                 f"base = {shown(self.base)} learns no representation B, at which to fit; take one that does"
             )
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, positive=True))
+        check_fields(self, ridge=positive)
 
     @property
     def asks(self) -> Asks:
@@ -103,6 +104,11 @@ class Personalised(Algorithm):
     def initial_state(self, start: Start) -> State:
         """Return the base's state before the first round, with the personal part, 0, if it has none of its own."""
         state = self.base.initial_state(start)
+        if type(state).served is not State.served:
+            raise ValueError(
+                f"base = {shown(self.base)} serves predictors of its own ({type(state).__name__}.served), in which a "
+                "head and a full-dimensional part beside it have no place"
+            )
         return state if state.S is not None else state.update(S=np.zeros((start.trials, 1, start.dim)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
@@ -124,8 +130,7 @@ class Personalised(Algorithm):
 
     def _fit(self, state: State, batch: Batch) -> tuple[Array, Array]:
         """Return the heads and the full-dimensional parts of the batch's clients at B."""
-        assert state.B is not None
-        return joint_ridge(*batch.normal_equations(), state.B, self.ridge)
+        return joint_ridge(*batch.normal_equations(), state.array("B"), self.ridge)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the base's state, of every client's fit, and of all normal equations."""

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from linfed._values import check_fields, one_of
 from linfed.algorithms.base import Algorithm, Asks, Start, State
 from linfed.algorithms.models import client_weights
 from linfed.data.batch import Batch
-from linfed.errors import check_choice
 from linfed.numerics.streams import TrialRandom
 
 
@@ -42,15 +42,11 @@ class PooledLeastSquares(Algorithm):
 
     weights: Literal["uniform", "samples"] = "uniform"
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "one least-squares model for all clients: a reference line"
 
     def __post_init__(self) -> None:
-        check_choice("weights", self.weights, ("uniform", "samples"))
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
+        check_fields(self, weights=one_of("uniform", "samples"))
 
     def initial_state(self, start: Start) -> State:
         """Return theta at 0."""

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.fedrep import moved_representation
+from linfed.algorithms.heads import AtHeads, descended, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
-from linfed.errors import check_bool, check_choice, check_integer, check_number
+from linfed.errors import check_bool, check_integer, check_number
 from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import TrialRandom
+
+
+def _inside(name: str, value: object) -> float:
+    number = check_number(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} = {value} must lie inside (0, 1); leave it out for the plain sum")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,26 +111,26 @@ class FedRepShortcut(Algorithm):
     refit: bool = False
     init: Initial | str | npt.ArrayLike = "moments"
 
+    asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", check_integer("rank", self.rank))
-        object.__setattr__(self, "step_size", check_number("step_size", self.step_size, positive=True))
-        object.__setattr__(self, "init", as_initial(self.init))
-        check_choice("solver", self.solver, ("gradient", "closed-form"))
-        check_choice("order", self.order, ("jacobi", "gauss-seidel", "joint"))
-        for name, least in (("head_steps", 1), ("shortcut_steps", 0), ("representation_steps", 1)):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), minimum=least))
-        for name in ("head_step_size", "shortcut_step_size"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_number(name, getattr(self, name), positive=True))
-        if self.mixing is not None:
-            mixing = check_number("mixing", self.mixing)
-            if not 0.0 < mixing < 1.0:
-                raise ValueError(f"mixing = {self.mixing} must lie inside (0, 1); leave it out for the plain sum")
-            object.__setattr__(self, "mixing", mixing)
-        object.__setattr__(self, "ridge", check_number("ridge", self.ridge, minimum=0.0))
-        object.__setattr__(self, "refit", check_bool("refit", self.refit))
+        check_fields(
+            self,
+            rank=check_integer,
+            step_size=positive,
+            init=converted(as_initial),
+            solver=one_of("gradient", "closed-form"),
+            order=one_of("jacobi", "gauss-seidel", "joint"),
+            head_steps=check_integer,
+            shortcut_steps=partial(check_integer, minimum=0),
+            representation_steps=check_integer,
+            head_step_size=optional(positive),
+            shortcut_step_size=optional(positive),
+            mixing=optional(_inside),
+            ridge=non_negative,
+            refit=check_bool,
+        )
         self._check_solver()
 
     def _check_solver(self) -> None:
@@ -135,11 +144,6 @@ class FedRepShortcut(Algorithm):
             raise ValueError("order = 'joint' applies to solver = 'closed-form' only")
         if self.order == "joint" and self.ridge == 0:
             raise ValueError("order = 'joint' needs ridge > 0: without it head and shortcut are not unique")
-
-    @property
-    def asks(self) -> Asks:
-        """What a step asks of a batch."""
-        return Asks.QUADRATIC
 
     @property
     def finishes(self) -> bool:
@@ -169,19 +173,19 @@ class FedRepShortcut(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert state.B is not None
+        B = state.array("B")
         W, S = state.of_clients("W", batch.active), state.of_clients("S", batch.active)
         solve = self._closed_form if self.solver == "closed-form" else self._gradient_steps
-        W, S = solve(state.B, W, S, batch)
-        features = batch.shifted(S).project(state.B)
-        moved = moved_representation(state.B, W, features, self.step_size, self.representation_steps)
+        W, S = solve(B, W, S, batch)
+        features = batch.shifted(S).project(B)
+        moved = moved_representation(B, AtHeads(features, W), self.step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
 
     def _closed_form(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
         """Return head and shortcut by least squares, (2) and (3)."""
         if self.order == "joint":
             return joint_ridge(*batch.normal_equations(), B, self._ridge)
-        new_W = batch.shifted(S).project(B).least_squares()
+        new_W = batch.shifted(S).project(B).fit().W
         seen = new_W if self.order == "gauss-seidel" else W
         return new_W, batch.shifted(seen @ B.mT).least_squares(self._ridge)
 
@@ -190,9 +194,7 @@ class FedRepShortcut(Algorithm):
         first, second = self._scales
         head_step = first**2 * (self.step_size if self.head_step_size is None else self.head_step_size)
         step = second**2 * (self.step_size if self.shortcut_step_size is None else self.shortcut_step_size)
-        features, new_W = batch.shifted(S).project(B), W
-        for _ in range(self.head_steps):
-            new_W = new_W - head_step * features.head_gradient(new_W)
+        new_W = descended(batch.shifted(S).project(B), W, head_step, self.head_steps).W
         if self.shortcut_steps:
             rest = batch.shifted((new_W if self.order == "gauss-seidel" else W) @ B.mT)
             for _ in range(self.shortcut_steps):
@@ -201,17 +203,16 @@ class FedRepShortcut(Algorithm):
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return head and shortcut fitted anew at B, without the ridge."""
-        assert state.B is not None
-        W, S = smallest_shortcut(*batch.normal_equations(), state.B)
+        W, S = smallest_shortcut(*batch.normal_equations(), state.array("B"))
         return state.update(W=W, S=S)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' heads and shortcuts at B: with the ridge if there is one, else as in `refit`."""
-        assert state.B is not None
+        B = state.array("B")
         A, b = batch.normal_equations()
         with_ridge = self.ridge > 0 and not self.refit
-        W, S = joint_ridge(A, b, state.B, self._ridge) if with_ridge else smallest_shortcut(A, b, state.B)
-        return State(B=state.B, W=W, S=S)
+        W, S = joint_ridge(A, b, B, self._ridge) if with_ridge else smallest_shortcut(A, b, B)
+        return State(B=B, W=W, S=S)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B, W and S, and of the participants' normal equations."""

@@ -5,7 +5,7 @@ whoever answers them may hold the data in any form that gives the same answers, 
 
 Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. A batch's buffers
 are used again by the next round: nobody keeps a batch. Its own arrays are read-only; what a question returns is the
-asker's, but for exact heads, which are read-only as well.
+asker's, but for the heads of a fit, which are read-only as well.
 """
 
 from __future__ import annotations
@@ -16,11 +16,35 @@ from typing import Protocol
 from linfed._types import Array, Indices, Mask
 
 
+class Fit(Protocol):
+    """Heads at one shared B, and what they leave to explain."""
+
+    @property
+    def W(self) -> Array:
+        """The heads, (T, p, k)."""
+        ...
+
+    def representation_gradient(self, weights: Array | float | None = None) -> Array:
+        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k).
+
+        `weights` is the mean over participants (1/p) by default; 1 gives the sum; (T, p) weighs clients.
+        """
+        ...
+
+    def shifted(self) -> Batch:
+        """Return the same samples with labels ``y_i - Z_i w_i``."""
+        ...
+
+
 class Features(Protocol):
     """The features ``Z_i = X_i B`` of a round's participants, at one shared B."""
 
-    def least_squares(self, ridge: float = 0.0) -> Array:
-        """Return the heads (T, p, k) that minimise ``(1/2m_i)||Z_i w - y_i||^2 + (ridge/2)||w||^2``."""
+    def fit(self, ridge: float = 0.0) -> Fit:
+        """Return the heads, read-only, that minimise ``(1/2m_i)||Z_i w - y_i||^2 + (ridge/2)||w||^2``.
+
+        Without a ridge a client with at most as many samples as the rank of its features is explained: what is left
+        of it is exactly 0, and so is its part of the gradient.
+        """
         ...
 
     def head_gradient(self, W: Array) -> Array:
@@ -28,10 +52,7 @@ class Features(Protocol):
         ...
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
-        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k).
-
-        `weights` is the mean over participants (1/p) by default; 1 gives the sum; (T, p) weighs clients.
-        """
+        """Return what a fit does, at any heads W (T, p, k)."""
         ...
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
@@ -52,6 +73,19 @@ class Batch(Protocol):
     @property
     def active(self) -> Indices:
         """Which clients take part, (T, p), each row ascending."""
+        ...
+
+    @property
+    def round(self) -> int:
+        """Number of the round, from 1; what is done after the last of them (`finish`) has the next number.
+
+        0 for a batch of no round: a first one, or one of clients that join later.
+        """
+        ...
+
+    @property
+    def n_clients(self) -> int:
+        """Clients n of the run, of whom p take part."""
         ...
 
     @property

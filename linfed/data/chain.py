@@ -18,7 +18,7 @@ import numpy as np
 from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.projected import ProjectedSource
-from linfed.data.sources import FreshSource, Sizes
+from linfed.data.sources import Sizes, streamed_rows
 from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
@@ -61,7 +61,7 @@ class ChainSource(ProjectedSource):
         framed = np.concatenate([coordinates, np.zeros((len(trials), 2 * columns, rank))], axis=-2)
         small = replace(sizes, dim=rank + 2 * columns)
         super().__init__(n_samples, replace(truth, B=framed), small, columns, seed, trials, streams)
-        self._full = (n_samples, truth, sizes, seed, trials)
+        self._full = truth, (n_samples, sizes.dim)
         rest = (sizes.dim - rank - columns - np.arange(columns)) / 2.0
         upper = columns * (columns - 1) // 2
         self._upper = np.triu_indices(columns, 1)
@@ -84,9 +84,9 @@ class ChainSource(ProjectedSource):
 
     def enter(self, state: Any) -> Any:
         """Return the initial state in the frame."""
-        inside = np.swapaxes(self._basis, -1, -2) @ state.B
+        inside = self._basis.mT @ state.B
         outside = state.B - self._basis @ inside
-        outside -= self._basis @ (np.swapaxes(self._basis, -1, -2) @ outside)
+        outside -= self._basis @ (self._basis.mT @ outside)
         R = qr_positive(outside)[1]
         return state.update(B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
 
@@ -100,10 +100,11 @@ class ChainSource(ProjectedSource):
         """Return the truth in the frame."""
         return self.truth
 
-    def everyone(self) -> Batch:
+    def everyone(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
         raise NotImplementedError
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield explicit rows in the full dimension."""
-        return FreshSource(*self._full).rows_for_moments(clients)
+        streams = (Stream.INIT_X, Stream.INIT_NOISE)
+        return streamed_rows(*self._full, clients, self._seed, self._trials, streams)

@@ -8,17 +8,17 @@ rounding. For fresh Gaussian data the factor of ``[X, noise]`` is drawn itself (
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Never, Protocol
 
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
-from linfed.data.explicit import ExplicitBatch
+from linfed.data.explicit import ExplicitBatch, normal_equations
+from linfed.data.labels import restricted
 from linfed.data.rows import Workspace
-from linfed.data.sources import FreshSource, Sizes, Source, restricted
+from linfed.data.sources import DrawnSource, HeldSource, Sizes, streamed_rows
 from linfed.errors import EngineError
-from linfed.numerics.linalg import CACHE_VALUES, take_clients
+from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems import Truth
 
@@ -68,7 +68,7 @@ class GramBatch(CompressedBatch):
         return np.asarray(out)
 
 
-class CompressedFixedSource(Source):
+class CompressedFixedSource(HeldSource):
     """Holds every client's pseudo-samples and hands out the participants'.
 
     Parameters
@@ -82,32 +82,20 @@ class CompressedFixedSource(Source):
     """
 
     def __init__(self, R: Array, counts: Array, rows: RowSource | None) -> None:
-        self._X, self._y = np.ascontiguousarray(R[..., :-1]), np.ascontiguousarray(R[..., -1])
-        self._counts, self._rows, self._workspace = counts, rows, Workspace()
+        super().__init__(np.ascontiguousarray(R[..., :-1]), np.ascontiguousarray(R[..., -1]), counts)
+        self._rows = rows
         self._normal: tuple[Array, Array] | None = None
 
-    def round(self, active: Indices) -> GramBatch:
+    def round(self, active: Indices, number: int = 0) -> GramBatch:
         """Return the next round's batch."""
-        X, y, counts = self._X, self._y, self._counts
-        if active.shape[-1] < X.shape[1]:
-            gathered = self._workspace.array("X", (*active.shape, *X.shape[2:]))
-            for trial, chosen in enumerate(active):
-                np.take(X[trial], chosen, axis=0, out=gathered[trial], mode="clip")
-            X, y, counts = gathered, take_clients(y, active), take_clients(counts, active)
-        batch = GramBatch(X, y, active=active, counts=counts, workspace=self._workspace)
+        batch = self._batch(GramBatch, active, number)
         batch.source = self
         return batch
-
-    def everyone(self) -> GramBatch:
-        """Return a batch of all clients."""
-        return self.round(np.broadcast_to(np.arange(self._X.shape[1]), self._X.shape[:2]))
 
     def normal_equations(self, active: Indices) -> tuple[Array, Array]:
         """Return the participants' A_i and b_i, formed once for all clients."""
         if self._normal is None:
-            m = self._counts[..., None]
-            A = np.swapaxes(self._X, -1, -2) @ self._X / m[..., None]
-            self._normal = A, (self._y[..., None, :] @ self._X)[..., 0, :] / m
+            self._normal = normal_equations(self._X, self._y, self._counts)
         return take_clients(self._normal[0], active), take_clients(self._normal[1], active)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -142,18 +130,9 @@ class DrawnFixedRows:
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield the rows over blocks of the first clients, as `draw_fixed` has them."""
-        _, m, d = self._sizes
-        size, last = max(1, CACHE_VALUES // (m * d)), int(clients[-1]) + 1
-        rngs = (generators(self._seed, stream, self._trials) for stream in (Stream.X, Stream.NOISE))
-        for trial, (x_rng, noise_rng) in enumerate(zip(*rngs, strict=True)):
-            for start in range(0, last, size):
-                chosen = np.arange(start, min(start + size, last))[None]
-                X, noise = np.empty((1, chosen.size, m, d)), np.empty((1, chosen.size, m))
-                self._truth.design.fill(x_rng, X[0])
-                noise_rng.standard_normal(out=noise)
-                noise *= self._truth.noise_std
-                batch = ExplicitBatch(X, restricted(self._truth, chosen, noise, trial), active=chosen)
-                yield trial, X[0], batch.y[0], batch.counts[0]
+        first = np.arange(int(clients[-1]) + 1)
+        streams = (Stream.X, Stream.NOISE)
+        return streamed_rows(self._truth, self._sizes[1:], first, self._seed, self._trials, streams)
 
 
 def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Generator) -> Array:
@@ -185,16 +164,8 @@ def drawn_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials:
     return out
 
 
-class CompressedFreshSource(Source):
-    """Draws the triangular factor of each participant's ``[X, noise]`` anew each round: d + 1 rows for any m > d.
-
-    Parameters
-    ----------
-    n_samples : int
-        Samples m per participant and round.
-    truth, sizes, seed, trials
-        As for every source; Gaussian x.
-    """
+class CompressedFreshSource(DrawnSource):
+    """Draws the triangular factor of each participant's ``[X, noise]`` anew: d + 1 rows for any m > d, Gaussian x."""
 
     def __init__(
         self,
@@ -205,36 +176,36 @@ class CompressedFreshSource(Source):
         trials: Sequence[int],
         streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
     ) -> None:
-        self._m, self._truth, self._sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
+        super().__init__(n_samples, truth, sizes, seed, trials)
         self._rngs = [generators(seed, stream, trials) for stream in streams]
         self._workspace = Workspace()
 
-    def round(self, active: Indices) -> CompressedBatch:
+    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> CompressedFreshSource:
+        """Return a source of the same law."""
+        return CompressedFreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
+
+    def round(self, active: Indices, number: int = 0) -> CompressedBatch:
         """Return the next round's batch."""
         X, noise = self._factors(active.shape[-1])
-        counts = np.full(active.shape, float(self._m))
-        law = restricted(self._truth, active, noise)
-        return CompressedBatch(X, law, active=active, counts=counts, workspace=self._workspace)
+        counts = np.full(active.shape, float(self.n_samples))
+        law = restricted(self.truth, active, noise)
+        return CompressedBatch(
+            X,
+            law,
+            active=active,
+            counts=counts,
+            workspace=self._workspace,
+            round_number=number,
+            n_clients=self.sizes.n_clients,
+        )
 
     def _factors(self, p: int) -> tuple[Array, Array]:
         """Return pseudo-samples (T, p, d + 1, d) and the noise of their labels (T, p, d + 1)."""
-        d, design = self._sizes.dim, self._truth.design
+        d, design = self.sizes.dim, self.truth.design
         X = self._workspace.array("X", (len(self._trials), p, d + 1, d))
         noise = self._workspace.array("noise", X.shape[:-1])
         for trial, (normals, gammas) in enumerate(zip(*self._rngs, strict=True)):
-            R = triangular_rows(self._m, d, p, normals, gammas)
+            R = triangular_rows(self.n_samples, d, p, normals, gammas)
             X[trial] = design.shape_rows(R[..., :-1])
-            noise[trial] = self._truth.noise_std * R[..., -1]
+            noise[trial] = self.truth.noise_std * R[..., -1]
         return X, noise
-
-    def everyone(self) -> CompressedBatch:
-        """Return a batch of all clients."""
-        n = self._sizes.n_clients
-        sizes = replace(self._sizes, participants=n, rounds=1)
-        streams = (Stream.FINISH_X, Stream.FINISH_NOISE)
-        once = CompressedFreshSource(self._m, self._truth, sizes, self._seed, self._trials, streams)
-        return once.round(np.broadcast_to(np.arange(n), (len(self._trials), n)))
-
-    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield explicit rows: the moments are of fourth order."""
-        return FreshSource(self._m, self._truth, self._sizes, self._seed, self._trials).rows_for_moments(clients)

@@ -14,29 +14,17 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
+from linfed.data.labels import LabelLaw
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares
 from linfed.numerics.linalg import CACHE_VALUES
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelLaw:
-    """Where labels come from: a truth restricted to the participants, and noise.
-
-    Parameters
-    ----------
-    B : ndarray (T, d, r) or None
-    W : ndarray (T, p, r) or None
-    S : ndarray (T, p, d) or None
-    noise : ndarray (T, p, m) or None
-        The noise itself, its standard deviation included.
-    """
-
-    B: Array | None
-    W: Array | None
-    S: Array | None
-    noise: Array | None
+def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
+    """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d) of rows (T, p, m, d)."""
+    m = counts[..., None]
+    return X.mT @ X / m[..., None], (y[..., None, :] @ X)[..., 0, :] / m
 
 
 class ExplicitBatch:
@@ -54,6 +42,10 @@ class ExplicitBatch:
         Samples per client; m for all by default.
     workspace : Workspace, optional
         Buffers to use again.
+    round_number : int
+        Number of the round; 0 for a batch of none.
+    n_clients : int, optional
+        Clients n of the run; those of the batch by default.
     """
 
     def __init__(
@@ -64,12 +56,15 @@ class ExplicitBatch:
         active: Indices,
         counts: Array | None = None,
         workspace: Workspace | None = None,
+        round_number: int = 0,
+        n_clients: int | None = None,
     ) -> None:
         self.rows: Rows = HeldRows(X) if isinstance(X, np.ndarray) else X
         self._y = None if isinstance(y, LabelLaw) else y
         self._law = y if isinstance(y, LabelLaw) else None
         self.active = readonly(active)
         trials, p, m, _ = self.shape
+        self.round, self.n_clients = round_number, p if n_clients is None else n_clients
         self.counts = readonly(np.full((trials, p), float(m)) if counts is None else counts)
         self._singular: Mask = np.zeros(trials, dtype=bool)
         self._workspace = workspace or Workspace()
@@ -101,17 +96,10 @@ class ExplicitBatch:
 
     def _labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
         """Return the labels of a block, clients last (m, C), from its features ``X B*``, (r, m, C)."""
-        count, m = rows.shape[0] * rows.shape[1], rows.shape[2]
         if self._y is not None:
-            return self._y[t, c].reshape(count, m).T
-        law = self._law
-        assert law is not None
-        y = np.zeros((m, count)) if law.noise is None else law.noise[t, c].reshape(count, m).T.copy()
-        if law.W is not None:
-            y += np.einsum("rmc,cr->mc", stars, law.W[t, c].reshape(count, -1))
-        if law.S is not None:
-            y += (rows @ law.S[t, c, :, None]).reshape(count, m).T
-        return y
+            return self._y[t, c].reshape(-1, rows.shape[2]).T
+        assert self._law is not None
+        return self._law.labels(t, c, rows, stars)
 
     def pass_over(self, B: Array, *, once: bool = False) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
         """Yield (trials, clients, rows, features (k, m, C), labels (m, C)) block by block, the clients last.
@@ -213,10 +201,7 @@ class ExplicitBatch:
 
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i`` (T, p, d, d) and ``b_i`` (T, p, d); cost O(p m d^2)."""
-        X, m = self.X, self._positive_counts
-        A = np.swapaxes(X, -1, -2) @ X
-        b = (self.y[..., None, :] @ X)[..., 0, :]
-        return A / m[..., None, None], b / m[..., None]
+        return normal_equations(self.X, self.y, self._positive_counts)
 
     def shifted(self, offset: Array) -> ExplicitBatch:
         """Return the same rows with labels ``y_i - X_i offset_i``."""
@@ -270,7 +255,7 @@ class ExplicitBatch:
         return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)
 
     def _with(self, X: Array, y: Array, counts: Array) -> ExplicitBatch:
-        other = self.plain(X, y, active=self.active, counts=counts)
+        other = self.plain(X, y, active=self.active, counts=counts, round_number=self.round, n_clients=self.n_clients)
         other._singular = self._singular
         return other
 
@@ -292,7 +277,7 @@ class ExplicitBatch:
             out[t] += flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
         return out
 
-    def exact_heads(self, B: Array, ridge: float) -> ExactHeads:
+    def fit(self, B: Array, ridge: float) -> ExplicitFit:
         """Return the closed-form heads and what they leave, in one pass while each block of rows is in cache."""
         trials, p, m, d = self.shape
         k = B.shape[-1]
@@ -310,23 +295,39 @@ class ExplicitBatch:
             scaled = (heads.W / np.maximum(counts, 1.0)).reshape(k, 1, some, clients)
             np.multiply(scaled, heads.residual.reshape(m, some, clients), out=V.transpose(1, 3, 0, 2))
             gradient[t] += V.reshape(some, k, -1) @ rows.reshape(some, -1, d)
-        W.setflags(write=False)  # these heads are known by identity: changed in place they would keep this residual
-        return ExactHeads(W=W, residual=residual, gradient=np.swapaxes(gradient, -1, -2))
+        return ExplicitFit(batch=self, W=readonly(W), residual=residual, gradient=gradient.mT)
+
+    def weighted_messages(self, W: Array, residual: Array, weights: Array | float) -> Array:
+        """Return ``sum_i weights_i (1/m_i) X_i'r_i w_i'``, (T, d, k), of residuals (T, p, m); cost O(p m d k)."""
+        scaled = (W * (weights / self._positive_counts)[..., None]).mT
+        return self.pull_back(np.ascontiguousarray(scaled)[..., None] * residual[:, None]).mT
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactHeads:
+class ExplicitFit:
     """Closed-form heads W (T, p, k), their residual (T, p, m) and ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
 
+    batch: ExplicitBatch
     W: Array
     residual: Array
     gradient: Array
+
+    def representation_gradient(self, weights: Array | float | None = None) -> Array:
+        """Return the gradient at these heads, (T, d, k), at no cost but for weights that differ between clients."""
+        share = 1.0 / self.W.shape[1] if weights is None else weights
+        if np.ndim(share) == 0:
+            return np.asarray(share * self.gradient)
+        return self.batch.weighted_messages(self.W, self.residual, share)
+
+    def shifted(self) -> ExplicitBatch:
+        """Return the same rows with the labels that these heads leave, exactly zero where they explain them."""
+        return self.batch.with_labels(-self.residual)
 
 
 class ExplicitFeatures:
     """The features ``Z_i = X_i B`` of an explicit batch, computed when first asked for.
 
-    Exact heads do not ask for them: they are solved block by block, with the gradient that comes next, in one pass.
+    A fit does not ask for them: its heads are solved block by block, with the gradient that comes next, in one pass.
 
     Parameters
     ----------
@@ -337,7 +338,6 @@ class ExplicitFeatures:
     def __init__(self, batch: ExplicitBatch, B: Array) -> None:
         self._batch, self._B = batch, B
         self._held: Array | None = None
-        self._exact: ExactHeads | None = None
         self._gram: tuple[Array, Array] | None = None
 
     @property
@@ -355,11 +355,10 @@ class ExplicitFeatures:
         """The features client by client, (T, p, m, k), read-only."""
         return readonly(np.moveaxis(self._Z, 1, -1))
 
-    def least_squares(self, ridge: float = 0.0) -> Array:
-        """Return the closed-form heads, (T, p, k), read-only; cost O(p m (d k + k^2))."""
+    def fit(self, ridge: float = 0.0) -> ExplicitFit:
+        """Return the closed-form heads, and what they leave; cost O(p m (d k + k^2))."""
         check_number("ridge", ridge, minimum=0.0)
-        self._exact = self._batch.exact_heads(self._B, ridge)
-        return self._exact.W
+        return self._batch.fit(self._B, ridge)
 
     def head_gradient(self, W: Array) -> Array:
         """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); O(p m k^2) once, then O(p k^2) a call."""
@@ -371,38 +370,27 @@ class ExplicitFeatures:
                 gram[column] = np.vecdot(Z[:, column, None], Z) / m
             self._gram = gram, np.vecdot(Z, self._batch.y[:, None]) / m
         gram, moment = self._gram
-        heads = np.ascontiguousarray(np.swapaxes(W, -1, -2))
+        heads = np.ascontiguousarray(W.mT)
         out = -moment
         for column in range(heads.shape[1]):
             out += gram[column] * heads[:, column, None]
-        return np.ascontiguousarray(np.swapaxes(out, -1, -2))
+        return np.ascontiguousarray(out.mT)
 
     def _residual(self, W: Array) -> Array:
         """Return ``Z_i w_i - y_i``, (T, p, m)."""
-        if self._exact is not None and self._exact.W is W:
-            return self._exact.residual
         residual = -self._batch.y
         for column in range(self._B.shape[-1]):
             residual += self._Z[:, column] * W[..., column, None]
         return residual
 
     def shifted(self, W: Array) -> ExplicitBatch:
-        """Return the same rows with labels ``y_i - Z_i w_i``, exactly zero where `least_squares` found them so."""
+        """Return the same rows with labels ``y_i - Z_i w_i``."""
         return self._batch.with_labels(-self._residual(W))
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
-        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p m d k).
-
-        At the heads that `least_squares` returned the residual is the one found there: exactly zero for a client
-        with at most k samples, where rounding alone would move B.
-        """
+        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p m d k)."""
         share = 1.0 / W.shape[1] if weights is None else weights
-        if np.ndim(share) == 0 and self._exact is not None and self._exact.W is W:
-            return share * self._exact.gradient
-        batch, residual = self._batch, self._residual(W)
-        scaled = np.swapaxes(W * (share / batch._positive_counts)[..., None], -1, -2)
-        V = np.ascontiguousarray(scaled)[..., None] * residual[:, None]
-        return np.swapaxes(batch.pull_back(V), -1, -2)
+        return self._batch.weighted_messages(W, self._residual(W), share)
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients of heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) whatever k.

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import Configuration
+from linfed._values import Configuration, check_fields, optional
 from linfed.data.explicit import ExplicitBatch
-from linfed.data.sources import Sizes, draw_fixed
+from linfed.data.sources import Sizes, draw_fixed, everybody
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem
@@ -41,7 +41,7 @@ class FreshSamples(Configuration):
     n_samples: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
+        check_fields(self, n_samples=check_integer)
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time."""
@@ -73,9 +73,7 @@ class FixedSamples(Configuration):
     in_law: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_samples", check_integer("n_samples", self.n_samples))
-        if self.in_law is not None:
-            object.__setattr__(self, "in_law", check_bool("in_law", self.in_law))
+        check_fields(self, n_samples=check_integer, in_law=optional(check_bool))
 
     def draw(self, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
         """Return the data sets that ``simulate(..., trials=trials, seed=seed)`` sees, as given samples.
@@ -231,7 +229,7 @@ class GivenSamples:
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d), trials first if given."""
         counts = np.broadcast_to(self.counts, self.X.shape[:-2])[..., None]
-        A = np.swapaxes(self.X, -1, -2) @ self.X / counts[..., None]
+        A = self.X.mT @ self.X / counts[..., None]
         return A, (self.y[..., None, :] @ self.X)[..., 0, :] / counts
 
     @property
@@ -269,7 +267,7 @@ def some_samples(X: Samples, y: Samples, *, prefix: str = "") -> GivenSamples:
 def given_batch(samples: GivenSamples, trials: Sequence[int]) -> ExplicitBatch:
     """Return a batch of all clients' samples, for some trials."""
     X, y, counts = samples.of_trials(trials)
-    return ExplicitBatch(X, y, active=np.broadcast_to(np.arange(X.shape[1]), X.shape[:2]), counts=counts)
+    return ExplicitBatch(X, y, active=everybody(*X.shape[:2]), counts=counts)
 
 
 def _range(counts: Array) -> str:

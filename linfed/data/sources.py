@@ -15,13 +15,15 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
-from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.labels import LabelLaw, restricted
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.numerics.linalg import CACHE_VALUES, take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
 
 S = TypeVar("S")
+E = TypeVar("E", bound=ExplicitBatch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +54,11 @@ class Source(ABC):
     """Gives the batch of each round, for all trials of a chunk."""
 
     @abstractmethod
-    def round(self, active: Indices) -> Batch:
-        """Return the next round's batch for the participants (T, p); the one before it is void."""
+    def round(self, active: Indices, number: int = 0) -> Batch:
+        """Return the next round's batch for the participants (T, p), under its number; the one before it is void."""
 
     @abstractmethod
-    def everyone(self) -> Batch:
+    def everyone(self, number: int = 0) -> Batch:
         """Return a batch of all clients for what is done after the last round; fresh data have it from own streams."""
 
     def first(self, trials: int, clients: int) -> ExplicitBatch:
@@ -73,7 +75,7 @@ class Source(ABC):
             here = slice(filled[trial], filled[trial] + len(rows))
             X[trial, here], y[trial, here], counts[trial, here] = rows, labels, samples
             filled[trial] = here.stop
-        return ExplicitBatch(X, y, active=np.broadcast_to(np.arange(clients), (trials, clients)), counts=counts)
+        return ExplicitBatch(X, y, active=everybody(trials, clients), counts=counts)
 
     def enter(self, state: S) -> S:
         """Return the initial state in the coordinates in which the rounds are run."""
@@ -92,6 +94,11 @@ class Source(ABC):
         """Yield (trial, X (c, m, d), y (c, m), counts (c,)) over blocks of the named clients, trial by trial."""
 
 
+def everybody(trials: int, clients: int) -> Indices:
+    """Return all clients of every trial, (trials, clients)."""
+    return np.broadcast_to(np.arange(clients), (trials, clients))
+
+
 def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> tuple[Array, Array]:
     """Return the fixed data sets X (T, n, m, d) and y (T, n, m) of some trials, for sizes (n, m, d)."""
     n, m, d = shape
@@ -101,9 +108,8 @@ def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Se
     for rng, values in zip(generators(seed, Stream.NOISE, trials), noise, strict=True):
         rng.standard_normal(out=values)
     noise *= truth.noise_std
-    everyone = np.broadcast_to(np.arange(n), (len(trials), n))
     law = LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise)
-    return X, ExplicitBatch(X, law, active=everyone).y
+    return X, ExplicitBatch(X, law, active=everybody(len(trials), n)).y
 
 
 def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
@@ -112,7 +118,60 @@ def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
     out *= noise_std
 
 
-class FreshSource(Source):
+def streamed_rows(
+    truth: Truth,
+    sizes: tuple[int, int],
+    clients: Indices,
+    seed: Seed,
+    trials: Sequence[int],
+    streams: tuple[Stream, Stream],
+) -> Iterator[tuple[int, Array, Array, Array]]:
+    """Yield (trial, X (c, m, d), y (c, m), counts (c,)) in blocks of clients as they are drawn, for sizes (m, d)."""
+    m, d = sizes
+    size = max(1, CACHE_VALUES // (m * d))
+    rngs = (generators(seed, stream, trials) for stream in streams)
+    for trial, (x_rng, noise_rng) in enumerate(zip(*rngs, strict=True)):
+        for start in range(0, len(clients), size):
+            chosen = clients[None, start : start + size]
+            X, noise = np.empty((1, chosen.size, m, d)), np.empty((1, chosen.size, m))
+            truth.design.fill(x_rng, X[0])
+            fill_noise(truth.noise_std, noise_rng, noise)
+            batch = ExplicitBatch(X, restricted(truth, chosen, noise, trial), active=chosen)
+            yield trial, X[0], batch.y[0], batch.counts[0]
+
+
+class DrawnSource(Source):
+    """Draws every round anew.
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples m per participant and round.
+    truth, sizes, seed, trials
+        What is true, how much of it, and where the streams begin.
+    """
+
+    def __init__(self, n_samples: int, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> None:
+        self.n_samples, self.truth, self.sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
+
+    @abstractmethod
+    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
+        """Return a source of the same law with other sizes, from other streams."""
+
+    def everyone(self, number: int = 0) -> Batch:
+        """Return a batch of all clients."""
+        n = self.sizes.n_clients
+        once = self.again(replace(self.sizes, participants=n, rounds=1), (Stream.FINISH_X, Stream.FINISH_NOISE))
+        return once.round(everybody(len(self._trials), n), number)
+
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield explicit rows over blocks of the named clients: the moments are of fourth order."""
+        streams = (Stream.INIT_X, Stream.INIT_NOISE)
+        shape = self.n_samples, self.sizes.dim
+        return streamed_rows(self.truth, shape, clients, self._seed, self._trials, streams)
+
+
+class FreshSource(DrawnSource):
     """Draws each round's rows: small rounds ahead in blocks, large ones when the first question reads them."""
 
     def __init__(
@@ -124,7 +183,7 @@ class FreshSource(Source):
         trials: Sequence[int],
         streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
     ) -> None:
-        self._m, self._truth, self._sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
+        super().__init__(n_samples, truth, sizes, seed, trials)
         design, rngs = truth.design, generators(seed, streams[0], trials)
         shape = (sizes.participants, n_samples, sizes.dim)
         self._workspace = Workspace()
@@ -135,29 +194,26 @@ class FreshSource(Source):
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
-        self._fill_noise = partial(fill_noise, truth.noise_std)  # a method would make a cycle of source and stream
         if truth.noise_std > 0:
-            self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], self._fill_noise, sizes.rounds)
+            fill = partial(fill_noise, truth.noise_std)  # a method would make a cycle of source and stream
+            self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.rounds)
 
-    def round(self, active: Indices) -> ExplicitBatch:
+    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
+        """Return a source of the same law."""
+        return FreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
+
+    def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
         """Return the next round's batch."""
         if self._last is not None:
             self._last.rows.finish()
-        law = restricted(self._truth, active, self._noise.next() if self._noise else None)
+        law = restricted(self.truth, active, self._noise.next() if self._noise else None)
         X = self._ahead.next() if self._ahead else self._drawn()
-        self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace)
+        n = self.sizes.n_clients
+        self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace, round_number=number, n_clients=n)
         return self._last
 
-    def everyone(self) -> ExplicitBatch:
-        """Return a batch of all clients."""
-        n = self._sizes.n_clients
-        sizes = replace(self._sizes, participants=n, rounds=1)
-        streams = (Stream.FINISH_X, Stream.FINISH_NOISE)
-        once = FreshSource(self._m, self._truth, sizes, self._seed, self._trials, streams)
-        return once.round(np.broadcast_to(np.arange(n), (self._shape[0], n)))
-
     def _drawn(self) -> DrawnRows:
-        design, rngs = self._truth.design, self._rngs
+        design, rngs = self.truth.design, self._rngs
         states = [rng.bit_generator.state for rng in rngs]
 
         def draw(trial: int, clients: slice, out: Array) -> None:
@@ -169,42 +225,47 @@ class FreshSource(Source):
 
         return DrawnRows(self._shape, draw, rewind, self._workspace)
 
-    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield rows over blocks of the named clients."""
-        truth, m, d = self._truth, self._m, self._sizes.dim
-        size = max(1, CACHE_VALUES // (m * d))
-        x_rngs = generators(self._seed, Stream.INIT_X, self._trials)
-        noise_rngs = generators(self._seed, Stream.INIT_NOISE, self._trials)
-        for trial, (x_rng, noise_rng) in enumerate(zip(x_rngs, noise_rngs, strict=True)):
-            for start in range(0, len(clients), size):
-                chosen = clients[None, start : start + size]
-                X, noise = np.empty((1, chosen.shape[1], m, d)), np.empty((1, chosen.shape[1], m))
-                truth.design.fill(x_rng, X[0])
-                self._fill_noise(noise_rng, noise[0])
-                batch = ExplicitBatch(X, restricted(truth, chosen, noise, trial), active=chosen)
-                yield trial, X[0], batch.y[0], batch.counts[0]
 
+class HeldSource(Source):
+    """Holds every client's rows, or what stands for them, and hands out the participants'.
 
-class FixedSource(Source):
-    """Holds every client's rows, (T, n, m, d), and hands out the participants'."""
+    Parameters
+    ----------
+    X : ndarray (T, n, m, d)
+    y : ndarray (T, n, m)
+    counts : ndarray (T, n)
+        Samples per client.
+    """
 
     def __init__(self, X: Array, y: Array, counts: Array) -> None:
         self._X, self._y, self._counts, self._workspace = X, y, counts, Workspace()
 
-    def round(self, active: Indices) -> ExplicitBatch:
+    @abstractmethod
+    def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
         """Return the next round's batch."""
+
+    def everyone(self, number: int = 0) -> ExplicitBatch:
+        """Return a batch of all clients."""
+        return self.round(everybody(*self._counts.shape), number)
+
+    def _batch(self, kind: type[E], active: Indices, number: int) -> E:
+        """Return the participants' batch, of a class."""
         X, y, counts = self._X, self._y, self._counts
         if active.shape[-1] < X.shape[1]:
             gathered = self._workspace.array("X", (*active.shape, *X.shape[2:]))
             for trial, chosen in enumerate(active):
                 np.take(X[trial], chosen, axis=0, out=gathered[trial], mode="clip")
-            X = gathered
-            y, counts = take_clients(y, active), take_clients(counts, active)
-        return ExplicitBatch(X, y, active=active, counts=counts, workspace=self._workspace)
+            X, y, counts = gathered, take_clients(y, active), take_clients(counts, active)
+        n = self._X.shape[1]
+        return kind(X, y, active=active, counts=counts, workspace=self._workspace, round_number=number, n_clients=n)
 
-    def everyone(self) -> ExplicitBatch:
-        """Return a batch of all clients."""
-        return self.round(np.broadcast_to(np.arange(self._X.shape[1]), self._X.shape[:2]))
+
+class FixedSource(HeldSource):
+    """Holds the rows themselves."""
+
+    def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
+        """Return the next round's batch."""
+        return self._batch(ExplicitBatch, active, number)
 
     def first(self, trials: int, clients: int) -> ExplicitBatch:
         """Return a batch of all clients: the rows as they are held."""
@@ -217,11 +278,3 @@ class FixedSource(Source):
             for start in range(0, len(clients), size):
                 chosen = clients[start : start + size]
                 yield trial, self._X[trial, chosen], self._y[trial, chosen], self._counts[trial, chosen]
-
-
-def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | None = None) -> LabelLaw:
-    """Return the label law of the participants (T, p), or of those (1, p) of one trial."""
-    one = slice(None) if trial is None else slice(trial, trial + 1)
-    B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
-    W, S = (None if part is None else take_clients(part, active) for part in (W, S))
-    return LabelLaw(B=B, W=W, S=S, noise=noise)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import Configuration
+from linfed._values import Configuration, check_fields, converted
 from linfed.errors import check_array, check_noise_std, check_shape
 from linfed.numerics.streams import Seed
 from linfed.problems.base import Truth
@@ -58,8 +58,7 @@ class GivenTruth(Configuration):
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
-        object.__setattr__(self, "design", as_design(self.design))
+        check_fields(self, noise_std=converted(check_noise_std), design=converted(as_design))
         axes = {"B": ("d", "r"), "W": ("n", "r"), "S": ("n", "d"), "Phi": ("n", "d")}
         for name, shape in axes.items():
             value = getattr(self, name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from linfed._types import Array, Generator
-from linfed._values import Configuration
+from linfed._values import Configuration, check_fields, converted, optional, positive
 from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
@@ -66,24 +67,21 @@ class SharedRepresentation(Configuration):
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        for name in ("n_clients", "dim", "rank"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        check_fields(self, n_clients=check_integer, dim=check_integer, rank=check_integer)
         if self.rank > self.dim:
             raise ValueError(f"rank = {self.rank} must be at most dim = {self.dim}")
-        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
-        object.__setattr__(self, "design", as_design(self.design))
+        check_fields(self, noise_std=converted(check_noise_std), design=converted(as_design))
         self.design.check_dim(self.dim)
-        if self.head_norm is not None:
-            object.__setattr__(self, "head_norm", check_number("head_norm", self.head_norm, positive=True))
-        if self.condition_number is not None:
-            kappa = check_number("condition_number", self.condition_number, minimum=1.0, maximum=LARGEST_CONDITION)
+        kappa_range = partial(check_number, minimum=1.0, maximum=LARGEST_CONDITION)
+        check_fields(self, head_norm=optional(positive), condition_number=optional(kappa_range))
+        kappa = self.condition_number
+        if kappa is not None:
             if self.n_clients < self.rank:
                 raise ValueError(
                     f"condition_number = {kappa:g} needs n_clients >= rank; got {self.n_clients} < {self.rank}"
                 )
             if self.rank == 1 and kappa != 1.0:
                 raise ValueError(f"condition_number = {kappa:g} must be 1 for rank = 1")
-            object.__setattr__(self, "condition_number", kappa)
 
     @property
     def subspace_rank(self) -> int:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from linfed._types import Array, Generator
-from linfed.errors import check_bool, check_integer, check_number
+from linfed._values import check_fields, non_negative, optional
+from linfed.errors import check_bool, check_integer
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
 from linfed.problems.shared import SharedRepresentation
@@ -58,15 +59,12 @@ class SharedWithShortcuts(SharedRepresentation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "shortcut_norm", check_number("shortcut_norm", self.shortcut_norm, minimum=0.0))
-        object.__setattr__(self, "orthogonal", check_bool("orthogonal", self.orthogonal))
+        count = optional(check_integer)
+        check_fields(self, shortcut_norm=non_negative, orthogonal=check_bool, sparsity=count, clusters=count)
         for name, most, of in (("sparsity", self.dim, "dim"), ("clusters", self.n_clients, "n_clients")):
             value = getattr(self, name)
-            if value is not None:
-                value = check_integer(name, value)
-                if value > most:
-                    raise ValueError(f"{name} = {value} must be at most {of} = {most}")
-                object.__setattr__(self, name, value)
+            if value is not None and value > most:
+                raise ValueError(f"{name} = {value} must be at most {of} = {most}")
         if self.orthogonal and self.sparsity is not None:
             raise ValueError(f"orthogonal = True excludes sparsity = {self.sparsity}: the projection fills the zeros")
         if self.orthogonal and self.dim == self.rank:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from linfed._types import Array, Generator
-from linfed._values import Configuration
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, shown
+from linfed._values import Configuration, check_fields, converted, optional, positive
+from linfed.errors import check_array, check_integer, check_noise_std, shown
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
@@ -78,16 +78,18 @@ class UnderParameterized(Configuration):
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        for name in ("n_clients", "dim"):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        object.__setattr__(self, "noise_std", check_noise_std(self.noise_std))
-        object.__setattr__(self, "design", as_design(self.design))
+        check_fields(
+            self,
+            n_clients=check_integer,
+            dim=check_integer,
+            noise_std=converted(check_noise_std),
+            design=converted(as_design),
+            rank=optional(check_integer),
+        )
         self.design.check_dim(self.dim)
         most = min(self.n_clients, self.dim)
-        if self.rank is not None:
-            object.__setattr__(self, "rank", check_integer("rank", self.rank))
-            if self.rank > most:
-                raise ValueError(f"rank = {self.rank} must be at most min(n_clients, dim) = {most}")
+        if self.rank is not None and self.rank > most:
+            raise ValueError(f"rank = {self.rank} must be at most min(n_clients, dim) = {most}")
         if self.spectrum is not None:
             values = check_array("spectrum", self.spectrum, [("r",)])
             if values.min() <= 0 or np.any(np.diff(values) > 0):
@@ -104,8 +106,7 @@ class UnderParameterized(Configuration):
                 f"gap = {shown(self.gap)} and gap_after = {shown(self.gap_after)} go together: give both, or neither"
             )
         if self.gap is not None:
-            object.__setattr__(self, "gap", check_number("gap", self.gap, positive=True))
-            object.__setattr__(self, "gap_after", check_integer("gap_after", self.gap_after))
+            check_fields(self, gap=positive, gap_after=check_integer)
             assert self.gap_after is not None
             if self.gap_after >= self.truth_size:
                 raise ValueError(f"gap_after = {self.gap_after} must be below the rank {self.truth_size} of the truth")

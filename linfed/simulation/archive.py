@@ -15,15 +15,7 @@ from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State, frozen
-from linfed.algorithms.initial import (
-    AtDistance,
-    GivenFactors,
-    GivenSubspace,
-    Moments,
-    RandomSubspace,
-    SmallRandom,
-    TrueSubspace,
-)
+from linfed.algorithms.initial import INITIALISATIONS
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 from linfed.problems.designs import LAWS
@@ -37,19 +29,13 @@ FORMAT = 1
 
 _LISTED: tuple[type[Any], ...] = (
     *ALGORITHMS.values(),
+    *INITIALISATIONS.values(),
     *LAWS.values(),
-    AtDistance,
     FixedSamples,
     FreshSamples,
-    GivenFactors,
-    GivenSubspace,
     GivenTruth,
-    Moments,
-    RandomSubspace,
     SharedRepresentation,
     SharedWithShortcuts,
-    SmallRandom,
-    TrueSubspace,
     UnderParameterized,
 )
 _KNOWN = {cls.__name__: cls for cls in _LISTED}
@@ -213,6 +199,7 @@ def encode_state(state: State) -> Json:
         "module": cls.__module__,
         "qualname": cls.__qualname__,
         "per_client": sorted(cls.per_client),
+        "derived": cls.served is not State.served,
     }
 
 
@@ -232,6 +219,8 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
         except TypeError:  # it has other fields by now
             pass
     names = {"__module__": described["module"], "__qualname__": described["qualname"], "_placeholder": True}
+    if described.get("derived"):
+        names["served"] = _not_served
     held = {field.name for field in dataclasses.fields(State)}
     made: type[State] = dataclasses.make_dataclass(
         described["class"],
@@ -243,6 +232,15 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
         repr=False,
     )
     return frozen(made(**arrays))
+
+
+def _not_served(state: State) -> State:
+    """Raise: what the clients predict with is made of the arrays by a class that is not there."""
+    cls = type(state)
+    raise ValueError(
+        f"the final state is a {cls.__module__}.{cls.__qualname__}, which alone knows what the clients predict with: "
+        "import it before loading; its arrays are here"
+    )
 
 
 def check_format(path: str | os.PathLike[str], described: Json) -> None:

@@ -187,9 +187,9 @@ class _Chunk:
         for round_ in range(1, job.rounds + 1):
             if not self.alive.any():
                 break
-            yield round_, self.source.round(self._participants.next()), job.algorithm.step
+            yield round_, self.source.round(self._participants.next(), round_), job.algorithm.step
         if job.algorithm.finishes:
-            yield job.rounds + 1, self.source.everyone(), job.algorithm.finish
+            yield job.rounds + 1, self.source.everyone(job.rounds + 1), job.algorithm.finish
 
     def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
         """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""
@@ -225,7 +225,8 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
         chunk = _Chunk(job, trials)
         state = chunk.initial_state()
         seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)
-        rank = 0 if state.B is None else state.B.shape[-1]
+        learned = state.served().B
+        rank = 0 if learned is None else learned.shape[-1]
         recorder = Recorder(job.plan.names, seen, rank, chunk.samples(trials), job.plan.own)
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
         alive = chunk.alive

@@ -242,7 +242,8 @@ class Recorder:
         self._truncated = truth.truncated(rank) if truth is not None and cut else None
 
     def measure(self, state: State) -> dict[str, Array]:
-        """Return each metric, (trials,)."""
+        """Return each metric of what the clients are served with, (trials,)."""
+        state = state.served()
         out: dict[str, Array] = {}
         if self._reference is not None:
             assert state.B is not None

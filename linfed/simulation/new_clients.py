@@ -8,7 +8,8 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
-from linfed.data.explicit import ExplicitBatch, LabelLaw
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.labels import LabelLaw
 from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
 from linfed.numerics.linalg import quiet
@@ -87,7 +88,7 @@ def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
     """Return each client's loss on further samples, (trials, n), NaN for a client without any; see `Result.losses`."""
     batch = _batch(final, samples, trials)
     with quiet():
-        return np.where(batch.counts > 0, client_losses(final, batch), np.nan)
+        return np.where(batch.counts > 0, client_losses(final.served(), batch), np.nan)
 
 
 def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
@@ -128,7 +129,7 @@ def _risks(
     out = []
     for size in sizes:
         batch = ExplicitBatch(np.ascontiguousarray(X[:, :, :size]), y[:, :, :size].copy(), active=active)
-        out.append(client_risks(algorithm.adapt(state, batch), truth))
+        out.append(client_risks(algorithm.adapt(state, batch).served(), truth))
     return np.stack(out, axis=1)
 
 

@@ -66,7 +66,8 @@ class Result:
     status_round : ndarray of int (trials,)
         Round of divergence, or of the first singular head; the number of rounds for a trial that ran through.
     final : State
-        Final B, W, S and ``predictors()``; for a diverged trial the last finite ones.
+        Final B, W, S and ``predictors()``; for a diverged trial the last finite ones. Of an algorithm with a state of
+        its own it is that state, and ``served()`` has the B, W, S that the clients predict with.
     seconds : float
         Wall time of the run.
     engine : str
@@ -184,7 +185,7 @@ class Result:
         self._check_coordinates("client_risks()")
         problem = known_problem(self.problem, "client_risks() needs the truth")
         with quiet():
-            return self._or_nan(client_risks(self.final, problem.truth(self.seed, range(self.trials))))
+            return self._or_nan(client_risks(self.final.served(), problem.truth(self.seed, range(self.trials))))
 
     def _check_coordinates(self, wanted: str) -> None:
         if self.engine == "chain":

@@ -1,0 +1,48 @@
+"""Where labels come from: a truth restricted to a round's participants, and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from linfed._types import Array, Indices
+from linfed.numerics.linalg import take_clients
+from linfed.problems import Truth
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelLaw:
+    """Where labels come from: a truth restricted to the participants, and noise.
+
+    Parameters
+    ----------
+    B : ndarray (T, d, r) or None
+    W : ndarray (T, p, r) or None
+    S : ndarray (T, p, d) or None
+    noise : ndarray (T, p, m) or None
+        The noise itself, its standard deviation included.
+    """
+
+    B: Array | None
+    W: Array | None
+    S: Array | None
+    noise: Array | None
+
+    def labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
+        """Return the labels of a block of rows (t, c, m, d), clients last (m, C), from features ``X B*``, (r, m, C)."""
+        count, m = rows.shape[0] * rows.shape[1], rows.shape[2]
+        y = np.zeros((m, count)) if self.noise is None else self.noise[t, c].reshape(count, m).T.copy()
+        if self.W is not None:
+            y += np.einsum("rmc,cr->mc", stars, self.W[t, c].reshape(count, -1))
+        if self.S is not None:
+            y += (rows @ self.S[t, c, :, None]).reshape(count, m).T
+        return y
+
+
+def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | None = None) -> LabelLaw:
+    """Return the label law of the participants (T, p), or of those (1, p) of one trial."""
+    one = slice(None) if trial is None else slice(trial, trial + 1)
+    B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
+    W, S = (None if part is None else take_clients(part, active) for part in (W, S))
+    return LabelLaw(B=B, W=W, S=S, noise=noise)

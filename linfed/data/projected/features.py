@@ -1,0 +1,350 @@
+"""What the clients see of their samples at one B: heads, their gradients, and the messages, from pseudo-samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from linfed._types import Array, Mask
+from linfed._values import readonly
+from linfed.data.batch import Batch
+from linfed.data.projected.parts import Labels, Message, Pseudo, summed
+from linfed.errors import EngineError, check_number
+from linfed.numerics.least_squares import head_least_squares
+from linfed.numerics.linalg import RANK_TOLERANCE, root_of_gram
+
+if TYPE_CHECKING:
+    from linfed.data.projected.source import ProjectedBatch
+
+ENGINE = "projected"
+
+KEPT_VALUES = 2**24
+"""Numbers of pseudo-samples that gradient heads keep within a round; beyond them they are drawn again."""
+
+
+class ProjectedFeatures:
+    """What the clients see of their samples at one B, drawn when first asked for.
+
+    Parameters
+    ----------
+    batch : ProjectedBatch
+    B : ndarray (T, d, k)
+    """
+
+    def __init__(self, batch: ProjectedBatch, B: Array) -> None:
+        # Not the batch itself: it holds these features, and a cycle would keep a round until the collector runs.
+        self._source, self._active, self._singular = batch.source, batch.active, batch._singular
+        self._W, self._S, self.B = batch._W, batch._S, B
+        self._frame, self._told = batch.source.frame(B), False
+        self._answer: tuple[Array, Array, Array] | None = None
+        self._normal: tuple[Array, Array] | None = None
+        self._kept: list[tuple[slice, slice, Pseudo]] | None = None
+        diagonal = np.abs(np.diagonal(self._frame.R, axis1=-2, axis2=-1))
+        lengths = np.sqrt(np.square(self._frame.R).sum(axis=-2))
+        self._dependent: Mask = ~(diagonal > RANK_TOLERANCE * lengths).all(axis=-1)
+
+    # --- the questions ---------------------------------------------------------------------------------------
+
+    def fit(self, ridge: float = 0.0) -> ProjectedFit:
+        """Return the closed-form heads, and what they leave; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
+        check_number("ridge", ridge, minimum=0.0)
+        source, k = self._source, self.B.shape[-1]
+        W = np.empty((*self._active.shape, k))
+        message = self._no_message()
+        for t, c, normals, squares in source.draws.blocks(self._values()):
+            triangular = ~self._dependent[t] & (source.triangular and ridge == 0)
+            # Trial by trial where they go different ways: the way of one must not depend on the others.
+            whole = (
+                [t]
+                if triangular.all() or not triangular.any()
+                else [slice(index, index + 1) for index in range(t.start, t.stop)]
+            )
+            for one in whole:
+                here = slice(one.start - t.start, one.stop - t.start)
+                labels = self._labels(one, c)
+                if not triangular[here].all():
+                    self._general_heads(one, c, labels, normals[here], squares[here], ridge, W, message)
+                    continue
+                heads, x = self._triangular_heads(one, labels, normals[here], squares[here])
+                W[one, c] = heads.mT
+                self._add_exact(message, one, labels, normals[here, source.inner :], heads, x)
+        return ProjectedFit(self, readonly(W), message)
+
+    def head_gradient(self, W: Array) -> Array:
+        """Return ``(1/m) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p k^2)."""
+        gram, moment = self._normal_equations()
+        heads = np.ascontiguousarray(W.mT)
+        out = -moment
+        for column in range(heads.shape[1]):
+            out += gram[column] * heads[:, column, None]
+        out /= self._source.n_samples
+        return np.ascontiguousarray(out.mT)
+
+    def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
+        """Return ``sum_i weights_i (1/m) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p k (k + r) + d k (k + r)).
+
+        For one W in a round: the noise outside the span of B and the truth is drawn for all clients together.
+        """
+        share = np.array(1.0 / W.shape[1] if weights is None else weights, dtype=float)
+        if self._answer is None or not (np.array_equal(self._answer[0], W) and np.array_equal(self._answer[1], share)):
+            total = self.outspoken(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
+            self._answer = W.copy(), share, self.shaped(total, 1.0)
+        return self._answer[2].copy()  # whoever changes it in place must not change what is told again
+
+    def outspoken(self, message: Message) -> Array:
+        """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message: once in a round."""
+        if self._told:
+            raise EngineError(
+                f"engine = {ENGINE!r} has one representation_gradient in a round; engine = 'compressed' or 'explicit' "
+                "can answer for more"
+            )
+        self._told = True
+        P, k = self._frame.P, self.B.shape[-1]
+        if self._frame.star is None:  # the inside is all there is: (T, k + d, k), the last d outside B
+            ambient = message.inside[:, k:]
+            return P @ (message.inside[:, :k] - P.mT @ ambient) + ambient
+        return P @ message.inside + self._source.outer_noise(P) @ root_of_gram(message.gram)
+
+    def shaped(self, total: Array, share: float) -> Array:
+        """Return the gradient (T, d, k) from such a sum, scaled by a share."""
+        return self._source.truth.design.shape_rows((total * (share / self._source.n_samples)).mT).mT
+
+    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
+        """Return the gradients of heads and representation at W, at the cost of both."""
+        return self.head_gradient(W), self.representation_gradient(W, weights)
+
+    def shifted(self, W: Array) -> Batch:
+        """Refuse."""
+        raise EngineError(
+            f"engine = {ENGINE!r} knows the samples at one B only and cannot answer features.shifted; "
+            "engine = 'compressed' or 'explicit' can"
+        )
+
+    # --- blocks of clients -----------------------------------------------------------------------------------
+
+    def _values(self) -> int:
+        """Return how many numbers a client needs at a time."""
+        k, q = int(self.B.shape[-1]), self._source.outside
+        return (k + 1) * (k + 4) // 2 + 4 * (k + q)
+
+    def _no_message(self) -> Message:
+        trials, k = len(self.B), self.B.shape[-1]
+        return Message(np.zeros((trials, k + self._source.outside, k)), np.zeros((trials, k, k)))
+
+    def _labels(self, t: slice, c: slice) -> Labels:
+        """Return the labels' coordinates for a block of clients."""
+        truth, frame, k = self._source.truth, self._frame, self.B.shape[-1]
+        if frame.star is not None:
+            assert self._W is not None
+            both = frame.star[t] @ self._W[t, c].mT
+            a, e = both[:, :k], both[:, k:]
+        else:
+            phi = np.zeros(()) if self._S is None else self._S[t, c].mT
+            if truth.B is not None and self._W is not None:
+                phi = phi + truth.B[t] @ self._W[t, c].mT
+            phi = truth.design.root_apply(phi)
+            Q = frame.P[t]
+            a = Q.mT @ phi
+            e = phi - Q @ a
+        tau = np.sqrt(np.square(e).sum(axis=1) + truth.noise_std**2)
+        return Labels(a, e, tau)
+
+    def _triangular_heads(self, t: slice, labels: Labels, normals: Array, squares: Array) -> tuple[Array, Array]:
+        """Return exact heads (t, k, c) and the chi-squares (t, c) with m - k degrees of what they leave.
+
+        The heads solve ``T (R w - a) = tau s`` with T the triangular factor of Z's Gram matrix, s standard Gaussian.
+        """
+        k = labels.a.shape[1]
+        diagonal = np.sqrt(squares[:, :k])
+        w = np.empty_like(labels.a)
+        s, upper = normals[:, :k], normals[:, k:]
+        position = k * (k - 1) // 2
+        for i in reversed(range(k)):  # back-substitution, every client of the block at once
+            known = s[:, i].copy()
+            position -= k - 1 - i
+            for j in range(i + 1, k):
+                known -= upper[:, position + j - i - 1] * w[:, j]
+            np.divide(known, diagonal[:, i], out=w[:, i])
+        w *= labels.tau[:, None]
+        w += labels.a
+        R = self._frame.R[t]
+        for i in reversed(range(k)):
+            for j in range(i + 1, k):
+                w[:, i] -= R[:, i, j, None] * w[:, j]
+            w[:, i] /= R[:, i, i, None]
+        return w, squares[:, k]
+
+    def _add_exact(self, message: Message, t: slice, labels: Labels, g: Array, heads: Array, x: Array) -> None:
+        """Add the messages of exact heads: the residual lies in the last pseudo-sample, ``-tau sqrt(x)``."""
+        k = heads.shape[1]
+        norm = labels.tau * np.sqrt(x)
+        heads_last = heads.mT
+        message.inside[t, k:] += self._outside(labels, -labels.tau * x, norm, g) @ heads_last
+        if self._frame.star is not None:
+            message.gram[t] += (heads * np.square(norm)[:, None]) @ heads_last
+
+    def _outside(self, labels: Labels, along: Array, norm: Array, g: Array) -> Array:
+        """Return the part of ``X'r`` outside B in the truth's span, (t, q, c), from ``v'r`` and ``||r||``, (t, c).
+
+        Along e it is ``(rho v'r + sigma ||r|| h) / tau``, across it ``||r||`` times standard Gaussian.
+        """
+        e, tau = labels.e, labels.tau
+        both = tau * (tau + self._source.truth.noise_std)
+        some = both > 0  # where there is nothing outside B and no noise, e is 0
+        turned = np.einsum("tqc,tqc->tc", e, g)
+        turned *= np.divide(norm, both, out=np.zeros_like(both), where=some)
+        out = g * norm[:, None]
+        out += e * (np.divide(along, tau, out=np.zeros_like(both), where=some) - turned)[:, None]
+        return np.asarray(out)
+
+    # --- pseudo-samples --------------------------------------------------------------------------------------
+
+    def _pseudo_blocks(self) -> Iterator[tuple[slice, slice, Pseudo]]:
+        """Yield (trials, clients, pseudo-samples) over the round's clients; kept where they are few enough."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        source, made = self._source, []
+        keep = self._active.size * self._values() <= KEPT_VALUES
+        for t, c, normals, squares in source.draws.blocks(self._values()):
+            if keep and not source.draws.lasting:  # the next block is drawn into the same buffers
+                normals, squares = normals.copy(), squares.copy()
+            block = t, c, self._pseudo(t, self._labels(t, c), normals, squares)
+            if keep:
+                made.append(block)
+            yield block
+        self._kept = made or None
+
+    def _pseudo(self, t: slice, labels: Labels, normals: Array, squares: Array) -> Pseudo:
+        """Return the pseudo-samples of a block."""
+        source, k = self._source, labels.a.shape[1]
+        rows = k + 1 if source.triangular else source.n_samples
+        Z0: list[list[Array | None]] = [[None] * rows for _ in range(k)]
+        if source.triangular:
+            diagonal = np.sqrt(squares)
+            v = [*(normals[:, i] for i in range(k)), diagonal[:, k]]
+            position = k
+            for i in range(k):
+                Z0[i][i] = diagonal[:, i]
+                for j in range(i + 1, k):
+                    Z0[j][i] = normals[:, position]
+                    position += 1
+        else:
+            v = [normals[:, k * rows + row] for row in range(rows)]
+            for i in range(k):
+                Z0[i] = [normals[:, i * rows + row] for row in range(rows)]
+        R = self._frame.R[t]
+        Z = [
+            [summed((one[row], R[:, i, j, None]) for i, one in enumerate(Z0[: j + 1])) for row in range(rows)]
+            for j in range(k)
+        ]
+        y = []
+        for row in range(rows):
+            known = summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
+            y.append(labels.tau * v[row] if known is None else labels.tau * v[row] + known)
+        return Pseudo(labels, Z0, Z, v, y, normals[:, source.inner :])
+
+    def _general_heads(
+        self,
+        t: slice,
+        c: slice,
+        labels: Labels,
+        normals: Array,
+        squares: Array,
+        ridge: float,
+        W: Array,
+        message: Message,
+    ) -> None:
+        """Solve the heads of a block from its pseudo-samples, and add their messages."""
+        pseudo = self._pseudo(t, labels, normals, squares)
+        some, count = labels.tau.shape
+        k, rows = len(pseudo.Z), len(pseudo.y)
+        Z = np.zeros((k, rows, some, count))
+        for column, parts in zip(Z, pseudo.Z, strict=True):
+            for row, part in zip(column, parts, strict=True):
+                if part is not None:
+                    row[...] = part
+        y = np.stack(pseudo.y).reshape(rows, -1)
+        counts = np.full(some * count, float(self._source.n_samples))
+        heads = head_least_squares(Z.reshape(k, rows, -1), y, counts, ridge)
+        if heads.deficient.any():
+            self._singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
+        block = np.moveaxis(heads.W.reshape(k, some, count), 0, 1)
+        W[t, c] = block.mT
+        self._add(message, t, pseudo, list(heads.residual.reshape(rows, some, count)), block)
+
+    def _add(
+        self,
+        message: Message,
+        t: slice,
+        pseudo: Pseudo,
+        residual: list[Array],
+        heads: Array,
+        scale: Array | None = None,
+    ) -> None:
+        """Add a block's messages at any residual, rows of (t, c), and heads (t, k, c), scaled (t, c)."""
+        k = heads.shape[1]
+        scaled = heads if scale is None else heads * scale[:, None]
+        right = scaled.mT
+        norm = np.sqrt(sum(np.square(part) for part in residual))
+        inside = np.zeros_like(heads)
+        for i, column in enumerate(pseudo.Z0):
+            found = summed(zip(column, residual, strict=True))
+            if found is not None:
+                inside[:, i] = found
+        message.inside[t, :k] += inside @ right
+        along = sum(part * other for part, other in zip(pseudo.v, residual, strict=True))
+        message.inside[t, k:] += self._outside(pseudo.labels, np.asarray(along), norm, pseudo.g) @ right
+        if self._frame.star is not None:
+            weighted = scaled * norm[:, None]
+            message.gram[t] += weighted @ weighted.mT
+
+    def _message_at(self, W: Array, weights: Array) -> Message:
+        """Return the messages at any heads W (T, p, k), weighted (T, p)."""
+        message = self._no_message()
+        for t, c, pseudo in self._pseudo_blocks():
+            heads = np.ascontiguousarray(W[t, c].mT)
+            residual = []
+            for row, label in enumerate(pseudo.y):
+                fitted = summed((column[row], heads[:, j]) for j, column in enumerate(pseudo.Z))
+                residual.append(-label if fitted is None else fitted - label)
+            self._add(message, t, pseudo, residual, heads, weights[t, c])
+        return message
+
+    def _normal_equations(self) -> tuple[Array, Array]:
+        """Return ``Z_i'Z_i`` (k, T, k, p), its columns first, and ``Z_i'y_i`` (T, k, p)."""
+        if self._normal is None:
+            trials, p = self._active.shape
+            k = self.B.shape[-1]
+            gram, moment = np.zeros((k, trials, k, p)), np.zeros((trials, k, p))
+            for t, c, pseudo in self._pseudo_blocks():
+                for i, column in enumerate(pseudo.Z):
+                    moment[t, i, c] = summed(zip(column, pseudo.y, strict=True))
+                    for j in range(i + 1):
+                        gram[j, t, i, c] = summed(zip(column, pseudo.Z[j], strict=True))
+                        gram[i, t, j, c] = gram[j, t, i, c]
+            self._normal = gram, moment
+        return self._normal
+
+
+class ProjectedFit:
+    """Closed-form heads W (T, p, k) and their message."""
+
+    def __init__(self, features: ProjectedFeatures, W: Array, message: Message) -> None:
+        self.W, self._features, self._message = W, features, message
+        self._total: Array | None = None
+
+    def representation_gradient(self, weights: Array | float | None = None) -> Array:
+        """Return the gradient at these heads, (T, d, k); however often where clients weigh the same."""
+        share = 1.0 / self.W.shape[1] if weights is None else weights
+        if isinstance(share, np.ndarray) and share.ndim:
+            return self._features.representation_gradient(self.W, share)
+        if self._total is None:
+            self._total = self._features.outspoken(self._message)
+        return self._features.shaped(self._total, float(share))
+
+    def shifted(self) -> Batch:
+        """Refuse."""
+        return self._features.shifted(self.W)

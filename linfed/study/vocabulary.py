@@ -26,6 +26,7 @@ from linfed.statistics.intervals import (
     smallest_constant,
     worst,
 )
+from linfed.statistics.lines import line_counts, line_findings
 from linfed.statistics.quantiles import quantiles
 from linfed.study.notes import edges, lost
 from linfed.study.pages import Figures, bars, heat_map, level, place, steps
@@ -55,6 +56,8 @@ __all__ = [
     "judge_identity",
     "label",
     "level",
+    "line_counts",
+    "line_findings",
     "lost",
     "median_interval",
     "place",

@@ -13,7 +13,7 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1 and Figure
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,10 @@ import linfed as lf
 from linfed.figures.style import draw_level
 from linfed.statistics.findings import Finding
 from linfed.study.choice import at_edge, smallest, within
+from linfed.study.pages import Figures
 
 from ._fedrep import FEDAVG, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SUMMARY = "FedAvg in the setting of the FedRep paper's Figure 1: error against rounds, fixed points and rates in theory"
 
@@ -93,7 +90,7 @@ def cells(quick: bool) -> dict[str, list[Clients]]:
     return {"curves": compared + lf.grid(own, n_samples=SIZES, method=ONE_LAYER)}
 
 
-def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the fixed points with the way to them, and the errors against rounds."""
     panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}"}
     table = tables["curves"]
@@ -123,7 +120,7 @@ def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     return {"": sheet.figure, "rounds": ways.figure}
 
 
-def level(ax: Axes, row: lf.Table, column: str, text: str, **options: Any) -> None:
+def level(ax: Any, row: lf.Table, column: str, text: str, **options: Any) -> None:
     """Draw the median of a column over trials, named in the first panel alone."""
     draw_level(ax, float(np.median(row[column])), text if row["n_samples"] == SIZES[0] else "", **options)
 

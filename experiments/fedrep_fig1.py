@@ -20,7 +20,7 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1 and Figure
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,12 +29,9 @@ from linfed.figures.style import draw_level, label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import bootstrap_interval, clustered_share, quantiles, worst
 from linfed.study.notes import edges, lost
-from linfed.study.pages import steps
+from linfed.study.pages import Figures, steps
 
 from ._fedrep import NOTEBOOK, PAPER, QUICK, UNTUNED, Clients
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
 
@@ -58,7 +55,7 @@ def cells(quick: bool) -> dict[str, list[Clients]]:
     return {"clients": lf.grid(Clients(**(QUICK if quick else {})), **{"preset, n_samples, method": points})}
 
 
-def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's reading, the notebook's, and the tuning."""
     table, figures = tables["clients"], {}
     panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}", "height": 2.3, "sharey": True}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,9 @@ import linfed as lf
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, probability_smaller
 from linfed.study.notes import edges
+from linfed.study.pages import Figures
 
 from ._fedrep import NOTEBOOK, PAPER, Setting
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
 
@@ -131,7 +129,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     return {"curves": paper + lf.grid(base, preset=[NOTEBOOK], n_clients=sizes, method=METHODS)}
 
 
-def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's reading, and the notebook's with the squared distance."""
     figures = {}
     for preset, power, told, name in ((PAPER, 1, "", ""), (NOTEBOOK, 2, "the notebook's conventions, ", NOTEBOOK)):

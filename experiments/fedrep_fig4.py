@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +32,9 @@ from linfed.figures.style import COLUMN_WIDTH, draw_curve, label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import median_interval, worst
 from linfed.study.notes import edges, lost
-from linfed.study.pages import steps
+from linfed.study.pages import Figures, steps
 
 from ._fedrep import NOTEBOOK, PAPER, QUICK, Tuned
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "FedRep paper, Figure 4: risk on a new client against its samples, FedRep, FedAvg, Local only"
 
@@ -119,7 +116,7 @@ def cells(quick: bool) -> dict[str, list[NewClients]]:
     return {"clients": lf.grid(base, **{"preset, method": points})}
 
 
-def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's reading, the notebook's, and the tuning."""
     from matplotlib.ticker import NullLocator
 

@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +22,9 @@ import linfed as lf
 from linfed.figures.style import COLUMN_WIDTH
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import bootstrap_interval, median_interval, quantiles
+from linfed.study.pages import Figures
 
 from ._fedrep import Setting
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "a million clients, d = 1000: distance as state evolution predicts it, time and memory of a round"
 
@@ -93,7 +91,7 @@ def cells(quick: bool) -> dict[str, list[Million]]:
     return {"curves": [Million(n_clients=100_000, trials=2) if quick else Million()]}
 
 
-def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the distance against rounds, measured and predicted."""
     with lf.page(tables["curves"], width=COLUMN_WIDTH, height=2.5) as sheet:
         ((ax, row),) = sheet

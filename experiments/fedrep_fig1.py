@@ -29,7 +29,7 @@ from linfed.figures.style import draw_level, label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import bootstrap_interval, clustered_share, quantiles, worst
 from linfed.study.notes import edges, lost
-from linfed.study.pages import Figures, steps
+from linfed.study.pages import Figures, tuning_figure
 
 from ._fedrep import NOTEBOOK, PAPER, QUICK, UNTUNED, Clients
 
@@ -72,12 +72,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             sheet.label("clients by error (%)", ylabel)
             sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
         figures[name] = sheet.figure
-    with lf.page(table.where(preset=PAPER), **panels) as sheet:
-        for ax, panel in sheet:
-            steps(ax, panel, x="steps")
-        sheet.label("step size", "final client error", yscale="log")
-        sheet.legend("90 % of the tuning trials lie below; circled: the chosen step")
-    return figures | {"tuning": sheet.figure}
+    tried = tuning_figure(table.where(preset=PAPER), "final client error", x="steps", log=True, **panels)
+    return figures | {"tuning": tried}
 
 
 def ordered(row: lf.Table) -> lf.Along:

@@ -15,15 +15,13 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figu
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import linfed as lf
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
-from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, probability_smaller
+from linfed.statistics.gains import factor_ratio
+from linfed.statistics.intervals import first_round_below, probability_smaller
 from linfed.study.notes import edges
 from linfed.study.pages import Figures
 
@@ -44,7 +42,6 @@ OWN = " (own head step)"
 HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
 NEAR = 0.01
 """Methods are tuned for, and judged by, the fewest rounds to this distance."""
-EXTREMES = (1e-9, 1e9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +95,7 @@ class Curve(Setting):
             "seed": (self.seed, self.n_clients),  # trials at different n are then independent
         }
         candidates = [self.at(*pair) for pair in self.pairs]
-        tuning = lf.tune(candidates, self.problem, score=rounds_to_near, **self.effort, **world)
+        tuning = lf.tune(candidates, self.problem, score=lf.RoundsTo(NEAR), **self.effort, **world)
         wanted: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "metrics": ["subspace_distance"]}
         result = lf.simulate(tuning.algorithm, self.problem, **wanted, **world)
         rounds, distance = result.rounds, result.metrics["subspace_distance"]
@@ -108,16 +105,6 @@ class Curve(Setting):
             "distance": lf.Along(distance, round=rounds),
             **{f"rounds_to_{level:g}": first_round_below(rounds, distance, level) for level in (0.1, NEAR)},
         }
-
-
-def rounds_to_near(rounds: Any, curve: Any) -> float:
-    """Return the round at which a curve first comes near, interpolated; past the end if it never does."""
-    logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(NEAR)
-    below = np.flatnonzero(logs <= 0)
-    if not below.size:
-        return float(rounds[-1] * (1.0 + logs.min()))
-    i = int(below[0])
-    return float(rounds[i] - (logs[i] / (logs[i] - logs[i - 1])) * (rounds[i] - rounds[i - 1])) if i else 0.0
 
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
@@ -180,7 +167,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             small, large, last = able[0], able[-1], int(table["round"][-1])
             to = {name: part.where(n_clients=[small, large])["rounds_to_0.01"] for name, part in table.by("method")}
             for name in rivals:
-                measured, told = censored_gain(to["FedRep"], to[name], last)
+                measured, told = factor_ratio(to["FedRep"], to[name], last)
                 found.append(
                     judge(
                         measured,
@@ -201,31 +188,3 @@ def note(part: lf.Table) -> str:
     p, k = part.rows[0]["participants"], part.rows[0]["rank"]
     few = f"p = {p} participant a round is fewer than k = {k}: sigma_min = 0, so Theorem 1 cannot apply"
     return joined(few if p < k else "", edges(part))
-
-
-def censored_gain(mine: Any, rival: Any, last: int) -> tuple[Measured, str]:
-    """Return by how much larger a factor one method's rounds (before and after, trials) fall than a rival's.
-
-    A median that is never reached lies beyond the last round: the ratio then has a least and a largest value, the
-    interval covers both, and a note says so.
-    """
-    before, after = (np.stack([mine[i], rival[i]]) for i in (0, 1))
-
-    def bounds(i: Any, j: Any) -> tuple[float, float]:
-        (b0, b1), (a0, a1) = (
-            np.maximum(np.quantile(part[:, k.astype(int)], 0.5, axis=1, method="inverted_cdf"), 1.0)
-            for part, k in ((before, i), (after, j))
-        )
-        with np.errstate(divide="ignore"):  # a rival that never gets there gains nothing: the ratio has no bound
-            least = (min(b0, last) / a0) / (b1 / min(a1, last))
-            largest = (b0 / min(a0, last)) / (min(b1, last) / a1)
-        return float(np.clip(least, *EXTREMES)), float(np.clip(largest, *EXTREMES))
-
-    trials = np.arange(before.shape[1])
-    low = bootstrap_interval(lambda i, j: bounds(i, j)[0], (trials, trials))[0]
-    high = bootstrap_interval(lambda i, j: bounds(i, j)[1], (trials, trials))[1]
-    least, largest = bounds(trials, trials)
-    between = f"a median is not reached in {last} rounds, so the ratio is known between bounds only"
-    told = joined("medians of rounds over bootstrapped trials", "" if least == largest else between)
-    ends = 0.0 if low <= EXTREMES[0] else low, math.inf if high >= EXTREMES[1] else high
-    return (least if least == largest else math.nan, *ends), told

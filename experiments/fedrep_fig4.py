@@ -32,7 +32,7 @@ from linfed.figures.style import COLUMN_WIDTH, draw_curve, label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import median_interval, worst
 from linfed.study.notes import edges, lost
-from linfed.study.pages import Figures, steps
+from linfed.study.pages import Figures, tuning_figure
 
 from ._fedrep import NOTEBOOK, PAPER, QUICK, Tuned
 
@@ -139,13 +139,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.xaxis.set_minor_locator(NullLocator())
             sheet.legend(f"median and 10-90 % of {len(clients):,} new clients", ncols=2)
         figures[name] = sheet.figure
-    with lf.page(table, column="preset", title="{}", height=2.4) as sheet:
-        for ax, part in sheet:
-            steps(ax, part, x="steps")
-        ylabel = "squared error of the median\nnew client with d samples"
-        sheet.label("step size (the paper's normalisation)", ylabel, yscale="log")
-        sheet.legend("90 % of the tuning trials lie below; circled: the chosen step")
-    return figures | {"tuning": sheet.figure}
+    told = "squared error of the median\nnew client with d samples"
+    steps = {"xlabel": "step size (the paper's normalisation)", "x": "steps", "log": True, "sharey": False}
+    return figures | {"tuning": tuning_figure(table, told, column="preset", title="{}", height=2.4, **steps)}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

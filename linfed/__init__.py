@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from linfed.study.pages import curves as curves
     from linfed.study.pages import page as page
     from linfed.study.table import Table as Table
+    from linfed.study.tuning import RoundsTo as RoundsTo
     from linfed.study.tuning import Tuned as Tuned
     from linfed.study.tuning import Tuning as Tuning
     from linfed.study.tuning import tune as tune
@@ -132,6 +133,7 @@ _PUBLIC = {
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
     "Round": "linfed.simulation",
+    "RoundsTo": "linfed.study.tuning",
     "Run": "linfed.study.cells",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",

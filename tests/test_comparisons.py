@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from linfed.statistics.findings import Verdict
-from linfed.statistics.gains import gain_ratio, gain_told, log_gain, lower_median
+from linfed.statistics.gains import factor_ratio, gain_ratio, gain_told, log_gain, lower_median
 from linfed.statistics.lines import best_threshold, line_counts, line_findings
 
 INF, NAN = np.inf, np.nan
@@ -62,6 +62,23 @@ def test_a_rival_that_never_arrives_leaves_the_ratio_open():
     assert (gain_told(known, 100), gain_told(never, 100)) == ("4", "> 10")
     assert gain_told(never[::-1], 100) == "< 0.1"
     assert gain_told(never[[1, 1]], 100) == "?"
+
+
+def test_a_factor_of_fewer_rounds_against_a_rivals():
+    rng = np.random.default_rng(4)
+    mine = [100 * np.exp(0.1 * rng.standard_normal(60)), 20 * np.exp(0.1 * rng.standard_normal(60))]
+    rival = [100 * np.exp(0.1 * rng.standard_normal(60)), 50 * np.exp(0.1 * rng.standard_normal(60))]
+    (estimate, low, high), note = factor_ratio(mine, rival, 1000)
+    assert low < 2.5 < high
+    assert estimate == pytest.approx(
+        (np.sort(mine[0])[29] / np.sort(mine[1])[29]) / (np.sort(rival[0])[29] / np.sort(rival[1])[29])
+    )
+    assert note == "medians of rounds over bootstrapped trials"
+    never = [np.full(60, INF)] * 2
+    (estimate, low, high), note = factor_ratio(mine, never, 1000)
+    assert math.isnan(estimate)
+    assert (low, high) == (0.0, INF)
+    assert "a median is not reached in 1000 rounds" in note
 
 
 def test_trials_without_a_level_are_left_out():

@@ -299,6 +299,17 @@ def test_bad_grids(grid, fragment):
         lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid=grid, **SETTING)
 
 
+def test_the_score_of_rounds_to_a_level_is_interpolated_and_goes_on_past_the_end():
+    score = lf.RoundsTo(0.01)
+    rounds = np.array([0, 10, 20])
+    assert score(rounds, np.array([1.0, 0.1, 0.001])) == pytest.approx(15.0)
+    assert score(rounds, np.array([0.005, 0.1, 1.0])) == 0.0
+    assert score(rounds, np.array([1.0, 0.5, 0.1])) == pytest.approx(40.0)
+    assert score(rounds, np.array([1.0, 0.5, 0.02])) < 40.0
+    with pytest.raises(ValueError, match=r"level = 0 must be a positive finite number"):
+        lf.RoundsTo(0)
+
+
 @pytest.mark.parametrize("algorithm", ["FedRep", lf.FedRep, None])
 def test_an_algorithm_is_needed(algorithm):
     with pytest.raises(TypeError, match=r"algorithm = .* must be an algorithm, e.g. lf.FedRep\(rank=2"):

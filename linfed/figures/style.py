@@ -193,6 +193,29 @@ def draw_tuning(ax: Axes, tuning: npt.NDArray[np.void], method: str) -> None:
     ax.plot(best["step_size"], best["score"], **circle)
 
 
+def plain_ticks(ax: Axes) -> None:
+    """Write the ticks of a short logarithmic vertical axis as plain numbers, three or four of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    low, high = ax.get_ylim()
+    if high / low > 30:
+        return
+    ticks = (1.0, 2.0, 5.0) if high / low > 3 else (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+    ax.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def numbered_ticks(ax: Axes) -> None:
+    """Write 0.2, 0.5, 2, 5 beside the powers of ten of a logarithmic vertical axis."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    ax.yaxis.set_minor_locator(LogLocator(subs=(0.2, 0.5)))
+    for place in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        place(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def draw_curve(
     rounds: Array | Indices,
     values: Array,

@@ -7,15 +7,21 @@ never reached lies beyond the last round, so that a gain may be known between bo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.statistics.intervals import Measured
+from linfed.statistics.findings import joined
+from linfed.statistics.intervals import Measured, bootstrap_interval
 
 Bounds: TypeAlias = tuple[Array, Array]
 """A quantity that is known between bounds, which are the same where it is known."""
+
+
+EXTREMES = (1e-9, 1e9)
+"""Stand for a ratio of 0 and for one that is infinite, as resampling needs them."""
 
 
 def lower_median(values: Array) -> Array:
@@ -88,6 +94,45 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     low, high = (float(np.exp(np.quantile(part, q, method="inverted_cdf"))) for part, q in drawn)
     least, most = bounds(np.arange(trials))
     return (float(np.exp(least)) if least == most else math.nan, low, high), ""
+
+
+def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tuple[Measured, str]:
+    """Return by how much larger a factor one method's rounds fall than a rival's, from one setting to another.
+
+    Parameters
+    ----------
+    mine, rival : pair of ndarray (trials,)
+        Rounds before and after, paired between the two; before and after have independent trials.
+    last : int
+        The last round.
+
+    Returns
+    -------
+    measured : tuple of float
+        Ratio of the medians' factors, NaN where it is known between bounds only, and a bootstrap interval that covers
+        both.
+    note : str
+        How it was found, and whether a median is not reached.
+    """
+    before, after = (np.stack([mine[i], rival[i]]) for i in (0, 1))
+
+    def bounds(i: Array, j: Array) -> tuple[float, float]:
+        (b0, b1), (a0, a1) = (
+            np.maximum(lower_median(part[:, k.astype(int)]), 1.0) for part, k in ((before, i), (after, j))
+        )
+        with np.errstate(divide="ignore"):  # a rival that never gets there gains nothing: the ratio has no bound
+            least = (min(b0, last) / a0) / (b1 / min(a1, last))
+            largest = (b0 / min(a0, last)) / (min(b1, last) / a1)
+        return float(np.clip(least, *EXTREMES)), float(np.clip(largest, *EXTREMES))
+
+    trials = np.arange(float(before.shape[1]))
+    low = bootstrap_interval(lambda i, j: bounds(i, j)[0], (trials, trials))[0]
+    high = bootstrap_interval(lambda i, j: bounds(i, j)[1], (trials, trials))[1]
+    least, largest = bounds(trials, trials)
+    between = f"a median is not reached in {last} rounds, so the ratio is known between bounds only"
+    note = joined("medians of rounds over bootstrapped trials", "" if least == largest else between)
+    ends = 0.0 if low <= EXTREMES[0] else low, math.inf if high >= EXTREMES[1] else high
+    return (least if least == largest else math.nan, *ends), note
 
 
 def gain_told(rounds: Array, last: int) -> str:

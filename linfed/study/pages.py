@@ -225,6 +225,29 @@ def steps(
     ax.set(xscale="log")
 
 
+def tuning_figure(
+    table: Table,
+    ylabel: str,
+    *,
+    column: str,
+    title: str,
+    xlabel: str = "step size",
+    told: str = "90 % of the tuning trials lie below; circled: the chosen step",
+    ncols: int | None = None,
+    log: bool = False,
+    height: float = 2.3,
+    sharey: bool = True,
+    **options: Any,
+) -> Figure:
+    """Return a page of tuning curves: panels by a column of the table, `told` above, `options` those of `steps`."""
+    with page(table, column=column, title=title, height=height, sharey=sharey) as sheet:
+        for ax, part in sheet:
+            steps(ax, part, **options)
+        sheet.label(xlabel, ylabel, **({"yscale": "log"} if log else {}))
+        sheet.legend(told, ncols=ncols)
+    return sheet.figure
+
+
 def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str], **options: Any) -> AxesImage:
     """Draw shares (rows, columns) from 0 to 1, evenly spaced whatever their labels say, and return the image."""
     shape = {"origin": "lower", "aspect": "auto", "cmap": "Blues", "vmin": 0, "vmax": 1, **options}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import Configuration
@@ -135,6 +137,39 @@ def _final(rounds: Indices, curve: Array) -> float:
     return float(curve[-1])
 
 
+@dataclass(frozen=True)
+class RoundsTo(Configuration):
+    """A score for `tune`: the fewest rounds to a level.
+
+    Parameters
+    ----------
+    level : float
+        Positive. The round at which the curve first comes down to it, between two recorded rounds interpolated in the
+        logarithm; a curve that never does scores past the end, the further off the worse.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.RoundsTo(0.1)([0, 1, 2], [1.0, 0.2, 0.05])
+    1.5
+    """
+
+    level: float
+
+    def __post_init__(self) -> None:
+        check_number("level", self.level, positive=True)
+
+    def __call__(self, rounds: npt.ArrayLike, curve: npt.ArrayLike) -> float:
+        """Return the score of a curve."""
+        at = np.asarray(rounds)
+        logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(self.level)
+        below = np.flatnonzero(logs <= 0)
+        if not below.size:
+            return float(at[-1] * (1.0 + logs.min()))
+        i = int(below[0])
+        return float(at[i] - (logs[i] / (logs[i] - logs[i - 1])) * (at[i] - at[i - 1])) if i else 0.0
+
+
 _SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": _area, "final": _final}
 
 
@@ -175,7 +210,7 @@ def tune(
         a `Result` to one value per trial (e.g. from `Result.new_clients`), which is then measured once, at the end.
     score : "area", "final" or callable
         The mean over rounds of log10 of the curve (fast and low), or its last value alone; or a function of the
-        recorded rounds and the curve. Smaller is better.
+        recorded rounds and the curve, such as ``lf.RoundsTo(0.01)``. Smaller is better.
     quantile : float
         The curve is this quantile of the metric over trials, with diverged trials as the worst: the median by default;
         0.9 asks for a setting that serves nearly every trial.

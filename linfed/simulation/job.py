@@ -17,7 +17,7 @@ from linfed.errors import SizeError, check_instance, check_integer
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem
 from linfed.simulation.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
-from linfed.simulation.metrics import Plan, plan_metrics
+from linfed.simulation.metrics import Metric, Plan, plan_metrics
 from linfed.simulation.participation import Participation, check_participants, n_participants
 from linfed.system.memory import check_fits, physical_memory, told
 
@@ -58,7 +58,7 @@ def checked_job(
     participation: Participation,
     trials: int | None,
     seed: Seed,
-    metrics: Sequence[str] | None,
+    metrics: Sequence[str | Metric] | None,
     record_every: int,
     engine: str,
 ) -> Job:

@@ -1,22 +1,29 @@
 """What is measured: distances and errors of a state against the truth, in factored form.
 
-Metrics belong to the loop. One that does not apply is absent from a result, and asking for it says why.
+Metrics belong to the loop. One that does not apply is absent from a result, and asking for it says why. A function of
+one's own, from state and truth to a number for each trial, stands beside the names.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed._values import readonly
 from linfed.algorithms.base import State
 from linfed.data.explicit import ExplicitBatch
-from linfed.errors import check_array, check_choice, shown, suggestion
+from linfed.errors import check_array, check_choice, check_returned, shown, suggestion
 from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
+
+Metric: TypeAlias = Callable[[State, Truth | None], Array]
+"""A metric of one's own: from the state of some trials, and their truth if there is one, to a number for each trial."""
 
 METRICS: dict[str, str] = {
     "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
@@ -45,7 +52,7 @@ class MetricTable(Mapping[str, Array]):
         if name in self.absent:
             raise KeyError(f"metric {name!r} is absent: {self.absent[name]}")
         listed = ", ".join(repr(known) for known in self._values)
-        raise KeyError(f"metric {name!r} is unknown{suggestion(name, METRICS)}; here: {listed}")
+        raise KeyError(f"metric {name!r} is unknown{suggestion(name, [*self._values, *METRICS])}; here: {listed}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -60,14 +67,15 @@ class MetricTable(Mapping[str, Array]):
 
 @dataclass(frozen=True)
 class Plan:
-    """Which metrics a run records, and why it does not record the others."""
+    """Which metrics a run records, those of one's own among them, and why it does not record the others."""
 
     names: tuple[str, ...]
     absent: dict[str, str]
+    own: dict[str, Metric] = field(default_factory=dict)
 
 
 def plan_metrics(
-    wanted: Sequence[str] | None,
+    wanted: Sequence[str | Metric] | None,
     *,
     truth: bool,
     reference: bool,
@@ -80,8 +88,9 @@ def plan_metrics(
 
     Parameters
     ----------
-    wanted : sequence of str or None
-        Names, or None for all that apply; with a truth, the losses are recorded only where they are named.
+    wanted : sequence of str or function, or None
+        Names and functions, or None for all names that apply; with a truth, the losses are recorded only where they are
+        named.
     truth, reference : bool
         Whether there is a truth, and a reference subspace in it.
     columns : int
@@ -91,10 +100,12 @@ def plan_metrics(
     fixed, held_out : bool
         Whether the clients' samples stay the same, and whether there are held-out ones.
     """
-    if isinstance(wanted, str):
+    if isinstance(wanted, str) or callable(wanted):
         wanted = [wanted]
     if wanted is not None and not isinstance(wanted, Sequence):
-        raise TypeError(f"metrics = {shown(wanted)} must be a sequence of names; allowed: {', '.join(METRICS)}")
+        raise TypeError(
+            f"metrics = {shown(wanted)} must be a sequence of names or functions; allowed: {', '.join(METRICS)}"
+        )
     absent: dict[str, str] = {}
     for name in METRICS:
         if name in LOSSES:
@@ -112,14 +123,35 @@ def plan_metrics(
             absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
     if wanted is None:
         wanted = [name for name in METRICS if name not in absent and not (truth and name in LOSSES)]
-    for name in wanted:
-        check_choice("metrics", name, METRICS)
-        if name in absent:
-            raise ValueError(f"metrics = {name!r} does not apply: {absent[name]}")
+    names: list[str] = []
+    own: dict[str, Metric] = {}
+    for one in wanted:
+        if callable(one):
+            name = _own_name(one, own)
+            own[name] = one
+        else:
+            name = check_choice("metrics", one, METRICS)
+            if name in absent:
+                raise ValueError(f"metrics = {name!r} does not apply: {absent[name]}")
+        names.append(name)
     for name in METRICS:
-        if name not in wanted:
+        if name not in names:
             absent.setdefault(name, "it was not asked for (metrics=)")
-    return Plan(tuple(dict.fromkeys(wanted)), absent)
+    return Plan(tuple(dict.fromkeys(names)), absent, own)
+
+
+def _own_name(metric: Metric, others: Mapping[str, Metric]) -> str:
+    """Return the name under which a function's numbers are kept, after checking that nothing else has it."""
+    name = getattr(metric, "__name__", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"metrics holds {shown(metric)}, which has no name: define a function with def")
+    if name in METRICS:
+        raise ValueError(
+            f"metrics holds a function named as the metric {name!r}: give it another name, or ask for that"
+        )
+    if others.get(name, metric) != metric:
+        raise ValueError(f"metrics holds two functions named {name!r}: give one another name")
+    return name
 
 
 def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
@@ -166,6 +198,18 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
         return span_distance(*bases)
 
 
+def check_sendable(own: Mapping[str, Metric]) -> None:
+    """Raise unless worker processes can be told of these functions, which is by module and name."""
+    for name, metric in own.items():
+        try:
+            pickle.dumps(metric)
+        except (AttributeError, TypeError, pickle.PicklingError):
+            raise ValueError(
+                f"metrics holds {name!r}, which no module defines: worker processes would not find it; "
+                "put it into a module, or use workers = 1"
+            ) from None
+
+
 class Recorder:
     """Measures states of a chunk of trials against their truth.
 
@@ -178,12 +222,20 @@ class Recorder:
         Columns of the learned representation, 0 if there is none.
     samples : mapping of str to ExplicitBatch, optional
         What the losses among the names are measured on.
+    own : mapping of str to function, optional
+        Those among the names that are not linfed's.
     """
 
     def __init__(
-        self, names: Sequence[str], truth: Truth | None, rank: int, samples: Mapping[str, ExplicitBatch] | None = None
+        self,
+        names: Sequence[str],
+        truth: Truth | None,
+        rank: int,
+        samples: Mapping[str, ExplicitBatch] | None = None,
+        own: Mapping[str, Metric] | None = None,
     ) -> None:
-        self._names, self._truth, self._samples = names, truth, samples or {}
+        self._names, self._truth, self._samples, self._own = names, truth, samples or {}, own or {}
+        self._shown = _unwritable(truth) if truth is not None and self._own else None
         self._reference = truth.reference(rank) if truth is not None and "subspace_distance" in names else None
         self._errors = any(name in names for name in ("parameter_error", "mean_client_error", "risk"))
         cut = truth is not None and "mean_truncation_error" in names
@@ -209,7 +261,17 @@ class Recorder:
             # Not by a mask: it would leave the trials side by side, and sums would depend on how many there are.
             held = np.compress(batch.counts[0] > 0, client_losses(state, batch), axis=1)
             out[name] = held.mean(axis=-1)
+        for name, metric in self._own.items():
+            out[name] = metric(state, self._shown)
+            trials = len(next(iter(state.arrays().values())))
+            check_returned(f"metric {name!r}", "values", out[name], (trials,), "(trials,)", kinds="fiu")
         return out
+
+
+def _unwritable(truth: Truth) -> Truth:
+    """Return a truth whose arrays cannot be written into; its owner's, from which labels are made, stay as they are."""
+    arrays = {name: getattr(truth, name) for name in ("B", "W", "S", "subspace")}
+    return replace(truth, **{name: readonly(array) for name, array in arrays.items() if array is not None})
 
 
 def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Array] | None = None) -> Array:

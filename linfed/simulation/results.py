@@ -111,11 +111,12 @@ class Result:
             f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
             f"{self.seconds:.2f} s: {ended}",
         ]
+        width = max([20, *map(len, self.metrics)])
         if self.metrics:
-            lines.append(f"{'at the end':<20} {'median':>12} {'10 %':>12} {'90 %':>12}")
+            lines.append(f"{'at the end':<{width}} {'median':>12} {'10 %':>12} {'90 %':>12}")
         for name, values in self.metrics.items():
             median, low, high = quantiles(values[:, -1])
-            lines.append(f"{name:<20} {median:12.4g} {low:12.4g} {high:12.4g}")
+            lines.append(f"{name:<{width}} {median:12.4g} {low:12.4g} {high:12.4g}")
         return "\n".join(lines)
 
     def _length(self) -> str:

@@ -44,8 +44,8 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
         except BrokenProcessPool:
             raise WorkerError(
                 f"workers = {workers}: a worker process died: it was killed, the memory ran out, or it could not start "
-                "(classes that a notebook or a script's own file defines are not found there: put them into a module, "
-                "or use workers = 1)"
+                "(classes and functions that a notebook or a script's own file defines are not found there: put them "
+                "into a module, or use workers = 1)"
             ) from None
         except Exception:
             raise

@@ -69,8 +69,6 @@ def run(
         found["shortcut_error"].append(np.where(alive, np.linalg.norm(S - truth.S, axis=(-2, -1)), np.nan))
 
     for step in lf.iterate(algorithm, problem, data=data, rounds=rounds, trials=trials, seed=seed):
-        if step.number == 1:
-            record(0, step.before, np.ones(trials, dtype=bool))
         if step.number % record_every == 0 or step.number >= rounds:
             record(step.number, step.after, step.alive)
     alive = step.alive

@@ -93,7 +93,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         for step in lf.iterate(
             algorithm, problem, data=lf.FixedSamples(c.n_samples), rounds=c.rounds, trials=c.trials, seed=c.seed
         ):
-            if cell.method == CLOSED:
+            if cell.method == CLOSED and step.number > 0:
                 seen = shortcut.ShortcutRound.of(step, algorithm, truth)
                 found = (seen.head_update().gap, seen.head_update(sign="printed").gap, seen.shortcut_equation().gap)
                 for name, gap in zip(EQUATIONS, found, strict=True):

@@ -124,7 +124,9 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     B_star = problem.truth(seed, range(cell.trials)).B
     assert B_star is not None
     lost = np.full(cell.trials, np.inf)
-    for step in lf.iterate(algorithm, problem, data=data, rounds=cell.rounds, trials=cell.trials, seed=seed):
+    steps = lf.iterate(algorithm, problem, data=data, rounds=cell.rounds, trials=cell.trials, seed=seed)
+    next(steps)  # the initial state
+    for step in steps:
         assert step.after.B is not None
         dist = span_distance(step.after.B, B_star)
         lost[np.isinf(lost) & (dist > LEARNED)] = step.number

@@ -23,6 +23,13 @@ def assert_same(one, other, first=slice(None), second=slice(None)):
     assert np.array_equal(one.status_round[first], other.status_round[second])
 
 
+def rounds_of(*arguments, **settings):
+    """Return an iterator over the rounds of a run, without the initial state."""
+    steps = lf.iterate(*arguments, **settings)
+    assert next(steps).number == 0
+    return steps
+
+
 def assert_one_line(call, fragments, errors=ValueError):
     """Assert that a call raises one line of text with all the fragments; return the line."""
     with pytest.raises(errors) as caught:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import normal
+from helpers import normal, rounds_of
 
 import linfed as lf
 
@@ -140,7 +140,7 @@ def test_rounds_that_are_looked_at_cannot_be_written_into(engine):
     W[1] *= 1e3  # diverges
     flute = lf.FLUTE(rank=2, step_size=0.05, init=(B, W))
     alive = []
-    for step in lf.iterate(flute, PROBLEM, data=lf.FixedSamples(12), rounds=8, engine=engine):
+    for step in rounds_of(flute, PROBLEM, data=lf.FixedSamples(12), rounds=8, engine=engine):
         arrays = [*step.before.arrays().values(), *step.after.arrays().values(), step.alive]
         arrays += [step.batch.X, step.batch.y, step.batch.counts, step.batch.active]
         assert not any(array.flags.writeable for array in arrays)

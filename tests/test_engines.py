@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers import rounds_of
 
 import linfed as lf
 from linfed.data import explicit, projected
@@ -996,7 +997,7 @@ def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch
             return features
 
         monkeypatch.setattr(cls, "project", project)
-    steps = lf.iterate(LEARNERS[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
+    steps = rounds_of(LEARNERS[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
     for step in steps:
         seen.append(weakref.ref(step.batch))
         del step

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers import normal
+from helpers import normal, rounds_of
 from scipy import stats
 
 import linfed as lf
@@ -125,7 +125,7 @@ def test_every_state_equals_the_loops(shape, engine, option):
     participants = drawn_participants(len(counts), p, ROUNDS)
     algorithm = lf.FLUTE(rank=k, step_size=RATE, init=(B, W), **OPTIONS[option])
     data = lf.GivenSamples(X, y)
-    steps = lf.iterate(algorithm, data=data, rounds=ROUNDS, participation=participants, engine=engine)
+    steps = rounds_of(algorithm, data=data, rounds=ROUNDS, participation=participants, engine=engine)
     states = flute(X, y, participants, B, W, step_size=RATE, **OPTIONS[option])
     assert np.abs(states[-1][0] - B).max() > 1e-2
     assert_follows(steps, states)
@@ -146,7 +146,7 @@ def test_drawn_samples_replayed_through_the_loops(kind, engine, p, option, strea
     algorithm = lf.FLUTE(rank=k, step_size=RATE, init=(B, W), **OPTIONS[option])
     states, seen = [(B, W)] * 2, []
     arguments = {"rounds": 20, "participation": p, "trials": 2, "engine": engine}
-    for step in lf.iterate(algorithm, problem, data=kind(m), **arguments):
+    for step in rounds_of(algorithm, problem, data=kind(m), **arguments):
         active, rows = step.batch.active, step.batch.X.shape[2]
         assert rows == (m if engine == "explicit" else d + 1)
         # The pseudo-samples stand for m samples: the loops, which divide by their number, see them scaled.
@@ -167,7 +167,7 @@ def test_clients_that_stay_away_keep_their_heads_bit_for_bit(engine):
     problem = lf.GivenTruth(B=basis(7, 2, seed=1), W=normal(6, 2, seed=2), noise_std=0.3)
     participants = drawn_participants(6, 2, 8)
     algorithm = lf.FLUTE(rank=2, step_size=0.05, init=(normal(7, 2), normal(6, 2, seed=1)))
-    for step in lf.iterate(
+    for step in rounds_of(
         algorithm, problem, data=lf.FreshSamples(9), rounds=8, participation=participants, trials=3, engine=engine
     ):
         here = participants[step.number - 1]
@@ -694,7 +694,7 @@ def sampled(setting, engine, trials=TRIALS):
         Phi = truth.dense()
     top = np.linalg.svd(np.swapaxes(Phi, -1, -2), full_matrices=False)[0][..., :k]
     out = {}
-    for step in lf.iterate(
+    for step in rounds_of(
         algorithm,
         setting.problem,
         data=lf.FreshSamples(setting.m),

@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import normal
+from helpers import assert_one_line, normal, rounds_of
 from threadpoolctl import ThreadpoolController
 
 import linfed as lf
@@ -77,16 +77,15 @@ def same(one, other):
 def test_the_rounds_are_those_of_simulate_to_the_last_bit(name):
     result, steps = both(name)
     steps = list(steps)
-    assert [step.number for step in steps] == result.rounds[1:].tolist()
+    assert [step.number for step in steps] == result.rounds.tolist()
     assert same(steps[-1].after, result.final)
     assert all(step.alive.all() for step in steps)
     if result.engine != "chain":
         truth = result.problem.truth(result.seed, range(3))
-        B = steps[0].before.B
+        B = steps[0].after.B
         recorder = Recorder(list(result.metrics), truth, 0 if B is None else B.shape[-1])
-        states = [steps[0].before] + [step.after for step in steps]
-        for column, state in enumerate(states):
-            for metric, values in recorder.measure(state).items():
+        for column, step in enumerate(steps):
+            for metric, values in recorder.measure(step.after).items():
                 assert values.tobytes() == np.ascontiguousarray(result.metrics[metric][:, column]).tobytes()
 
 
@@ -94,10 +93,7 @@ def test_the_rounds_are_those_of_simulate_to_the_last_bit(name):
 def test_a_round_begins_where_the_last_one_ended(name):
     kept, last = [], None
     for step in both(name)[1]:
-        if last is None:
-            kept.append((step.before, {key: array.copy() for key, array in step.before.arrays().items()}))
-        else:
-            assert step.before is last
+        assert step.before is (step.after if last is None else last)
         last = step.after
         kept.append((last, {key: array.copy() for key, array in last.arrays().items()}))
     for state, arrays in kept:  # earlier states survive the run
@@ -114,27 +110,30 @@ def test_a_chunk_is_no_part_of_the_rounds(monkeypatch):
     assert same(last.after, result.final)
 
 
-def test_a_round_is_named():
-    step = next(both("FLUTE, explicit")[1])
-    assert isinstance(step, lf.Round)
-    number, before, batch, after, alive = step
-    assert (number, alive.shape, alive.dtype) == (1, (3,), np.dtype(bool))
-    assert (before, batch, after) == (step.before, step.batch, step.after)
-    assert step._fields == ("number", "before", "batch", "after", "alive")
+def test_the_initial_state_is_round_0_and_has_no_batch():
+    steps = both("FLUTE, explicit")[1]
+    initial, first = next(steps), next(steps)
+    for number, step in enumerate([initial, first]):
+        assert isinstance(step, lf.Round)
+        assert (step.number, step.alive.shape, step.alive.dtype) == (number, (3,), np.dtype(bool))
+        assert not step.alive.flags.writeable
+        assert not step.after.B.flags.writeable
+        assert "batch" not in repr(step)
+    assert first.before is initial.after is initial.before
+    assert first.batch.active.shape == (3, 6)
+    assert_one_line(lambda: initial.batch, ["round 0 is the initial state", "no batch", "round 1"])
 
 
 @pytest.mark.parametrize("name", ["FLUTE, explicit", "FedAvg, fine-tuned"])
 def test_no_rounds(name):
     result, steps = both(name, rounds=0)
     steps = list(steps)
-    assert len(steps) == result.algorithm.finishes
-    if steps:
-        assert steps[0].number == 1
-        assert same(steps[0].after, result.final)
+    assert [step.number for step in steps] == list(range(1 + result.algorithm.finishes))
+    assert same(steps[-1].after, result.final)
 
 
 def test_the_end_sees_all_clients():
-    steps = list(both("FedAvg, fine-tuned")[1])
+    steps = list(both("FedAvg, fine-tuned")[1])[1:]
     assert [step.batch.active.shape for step in steps] == [(3, 3)] * 6 + [(3, 6)]
     assert steps[-1].before.W.shape == (3, 1, 2)
     assert steps[-1].after.W.shape == (3, 6, 2)
@@ -151,7 +150,7 @@ def test_two_runs_at_once_do_not_disturb_each_other():
 
 def test_one_may_stop_early():
     steps = both("FLUTE, explicit")[1]
-    third = [next(steps) for _ in range(3)][-1]
+    third = [next(steps) for _ in range(4)][-1]
     steps.close()
     assert list(steps) == []
     assert same(third.after, list(both("FLUTE, explicit", rounds=3)[1])[-1].after)
@@ -183,7 +182,7 @@ def test_a_diverged_trial_stays_at_its_last_finite_state_and_the_others_do_not_n
     fatal = result.status_round[1]
     assert 1 < fatal < 12
     steps = list(lf.iterate(algorithm, problem, **arguments))
-    assert len(steps) == 12
+    assert len(steps) == 13
     for step in steps:
         assert step.alive.tolist() == [True, step.number < fatal, True, True]
         if step.number >= fatal:
@@ -214,7 +213,7 @@ def test_rounds_end_when_every_trial_has_diverged(engine):
     result = lf.simulate(algorithm, SHARED, **arguments)
     assert result.status == [lf.Status.DIVERGED] * 3
     steps = list(lf.iterate(algorithm, SHARED, **arguments))
-    assert len(steps) == result.status_round.max() < 50
+    assert steps[-1].number == result.status_round.max() < 50
     assert not steps[-1].alive.any()
     assert same(steps[-1].after, result.final)
     assert np.isfinite(result.final.B).all()
@@ -225,7 +224,9 @@ def test_a_start_beyond_the_limit_has_diverged_in_round_0():
     result = lf.simulate(algorithm, DENSE, data=lf.FixedSamples(5), rounds=5)
     assert (result.status, result.status_round.tolist()) == ([lf.Status.DIVERGED], [0])
     assert all(np.isnan(values).all() for values in result.metrics.values())
-    assert list(lf.iterate(algorithm, DENSE, data=lf.FixedSamples(5), rounds=5)) == []
+    (initial,) = lf.iterate(algorithm, DENSE, data=lf.FixedSamples(5), rounds=5)
+    assert initial.alive.tolist() == [False]
+    assert same(initial.after, result.final)
 
 
 # --- questions during the round ------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def test_a_batch_answers_until_the_next_round_and_asking_changes_nothing(
     arguments = {"data": data, "rounds": 5, "trials": 2, "participation": 0.5, "engine": engine}
     final = lf.simulate(algorithm, DENSE, **arguments).final
     before = None
-    for step in lf.iterate(algorithm, DENSE, **arguments):
+    for step in rounds_of(algorithm, DENSE, **arguments):
         batch = step.batch
         chosen = step.before.of_clients("W", batch.active)
         messages = batch.gradient(chosen @ np.swapaxes(step.before.B, -1, -2))
@@ -266,7 +267,7 @@ def test_a_batch_answers_until_the_next_round_and_asking_changes_nothing(
 
 @pytest.mark.parametrize("engine", ["projected", "chain"])
 def test_a_batch_that_has_no_samples_says_so(engine):
-    step = next(lf.iterate(FLUTE, SHARED, data=lf.FreshSamples(5), rounds=1, engine=engine))
+    step = next(rounds_of(FLUTE, SHARED, data=lf.FreshSamples(5), rounds=1, engine=engine))
     for question in (
         lambda: step.batch.gradient(np.zeros((1, 1, 9))),
         lambda: step.batch.project(step.after.B),
@@ -319,7 +320,7 @@ def test_settings_survive_a_step_that_raises():
             raise RuntimeError("a step of the user's own")
 
     outside, handling = threads(), np.geterr()
-    steps = lf.iterate(Failing(rank=2, step_size=0.1), DENSE, data=lf.FreshSamples(5), rounds=3)
+    steps = rounds_of(Failing(rank=2, step_size=0.1), DENSE, data=lf.FreshSamples(5), rounds=3)
     with pytest.raises(RuntimeError, match="user's own"):
         next(steps)
     assert (np.geterr(), threads()) == (handling, outside)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import references as ref
-from helpers import normal
+from helpers import normal, rounds_of
 from scipy import stats
 
 import linfed as lf
@@ -183,7 +183,7 @@ def test_every_state_equals_the_loops(shape, engine, option):
     participants = drawn_participants(n, p, ROUNDS)
     algorithm, mixing = make(option, k, B), OPTIONS[option].get("mixing")
     wanted = initial(B, n)
-    steps = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=ROUNDS, participation=participants, engine=engine)
+    steps = rounds_of(algorithm, data=lf.GivenSamples(X, y), rounds=ROUNDS, participation=participants, engine=engine)
     for number, step in enumerate(steps, start=1):
         assert step.number == number
         assert step.alive.all()
@@ -211,7 +211,7 @@ def test_drawn_samples_replayed_through_the_loops(kind, engine, p, option):
     B, mixing = basis(d, k, seed=4), OPTIONS[option].get("mixing")
     Phi = problem.truth(2, range(trials)).dense()
     states, seen = [initial(B, n)] * trials, []
-    for step in lf.iterate(
+    for step in rounds_of(
         make(option, k, B),
         problem,
         data=kind(m),
@@ -245,9 +245,7 @@ def test_the_refit_is_one_more_round_of_all_clients(option, engine):
     X, y, B = draw([9] * 5, 6, 2)
     data, participants = lf.GivenSamples(X, y), drawn_participants(5, 2, 4)
     plain, refitted = (
-        list(
-            lf.iterate(make(option, 2, B, refit=refit), data=data, rounds=4, participation=participants, engine=engine)
-        )
+        list(rounds_of(make(option, 2, B, refit=refit), data=data, rounds=4, participation=participants, engine=engine))
         for refit in (False, True)
     )
     assert (len(plain), len(refitted)) == (4, 5)
@@ -294,7 +292,7 @@ def test_without_shortcut_steps_it_is_fedrep_with_gradient_heads(counts, order, 
     arguments = {"data": lf.GivenSamples(X, y), "rounds": 20, "participation": drawn_participants(6, 4, 20)}
     mine = lf.FedRepShortcut(**shared, head_step_size=0.1, shortcut_steps=0, order=order, mixing=mixing)
     its = lf.FedRep(**shared, head_solver="gradient", head_step_size=0.1 * factors_of(mixing)[0] ** 2)
-    steps = assert_same_states(lf.iterate(mine, **arguments), lf.iterate(its, **arguments), 1e-13)
+    steps = assert_same_states(rounds_of(mine, **arguments), rounds_of(its, **arguments), 1e-13)
     assert not steps[-1].after.S.any()
     assert np.abs(steps[-1].after.B[0] - B).max() > 1e-3
 
@@ -308,7 +306,7 @@ def test_an_infinite_ridge_leaves_fedrep_with_exact_heads(counts, order, local, 
     shared = {"rank": 2, "step_size": 0.05, "init": B, "representation_steps": local}
     arguments = {"data": lf.GivenSamples(X, y), "rounds": 20, "participation": drawn_participants(6, 4, 20)}
     mine = lf.FedRepShortcut(**shared, **CLOSED, order=order, ridge=1e12, mixing=mixing)
-    steps = assert_same_states(lf.iterate(mine, **arguments), lf.iterate(lf.FedRep(**shared), **arguments), 1e-9)
+    steps = assert_same_states(rounds_of(mine, **arguments), rounds_of(lf.FedRep(**shared), **arguments), 1e-9)
     assert np.abs(steps[-1].after.S).max() < 1e-9
     assert np.abs(steps[-1].after.B[0] - B).max() > 1e-3
 
@@ -317,7 +315,7 @@ def test_an_infinite_ridge_leaves_fedrep_with_exact_heads(counts, order, local, 
 def test_few_samples_give_the_shortest_shortcut(m):
     """(3) with m <= d: every sample is explained, and s_i has no part that the samples do not see."""
     X, y, B = draw([m] * 4, 7, 2)
-    for step in lf.iterate(make("closed form", 2, B), data=lf.GivenSamples(X, y), rounds=3):
+    for step in rounds_of(make("closed form", 2, B), data=lf.GivenSamples(X, y), rounds=3):
         for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
             s, left = step.after.S[0, i], y_i - X_i @ B_of(step.before) @ step.before.W[0, i]
             np.testing.assert_allclose(X_i @ s, left, atol=1e-10)
@@ -520,7 +518,7 @@ def test_a_round_is_a_gradient_step_of_the_loss(counts, order, mixing, ridge):
     X, y, B = draw(counts, 5, 2)
     steps = {"step_size": 0.05, "head_step_size": 0.04, "shortcut_step_size": 0.03}
     algorithm = lf.FedRepShortcut(rank=2, init=B, order=order, mixing=mixing, ridge=ridge, **steps)
-    *_, last = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=4)
+    *_, last = rounds_of(algorithm, data=lf.GivenSamples(X, y), rounds=4)
     a, c = factors_of(mixing)
     (B, W, S), (new_B, new_W, new_S) = (
         (state.B[0], state.W[0] / a, state.S[0] / c) for state in (last.before, last.after)
@@ -727,7 +725,7 @@ STALLED = lf.SharedWithShortcuts(n_clients=8, dim=7, rank=2, shortcut_norm=0.5, 
 def test_gauss_seidel_never_moves_the_representation(m, participation, data):
     """Once s_i solves its least squares at w_i, ``X_i'(Z_i w_i + X_i s_i - y_i)`` is 0: for every m and noise."""
     algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, **CLOSED, order="gauss-seidel", init="random")
-    steps = list(lf.iterate(algorithm, STALLED, data=data(m), rounds=50, participation=participation, trials=2))
+    steps = list(rounds_of(algorithm, STALLED, data=data(m), rounds=50, participation=participation, trials=2))
     start = steps[0].before.B
     # Rounding moves it by the square of the heads, which are long where m == k, and shortcuts where m == d.
     np.testing.assert_allclose(steps[-1].after.B, start, rtol=0, atol=1e-11 if m in (2, 7) else 1e-12)
@@ -735,7 +733,7 @@ def test_gauss_seidel_never_moves_the_representation(m, participation, data):
     assert steps[-1].after.S.any()
     # The ridge is a way out.
     ridge = dataclasses.replace(algorithm, ridge=0.5)
-    *_, last = lf.iterate(ridge, STALLED, data=data(m), rounds=50, participation=participation, trials=2)
+    *_, last = rounds_of(ridge, STALLED, data=data(m), rounds=50, participation=participation, trials=2)
     assert m <= 2 or np.abs(last.after.B - start).max() > 1e-2
 
 
@@ -744,7 +742,7 @@ def test_jacobi_moves_it_by_what_the_head_changed(m):
     """Client i's gradient is ``(1/m) X_i' Z_i (w_i^{t+1} - w_i^t) w_i^{t+1}'``: nothing of it knows B*."""
     eta, moved = 0.05, 0.0
     algorithm = lf.FedRepShortcut(rank=2, step_size=eta, **CLOSED, init="random")
-    for step in lf.iterate(algorithm, STALLED, data=lf.FixedSamples(m), rounds=8, participation=0.5):
+    for step in rounds_of(algorithm, STALLED, data=lf.FixedSamples(m), rounds=8, participation=0.5):
         (B,), (W,), (new,) = step.before.B, step.before.W, step.after.W
         (active,), (X,) = step.batch.active, step.batch.X
         G = sum(np.outer(X_i.T @ X_i @ B @ (new[i] - W[i]) / m, new[i]) for i, X_i in zip(active, X, strict=True))
@@ -759,7 +757,7 @@ def test_jacobi_at_the_population_is_a_cycle_of_two(k):
     problem = lf.SharedWithShortcuts(n_clients=8, dim=9, rank=k, shortcut_norm=0.5)
     data = lf.GivenSamples.population(problem, trials=2, seed=1)
     algorithm = lf.FedRepShortcut(rank=k, step_size=0.2, **CLOSED, init="random")
-    states = [step.after for step in lf.iterate(algorithm, problem, data=data, rounds=40, seed=1)]
+    states = [step.after for step in rounds_of(algorithm, problem, data=data, rounds=40, seed=1)]
     result = lf.simulate(algorithm, problem, data=data, rounds=40, seed=1)
     distance = result.metrics["subspace_distance"]
     assert (distance[:, 0] > 0.1).all()
@@ -777,7 +775,7 @@ def test_jointly_with_a_ridge_the_population_step_is_ojas(ridge):
     (Phi,) = problem.truth(1, [0]).dense()
     data = lf.GivenSamples.population(problem, trials=1, seed=1)
     algorithm = lf.FedRepShortcut(rank=k, step_size=eta, **CLOSED, order="joint", ridge=ridge, init="random")
-    for step in lf.iterate(algorithm, problem, data=data, rounds=5, seed=1):
+    for step in rounds_of(algorithm, problem, data=data, rounds=5, seed=1):
         (B,) = step.before.B
         outside = np.eye(d) - B @ B.T
         drift = outside @ (Phi.T @ Phi / 8) @ B

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from helpers import rounds_of
 
 import linfed as lf
 from linfed.problems import Truth
@@ -42,11 +43,11 @@ def algorithm_of(k, **more):
     return lf.FedRepShortcut(**{"rank": k, "step_size": 0.1, "solver": "closed-form", "init": "random", **more})
 
 
-def rounds_of(algorithm, problem, data, *, rounds=5, trials=2, seed=3, engine="explicit", **more):
+def seen_rounds(algorithm, problem, data, *, rounds=5, trials=2, seed=3, engine="explicit", **more):
     """Return the rounds of a run in the draft's symbols."""
     truth = problem.truth(seed, range(trials))
     run = {"data": data, "rounds": rounds, "trials": trials, "seed": seed, "engine": engine, **more}
-    return [theory.ShortcutRound.of(step, algorithm, truth) for step in lf.iterate(algorithm, problem, **run)]
+    return [theory.ShortcutRound.of(step, algorithm, truth) for step in rounds_of(algorithm, problem, **run)]
 
 
 def worst(rounds, name):
@@ -63,7 +64,7 @@ def worst(rounds, name):
 def test_the_drafts_equations_are_identities(shape, noise_std, participation, fresh):
     n, d, k, m = SHAPES[shape]
     data = lf.FreshSamples(m) if fresh else lf.FixedSamples(m)
-    rounds = rounds_of(algorithm_of(k), made(n, d, k, noise_std=noise_std), data, participation=participation)
+    rounds = seen_rounds(algorithm_of(k), made(n, d, k, noise_std=noise_std), data, participation=participation)
     for name in EQUATIONS:
         assert worst(rounds, name) < EXACT, name
     assert all((np.abs(r.noise).max() > 1e-2) == (noise_std > 0) for r in rounds)
@@ -79,7 +80,7 @@ def test_the_drafts_equations_are_identities(shape, noise_std, participation, fr
 
 
 def test_stale_heads_and_shortcuts_enter():
-    rounds = rounds_of(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(12), participation=0.5, rounds=8)
+    rounds = seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(12), participation=0.5, rounds=8)
     before = [np.abs(r.W_old).max(axis=-1) for r in rounds[2:]]
     assert any((sizes > 0).any() and (sizes == 0).any() for sizes in before)  # newcomers beside others
     carried = dataclasses.replace(rounds[-1], S_old=np.zeros_like(rounds[-1].S_old))
@@ -88,7 +89,7 @@ def test_stale_heads_and_shortcuts_enter():
 
 @pytest.mark.parametrize("data", [lf.FixedSamples(20), lf.FreshSamples(20), lf.FixedSamples(20, in_law=True)])
 def test_compressed_rounds_answer_too(data):
-    rounds = rounds_of(algorithm_of(2), made(5, 6, 2, noise_std=0.4), data, engine="compressed")
+    rounds = seen_rounds(algorithm_of(2), made(5, 6, 2, noise_std=0.4), data, engine="compressed")
     assert all(worst(rounds, name) < EXACT for name in EQUATIONS)
 
 
@@ -97,7 +98,7 @@ def test_unequal_sample_counts():
     phi = problem.truth(3, range(1)).dense()[0]
     X = [rng.standard_normal((m, 5)) for m in (3, 5, 9)]
     data = lf.GivenSamples(X, [x @ v for x, v in zip(X, phi, strict=True)])
-    rounds = rounds_of(algorithm_of(2), problem, data, trials=1)
+    rounds = seen_rounds(algorithm_of(2), problem, data, trials=1)
     assert all(worst(rounds, name) < EXACT for name in EQUATIONS)
     assert np.abs(rounds[0].noise).max() < 1e-14
 
@@ -108,7 +109,7 @@ def test_the_shortcuts_equation_follows_order_ridge_and_mixing(ridge, mixing):
     for m in (4, 20):
         problem, data = made(5, 6, 2, noise_std=0.3), lf.FixedSamples(m)
         for order in ("jacobi", "gauss-seidel", *(["joint"] if ridge else [])):
-            rounds = rounds_of(algorithm_of(2, order=order, ridge=ridge, mixing=mixing), problem, data)
+            rounds = seen_rounds(algorithm_of(2, order=order, ridge=ridge, mixing=mixing), problem, data)
             seen, other = ("old", "new") if order == "jacobi" else ("new", "old")
             assert rounds[0].shortcut_equation(head=other).gap.min() > 1e-2  # later gauss-seidel heads stand still
             for r in rounds:
@@ -121,7 +122,7 @@ def test_the_shortcuts_equation_follows_order_ridge_and_mixing(ridge, mixing):
 @pytest.mark.parametrize("head_steps", [1, 3])
 def test_the_split_holds_for_gradient_steps_too_and_the_rest_does_not(head_steps):
     algorithm = algorithm_of(2, solver="gradient", head_steps=head_steps, shortcut_step_size=0.05)
-    rounds = rounds_of(algorithm, made(6, 8, 2, noise_std=0.3), lf.FixedSamples(12))
+    rounds = seen_rounds(algorithm, made(6, 8, 2, noise_std=0.3), lf.FixedSamples(12))
     assert max(worst(rounds, name) for name in ("(19)", "(20)", "(21)")) < EXACT
     assert min(r.head_update().gap.min() for r in rounds) > 1e-2
     assert min(r.shortcut_equation().gap.min() for r in rounds) > 1e-2
@@ -156,7 +157,7 @@ def literal_blocks(X, B, B_star):
 def test_the_blocks_are_those_of_8_and_10_to_13(noise_std):
     problem = made(4, 5, 2, noise_std=noise_std)
     X = lf.FixedSamples(6).draw(problem, trials=2, seed=3).X
-    for r in rounds_of(algorithm_of(2), problem, lf.FixedSamples(6), participation=0.75):
+    for r in seen_rounds(algorithm_of(2), problem, lf.FixedSamples(6), participation=0.75):
         p = r.active.shape[1]
         assert p == 3
         for t in range(2):
@@ -184,7 +185,7 @@ def test_the_blocks_are_those_of_8_and_10_to_13(noise_std):
 
 def test_lemma_1_holds_with_equality_and_lemma_2_inverts_a_singular_matrix():
     for m in (4, 30):
-        for r in rounds_of(algorithm_of(2), made(5, 6, 2), lf.FreshSamples(m), rounds=2):
+        for r in seen_rounds(algorithm_of(2), made(5, 6, 2), lf.FreshSamples(m), rounds=2):
             big, least, _ = r.smallest_eigenvalues()
             np.testing.assert_allclose(big, least, rtol=1e-10)
             assert (least > 0).all()
@@ -200,26 +201,26 @@ def test_lemma_1_holds_with_equality_and_lemma_2_inverts_a_singular_matrix():
 
 
 def test_the_printed_sign_fails():
-    for r in rounds_of(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(20)):
+    for r in seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(20)):
         assert r.head_update(sign="printed").gap.min() > 0.1
         assert r.head_equation(sign="printed").gap.min() > 0.1
         np.testing.assert_allclose(r.h(sign="printed"), -r.h())
 
 
 def test_without_shortcuts_there_is_no_sign_to_get_wrong_in_the_first_round():
-    rounds = rounds_of(algorithm_of(2), made(6, 8, 2, shortcut_norm=0.0), lf.FreshSamples(20), rounds=1)
+    rounds = seen_rounds(algorithm_of(2), made(6, 8, 2, shortcut_norm=0.0), lf.FreshSamples(20), rounds=1)
     assert rounds[0].head_update(sign="printed").gap.max() < EXACT
 
 
 def test_the_noises_terms_are_needed():
-    for r in rounds_of(algorithm_of(2), made(6, 8, 2, noise_std=0.5), lf.FreshSamples(12)):
+    for r in seen_rounds(algorithm_of(2), made(6, 8, 2, noise_std=0.5), lf.FreshSamples(12)):
         deaf = dataclasses.replace(r, noise=np.zeros_like(r.noise))
         for name in ("(7)", "(9), (16), (17)", "(18)", "(19)"):
             assert EQUATIONS[name](deaf).gap.min() > 1e-4, name
 
 
 def test_a_perturbed_representation_or_another_step_fails():
-    r = rounds_of(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(20), rounds=1)[0]
+    r = seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(20), rounds=1)[0]
     moved = r.B_new.copy()
     moved[:, 0, 0] += 1e-6
     for wrong in (dataclasses.replace(r, B_new=moved), dataclasses.replace(r, step_size=0.1001)):
@@ -230,7 +231,7 @@ def test_a_perturbed_representation_or_another_step_fails():
 
 def test_another_truth_fails():
     problem, algorithm = made(6, 8, 2), algorithm_of(2)
-    (step,) = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), rounds=1, seed=3, engine="explicit")
+    (step,) = rounds_of(algorithm, problem, data=lf.FixedSamples(20), rounds=1, seed=3, engine="explicit")
     right = problem.truth(3, range(1))
     other = dataclasses.replace(right, W=-right.W)
     r = theory.ShortcutRound.of(step, algorithm, other)
@@ -245,7 +246,7 @@ def test_bad_input_is_refused():
     truth = problem.truth(3, range(1))
 
     def step(which=algorithm, m=20):
-        return next(iter(lf.iterate(which, problem, data=lf.FixedSamples(m), rounds=1, seed=3, engine="explicit")))
+        return next(rounds_of(which, problem, data=lf.FixedSamples(m), rounds=1, seed=3, engine="explicit"))
 
     several = algorithm_of(2, representation_steps=2)
     with pytest.raises(ValueError, match="representation_steps = 2 must be 1"):
@@ -275,7 +276,7 @@ def test_bad_input_is_refused():
 @pytest.mark.parametrize("m", [1, 4, 6, 30])
 def test_gauss_seidel_does_not_move_at_all(m, noise_std):
     problem = made(6, 6, 2, noise_std=noise_std)
-    for r in rounds_of(algorithm_of(2, order="gauss-seidel"), problem, lf.FixedSamples(m), participation=0.5):
+    for r in seen_rounds(algorithm_of(2, order="gauss-seidel"), problem, lf.FixedSamples(m), participation=0.5):
         assert np.abs(r.messages).max() < 1e-12
         np.testing.assert_allclose(r.B_new, r.B, atol=1e-12)
 
@@ -283,7 +284,7 @@ def test_gauss_seidel_does_not_move_at_all(m, noise_std):
 @pytest.mark.parametrize("noise_std", [0.0, 0.5])
 @pytest.mark.parametrize("m", [2, 4, 6, 30])
 def test_with_fixed_samples_the_heads_cycle_for_every_m_and_noise(m, noise_std):
-    rounds = rounds_of(algorithm_of(2), made(6, 6, 2, noise_std=noise_std), lf.FixedSamples(m), rounds=6)
+    rounds = seen_rounds(algorithm_of(2), made(6, 6, 2, noise_std=noise_std), lf.FixedSamples(m), rounds=6)
     for previous, r in itertools.pairwise(rounds):
         assert r.head_cycle(previous).gap.max() < EXACT
     size = np.abs(rounds[0].W).max()
@@ -295,9 +296,9 @@ def test_with_fixed_samples_the_heads_cycle_for_every_m_and_noise(m, noise_std):
 
 def test_the_cycle_needs_the_same_samples_where_there_is_noise_and_the_same_clients():
     problem = made(6, 6, 2, noise_std=0.5)
-    one, two = rounds_of(algorithm_of(2), problem, lf.FreshSamples(20), rounds=2)
+    one, two = seen_rounds(algorithm_of(2), problem, lf.FreshSamples(20), rounds=2)
     assert two.head_cycle(one).gap.min() > 1e-3
-    one, two = rounds_of(algorithm_of(2), problem, lf.FixedSamples(20), rounds=2, participation=0.5)
+    one, two = seen_rounds(algorithm_of(2), problem, lf.FixedSamples(20), rounds=2, participation=0.5)
     with pytest.raises(ValueError, match="other participants"):
         two.head_cycle(one)
 
@@ -305,7 +306,7 @@ def test_the_cycle_needs_the_same_samples_where_there_is_noise_and_the_same_clie
 def test_at_population_the_span_stands_still_and_the_heads_are_a_2_cycle():
     problem = made(6, 6, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
-    rounds = rounds_of(algorithm_of(2, step_size=0.3), problem, data, rounds=40)
+    rounds = seen_rounds(algorithm_of(2, step_size=0.3), problem, data, rounds=40)
     assert np.abs(rounds[0].B_new - rounds[0].B).max() > 1e-2  # B turns within its span
     for before, r in itertools.pairwise(rounds):
         assert lf.subspace_distance(r.B_new, rounds[0].B).max() < 1e-12
@@ -323,7 +324,7 @@ def test_the_first_gradient_drives_B_away_in_the_mean(m):
     # Mean over 40000 clients of the component along the law; 4.5 standard errors: 7e-6 false alarms.
     problem = made(200, 6, 2, noise_std=0.5)
     algorithm = algorithm_of(2, init=lf.AtDistance(0.6))
-    (r,) = rounds_of(algorithm, problem, lf.FreshSamples(m), rounds=1, trials=200)
+    (r,) = seen_rounds(algorithm, problem, lf.FreshSamples(m), rounds=1, trials=200)
     gradient = (r.B - r.B_bar) / r.step_size
     outside = gradient - r.B @ (r.B.mT @ gradient)
     expected = theory.shortcut_repulsion(problem.truth(3, range(200)), r.B, m)
@@ -437,7 +438,7 @@ def test_a_diverged_trial_leaves_nan_and_the_others_alone():
     def steps(alive):
         run = {"data": lf.FixedSamples(20), "rounds": 4, "trials": 2, "seed": 3, "engine": "explicit"}
         for step in lf.iterate(algorithm, problem, **run):
-            yield step._replace(alive=np.array([True, alive or step.number < 3]))
+            yield dataclasses.replace(step, alive=np.array([True, alive or step.number < 3]))
 
     whole, cut = (theory.shortcut_trace(steps(alive), algorithm, truth) for alive in (True, False))
     for field in dataclasses.fields(whole):
@@ -468,13 +469,13 @@ def test_at_population_the_joint_ridge_follows_oja(ridge, participation):
     problem = made(8, 7, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
     algorithm = algorithm_of(2, order="joint", ridge=ridge)
-    for r in rounds_of(algorithm, problem, data, participation=participation):
+    for r in seen_rounds(algorithm, problem, data, participation=participation):
         sides = r.oja()
         assert sides.gap.max() < 1e-12
         assert np.abs(sides.left).max() > 1e-4
-    stale = rounds_of(algorithm_of(2, order="gauss-seidel", ridge=ridge), problem, data, rounds=2)[1]
+    stale = seen_rounds(algorithm_of(2, order="gauss-seidel", ridge=ridge), problem, data, rounds=2)[1]
     assert stale.oja().gap.min() > 1e-3
-    sampled = rounds_of(algorithm, problem, lf.FixedSamples(20), rounds=1, participation=participation)[0]
+    sampled = seen_rounds(algorithm, problem, lf.FixedSamples(20), rounds=1, participation=participation)[0]
     assert sampled.oja().gap.min() > 1e-3
 
 
@@ -483,7 +484,7 @@ def test_the_ridge_ends_at_the_top_subspace_of_Phi(order):
     problem = made(8, 7, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
     algorithm = algorithm_of(2, order=order, ridge=1.0, step_size=0.3)
-    last = rounds_of(algorithm, problem, data, rounds=800)[-1]
+    last = seen_rounds(algorithm, problem, data, rounds=800)[-1]
     truth = problem.truth(3, range(2))
     top = np.linalg.svd(truth.dense().mT)[0][..., :2]
     assert lf.subspace_distance(last.B_new, top).max() < 1e-8

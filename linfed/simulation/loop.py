@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tqdm.std import tqdm
@@ -181,19 +181,27 @@ def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> 
 # --- one chunk of trials -------------------------------------------------------------------------------------
 
 
-class Round(NamedTuple):
-    """One round of all trials.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Round:
+    """One round of all trials; round 0 is the initial state.
 
-    `number` counts from 1; `before` and `after` are the states at its two ends; `batch` is what the clients saw, to be
-    questioned until the next round begins; `alive` (trials,) says which trials have not diverged: the others stay at
-    their last finite state. All arrays are read-only.
+    `number` counts from 1; `before` and `after` are the states at its two ends, in round 0 both the initial one;
+    `alive` (trials,) says which trials have not diverged: the others stay at their last finite state. All arrays are
+    read-only.
     """
 
     number: int
     before: State
-    batch: Batch
     after: State
     alive: Mask
+    _batch: Batch | None = field(repr=False)
+
+    @property
+    def batch(self) -> Batch:
+        """What the clients saw, to be questioned until the next round begins; a ValueError in round 0."""
+        if self._batch is None:
+            raise ValueError("round 0 is the initial state, which has seen no batch: the first one is that of round 1")
+        return self._batch
 
 
 def iterate(
@@ -217,8 +225,8 @@ def iterate(
     Yields
     ------
     Round
-        The same rounds, to the last bit, as `simulate` runs with these arguments. (What an algorithm does once at the
-        end, such as fine-tuning, comes as one more round.)
+        The initial state as round 0, then the same rounds, to the last bit, as `simulate` runs with these arguments.
+        (What an algorithm does once at the end, such as fine-tuning, comes as one more round.)
 
     Raises
     ------
@@ -239,7 +247,7 @@ def iterate(
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
     >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3)
     >>> [(step.number, step.after.B.shape) for step in steps]
-    [(1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
+    [(0, (1, 6, 2)), (1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), engine)
     check_fits(
@@ -251,18 +259,19 @@ def iterate(
 
 
 def _quiet_rounds(job: Job) -> Iterator[Round]:
-    """Yield the rounds of a job; the caller's code runs under its own settings in between."""
+    """Yield the initial state and the rounds of a job; the caller's code runs under its own settings in between."""
     with quiet():
         chunk = _Chunk(job, range(job.trials))
         before = chunk.initial_state()
         steps = chunk.rounds(before)
+    yield Round(number=0, before=before, after=before, alive=readonly(chunk.alive), _batch=None)
     while True:
         with quiet():
             step = next(steps, None)
         if step is None:
             return
         number, batch, after = step
-        yield Round(number, before, batch, after, readonly(chunk.alive))
+        yield Round(number=number, before=before, after=after, alive=readonly(chunk.alive), _batch=batch)
         before = after
 
 

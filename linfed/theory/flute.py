@@ -321,7 +321,7 @@ def flute_trace(
     Parameters
     ----------
     steps : iterable of Round
-        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round.
+        E.g. ``lf.iterate(algorithm, problem, ...)``, from the initial state on.
     algorithm : FLUTE
         That ran.
     truth : Truth
@@ -372,26 +372,22 @@ def flute_trace(
             }
         )
 
-    entry, last = np.zeros(len(cut.dense())), None
-    for step in steps:
-        if step.batch.active.shape != coordinates.Phi.shape[:2]:
-            raise ValueError(
-                f"steps have {step.batch.active.shape} trials and participants, expected {coordinates.Phi.shape[:2]}: "
-                "all clients of the truth's trials take part"
-            )
-        if step.number == 1:
-            entry = coordinates.entry_round(coordinates.theta(step.before), algorithm.step_size)
-            record(0, step.before, np.ones(len(entry), dtype=bool), np.full(len(entry), np.nan))
-        difference = np.full(len(entry), np.nan)
-        if step.number % every == 0:
-            if identity:
-                difference = _identity_error(coordinates, step, algorithm.step_size)
-            record(step.number, step.after, step.alive, difference)
-        last = step
-    if last is None:
-        raise ValueError("steps holds no round; give at least one")
+    steps = iter(steps)
+    last = next(steps, None)
+    if last is None or last.number:
+        raise ValueError("steps must begin with the initial state, as those of lf.iterate do")
+    assert last.before.W is not None
+    _check_everyone(last.before.W.shape[:2], coordinates)
+    entry = coordinates.entry_round(coordinates.theta(last.before), algorithm.step_size)
+    missing = np.full(len(entry), np.nan)
+    record(0, last.before, np.ones(len(entry), dtype=bool), missing)
+    for last in steps:
+        _check_everyone(last.batch.active.shape, coordinates)
+        if last.number % every == 0:
+            difference = _identity_error(coordinates, last, algorithm.step_size) if identity else missing
+            record(last.number, last.after, last.alive, difference)
     if last.number % every:
-        record(last.number, last.after, last.alive, np.full(len(entry), np.nan))
+        record(last.number, last.after, last.alive, missing)
     stacked = {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
     return FluteTrace(
         rank=k,
@@ -406,6 +402,16 @@ def flute_trace(
         identity=stacked["identity"],
         alive=np.asarray(stacked["alive"], dtype=bool),
     )
+
+
+def _check_everyone(shape: tuple[int, ...], coordinates: ThetaCoordinates) -> None:
+    """Raise unless a round has the trials and participants (trials, p) that the truth has trials and clients."""
+    expected = coordinates.Phi.shape[:2]
+    if shape != expected:
+        raise ValueError(
+            f"steps have {shape} trials and participants, expected {expected}: all clients of the truth's trials "
+            "take part"
+        )
 
 
 def _identity_error(coordinates: ThetaCoordinates, step: Round, step_size: float) -> Array:

@@ -179,7 +179,7 @@ class ShortcutRound:
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=5, dim=8, rank=2, shortcut_norm=0.5)
     >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver="closed-form")
-    >>> (step,) = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), rounds=1)
+    >>> _, step = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), rounds=1)
     >>> round_ = ShortcutRound.of(step, algorithm, problem.truth(0, range(1)))
     >>> bool(round_.head_update().gap[0] < 1e-12), bool(round_.head_update(sign="printed").gap[0] < 1e-12)
     (True, False)
@@ -588,7 +588,7 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
     Parameters
     ----------
     steps : iterable of Round
-        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round.
+        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round after the initial state.
     algorithm : FedRepShortcut
         That ran: any solver, order and ridge, one representation step, no refit.
     truth : Truth
@@ -611,7 +611,7 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
     rounds: list[int] = []
     columns: list[dict[str, Array]] = []
     for step in steps:
-        if step.number % every:
+        if step.number == 0 or step.number % every:
             continue
         seen = ShortcutRound.of(step, algorithm, truth)
         gaps = [seen.split().gap, seen.split_outside().gap, seen.split_in_terms().gap]

@@ -38,22 +38,11 @@ if TYPE_CHECKING:
 
 SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m on both sides of d"
 
-DRAFTED, SMALL, JACOBI, SEIDEL, JOINT = (
-    "Algorithm 1",
-    "Algorithm 1, small",
-    "(2)-(5)",
-    "(2)-(5), gauss-seidel",
-    "joint ridge",
-)
-METHODS = {
-    DRAFTED: "Alg. 1, one step size",
-    SMALL: "Alg. 1, small shortcut steps",
-    JACOBI: "(2)-(5)",
-    SEIDEL: "(2)-(5), gauss-seidel",
-    JOINT: "joint ridge",
-    "FedRep": "FedRep",
-    "LocalOnly": label("LocalOnly"),
-}
+DRAFTED, SMALL = "Algorithm 1", "Algorithm 1, small"
+JACOBI, SEIDEL, JOINT = "(2)-(5)", "(2)-(5), gauss-seidel", "joint ridge"
+METHODS = (DRAFTED, SMALL, JACOBI, SEIDEL, JOINT, "FedRep", "LocalOnly")
+NAMES = {name: label(name) for name in METHODS}
+NAMES |= {DRAFTED: "Alg. 1, one step size", SMALL: "Alg. 1, small shortcut steps"}
 LOOKS = {
     DRAFTED: ("#D55E00", "D", "-."),
     SMALL: ("#E69F00", "s", "-"),
@@ -61,11 +50,8 @@ LOOKS = {
     SEIDEL: ("#CC79A7", "^", ":"),
     JOINT: ("#009E73", "P", "-"),
 }
-QUANTITIES = {
-    "subspace_distance": "dist$(B, B^*)$",
-    "parameter_error": "parameter error",
-    "shortcut_error": "$\\Vert S - S^*\\Vert_F$",
-}
+DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
+QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
 DIST_LIMITS = (0.04, 1.3)
 FLOOR = 1e-3
@@ -104,10 +90,10 @@ class Curve:
     @property
     def settings(self) -> list[dict[str, float]]:
         """The settings to try, none where there is nothing to tune (the gauss-seidel form never moves B)."""
-        axes = {} if self.method in (SEIDEL, "LocalOnly") else {"step_size": self.step_sizes}
+        axes = {"step_size": () if self.method in (SEIDEL, "LocalOnly") else self.step_sizes}
         axes |= {"shortcut_step_size": self.shortcut_step_sizes} if self.method == SMALL else {}
         axes |= {"ridge": self.ridges} if self.method == JOINT else {}
-        return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())] if axes else []
+        return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
 
     def at(self, step_size: float = 1.0, ridge: float = 0.0, **shortcut: float) -> lf.Algorithm:
         """Return the method at a setting; the joint form's step is that of the grid over how much the ridge slows B."""
@@ -127,43 +113,34 @@ class Curve:
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
         row: dict[str, Any] = {}
+        algorithm: Any = None if self.settings else self.at()
         if self.settings:
-            score: dict[str, Any] = {"metric": "parameter_error", "score": "final", "quantile": 0.9}
+            score: dict[str, Any] = {"metric": ERROR, "score": "final", "quantile": 0.9}
             effort = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
             tuning = lf.tune([self.at(**setting) for setting in self.settings], problem, **score, **effort, **world)
             algorithm, row = tuning.algorithm, told(tuning, self.settings)
-        else:
-            algorithm = self.at()
         if self.method == JOINT:
-            algorithm = replace(algorithm, refit=True)  # type: ignore[type-var]
+            algorithm = replace(algorithm, refit=True)
         alone = self.method == "LocalOnly"
-        result = lf.simulate(
-            algorithm,
-            problem,
-            rounds=1 if alone and self.data == FIXED else self.rounds,
-            trials=self.trials,
-            metrics=[*(() if alone else ("subspace_distance",)), "parameter_error", shortcut_error],
-            record_every=self.record_every,
-            **world,
-        )
+        metrics = [ERROR, shortcut_error] if alone else [DIST, ERROR, shortcut_error]
+        rounds = 1 if alone and self.data == FIXED else self.rounds
+        effort = {"rounds": rounds, "record_every": self.record_every, "trials": self.trials}
+        result = lf.simulate(algorithm, problem, metrics=metrics, **effort, **world)
         kept = result.rounds <= self.rounds
         row |= {name: lf.Along(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
         if not kept.all():
             row |= {f"refitted_{name}": values[:, -1] for name, values in result.metrics.items()}
-        return row | {"diverged": np.isnan(result.metrics["parameter_error"][:, -1])}
+        return row | {"diverged": np.isnan(result.metrics[ERROR][:, -1])}
 
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return every method on fixed data, and for one m, with noise, on new samples."""
-    grid: dict[str, Any] = {"n_samples": (10, 40, 100), "noise_std": (0.0, 0.1), "method": tuple(METHODS)}
+    grid: dict[str, Any] = {"n_samples": (10, 40, 100), "noise_std": (0.0, 0.1), "method": METHODS}
     if quick:
         tried = {"step_sizes": (0.1, 0.3), "shortcut_step_sizes": (0.003, 0.01), "ridges": (0.1, 0.3)}
         base = Curve(trials=6, tuning_trials=2, rounds=40, **tried)
         return {"curves": lf.grid(base, **grid | {"n_samples": (10, 100)})}
     return {"curves": lf.grid(Curve(), **grid) + lf.grid(Curve(data=FRESH), method=grid["method"])}
-
-
-# --- figures -------------------------------------------------------------------------------------------------
 
 
 def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
@@ -180,7 +157,7 @@ def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     tuned = fixed.where(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
     with lf.page(tuned, column="n_samples", title="m = {}", height=2.4, sharey=True) as sheet:
         for ax, part in sheet:
-            steps(ax, part, labels=METHODS, looks=LOOKS)
+            steps(ax, part, labels=NAMES, looks=LOOKS)
         sheet.label("step size $\\eta$", "final parameter error", yscale="log")
         title = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
         sheet.legend(f"{title}(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)", ncols=4)
@@ -195,9 +172,9 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Figure
             _draw(ax, part, part.rows[0]["quantity"])
         for ax, part in sheet:  # the scales are settled by now
             name = part.rows[0]["quantity"]
-            if name != "parameter_error" or "row" not in panels:
+            if name != ERROR or "row" not in panels:
                 _number_all(ax)
-            if name == "subspace_distance":
+            if name == DIST:
                 ax.set_ylim(*DIST_LIMITS)
                 ax.axhline(LEARNED, color="0.35", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1.5)
         sheet.label("round", *(QUANTITIES.values() if "row" in panels else ()))
@@ -215,11 +192,11 @@ def _draw(ax: Axes, part: lf.Table, quantity: str) -> None:
         if rounds[-1] < last:  # one round says all
             rounds, values, shape = np.array([0, last]), values[:, [-1, -1]], {"markevery": slice(0)}
         look: Any = LOOKS.get(method, method)
-        draw_curve(rounds, values, ax=ax, label=METHODS[method], ylabel="", method=look, options=shape)
+        draw_curve(rounds, values, ax=ax, label=NAMES[method], ylabel="", method=look, options=shape)
         if f"refitted_{quantity}" in one.columns:
             circle = {"color": look[0], "marker": "o", "fillstyle": "none", "linestyle": "none", "markersize": 5}
             end = max(float(quantiles(one[f"refitted_{quantity}"])[0]), FLOOR)
-            ax.plot(last * 1.05, end, clip_on=False, label=f"{METHODS[method]}, refitted", **circle)
+            ax.plot(last * 1.05, end, clip_on=False, label=f"{NAMES[method]}, refitted", **circle)
 
 
 def _number_all(ax: Axes) -> None:
@@ -231,12 +208,23 @@ def _number_all(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"
-AVERAGED = (
-    "on new samples gradient steps average over the rounds; Local only and the closed forms fit the last batch alone"
-)
+LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit the last batch alone"
+LEARNS = {
+    "source": f"the draft's aim; what counts as learned is an {OWN_THRESHOLD}",
+    "statistic": "share of trials whose dist ends below half its start",
+}
+BETTER = {"source": "the draft's aim", "statistic": "share of paired trials in which the final error is smaller"}
+FALLS = {
+    "text": "Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling",
+    "source": OWN_THRESHOLD,
+    "statistic": "factors of ten gained over the second half of the rounds, median",
+}
+REFITTED = {
+    "text": "The refit lowers the parameter error of the joint ridge",
+    "source": OWN_PREDICTION,
+    "statistic": "share of trials in which it is smaller after the refit",
+}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
@@ -244,58 +232,28 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     learned, errors, falling, refit = [], [], [], []
     for (data, m, noise), part in tables["curves"].by("data", "n_samples", "noise_std"):
         where = f"m = {m}, noise {noise:g}{', fresh' if data == FRESH else ''}"
-        found = {name: part.where(method=name) for name in METHODS}
-        end = {name: np.nan_to_num(one["parameter_error"][:, -1], nan=HUGE) for name, one in found.items()}
-        lost = {name: int(one["diverged"].sum()) for name, one in found.items()}
-        diverged = {name: f"{count} trials of {name} diverged" if count else "" for name, count in lost.items()}
-        for name in list(METHODS)[:-1]:
-            dist = found[name]["subspace_distance"]
-            finding = share(
-                dist[:, -1] < LEARNED * dist[:, 0],
-                0.5,
-                source=f"the draft's aim; what counts as learned is an {OWN_THRESHOLD}",
-                text=f"{METHODS[name]} learns B",
-                where=where,
-                statistic="share of trials whose dist ends below half its start",
-                note=diverged[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else ""),
-            )
-            learned.append(finding)
+        found = dict(part.by("method"))
+        end = {name: np.nan_to_num(one[ERROR][:, -1], nan=HUGE) for name, one in found.items()}
+        counts = {name: int(one["diverged"].sum()) for name, one in found.items()}
+        notes = {name: f"{count} trials of {name} diverged" if count else "" for name, count in counts.items()}
+        for name in METHODS[:-1]:
+            dist, note = found[name][DIST], notes[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else "")
+            hits, text = dist[:, -1] < LEARNED * dist[:, 0], f"{NAMES[name]} learns B"
+            learned.append(share(hits, 0.5, text=text, where=where, note=note, **LEARNS))
         for name, rival in itertools.product((DRAFTED, SMALL, JOINT), ("FedRep", "LocalOnly")):
-            edges = found[name]["at_edge"]
-            at_edge = f"{METHODS[name]}: chosen at the edge of its grid: {edges}" if edges else ""
-            finding = smaller(
-                end[name],
-                end[rival],
-                text=f"{METHODS[name]} has a smaller parameter error than {METHODS[rival]}",
-                where=where,
-                source="the draft's aim",
-                statistic="share of paired trials in which the final error is smaller",
-                note=joined(diverged[name], AVERAGED if data == FRESH else "", at_edge),
-            )
-            errors.append(finding)
+            text, edges = f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}", found[name]["at_edge"]
+            at_edge = f"{NAMES[name]}: chosen at the edge of its grid: {edges}" if edges else ""
+            note = joined(notes[name], LAST if data == FRESH else "", at_edge)
+            errors.append(smaller(end[name], end[rival], text=text, where=where, note=note, **BETTER))
         if noise == 0 and m >= DIM:  # the error can go on falling
-            values = found[SMALL]["parameter_error"]
+            values = found[SMALL][ERROR]
             gained = -np.log10(np.nan_to_num(values[:, -1] / values[:, values.shape[1] // 2], nan=HUGE))
-            finding = judge(
-                (float(np.median(gained)), *bootstrap_interval(np.median, (gained,))),
-                text="Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling",
-                where=where,
-                statistic="factors of ten gained over the second half of the rounds, median",
-                source=OWN_THRESHOLD,
-                least=0.1,
-            )
-            falling.append(finding)
-        refitted, local = found[JOINT]["refitted_parameter_error"], found["LocalOnly"]["parameter_error"][:, -1]
-        gap = float(np.max(np.abs(refitted - local) / np.maximum(local, 1e-12)))
+            measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
+            falling.append(judge(measured, where=where, least=0.1, **FALLS))
+        before, after = found[JOINT][ERROR][:, -1], found[JOINT][f"refitted_{ERROR}"]
+        local = found["LocalOnly"][ERROR][:, -1]
+        gap = float(np.max(np.abs(after - local) / np.maximum(local, 1e-12)))
         same = data == FIXED and m >= DIM and (gap < 1e-6 or noise == 0)
-        finding = smaller(
-            refitted,
-            found[JOINT]["parameter_error"][:, -1],
-            text="The refit lowers the parameter error of the joint ridge",
-            where=where,
-            statistic="share of trials in which it is smaller after the refit",
-            source=OWN_PREDICTION,
-            note="m >= d: the refitted predictor is Local only's, whatever B" if same else "",
-        )
-        refit.append(finding)
+        note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
+        refit.append(smaller(after, before, where=where, note=note, **REFITTED))
     return learned + errors + falling + refit

@@ -146,6 +146,19 @@ def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     return {"": sheet.figure}
 
 
+LOST = {
+    "text": "(2) to (5) lose a B near B*",
+    "statistic": "share of runs, over all m, that passed 0.5 within the rounds",
+    "source": OWN_PREDICTION,
+}
+KEPT = {"text": "From the same start a rival does not lose it", "source": OWN_PREDICTION}
+TOLD = {
+    "text": "The prediction without a free parameter tells the rounds, to a constant between 1 and 2",
+    "statistic": "moves until dist > 0.5 over those predicted, median of all runs, censored ones infinite",
+    "source": f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s",
+}
+
+
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return whether B is lost, on which time scale in m and eta, and whether rivals lose it."""
     table = tables["rounds"]
@@ -158,30 +171,20 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         where = f"{kind} samples, start {start:g}, eta {eta:g}"
         passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.by("n_samples"))}
         few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
-        statistic = "share of runs, over all m, that passed 0.5 within the rounds"
         note = f"{where}: censored, passed are {', '.join(few)}" if few else ""
-        said = {"where": where, "statistic": statistic, "source": OWN_PREDICTION, "note": note}
-        out.append(share(np.isfinite(part["lost"]), 0.9, text="(2) to (5) lose a B near B*", **said))
+        out.append(share(np.isfinite(part["lost"]), 0.9, where=where, note=note, **LOST))
     for (method, kind), part in rivals.by("method", "kind"):
         statistic = f"share that have not passed 0.5 within {part.rows[0]['rounds']} rounds"
-        said = {"where": f"{method}, {kind} samples", "statistic": statistic, "source": OWN_PREDICTION}
-        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same start a rival does not lose it", **said))
+        where = f"{method}, {kind} samples"
+        out.append(share(np.isinf(part["lost"]), 0.9, where=where, statistic=statistic, **KEPT))
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
     out += exponents(many, "n_samples", 1.0, "grow like m on new ones, m > d")
     out += exponents(fixed, "step_size", -1.0, "go like (1 - eta)/eta on fixed samples")
     known = table.where(method=CLOSED, kind=FIXED, step_size=slow.values("step_size"))
     for (n, start, eta), part in known.by("n_clients", "start", "step_size"):
-        found = judge(
-            median_interval(np.ravel(part["moves_over_predicted"])),
-            text="The prediction without a free parameter tells the rounds, to a constant between 1 and 2",
-            where=f"n = {n}, start {start:g}, eta {eta:g}",
-            statistic="moves until dist > 0.5 over those predicted, median of all runs, censored ones infinite",
-            source=f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s",
-            least=1.0,
-            most=2.0,
-            detail=f"{np.isinf(part['lost']).sum()} of {np.size(part['lost'])} censored",
-        )
-        out.append(found)
+        where, ratios = f"n = {n}, start {start:g}, eta {eta:g}", np.ravel(part["moves_over_predicted"])
+        detail = f"{np.isinf(ratios).sum()} of {len(ratios)} censored"
+        out.append(judge(median_interval(ratios), least=1.0, most=2.0, where=where, detail=detail, **TOLD))
     return out
 
 
@@ -200,11 +203,8 @@ def exponents(table: lf.Table, along: str, claimed: float, law: str) -> list[Fin
             continue
         x, moves = np.array(list(reached), dtype=float), np.stack(list(reached.values()), axis=1)
         fitted = fit_exponent(x if in_m else x / (1.0 - x), moves, paired=not in_m)
-        said = {
-            "text": f"The rounds until B is lost {law}",
-            "where": f"start {start:g}, {f'eta {other:g}' if in_m else f'm = {other}'}",
-            "source": OWN_PREDICTION,
-            "detail": f"censored at {', '.join(left)}, left out" if left else "",
-        }
+        where = f"start {start:g}, {f'eta {other:g}' if in_m else f'm = {other}'}"
+        detail = f"censored at {', '.join(left)}, left out" if left else ""
+        said = {"text": f"The rounds until B is lost {law}", "source": OWN_PREDICTION, "where": where, "detail": detail}
         out.append(judge_exponent(fitted, claimed, kind="equal", margin=0.2, theorem=False, **said))
     return out

@@ -23,6 +23,7 @@ References: shortcut draft, Algorithm 1 and (1) to (5).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +50,20 @@ TRUTHS = {
     "any": "no regard to $B^*$",
 }
 GRADIENT, SEVERAL, JOINT, PLAIN = "Algorithm 1", "Algorithm 1, three steps", "joint ridge", "joint ridge, plain step"
-SIZES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-PRODUCTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0)
+CLOSED = (JOINT, PLAIN)
+AGREES = {
+    "statistic": "share of the map's points, in each trial, on the same side of dist = 0.5",
+    "source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}",
+}
+LINES = {
+    "text": "The population of each data set's own truth tells where B is learned better than any common size",
+    "fixed": "the best size common to all data sets, in hindsight and for each column of the map",
+}
+CONDITION = {
+    "text": "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
+    "statistic": "share of sizes, in each trial, for which both agree; shortcut held back most",
+    "source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,66 +77,61 @@ class Map:
     truth: str = "orthogonal"
     n_samples: int = 100
     noise_std: float = 0.1
-    sizes: tuple[float, ...] = SIZES
-    back: tuple[float, ...] = PRODUCTS
+    sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+    back: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     step_size: float = 0.3
     rounds: int = 200
     trials: int = 20
     seed: int = 0
 
-    @property
-    def closed(self) -> bool:
-        """Whether it is the joint closed form."""
-        return self.family in (JOINT, PLAIN)
-
-    @property
-    def cost(self) -> float:
-        """Closed forms take long."""
-        return float(self.closed)
-
-    def run(self) -> dict[str, Any]:
-        """Run every point of the map, and what predicts it, from the same starts."""
-        run: dict[str, Any] = {"trials": self.trials, "seed": self.seed}
-        points: dict[str, list[Any]] = {name: [] for name in ("dist", "error", "predicted", "limit", "critical")}
-        for size in self.sizes:
-            problem: Any = problem_of(size, noise_std=self.noise_std, orthogonal=self.truth != "any")
-            problem = uncorrelated(problem, **run) if self.truth == "uncorrelated" else problem
-            truth = problem.truth(self.seed, range(self.trials))
-            dist, error = self.ends(problem, lf.FixedSamples(self.n_samples))
-            limit = lf.subspace_distance(truth.truncated(RANK).B, truth.B)
-            predicted = np.repeat(limit[:, None], len(self.back), axis=1)
-            if not self.closed:
-                predicted, _ = self.ends(problem, lf.GivenSamples.population(problem, **run))
-            heads, shortcuts = (np.linalg.svd(part, compute_uv=False) for part in (truth.W, truth.S))
-            critical = size * (heads[:, -1] / shortcuts[:, 0])
-            for name, values in zip(points, (dist, error, predicted, limit, critical), strict=True):
-                points[name].append(values)
-        found = {name: np.stack(values, axis=1) for name, values in points.items()}
-        of_truths = {name: lf.Along(found.pop(name), size=self.sizes) for name in ("limit", "critical")}
-        of_maps = {name: lf.Along(values, size=self.sizes, back=self.back) for name, values in found.items()}
-        lost, said = (~(found[name] < LEARNED).swapaxes(1, 2) for name in ("dist", "predicted"))
-        return of_maps | of_truths | line_rows(lost, said)
-
-    def ends(self, problem: Any, data: Any) -> list[Any]:
-        """Return the dist and the parameter error after the last round along a row of the map, (trials, back) each."""
-        names = ["subspace_distance", "parameter_error"]
-        run: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
-        results = [
-            lf.simulate(self.algorithm(back), problem, data=data, metrics=names, record_every=self.rounds, **run)
-            for back in self.back
-        ]
-        return [np.stack([result.metrics[name][:, -1] for result in results], axis=1) for name in names]
-
     def algorithm(self, back: float) -> lf.FedRepShortcut:
         """Return the algorithm of a column of the map."""
-        if self.closed:
-            slow = back / (1.0 + back) if self.family == JOINT else 1.0
-            return joint(self.step_size / slow, back)
+        if self.family in CLOSED:
+            return joint(self.step_size / (back / (1.0 + back) if self.family == JOINT else 1.0), back)
         steps = 3 if self.family == SEVERAL else 1
         return algorithm_1(self.step_size, shortcut_steps=steps, shortcut_step_size=back / steps)
 
+    def problem(self, size: float) -> lf.SharedWithShortcuts | lf.GivenTruth:
+        """Return the truths of a row of the map."""
+        problem = problem_of(size, noise_std=self.noise_std, orthogonal=self.truth != "any")
+        return uncorrelated(problem, self.trials, self.seed) if self.truth == "uncorrelated" else problem
 
-def uncorrelated(problem: lf.SharedWithShortcuts, *, trials: int, seed: Any) -> lf.GivenTruth:
+    def ends(self, problems: Sequence[Any], data: Sequence[Any]) -> list[Any]:
+        """Return the dist and the parameter error after the last round, (trials, size, back) each."""
+        run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
+        run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
+        found = [
+            [lf.simulate(self.algorithm(back), problem, data=seen, **run).metrics for back in self.back]
+            for problem, seen in zip(problems, data, strict=True)
+        ]
+        columns = ([[point[name][:, -1] for point in line] for line in found] for name in run["metrics"])
+        return [np.moveaxis(np.array(column), -1, 0) for column in columns]
+
+    def run(self) -> dict[str, Any]:
+        """Run every point of the map, and what predicts it, from the same starts."""
+        problems = [self.problem(size) for size in self.sizes]
+        truths = [problem.truth(self.seed, range(self.trials)) for problem in problems]
+        dist, error = self.ends(problems, [lf.FixedSamples(self.n_samples)] * len(problems))
+        limit = np.stack([lf.subspace_distance(truth.truncated(RANK).B, truth.B) for truth in truths], axis=1)
+        if self.family in CLOSED:
+            predicted = np.repeat(limit[..., None], len(self.back), axis=-1)
+        else:
+            whole = {"trials": self.trials, "seed": self.seed}
+            predicted, _ = self.ends(problems, [lf.GivenSamples.population(one, **whole) for one in problems])
+        critical = np.stack(
+            [size * critical_size(truth) for size, truth in zip(self.sizes, truths, strict=True)], axis=1
+        )
+        points = {"dist": dist, "error": error, "predicted": predicted}
+        lost, said = (~(points[name] < LEARNED).swapaxes(1, 2) for name in ("dist", "predicted"))
+        return {
+            **{name: lf.Along(values, size=self.sizes, back=self.back) for name, values in points.items()},
+            "limit": lf.Along(limit, size=self.sizes),
+            "critical": lf.Along(critical, size=self.sizes),
+            **line_rows(lost, said),
+        }
+
+
+def uncorrelated(problem: lf.SharedWithShortcuts, trials: int, seed: int) -> lf.GivenTruth:
     """Return a problem's truths with shortcuts that are, over the clients, exactly uncorrelated with the heads.
 
     Their root mean square length is scaled back to what it was.
@@ -136,44 +143,36 @@ def uncorrelated(problem: lf.SharedWithShortcuts, *, trials: int, seed: Any) -> 
     return lf.GivenTruth(B=truth.B, W=truth.W, S=S, noise_std=problem.noise_std)
 
 
+def critical_size(truth: lf.Truth) -> Any:
+    """Return the c with ``lambda_min(Gamma) = c^2 lambda_max((1/n) sum s_i* s_i*')`` for each trial."""
+    heads, shortcuts = (np.linalg.svd(part, compute_uv=False) for part in (truth.W, truth.S))
+    return heads[:, -1] / shortcuts[:, 0]
+
+
 def cells(quick: bool) -> dict[str, list[Map]]:
     """Return the maps: both families on every kind of truth, several steps and a plain step on one."""
-    steps, ridges = Map(), Map(family=JOINT, back=RIDGES, step_size=0.5, rounds=100)
+    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, back=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
         few: dict[str, Any] = {"sizes": (0.5, 3.0), "trials": 6}
-        steps, ridges = (
-            replace(steps, back=(0.003, 0.3), rounds=60, **few),
-            replace(ridges, back=(0.1, 1.0), rounds=20, **few),
-        )
-    truths = tuple(TRUTHS)
-    return {
-        "map": [
-            *lf.grid(steps, truth=truths),
-            replace(steps, family=SEVERAL),
-            *lf.grid(ridges, truth=truths),
-            replace(ridges, family=PLAIN),
-        ]
-    }
-
-
-# --- figures -------------------------------------------------------------------------------------------------
+        steps = replace(steps, back=(0.003, 0.3), rounds=60, **few)
+        ridges = replace(ridges, back=(0.1, 1.0), rounds=20, **few)
+    maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
+    return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 
 
 def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     """Return the maps over the three kinds of truth, and those with several shortcut steps and with a plain step."""
     table, size, figures = tables["map"], "root mean square length of $s_i^*$", {}
-    main = {"column": "truth", "row": "family", "title": TRUTHS.get, "height": 5.4}
-    for key, part, panels in (
-        ("", table.where(family=[GRADIENT, JOINT]), main),
-        ("steps", table.where(family=[SEVERAL, PLAIN]), {"column": "family", "title": "{}", "height": 3.2}),
-    ):
-        with lf.page(part, **panels) as sheet:
-            sheet.label("", *([size] if key else [f"{family}\n{size}" for family in (GRADIENT, JOINT)]))
+    main: dict[str, Any] = {"column": "truth", "row": "family", "title": TRUTHS.get, "height": 5.4}
+    steps: dict[str, Any] = {"column": "family", "title": "{}", "height": 3.2}
+    for key, families, panels in (("", [GRADIENT, JOINT], main), ("steps", [SEVERAL, PLAIN], steps)):
+        with lf.page(table.where(family=families), **panels) as sheet:
+            sheet.label("", *([size] if key else [f"{family}\n{size}" for family in families]))
             for ax, row in sheet:
                 image = draw(ax, row)
             told = "dist$(B, B^*)$ at the end, median"
             sheet.figure.colorbar(image, ax=sheet.axes, label=told, pad=0.02, aspect=30)
-            sheet.legend(f"{part.rows[0]['trials']} trials; rows and columns are not evenly spaced")
+            sheet.legend(f"{row['trials']} trials; rows and columns are not evenly spaced")
         figures[key] = sheet.figure
     return figures
 
@@ -182,97 +181,58 @@ def draw(ax: Axes, row: lf.Table) -> AxesImage:
     """Draw a map with its predictions."""
     from matplotlib import patheffects
 
-    sizes, back = row["size"], row["back"]
+    sizes, halo = row["size"], [patheffects.withStroke(linewidth=2.6, foreground="white")]
     dist, predicted = (quantiles(row[name])[0] for name in ("dist", "predicted"))
-    names = [f"{value:g}".replace("0.", ".") for value in back]
-    image = heat_map(ax, np.minimum(dist, 1.0), names, [f"{value:g}" for value in sizes])
-    halo = [patheffects.withStroke(linewidth=2.6, foreground="white")]
+    columns = [f"{value:g}".replace("0.", ".") for value in row["back"]]
+    image = heat_map(ax, np.minimum(dist, 1.0), columns, [f"{value:g}" for value in sizes])
     for (i, j), value in np.ndenumerate(dist):
-        shape = {"ha": "center", "va": "center", "fontsize": 5, "zorder": 5}
-        ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **shape)
+        centred = {"ha": "center", "va": "center", "fontsize": 5, "zorder": 5}
+        ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **centred)
     for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, "#D55E00", "--", "population")):
         if values.min() < LEARNED < values.max():
             drawn = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
             drawn.set_path_effects(halo)
         ax.plot([], [], color=colour, linestyle=line, linewidth=1.3, label=f"{of}: dist = 0.5")
-    shape = {"color": "#882255", "linestyle": ":", "linewidth": 1.6}
-    level = np.interp(np.median(row["critical"]), sizes, range(len(sizes)))
-    ax.axhline(level, path_effects=halo, **shape)
-    ax.plot([], [], label="$\\lambda_{min}(\\Gamma) = \\lambda_{max}(\\Sigma)$", **shape)
-    ax.set_xlabel("ridge" if row["family"] in (JOINT, PLAIN) else "$\\tau_s \\eta_s$")
+    dots = {"color": "#882255", "linestyle": ":", "linewidth": 1.6}
+    ax.axhline(np.interp(np.median(row["critical"]), sizes, range(len(sizes))), path_effects=halo, **dots)
+    ax.plot([], [], label="$\\lambda_{min}(\\Gamma) = \\lambda_{max}(\\Sigma)$", **dots)
+    ax.set_xlabel("ridge" if row["family"] in CLOSED else "$\\tau_s \\eta_s$")
     return image
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
-
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return how the predictions agree, and where B is learned and lost."""
-    table = tables["map"]
-    both = table.where(family=[GRADIENT, JOINT])
-    found = [agreement(row) for row in table]
-    for row in table:
-        found += line_findings(
-            row,
-            fixed="the best size common to all data sets, in hindsight and for each column of the map",
-            text="The population of each data set's own truth tells where B is learned better than any common size",
-            where=f"{row['family']}: {row['truth']}",
-        )
-    found += [condition(row) for row in both]
-    return found + [finding for row in both.where(truth="orthogonal") for finding in corners(row)]
+    """Return how the predictions agree, where B is learned and lost, and the corners of the maps."""
+    agree, lines, conditions, corners = [], [], [], []
+    for row in tables["map"]:
+        family, where = row["family"], f"{row['family']}: {row['truth']}"
+        dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
+        ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if family in CLOSED else ""
+        said = {
+            "text": f"The population tells where B is learned{ridge}",
+            "detail": f"median |difference| {np.median(np.abs(dist - predicted)):.2g}",
+            "note": "small ridges slow B: the rounds are too few" if family == PLAIN else "",
+        }
+        agree.append(share_of_points((dist < LEARNED) == (predicted < LEARNED), where=where, **said, **AGREES))
+        lines += line_findings(row, where=where, **LINES)
+        if family not in (GRADIENT, JOINT):
+            continue
+        most, least, knob = (0, -1, "tau_s eta_s =") if family == GRADIENT else (-1, 0, "ridge")
+        holds, learned = sizes < row["critical"], dist[..., most] < LEARNED
+        short = np.sum((dist[..., most] >= LEARNED) & holds)
+        detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
+        conditions.append(share_of_points(learned == holds, where=where, detail=detail, **CONDITION))
+        ends = {"small and held back": (0, most), "small and hardly held back": (0, least)}
+        ends |= {"large, though held back": (-1, most)}
+        for told, (i, j) in ends.items() if row["truth"] == "orthogonal" else ():
+            measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
+            said = {"text": f"B is learned where shortcuts are {told}", "statistic": "median dist"}
+            said |= {"where": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
+            corners.append(judge(measured, most=LEARNED, strict=True, **said))
+    return agree + lines + conditions + corners
 
 
-def shared_by(hits: Any, row: lf.Table, **said: Any) -> Finding:
-    """Judge that nine tenths of a map's points are hits (trials, points), with an interval over the trials."""
-    trial = np.broadcast_to(np.arange(len(hits))[:, None], hits.shape)
-    source, where = f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}", f"{row['family']}: {row['truth']}"
-    return share(hits.ravel(), 0.9, clusters=trial.ravel(), source=source, where=where, **said)
-
-
-def agreement(row: lf.Table) -> Finding:
-    """Judge the population's prediction, point by point."""
-    dist, predicted = (row[name].reshape(row["trials"], -1) for name in ("dist", "predicted"))
-    ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if row["family"] in (JOINT, PLAIN) else ""
-    return shared_by(
-        (dist < LEARNED) == (predicted < LEARNED),
-        row,
-        text=f"The population tells where B is learned{ridge}",
-        statistic="share of the map's points, in each trial, on the same side of dist = 0.5",
-        detail=f"median |difference| {np.median(np.abs(dist - predicted)):.2g}",
-        note="small ridges slow B: the rounds are too few" if row["family"] == PLAIN else "",
-    )
-
-
-def condition(row: lf.Table) -> Finding:
-    """Judge the eigenvalue condition where the shortcut is held back most: B learned just where it holds."""
-    dist, holds = row["dist"][..., 0 if row["family"] == GRADIENT else -1], row["size"] < row["critical"]
-    short = int(np.sum((dist >= LEARNED) & holds))
-    return shared_by(
-        (dist < LEARNED) == holds,
-        row,
-        text="B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
-        statistic="share of sizes, in each trial, for which both agree; shortcut held back most",
-        detail=f"the condition holds and B is not learned: {short} of {holds.sum()}",
-    )
-
-
-def corners(row: lf.Table) -> list[Finding]:
-    """Judge the corners of a map: small shortcuts held back or not, and shortcuts larger than the heads."""
-    most, least = (0, -1) if row["family"] == GRADIENT else (-1, 0)
-    knob = "tau_s eta_s =" if row["family"] == GRADIENT else "ridge"
-    return [
-        judge(
-            median_interval(np.nan_to_num(row["dist"][:, size, back], nan=1.0)),
-            text=f"B is learned where shortcuts are {told}",
-            where=f"{row['family']}: size {row['size'][size]:g}, {knob} {row['back'][back]:g}",
-            statistic="median dist",
-            source=OWN_THRESHOLD,
-            most=LEARNED,
-            strict=True,
-        )
-        for told, size, back in (
-            ("small and held back", 0, most),
-            ("small and hardly held back", 0, least),
-            ("large, though held back", -1, most),
-        )
-    ]
+def share_of_points(hits: Any, **said: Any) -> Finding:
+    """Judge that nine tenths of a map's points are hits (trials, ..), with an interval over the trials."""
+    points = hits.reshape(len(hits), -1)
+    trial = np.broadcast_to(np.arange(len(points))[:, None], points.shape)
+    return share(points.ravel(), 0.9, clusters=trial.ravel(), **said)

@@ -28,18 +28,13 @@ def best_threshold(outcome: Any) -> Any:
 
 
 def line_rows(outcome: Any, said: Any) -> dict[str, Any]:
-    """Return, for each data set, the number of points, and of how many the line and the common threshold tell.
+    """Return columns of a row whose trials are data sets: points, and how many the line and the common threshold tell.
 
     Parameters
     ----------
     outcome, said : ndarray of bool (sets, columns, points)
         What happened beyond or short of the line, and what the line says; points ascend. Every column has a common
         threshold of its own. "Near" are the two points on both sides of a data set's line.
-
-    Returns
-    -------
-    dict of str to ndarray (sets,)
-        Columns of a row whose trials are the data sets.
     """
     fixed = np.stack([best_threshold(column) for column in np.moveaxis(outcome, 1, 0)])
     near = np.zeros(said.shape, dtype=bool)

@@ -62,8 +62,8 @@ class Equations:
         """Follow a run, and take every equation's two sides."""
         sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
         problem = lf.SharedWithShortcuts(**sizes, shortcut_norm=self.shortcut_norm, noise_std=self.noise_std)
-        start = lf.AtDistance(self.start)
-        algorithm = lf.FedRepShortcut(rank=self.rank, step_size=self.step_size, init=start, **METHODS[self.method])
+        shared = {"rank": self.rank, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
+        algorithm = lf.FedRepShortcut(**shared, **METHODS[self.method])
         truth = problem.truth(self.seed, range(self.trials))
         data, run = lf.FixedSamples(self.n_samples), {"trials": self.trials, "seed": self.seed}
         worst = {name: np.zeros(self.trials) for name in EQUATIONS} if self.method == CLOSED else {}

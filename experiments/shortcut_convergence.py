@@ -44,12 +44,13 @@ METHODS = (DRAFTED, SMALL, JACOBI, SEIDEL, JOINT, "FedRep", "LocalOnly")
 NAMES = {name: label(name) for name in METHODS}
 NAMES |= {DRAFTED: "Alg. 1, one step size", SMALL: "Alg. 1, small shortcut steps"}
 LOOKS = {
-    DRAFTED: ("#D55E00", "D", "-."),
+    DRAFTED: "FedAvg",
     SMALL: ("#E69F00", "s", "-"),
-    JACOBI: ("#C1272D", "*", "-"),
-    SEIDEL: ("#CC79A7", "^", ":"),
+    JACOBI: "FLUTE",
+    SEIDEL: "GD-GD",
     JOINT: ("#009E73", "P", "-"),
 }
+"""Those of methods that these figures do not show, or new ones."""
 DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
 QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
@@ -81,11 +82,6 @@ class Curve:
     tuning_trials: int = 10
     trials: int = 50
     seed: int = 0
-
-    @property
-    def cost(self) -> float:
-        """Large grids and closed forms take long."""
-        return {JOINT: 9.0, SMALL: 4.0, JACOBI: 3.0, SEIDEL: 2.0}.get(self.method, 1.0)
 
     @property
     def settings(self) -> list[dict[str, float]]:
@@ -210,21 +206,8 @@ def _number_all(ax: Axes) -> None:
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"
 LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit the last batch alone"
-LEARNS = {
-    "source": f"the draft's aim; what counts as learned is an {OWN_THRESHOLD}",
-    "statistic": "share of trials whose dist ends below half its start",
-}
-BETTER = {"source": "the draft's aim", "statistic": "share of paired trials in which the final error is smaller"}
-FALLS = {
-    "text": "Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling",
-    "source": OWN_THRESHOLD,
-    "statistic": "factors of ten gained over the second half of the rounds, median",
-}
-REFITTED = {
-    "text": "The refit lowers the parameter error of the joint ridge",
-    "source": OWN_PREDICTION,
-    "statistic": "share of trials in which it is smaller after the refit",
-}
+AIM = "the draft's aim"
+LEARNT = f"{AIM}; what counts as learned is an {OWN_THRESHOLD}"
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
@@ -238,22 +221,30 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         notes = {name: f"{count} trials of {name} diverged" if count else "" for name, count in counts.items()}
         for name in METHODS[:-1]:
             dist, note = found[name][DIST], notes[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else "")
-            hits, text = dist[:, -1] < LEARNED * dist[:, 0], f"{NAMES[name]} learns B"
-            learned.append(share(hits, 0.5, text=text, where=where, note=note, **LEARNS))
+            said = {"text": f"{NAMES[name]} learns B", "where": where, "source": LEARNT, "note": note}
+            statistic = "share of trials whose dist ends below half its start"
+            learned.append(share(dist[:, -1] < LEARNED * dist[:, 0], 0.5, statistic=statistic, **said))
         for name, rival in itertools.product((DRAFTED, SMALL, JOINT), ("FedRep", "LocalOnly")):
             text, edges = f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}", found[name]["at_edge"]
             at_edge = f"{NAMES[name]}: chosen at the edge of its grid: {edges}" if edges else ""
             note = joined(notes[name], LAST if data == FRESH else "", at_edge)
-            errors.append(smaller(end[name], end[rival], text=text, where=where, note=note, **BETTER))
+            statistic = "share of paired trials in which the final error is smaller"
+            said = {"text": text, "where": where, "source": AIM, "note": note}
+            errors.append(smaller(end[name], end[rival], statistic=statistic, **said))
         if noise == 0 and m >= DIM:  # the error can go on falling
             values = found[SMALL][ERROR]
             gained = -np.log10(np.nan_to_num(values[:, -1] / values[:, values.shape[1] // 2], nan=HUGE))
             measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
-            falling.append(judge(measured, where=where, least=0.1, **FALLS))
+            text = "Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling"
+            statistic = "factors of ten gained over the second half of the rounds, median"
+            said = {"text": text, "where": where, "source": OWN_THRESHOLD}
+            falling.append(judge(measured, statistic=statistic, least=0.1, **said))
         before, after = found[JOINT][ERROR][:, -1], found[JOINT][f"refitted_{ERROR}"]
         local = found["LocalOnly"][ERROR][:, -1]
-        gap = float(np.max(np.abs(after - local) / np.maximum(local, 1e-12)))
+        gap = np.max(np.abs(after - local) / np.maximum(local, 1e-12))
         same = data == FIXED and m >= DIM and (gap < 1e-6 or noise == 0)
         note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
-        refit.append(smaller(after, before, where=where, note=note, **REFITTED))
+        said = {"text": "The refit lowers the parameter error of the joint ridge", "where": where, "note": note}
+        statistic = "share of trials in which it is smaller after the refit"
+        refit.append(smaller(after, before, statistic=statistic, source=OWN_PREDICTION, **said))
     return learned + errors + falling + refit

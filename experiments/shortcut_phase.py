@@ -51,19 +51,6 @@ TRUTHS = {
 }
 GRADIENT, SEVERAL, JOINT, PLAIN = "Algorithm 1", "Algorithm 1, three steps", "joint ridge", "joint ridge, plain step"
 CLOSED = (JOINT, PLAIN)
-AGREES = {
-    "statistic": "share of the map's points, in each trial, on the same side of dist = 0.5",
-    "source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}",
-}
-LINES = {
-    "text": "The population of each data set's own truth tells where B is learned better than any common size",
-    "fixed": "the best size common to all data sets, in hindsight and for each column of the map",
-}
-CONDITION = {
-    "text": "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
-    "statistic": "share of sizes, in each trial, for which both agree; shortcut held back most",
-    "source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +79,29 @@ class Map:
         return algorithm_1(self.step_size, shortcut_steps=steps, shortcut_step_size=back / steps)
 
     def problem(self, size: float) -> lf.SharedWithShortcuts | lf.GivenTruth:
-        """Return the truths of a row of the map."""
+        """Return the truths of a row of the map.
+
+        Shortcuts that are made exactly uncorrelated with the heads, over the clients, keep their root mean square
+        length.
+        """
         problem = problem_of(size, noise_std=self.noise_std, orthogonal=self.truth != "any")
-        return uncorrelated(problem, self.trials, self.seed) if self.truth == "uncorrelated" else problem
+        if self.truth != "uncorrelated":
+            return problem
+        truth = problem.truth(self.seed, range(self.trials))
+        basis = np.linalg.qr(truth.W)[0]
+        S = truth.S - basis @ (basis.mT @ truth.S)
+        S *= np.linalg.norm(truth.S, axis=(-2, -1), keepdims=True) / np.linalg.norm(S, axis=(-2, -1), keepdims=True)
+        return lf.GivenTruth(B=truth.B, W=truth.W, S=S, noise_std=problem.noise_std)
 
     def ends(self, problems: Sequence[Any], data: Sequence[Any]) -> list[Any]:
         """Return the dist and the parameter error after the last round, (trials, size, back) each."""
         run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
         run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
-        found = [
-            [lf.simulate(self.algorithm(back), problem, data=seen, **run).metrics for back in self.back]
-            for problem, seen in zip(problems, data, strict=True)
-        ]
-        columns = ([[point[name][:, -1] for point in line] for line in found] for name in run["metrics"])
-        return [np.moveaxis(np.array(column), -1, 0) for column in columns]
+        worlds = list(zip(problems, data, strict=True))
+        algorithms = [self.algorithm(back) for back in self.back]
+        found = [[lf.simulate(one, problem, data=seen, **run) for one in algorithms] for problem, seen in worlds]
+        ends = ([[point.metrics[name][:, -1] for point in line] for line in found] for name in run["metrics"])
+        return [np.moveaxis(np.array(values), -1, 0) for values in ends]
 
     def run(self) -> dict[str, Any]:
         """Run every point of the map, and what predicts it, from the same starts."""
@@ -118,35 +114,16 @@ class Map:
         else:
             whole = {"trials": self.trials, "seed": self.seed}
             predicted, _ = self.ends(problems, [lf.GivenSamples.population(one, **whole) for one in problems])
-        critical = np.stack(
-            [size * critical_size(truth) for size, truth in zip(self.sizes, truths, strict=True)], axis=1
+        heads, shortcuts = (
+            np.stack([np.linalg.svd(part, compute_uv=False) for part in parts], axis=1)
+            for parts in ([truth.W for truth in truths], [truth.S for truth in truths])
         )
+        critical = self.sizes * (heads[..., -1] / shortcuts[..., 0])  # lambda_min(Gamma) = lambda_max(mean s s')
         points = {"dist": dist, "error": error, "predicted": predicted}
-        lost, said = (~(points[name] < LEARNED).swapaxes(1, 2) for name in ("dist", "predicted"))
-        return {
-            **{name: lf.Along(values, size=self.sizes, back=self.back) for name, values in points.items()},
-            "limit": lf.Along(limit, size=self.sizes),
-            "critical": lf.Along(critical, size=self.sizes),
-            **line_rows(lost, said),
-        }
-
-
-def uncorrelated(problem: lf.SharedWithShortcuts, trials: int, seed: int) -> lf.GivenTruth:
-    """Return a problem's truths with shortcuts that are, over the clients, exactly uncorrelated with the heads.
-
-    Their root mean square length is scaled back to what it was.
-    """
-    truth = problem.truth(seed, range(trials))
-    basis = np.linalg.qr(truth.W)[0]
-    S = truth.S - basis @ (basis.mT @ truth.S)
-    S *= np.linalg.norm(truth.S, axis=(-2, -1), keepdims=True) / np.linalg.norm(S, axis=(-2, -1), keepdims=True)
-    return lf.GivenTruth(B=truth.B, W=truth.W, S=S, noise_std=problem.noise_std)
-
-
-def critical_size(truth: lf.Truth) -> Any:
-    """Return the c with ``lambda_min(Gamma) = c^2 lambda_max((1/n) sum s_i* s_i*')`` for each trial."""
-    heads, shortcuts = (np.linalg.svd(part, compute_uv=False) for part in (truth.W, truth.S))
-    return heads[:, -1] / shortcuts[:, 0]
+        maps = {name: lf.Along(values, size=self.sizes, back=self.back) for name, values in points.items()}
+        of_truths = {"limit": lf.Along(limit, size=self.sizes), "critical": lf.Along(critical, size=self.sizes)}
+        lost, said = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
+        return maps | of_truths | line_rows(lost, said)
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
@@ -207,23 +184,29 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
         ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if family in CLOSED else ""
-        said = {
-            "text": f"The population tells where B is learned{ridge}",
-            "detail": f"median |difference| {np.median(np.abs(dist - predicted)):.2g}",
-            "note": "small ridges slow B: the rounds are too few" if family == PLAIN else "",
-        }
-        agree.append(share_of_points((dist < LEARNED) == (predicted < LEARNED), where=where, **said, **AGREES))
-        lines += line_findings(row, where=where, **LINES)
+        text = f"The population tells where B is learned{ridge}"
+        statistic = "share of the map's points, in each trial, on the same side of dist = 0.5"
+        detail = f"median |difference| {np.median(np.abs(dist - predicted)):.2g}"
+        note = "small ridges slow B: the rounds are too few" if family == PLAIN else ""
+        hits, said = (dist < LEARNED) == (predicted < LEARNED), {"text": text, "where": where, "statistic": statistic}
+        agree.append(share_of_points(hits, detail=detail, note=note, **said))
+        text = "The population of each data set's own truth tells where B is learned better than any common size"
+        common = "the best size common to all data sets, in hindsight and for each column of the map"
+        lines += line_findings(row, fixed=common, text=text, where=where)
         if family not in (GRADIENT, JOINT):
             continue
         most, least, knob = (0, -1, "tau_s eta_s =") if family == GRADIENT else (-1, 0, "ridge")
         holds, learned = sizes < row["critical"], dist[..., most] < LEARNED
+        text = "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there"
+        statistic = "share of sizes, in each trial, for which both agree; shortcut held back most"
         short = np.sum((dist[..., most] >= LEARNED) & holds)
         detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
-        conditions.append(share_of_points(learned == holds, where=where, detail=detail, **CONDITION))
-        ends = {"small and held back": (0, most), "small and hardly held back": (0, least)}
-        ends |= {"large, though held back": (-1, most)}
-        for told, (i, j) in ends.items() if row["truth"] == "orthogonal" else ():
+        said = {"text": text, "where": where, "statistic": statistic}
+        conditions.append(share_of_points(learned == holds, detail=detail, **said))
+        if row["truth"] != "orthogonal":
+            continue
+        places = {"small and held back": (0, most), "small and hardly held back": (0, least)}
+        for told, (i, j) in {**places, "large, though held back": (-1, most)}.items():
             measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
             said = {"text": f"B is learned where shortcuts are {told}", "statistic": "median dist"}
             said |= {"where": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
@@ -235,4 +218,5 @@ def share_of_points(hits: Any, **said: Any) -> Finding:
     """Judge that nine tenths of a map's points are hits (trials, ..), with an interval over the trials."""
     points = hits.reshape(len(hits), -1)
     trial = np.broadcast_to(np.arange(len(points))[:, None], points.shape)
-    return share(points.ravel(), 0.9, clusters=trial.ravel(), **said)
+    source = f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"
+    return share(points.ravel(), 0.9, clusters=trial.ravel(), source=source, **said)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fit, m on both sides of d"
 
 FAMILIES = GRADIENT, JOINT = ("Algorithm 1", "joint ridge")
+DIST, ERROR = "subspace_distance", "parameter_error"
 OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
 SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
 """What a search tunes, and how its notes call that."""
@@ -41,7 +42,7 @@ SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
 class Search:
     """One family's search on one number of samples and size of shortcuts; all sizes are chosen here.
 
-    `held` is what holds the learned shortcuts back, their steps or the ridge; the fit's are the `ridges`.
+    `tried` is what holds the learned shortcuts back, their steps or the ridge; the fit's are the `ridges`.
     """
 
     family: str = GRADIENT
@@ -49,7 +50,7 @@ class Search:
     n_samples: int = 10
     noise_std: float = 0.1
     steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
-    held: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    tried: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     rounds: int = 200
     tuning_trials: int = 20
@@ -58,7 +59,7 @@ class Search:
 
     def settings(self, method: str) -> list[dict[str, float]]:
         """Return what is tried of a method, all with the same steps on B."""
-        held = {OWN: self.held, FIT: self.ridges, FEDREP: (np.nan,)}[method]
+        held = {OWN: self.tried, FIT: self.ridges, FEDREP: (np.nan,)}[method]
         return [{"step_size": step, "held": back} for step, back in itertools.product(self.steps, held)]
 
     def at(self, method: str, step_size: float, held: float) -> lf.Algorithm:
@@ -73,24 +74,20 @@ class Search:
     def run(self) -> list[dict[str, Any]]:
         """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
         problem = problem_of(self.size, noise_std=self.noise_std)
-        world: dict[str, Any] = {
-            "data": lf.FixedSamples(self.n_samples),
-            "rounds": self.rounds,
-            "seed": (self.seed, self.n_samples),
-            "record_every": self.rounds,
-        }
+        world: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": (self.seed, self.n_samples)}
+        world |= {"rounds": self.rounds, "record_every": self.rounds}
         # No margin for ties: what is to be told apart is smaller.
-        score: dict[str, Any] = {"metric": "parameter_error", "score": "final", "margin": 0.0}
-        alone = lf.simulate(lf.LocalOnly(), problem, trials=self.trials, metrics=["parameter_error"], **world)
-        rows = [{"method": LOCAL, "error": alone.metrics["parameter_error"][:, -1]}]
+        score: dict[str, Any] = {"metric": ERROR, "score": "final", "margin": 0.0}
+        alone = lf.simulate(lf.LocalOnly(), problem, trials=self.trials, metrics=[ERROR], **world)
+        rows = [{"method": LOCAL, "error": alone.metrics[ERROR][:, -1]}]
         for method in SEARCHED:
             tried = self.settings(method)
             candidates = [self.at(method, **setting) for setting in tried]
             tuning = lf.tune(candidates, problem, trials=self.tuning_trials, **score, **world)
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
-            names = ["parameter_error", "subspace_distance"]
-            error, dist = lf.simulate(best, problem, trials=self.trials, metrics=names, **world).metrics.values()
+            ends = lf.simulate(best, problem, trials=self.trials, metrics=[ERROR, DIST], **world).metrics
+            error, dist = ends[ERROR], ends[DIST]
             row = {"method": method, **told(tuning, tried), "error": error[:, 1 if refits else -1], "dist": dist[:, -1]}
             rows.append(row | ({"refitted_error": error[:, -1]} if refits else {}))
         return rows
@@ -99,17 +96,30 @@ class Search:
 def cells(quick: bool) -> dict[str, list[Search]]:
     """Return a search for each family, number of samples and size."""
     grid: dict[str, Any] = {"size": (0.5, 1.0), "n_samples": (10, 40)}
-    base, rounds, steps = Search(), (200, 100), Search().held
+    base, rounds, steps = Search(), (200, 100), Search().tried
     if quick:
         grid, rounds, steps = {"size": (0.5,), "n_samples": (10,)}, (60, 20), (0.001, 0.003)
         base = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
     families = list(zip(FAMILIES, (steps, base.ridges), rounds, strict=True))
-    return {"search": lf.grid(base, **{"family, held, rounds": families}, **grid)}
+    return {"search": lf.grid(base, **{"family, tried, rounds": families}, **grid)}
 
 
 def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     """Return no figure: the claims say it all."""
     return {}
+
+
+BETTER = "The best setting found has a smaller parameter error than"
+RIVAL = {
+    "text": f"{BETTER} one personal fit at FedRep's B",
+    "statistic": "the fit's error over its error, median of paired trials",
+}
+KEEPS = {
+    "text": "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep",
+    "statistic": "its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+    "infinite where they gain nothing",
+    "source": OWN_THRESHOLD,
+}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
@@ -129,37 +139,13 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         trained, fitted, alone = (np.nan_to_num(one["error"], nan=HUGE) for one in best.values())
         local, fedrep = part.where(method=LOCAL)["error"], best[FEDREP]["error"]
         for name, theirs in (("Local only", local), ("FedRep", fedrep)):
-            out.append(
-                judge(
-                    median_interval(theirs / trained),
-                    text=f"The best setting found has a smaller parameter error than {name}",
-                    statistic=f"{name}'s error over its error, median",
-                    least=1.0,
-                    strict=True,
-                    detail=f"{found}; dist {quantiles(own['dist'])[0]:.2g}",
-                    **said,
-                )
-            )
+            ratio = {"text": f"{BETTER} {name}", "statistic": f"{name}'s error over its error, median"}
+            detail = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
+            out.append(judge(median_interval(theirs / trained), detail=detail, least=1.0, strict=True, **ratio, **said))
+        detail = f"{medians[FIT]} against {medians[OWN]}; {rival}"
+        out.append(judge(median_interval(fitted / trained), detail=detail, least=1.0, strict=True, **RIVAL, **said))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
-        out += [
-            judge(
-                median_interval(fitted / trained),
-                text="The best setting found has a smaller parameter error than one personal fit at FedRep's B",
-                statistic="the fit's error over its error, median of paired trials",
-                least=1.0,
-                strict=True,
-                detail=f"{medians[FIT]} against {medians[OWN]}; {rival}",
-                **said,
-            ),
-            judge(
-                median_interval(kept),
-                text="One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep",
-                statistic="its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
-                "infinite where they gain nothing",
-                least=0.9,
-                detail=f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain",
-                **said | {"source": OWN_THRESHOLD},
-            ),
-        ]
+        detail = f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"
+        out.append(judge(median_interval(kept), detail=detail, least=0.9, **said | KEEPS))
     return out

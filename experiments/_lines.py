@@ -14,14 +14,7 @@ from linfed.statistics.intervals import bootstrap_interval
 def best_threshold(outcome: Any) -> Any:
     """Return the points beyond the one threshold that agrees with most outcomes of all the data sets, in hindsight.
 
-    Parameters
-    ----------
-    outcome : ndarray of bool (sets, points)
-        True is what a point beyond the threshold should be; points ascend.
-
-    Returns
-    -------
-    ndarray of bool (points,)
+    Outcomes are (sets, points): True is what a point beyond the threshold should be; points ascend.
     """
     gained = np.concatenate([[0], np.cumsum(np.sum(~outcome, axis=0) - np.sum(outcome, axis=0))])
     return np.arange(outcome.shape[1]) >= int(np.argmax(gained))
@@ -51,14 +44,7 @@ def line_rows(outcome: Any, said: Any) -> dict[str, Any]:
 def line_findings(table: lf.Table, *, fixed: str, **said: Any) -> list[Finding]:
     """Judge whether the data set's line tells more than the common threshold: at all points, and near the line.
 
-    Parameters
-    ----------
-    table : Table
-        Its rows hold what `line_rows` returns.
-    fixed : str
-        What the common threshold is, for the statistic.
-    **said
-        Text and setting.
+    The table's rows hold what `line_rows` returns; `fixed` says what the common threshold is, `said` text and setting.
     """
 
     def difference(p: Any, a: Any, b: Any) -> float:

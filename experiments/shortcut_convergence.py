@@ -108,9 +108,11 @@ class Curve:
         problem = problem_of(self.shortcut_norm, noise_std=self.noise_std)
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
-        row: dict[str, Any] = {}
-        algorithm: Any = None if self.settings else self.at()
-        if self.settings:
+        algorithm: Any
+        row: dict[str, Any]
+        if not self.settings:
+            algorithm, row = self.at(), {}
+        else:
             score: dict[str, Any] = {"metric": ERROR, "score": "final", "quantile": 0.9}
             effort = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
             tuning = lf.tune([self.at(**setting) for setting in self.settings], problem, **score, **effort, **world)
@@ -167,8 +169,7 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Figure
         for ax, part in sheet:
             _draw(ax, part, part.rows[0]["quantity"])
         for ax, part in sheet:  # the scales are settled by now
-            name = part.rows[0]["quantity"]
-            if name != ERROR or "row" not in panels:
+            if (name := part.rows[0]["quantity"]) != ERROR or "row" not in panels:
                 _number_all(ax)
             if name == DIST:
                 ax.set_ylim(*DIST_LIMITS)
@@ -200,8 +201,8 @@ def _number_all(ax: Axes) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     ax.yaxis.set_minor_locator(LogLocator(subs=(0.2, 0.5)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    for place in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        place(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"

@@ -79,11 +79,7 @@ class Map:
         return algorithm_1(self.step_size, shortcut_steps=steps, shortcut_step_size=back / steps)
 
     def problem(self, size: float) -> lf.SharedWithShortcuts | lf.GivenTruth:
-        """Return the truths of a row of the map.
-
-        Shortcuts that are made exactly uncorrelated with the heads, over the clients, keep their root mean square
-        length.
-        """
+        """Return the truths of a row of the map; shortcuts that are made uncorrelated keep their mean square length."""
         problem = problem_of(size, noise_std=self.noise_std, orthogonal=self.truth != "any")
         if self.truth != "uncorrelated":
             return problem

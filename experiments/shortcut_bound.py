@@ -13,21 +13,16 @@ References: the shortcut draft, (7) to (22); docs/shortcut.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.statistics.findings import Finding, by_sentence, judge_identity
-from linfed.study.run import Table, Tables, select, tidy
+from linfed.statistics.findings import Finding, judge_identity
+from linfed.study.pages import Figures
 from linfed.theory import shortcut
-
-from ._shared import legend, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "shortcut draft: its equations as identities over a run, and the terms of its bound (22)"
 
@@ -38,142 +33,91 @@ METHODS: dict[str, dict[str, Any]] = {
     "joint ridge 1": {"solver": "closed-form", "order": "joint", "ridge": 1.0},
     "gradient, eta_s = 0.003": {"solver": "gradient", "shortcut_step_size": 0.003},
 }
-TERMS = ("contraction", "concentration", "shortcut", "noise")
-EQUATIONS = ("(9), (16), (17)", "(9) as printed", "(18)")
+TERMS = {"contraction": "#0072B2", "concentration": "#E69F00", "shortcut": "#CC79A7", "noise": "#009E73"}
+SERIES = ("distance", *TERMS, "inverse", "identity")
+EQUATIONS = {"heads": "(9), (16), (17)", "heads_as_printed": "(9) as printed", "shortcuts": "(18)"}
+"""Columns that hold an equation's worst difference in any round, of (2)-(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """Sizes."""
+class Equations:
+    """One method at one noise level, followed round by round."""
 
+    method: str = CLOSED
+    noise_std: float = 0.0
     n_clients: int = 100
     dim: int = 20
     rank: int = 2
     n_samples: int = 60
     shortcut_norm: float = 0.7
-    noise: tuple[float, ...] = (0.0, 0.1)
     start: float = 0.5
     step_size: float = 0.3
     rounds: int = 300
     trials: int = 50
     seed: int = 0
 
-    def quick(self) -> Config:
-        """Return fewer trials and rounds."""
-        return replace(self, n_clients=40, rounds=40, trials=5)
+    def run(self) -> dict[str, Any]:
+        """Follow a run, and take every equation's two sides."""
+        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
+        problem = lf.SharedWithShortcuts(**sizes, shortcut_norm=self.shortcut_norm, noise_std=self.noise_std)
+        shared = {"rank": self.rank, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
+        algorithm = lf.FedRepShortcut(**shared, **METHODS[self.method])
+        truth = problem.truth(self.seed, range(self.trials))
+        data, run = lf.FixedSamples(self.n_samples), {"trials": self.trials, "seed": self.seed}
+        worst = {name: np.zeros(self.trials) for name in EQUATIONS} if self.method == CLOSED else {}
+
+        def followed() -> Iterator[lf.Round]:
+            for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, **run):
+                if worst and step.number:
+                    seen = shortcut.ShortcutRound.of(step, algorithm, truth)
+                    sides = seen.head_update(), seen.head_update(sign="printed"), seen.shortcut_equation()
+                    for name, side in zip(EQUATIONS, sides, strict=True):
+                        worst[name] = np.maximum(worst[name], side.gap)
+                yield step
+
+        trace = shortcut.shortcut_trace(followed(), algorithm, truth)
+        return {name: lf.Along(getattr(trace, name), round=trace.rounds) for name in SERIES} | worst
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One method at one noise level."""
-
-    method: str
-    noise_std: float
-    config: Config
+def cells(quick: bool) -> dict[str, list[Equations]]:
+    """Return every method without noise and with."""
+    base = Equations(n_clients=40, rounds=40, trials=5) if quick else Equations()
+    return {"terms": lf.grid(base, method=tuple(METHODS), noise_std=(0.0, 0.1))}
 
 
-def cells(config: Config) -> list[Cell]:
-    """Return the cells, the long ones first."""
-    return [Cell(method=name, noise_std=noise, config=config) for name in METHODS for noise in config.noise]
-
-
-def run_cell(cell: Cell) -> dict[str, Any]:
-    """Follow a run, and take every equation's two sides."""
-    c = cell.config
-    problem = lf.SharedWithShortcuts(
-        n_clients=c.n_clients, dim=c.dim, rank=c.rank, shortcut_norm=c.shortcut_norm, noise_std=cell.noise_std
-    )
-    algorithm = lf.FedRepShortcut(
-        rank=c.rank, step_size=c.step_size, init=lf.AtDistance(c.start), **METHODS[cell.method]
-    )
-    truth = problem.truth(c.seed, range(c.trials))
-    gaps: dict[str, Any] = {name: np.zeros(c.trials) for name in EQUATIONS}
-
-    def steps() -> Any:
-        for step in lf.iterate(
-            algorithm, problem, data=lf.FixedSamples(c.n_samples), rounds=c.rounds, trials=c.trials, seed=c.seed
-        ):
-            if cell.method == CLOSED and step.number > 0:
-                seen = shortcut.ShortcutRound.of(step, algorithm, truth)
-                found = (seen.head_update().gap, seen.head_update(sign="printed").gap, seen.shortcut_equation().gap)
-                for name, gap in zip(EQUATIONS, found, strict=True):
-                    gaps[name] = np.maximum(gaps[name], gap)
-            yield step
-
-    trace = shortcut.shortcut_trace(steps(), algorithm, truth)
-    series = {name: getattr(trace, name) for name in ("distance", *TERMS, "inverse", "identity")}
-    return {"rounds": trace.rounds, **series, **gaps}
-
-
-def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
-    """Return the terms round by round, and the equations' worst differences per trial."""
-    parts: dict[str, list[Table]] = {"terms": [], "equations": []}
-    trials = {"trial": np.arange(config.trials)}
-    for cell, found in zip(cells(config), results, strict=True):
-        keys = {"method": cell.method, "noise_std": cell.noise_std}
-        series = {name: found[name] for name in ("distance", *TERMS, "inverse", "identity")}
-        parts["terms"].append(tidy(keys, {**trials, "round": found["rounds"]}, series))
-        if cell.method == CLOSED:
-            gaps = np.stack([found[name] for name in EQUATIONS])
-            parts["equations"].append(tidy(keys, {"equation": EQUATIONS, **trials}, {"gap": gaps}))
-    return {name: np.concatenate(rows) for name, rows in parts.items()}
-
-
-def _trace(table: Table) -> shortcut.ShortcutTrace:
-    """Return the trace that a method's rows hold."""
-    trials = len(np.unique(table["trial"]))
-    series = {name: table[name].reshape(trials, -1) for name in ("distance", *TERMS, "inverse", "identity")}
-    return shortcut.ShortcutTrace(rounds=np.unique(table["round"]), **series)
-
-
-# --- figures -------------------------------------------------------------------------------------------------
-
-
-def plot(tables: Tables) -> dict[str, Figure]:
-    """Return the terms of (22) against rounds, at the largest noise."""
-    from linfed.figures import style as plotting
-
-    table = select(tables["terms"], noise_std=tables["terms"]["noise_std"].max())
-    looks = {"contraction": "#0072B2", "concentration": "#E69F00", "shortcut": "#CC79A7", "noise": "#009E73"}
-    figure, axes = panels(list(METHODS), 2.7, sharey=True)
-    trials = len(np.unique(table["trial"]))
-    with plotting.style():
-        for ax, name in zip(axes[0], METHODS, strict=True):
-            trace = _trace(select(table, method=name))
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the terms of (22) against rounds, with noise."""
+    table = tables["terms"].where(noise_std=0.1)
+    with lf.page(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
+        for ax, row in sheet:
             # (2)-(5) moves B in every second round only, and its terms with it: dots, not lines.
-            for term, colour in looks.items():
-                values = np.median(getattr(trace, term), axis=0)
+            for term, colour in TERMS.items():
+                values = np.median(row[term], axis=0)
                 shown = values > 1e-7
-                ax.plot(trace.rounds[shown], values[shown], ".", markersize=2, color=colour, label=f"{term} term")
-            ax.plot(trace.rounds, np.median(trace.distance, axis=0), color="black", label="dist")
-            ax.set(yscale="log", xlabel="round", ylim=(3e-4, 2.0))
-        axes[0, 0].set_ylabel("terms of (22), dist")
-        legend(figure, axes[0], f"median of {trials} trials; terms below 1e-7 are left out")
-    return {"": figure}
+                ax.plot(row["round"][shown], values[shown], ".", markersize=2, color=colour, label=f"{term} term")
+            ax.plot(row["round"], np.median(row["distance"], axis=0), color="black", label="dist")
+        sheet.label("round", "terms of (22), dist", yscale="log", ylim=(3e-4, 2.0))
+        sheet.legend(f"median of {table.rows[0]['trials']} trials; terms below 1e-7 are left out")
+    return {"": sheet.figure}
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
-
-def claims(tables: Tables) -> list[Finding]:
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return the draft's equations with their judgements."""
-    out: list[Finding] = []
-    for name in EQUATIONS:
-        for noise in np.unique(tables["equations"]["noise_std"]):
-            gaps = select(tables["equations"], equation=name, noise_std=noise)["gap"]
-            out.append(
-                judge_identity(
-                    gaps,
-                    tolerance=shortcut.IDENTITY_TOLERANCE,
-                    text=f"Equation {name} is an identity over (2)-(5)",
-                    where=f"noise {noise:g}",
-                    statistic="largest relative difference of the two sides in any round",
-                    source=f"shortcut draft, equations {name}",
-                    note="the sign of h_i" if "printed" in name else "",
-                )
-            )
-    for name in METHODS:
-        for noise in np.unique(tables["terms"]["noise_std"]):
-            trace, where = _trace(select(tables["terms"], method=name, noise_std=noise)), f"{name}, noise {noise:g}"
-            out += [shortcut.judge_split(trace, where), shortcut.judge_bound(trace, where)]
-    return by_sentence(out)
+    out = [
+        judge_identity(
+            row[name],
+            tolerance=shortcut.IDENTITY_TOLERANCE,
+            text=f"Equation {equation} is an identity over (2)-(5)",
+            where=f"noise {row['noise_std']:g}",
+            statistic="largest relative difference of the two sides in any round",
+            source=f"shortcut draft, equations {equation}",
+            note="the sign of h_i" if "printed" in equation else "",
+        )
+        for name, equation in EQUATIONS.items()
+        for row in tables["terms"].where(method=CLOSED)
+    ]
+    for row in tables["terms"]:
+        trace = shortcut.ShortcutTrace(rounds=row["round"], **{name: row[name] for name in SERIES})
+        where = f"{row['method']}, noise {row['noise_std']:g}"
+        out += [shortcut.judge_split(trace, where), shortcut.judge_bound(trace, where)]
+    return out

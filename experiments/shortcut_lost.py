@@ -20,272 +20,167 @@ References: shortcut draft, (2) to (5); docs/shortcut.md, section 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 import linfed as lf
+from linfed.figures.style import draw_level
 from linfed.numerics.linalg import span_distance
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, by_sentence, judge, judge_exponent, share
-from linfed.statistics.intervals import median_interval, quantiles
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent, share
+from linfed.statistics.intervals import median_interval
 from linfed.statistics.scaling import fit_exponent
-from linfed.study.run import Table, Tables, select, tidy
+from linfed.study.pages import Figures, bars
 
-from ._shared import legend, panels
 from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, beside a prediction"
 
-FIXED, FRESH = KINDS = ("fixed", "fresh")
-CLOSED, SEIDEL, FEDREP = METHODS = ("(2)-(5)", "gauss-seidel", "FedRep")
+FIXED, FRESH = ("fixed", "fresh")
+WORDS = {FIXED: "fixed", FRESH: "new"}
+CLOSED, SEIDEL, FEDREP = ("(2)-(5)", "gauss-seidel", "FedRep")
+ORDERS: dict[str, Any] = {CLOSED: "jacobi", SEIDEL: "gauss-seidel"}
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+THEORY = (("predicted", "predicted, fixed samples", 1.0, "-"), ("mean_alone", "$m/(\\eta (k + 1))$", 0.7, ":"))
+"""Columns that are drawn as lines: their labels, widths and dashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """All sizes are chosen here: the draft names none."""
+class Loss:
+    """One method from one start, at one step and one number of samples; all sizes are chosen here."""
 
-    samples: tuple[int, ...] = (10, 20, 40, 80, 160)
-    steps: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
-    starts: tuple[float, ...] = (0.05, 0.3)
-    many_clients: int = 200
+    method: str = CLOSED
+    kind: str = FIXED
+    n_clients: int = N_CLIENTS
+    n_samples: int = 10
+    step_size: float = 0.3
+    start: float = 0.3
     rounds: int = 600
-    rival_rounds: int = 200
     trials: int = 16
     seed: int = 0
 
-    def quick(self) -> Config:
-        """Return fewer trials, sizes and rounds."""
-        return replace(
-            self,
-            samples=(10, 40),
-            steps=(0.1, 0.3),
-            starts=(0.3,),
-            many_clients=60,
-            rounds=60,
-            rival_rounds=10,
-            trials=5,
-        )
+    def run(self) -> dict[str, Any]:
+        """Run until every trial has passed `LEARNED` or the rounds are over."""
+        problem = lf.SharedWithShortcuts(n_clients=self.n_clients, dim=DIM, rank=RANK, noise_std=0.1, shortcut_norm=0.5)
+        data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
+        world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
+        shared: dict[str, Any] = {"rank": RANK, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
+        closed = {**shared, "solver": "closed-form", "order": ORDERS.get(self.method)}
+        algorithm = lf.FedRepShortcut(**closed) if self.method in ORDERS else lf.FedRep(**shared)
+        B_star, lost = problem.truth(world["seed"], range(self.trials)).B, np.full(self.trials, np.inf)
+        for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, **world):
+            dist = span_distance(step.after.B, B_star)
+            lost[np.isinf(lost) & (dist > LEARNED)] = step.number
+            if np.isfinite(lost).all():
+                break
+        alone = self.n_samples / (self.step_size * (RANK + 1))
+        return {"lost": lost, "dist": dist, "predicted": self.predicted, "mean_alone": alone}
+
+    @property
+    def predicted(self) -> float:
+        """The rounds until (2) to (5) pass `LEARNED` on fixed samples, at least the first; else NaN."""
+        if self.method != CLOSED or self.kind != FIXED:
+            return math.nan
+        shrunk = abs(1.0 - self.step_size)
+        if shrunk == 0.0:
+            return 1.0
+        m, n, eta = self.n_samples, self.n_clients, self.step_size
+        rate = eta * (RANK + 1) / (m * shrunk)
+        wander = eta * math.sqrt(RANK / (m * n)) * (math.sqrt(DIM - RANK) + math.sqrt(RANK)) / shrunk
+
+        def beyond(moves: float) -> float:
+            return self.start**2 * math.exp(2.0 * rate * moves) + (wander * moves) ** 2 - LEARNED**2
+
+        return max(1.0, 2.0 * brentq(beyond, 0.0, LEARNED / wander) - 1.0)  # the first move is in round 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One method from one start, at one step and one number of samples."""
-
-    method: str
-    kind: str
-    n_clients: int
-    n_samples: int
-    step_size: float
-    start: float
-    rounds: int
-    trials: int
-    seed: int
+def cells(quick: bool) -> dict[str, list[Loss]]:
+    """Return (2) to (5) over m and eta on both kinds of samples, beside them more clients, and the rivals."""
+    base, many, rival_rounds = (Loss(rounds=60, trials=5), 60, 10) if quick else (Loss(), 200, 200)
+    samples, some = ((40, 10), (10,)) if quick else ((160, 80, 40, 20, 10), (160, 40, 10))
+    steps, starts = ((0.1, 0.3), (0.3,)) if quick else ((0.03, 0.1, 0.3, 1.0), (0.05, 0.3))
+    found = lf.grid(base, start=starts, step_size=steps, n_samples=samples)
+    found += lf.grid(base, kind=[FRESH], step_size=steps, n_samples=samples)
+    found += lf.grid(base, n_clients=[many], step_size=[steps[-2]], n_samples=some)
+    rival = {"method": (SEIDEL, FEDREP), "kind": (FIXED, FRESH), "rounds": [rival_rounds]}
+    return {"rounds": found + lf.grid(base, **rival, n_samples=some)}
 
 
-def cells(config: Config) -> list[Cell]:
-    """Return the cells, the long ones first."""
-    c = config
-    run = {"trials": c.trials, "seed": c.seed}
-    far, middle = c.starts[-1], c.steps[len(c.steps) // 2]
-
-    def cell(method: str, kind: str, n: int, m: int, eta: float, start: float, rounds: int) -> Cell:
-        sizes = {"n_clients": n, "n_samples": m, "step_size": eta, "start": start, "rounds": rounds}
-        return Cell(method=method, kind=kind, **sizes, **run)  # type: ignore[arg-type]
-
-    found = [
-        cell(CLOSED, kind, N_CLIENTS, m, eta, start, c.rounds)
-        for kind in KINDS
-        for start in (c.starts if kind == FIXED else (far,))
-        for eta in c.steps
-        for m in c.samples
-    ]
-    found += [cell(CLOSED, FIXED, c.many_clients, m, c.steps[-2], far, c.rounds) for m in c.samples[::2]]
-    for method in (SEIDEL, FEDREP):
-        found += [cell(method, k, N_CLIENTS, m, middle, far, c.rival_rounds) for k in KINDS for m in c.samples[::2]]
-    return sorted(found, key=lambda one: one.n_samples / one.step_size, reverse=True)
-
-
-def run_cell(cell: Cell) -> dict[str, Any]:
-    """Run until every trial has passed `LEARNED` or the rounds are over."""
-    problem = lf.SharedWithShortcuts(n_clients=cell.n_clients, dim=DIM, rank=RANK, noise_std=0.1, shortcut_norm=0.5)
-    shared: Any = {"rank": RANK, "step_size": cell.step_size, "init": lf.AtDistance(cell.start)}
-    algorithm: lf.Algorithm = lf.FedRep(**shared)
-    if cell.method != FEDREP:
-        order: Any = "jacobi" if cell.method == CLOSED else "gauss-seidel"
-        algorithm = lf.FedRepShortcut(**shared, solver="closed-form", order=order)
-    data = lf.FixedSamples(cell.n_samples) if cell.kind == FIXED else lf.FreshSamples(cell.n_samples)
-    seed = (cell.seed, cell.n_clients, cell.n_samples)
-    B_star = problem.truth(seed, range(cell.trials)).B
-    assert B_star is not None
-    lost = np.full(cell.trials, np.inf)
-    steps = lf.iterate(algorithm, problem, data=data, rounds=cell.rounds, trials=cell.trials, seed=seed)
-    next(steps)  # the initial state
-    for step in steps:
-        assert step.after.B is not None
-        dist = span_distance(step.after.B, B_star)
-        lost[np.isinf(lost) & (dist > LEARNED)] = step.number
-        if np.isfinite(lost).all():
-            break
-    return {"lost": lost, "dist": dist}
-
-
-def predicted(cell: Cell) -> float:
-    """Return the rounds until dist passes `LEARNED` on fixed samples, at least the first."""
-    shrunk = abs(1.0 - cell.step_size)
-    if shrunk == 0.0:
-        return 1.0
-    m, n, eta = cell.n_samples, cell.n_clients, cell.step_size
-    rate = eta * (RANK + 1) / (m * shrunk)
-    wander = eta * math.sqrt(RANK / (m * n)) * (math.sqrt(DIM - RANK) + math.sqrt(RANK)) / shrunk
-
-    def beyond(moves: float) -> float:
-        return cell.start**2 * math.exp(2.0 * rate * moves) + (wander * moves) ** 2 - LEARNED**2
-
-    return max(1.0, 2.0 * brentq(beyond, 0.0, LEARNED / wander) - 1.0)  # the first move is in round 1
-
-
-def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
-    """Return the rounds of every trial with their predictions, a tidy table."""
-    parts: list[Table] = []
-    for cell, found in zip(cells(config), results, strict=True):
-        keys: dict[str, Any] = {"method": np.array(cell.method, dtype="U16"), "kind": np.array(cell.kind, dtype="U8")}
-        keys |= {name: getattr(cell, name) for name in ("n_clients", "n_samples", "step_size", "start", "rounds")}
-        keys["predicted"] = predicted(cell) if cell.method == CLOSED and cell.kind == FIXED else np.nan
-        keys["mean_alone"] = cell.n_samples / (cell.step_size * (RANK + 1))
-        parts.append(tidy(keys, {"trial": np.arange(cell.trials)}, {name: found[name] for name in ("lost", "dist")}))
-    return {"rounds": np.concatenate(parts)}
-
-
-# --- figures -------------------------------------------------------------------------------------------------
-
-
-def plot(tables: Tables) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the rounds against m, a line for each step, with what is predicted."""
-    from linfed.figures import style as plotting
-
-    table = select(tables["rounds"], method=CLOSED, n_clients=N_CLIENTS)
-    shown = [(kind, start) for kind in KINDS for start in np.unique(select(table, kind=kind)["start"])]
-    titles = [f"{'fixed' if kind == FIXED else 'new'} samples, start at {start:g}" for kind, start in shown]
-    figure, axes = panels(titles, 2.9, sharey=True)
-    colours = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
-    last = int(table["rounds"].max())
-    with plotting.style():
-        for ax, (kind, start) in zip(axes[0], shown, strict=True):
-            for colour, eta in zip(colours, np.unique(table["step_size"]), strict=False):
-                part = select(table, kind=kind, start=start, step_size=eta)
-                m = np.unique(part["n_samples"])
-                runs = np.stack([select(part, n_samples=size)["lost"] for size in m], axis=1)
-                middle, low, high = (np.minimum(line, 2.0 * last) for line in quantiles(runs))
-                label = f"$\\eta$ = {eta:g}"
-                bars = (middle - low, high - middle)
-                ax.errorbar(m, middle, yerr=bars, color=colour, fmt="o", markersize=3, label=label, capsize=1.5)
-                if kind == FIXED:
-                    line = [select(part, n_samples=size)["predicted"][0] for size in m]
-                    ax.plot(
-                        m, line, color=colour, linewidth=1.0, label="predicted, fixed samples" if eta < 0.05 else None
-                    )
-                if eta < 1:
-                    line = [select(part, n_samples=size)["mean_alone"][0] for size in m]
-                    told = "$m/(\\eta (k + 1))$" if eta < 0.05 else None
-                    ax.plot(m, line, color=colour, linewidth=0.7, linestyle=":", label=told)
-            plotting.draw_level(ax, last, "last round" if ax is axes[0, 0] else "")
-            ax.set(xscale="log", yscale="log", xlabel="m", ylim=(0.7, 3.0 * last))
+    table = tables["rounds"].where(method=CLOSED, n_clients=N_CLIENTS)
+    table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
+    last, trials = (table.rows[0][name] for name in ("rounds", "trials"))
+    with lf.page(table, column="panel", title="{}", height=2.9, sharey=True) as sheet:
+        for ax, part in sheet:
+            for colour, (eta, line) in zip(COLOURS, part.by("step_size"), strict=False):
+                m, runs = line["n_samples"], np.minimum(line["lost"].T, 2.0 * last)
+                dots = {"color": colour, "linestyle": "none", "marker": "o", "markersize": 3, "elinewidth": None}
+                bars(ax, m, runs, f"$\\eta$ = {eta:g}", **dots)
+                for name, told, width, dashes in THEORY:
+                    if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
+                        shape = {"color": colour, "linewidth": width, "linestyle": dashes}
+                        ax.plot(m, line[name], label=told if eta < 0.05 else None, **shape)
+            draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
+            ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])
             ax.minorticks_off()
-        axes[0, 0].set_ylabel("rounds until dist > 0.5")
-        trials = len(np.unique(table["trial"]))
-        legend(figure, axes[0], f"median and 10-90 % of {trials} trials; above the last round: not reached")
-    return {"": figure}
+        sheet.label("m", "rounds until dist > 0.5")
+        sheet.legend(f"median and 10-90 % of {trials} trials; above the last round: not reached")
+    return {"": sheet.figure}
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
-
-def claims(tables: Tables) -> list[Finding]:
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return whether B is lost, on which time scale in m and eta, and whether rivals lose it."""
     table = tables["rounds"]
-    closed = select(table, method=CLOSED, n_clients=N_CLIENTS)
-    out: list[Finding] = []
-    for kind, start, eta in np.unique(closed[["kind", "start", "step_size"]]).tolist():
-        part = select(closed, kind=kind, start=start, step_size=eta)
-        out.append(_kept_or_lost(part, f"{kind} samples, start {start:g}, eta {eta:g}", lost=True))
-    for method in (SEIDEL, FEDREP):
-        for kind in KINDS:
-            out.append(_kept_or_lost(select(table, method=method, kind=kind), f"{method}, {kind} samples", lost=False))
-    for kind, start, eta in np.unique(closed[closed["step_size"] < 1][["kind", "start", "step_size"]]).tolist():
-        part = select(closed, kind=kind, start=start, step_size=eta)
-        fixed = kind == FIXED
-        said = {"where": f"start {start:g}, eta {eta:g}", "source": OWN_PREDICTION}
-        text = f"The rounds until B is lost grow like {'sqrt(m) on fixed samples' if fixed else 'm on new ones, m > d'}"
-        out += _exponent(
-            part if fixed else part[part["n_samples"] > DIM], "n_samples", 0.5 if fixed else 1.0, text, said
-        )
-    slow = select(closed[closed["step_size"] < 1], kind=FIXED)
-    for start, m in np.unique(slow[["start", "n_samples"]]).tolist():
-        said = {"where": f"start {start:g}, m = {m}", "source": OWN_PREDICTION}
-        text = "The rounds until B is lost go like (1 - eta)/eta on fixed samples"
-        out += _exponent(select(slow, start=start, n_samples=m), "step_size", -1.0, text, said)
-    known = select(table[table["step_size"] < 1], method=CLOSED, kind=FIXED)
-    for n, start, eta in np.unique(known[["n_clients", "start", "step_size"]]).tolist():
-        part = select(known, n_clients=n, start=start, step_size=eta)
-        out.append(
-            judge(
-                median_interval((part["lost"] + 1.0) / (part["predicted"] + 1.0)),
-                text="The prediction without a free parameter tells the rounds, to a constant between 1 and 2",
-                where=f"n = {n}, start {start:g}, eta {eta:g}",
-                statistic="moves until dist > 0.5 over those predicted, median of all runs, censored ones infinite",
-                source=f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s",
-                least=1.0,
-                most=2.0,
-                detail=f"{np.isinf(part['lost']).sum()} of {len(part)} censored",
-            )
-        )
-    return by_sentence(out)
+    closed, rivals = table.where(method=CLOSED, n_clients=N_CLIENTS), table.where(method=[SEIDEL, FEDREP])
+    slow = closed.where(step_size=[eta for eta in closed.values("step_size") if eta < 1])
+    fixed = slow.where(kind=FIXED)
+    many = slow.where(kind=FRESH, n_samples=[m for m in closed.values("n_samples") if m > DIM])
+    out = []
+    for (kind, start, eta), part in closed.by("kind", "start", "step_size"):
+        where = f"{kind} samples, start {start:g}, eta {eta:g}"
+        passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.by("n_samples"))}
+        few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
+        said = {"where": where, "note": f"{where}: censored, passed are {', '.join(few)}" if few else ""}
+        said |= {"statistic": "share of runs, over all m, that passed 0.5 within the rounds", "source": OWN_PREDICTION}
+        out.append(share(np.isfinite(part["lost"]), 0.9, text="(2) to (5) lose a B near B*", **said))
+    for (method, kind), part in rivals.by("method", "kind"):
+        said = {"where": f"{method}, {kind} samples", "source": OWN_PREDICTION}
+        said |= {"statistic": f"share that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
+        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same start a rival does not lose it", **said))
+    out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
+    out += exponents(many, "n_samples", 1.0, "grow like m on new ones, m > d")
+    out += exponents(fixed, "step_size", -1.0, "go like (1 - eta)/eta on fixed samples")
+    constants = f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s"
+    known = table.where(method=CLOSED, kind=FIXED, step_size=slow.values("step_size"))
+    for (n, start, eta), part in known.by("n_clients", "start", "step_size"):
+        ratios = np.concatenate([(row["lost"] + 1.0) / (row["predicted"] + 1.0) for row in part])
+        text = "The prediction without a free parameter tells the rounds, to a constant between 1 and 2"
+        statistic = "moves until dist > 0.5 over those predicted, median of all runs, censored ones infinite"
+        said = {"where": f"n = {n}, start {start:g}, eta {eta:g}", "text": text, "statistic": statistic}
+        said |= {"source": constants, "detail": f"{np.isinf(ratios).sum()} of {len(ratios)} censored"}
+        out.append(judge(median_interval(ratios), least=1.0, most=2.0, **said))
+    return out
 
 
-def _kept_or_lost(part: Table, where: str, *, lost: bool) -> Finding:
-    """Judge that runs lose B within the rounds, or that a rival's do not."""
-    few = [
-        f"m = {m}: {np.isfinite(runs).sum()} of {len(runs)}"
-        for m in np.unique(part["n_samples"])
-        for runs in [select(part, n_samples=m)["lost"]]
-        if not np.isfinite(runs).all() and lost
-    ]
-    told = f"passed 0.5 within {part['rounds'].max()} rounds"
-    return share(
-        np.isfinite(part["lost"]) == lost,
-        0.9,
-        text="(2) to (5) lose a B near B*" if lost else "From the same start a rival does not lose it",
-        where=where,
-        statistic="share of runs, over all m, that passed 0.5 within the rounds"
-        if lost
-        else f"share that have not {told}",
-        source=OWN_PREDICTION,
-        note=f"{where}: censored, passed are {', '.join(few)}" if few else "",
-    )
-
-
-def _exponent(part: Table, column: str, claimed: float, text: str, said: dict[str, Any]) -> list[Finding]:
+def exponents(table: lf.Table, along: str, claimed: float, law: str) -> list[Finding]:
     """Judge the exponent of the moves in m or in eta/(1 - eta), over the sizes at which nine of ten runs were lost."""
-    sizes, moves, left = [], [], []
-    for size in np.unique(part[column]):
-        runs = select(part, **{column: size})
-        reached = np.isfinite(runs["lost"]).mean() >= 0.85
-        (sizes if reached else left).append(size)
-        if reached:
-            rounds = np.minimum(runs["lost"], runs["rounds"])
-            moves.append((rounds + 1.0) / 2.0 if runs["kind"][0] == FIXED else rounds)
-    if len(sizes) < 3:
-        return []
-    x = np.array(sizes, dtype=float)
-    fitted = fit_exponent(
-        x if column == "n_samples" else x / (1.0 - x), np.stack(moves, axis=1), paired=column == "step_size"
-    )
-    told = f"censored at {', '.join(f'{size:g}' for size in left)}, left out" if left else ""
-    return [judge_exponent(fitted, claimed, kind="equal", margin=0.2, theorem=False, text=text, detail=told, **said)]
+    out, in_m = [], along == "n_samples"
+    for (start, other), part in sorted(table.by("start", "step_size" if in_m else "n_samples")):
+        runs = dict(sorted(part.by(along)))
+        reached = [size for size, row in runs.items() if np.isfinite(row["lost"]).mean() >= 0.85]
+        left = [f"{size:g}" for size in runs if size not in reached]
+        if len(reached) < 3:
+            continue
+        rounds = np.stack([np.minimum(runs[size]["lost"], runs[size]["rounds"]) for size in reached], axis=1)
+        moves = (rounds + 1.0) / 2.0 if part.rows[0]["kind"] == FIXED else rounds
+        x = np.array(reached, dtype=float)
+        fitted = fit_exponent(x if in_m else x / (1.0 - x), moves, paired=not in_m)
+        where = f"start {start:g}, {f'eta {other:g}' if in_m else f'm = {other}'}"
+        detail = f"censored at {', '.join(left)}, left out" if left else ""
+        said = {"text": f"The rounds until B is lost {law}", "source": OWN_PREDICTION, "where": where, "detail": detail}
+        out.append(judge_exponent(fitted, claimed, kind="equal", margin=0.2, theorem=False, **said))
+    return out

@@ -245,14 +245,19 @@ def test_fig3_notes_are_of_the_setting(done):
 # --- statements about every run: one trial of many refutes them ----------------------------------------------
 
 
+def with_values(found, values):
+    """Return a column of a row with other values, along the same axes."""
+    return lf.Along(values, **found.axes) if isinstance(found, lf.Along) else values
+
+
 def spoiled(table, column, value, **where):
-    """Return a table whose first row of the named ones has another value."""
-    table = table.copy()
-    chosen = np.ones(len(table), dtype=bool)
-    for name, wanted in where.items():
-        chosen &= table[name] == wanted
-    table[column][np.flatnonzero(chosen)[0]] = value
-    return table
+    """Return a table whose first row of the named ones begins with another value."""
+    rows = [dict(row) for row in table.rows]
+    row = next(row for row in rows if all(row[name] == wanted for name, wanted in where.items()))
+    values = np.array(getattr(row[column], "values", row[column]))
+    values.flat[0] = value
+    row[column] = with_values(row[column], values)
+    return lf.Table(rows)
 
 
 @speaks_of("shortcut-bound")
@@ -260,13 +265,13 @@ def test_shortcut_bound_judges_by_the_worst_trial(done):
     module, tables = of(done)
     text, where = "Equation (9), (16), (17) is an identity over (2)-(5)", "noise 0"
     assert judged(module.claims(tables))[text, where] is Verdict.HOLDS
-    false = spoiled(tables["equations"], "gap", 1e-3, equation="(9), (16), (17)", noise_std=0.0)
-    assert judged(module.claims({**tables, "equations": false}))[text, where] is Verdict.VIOLATED
+    false = spoiled(tables["terms"], "heads", 1e-3, method=module.CLOSED, noise_std=0.0)
+    assert judged(module.claims({"terms": false}))[text, where] is Verdict.VIOLATED
     printed = "Equation (9) as printed is an identity over (2)-(5)"
     assert judged(module.claims(tables))[printed, where] is Verdict.VIOLATED
     for column, text in (("identity", "The split (19) to (21) of B is an identity"), ("distance", "dist stays below")):
         false = spoiled(tables["terms"], column, 5.0, method=module.CLOSED, noise_std=0.0)
-        verdicts = judged(module.claims({**tables, "terms": false}))
+        verdicts = judged(module.claims({"terms": false}))
         (found,) = [v for (t, w), v in verdicts.items() if t.startswith(text) and w == f"{module.CLOSED}, noise 0"]
         assert found is Verdict.VIOLATED
 
@@ -334,66 +339,66 @@ def test_phase_lines_are_judged_by_data_set(done):
             assert claim.low == pytest.approx(1 - (1 - 0.025 ** (1 / sets)))
 
 
-@speaks_of("shortcut-phase")
-def test_shortcut_phase_judges_the_fit_as_a_rival(done):
+@speaks_of("shortcut-search")
+def test_shortcut_search_judges_the_fit_as_a_rival(done):
     module, tables = of(done)
     better = "The best setting found has a smaller parameter error than one personal fit at FedRep's B"
     keeps = "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep"
-    for fit, first, second in ((2.5, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED), (1.0, Verdict.NOT_SUPPORTED, "")):
-        false = tables["search"].copy()
-        false["error"], false["fedrep_error"] = 1.0, 3.0
-        false["fit_error"] = fit - 1e-3 * false["trial"]
-        for claim in module.claims({**tables, "search": false}):
-            if claim.text == better:
-                assert claim.verdict is first
-            if claim.text == keeps:
-                assert claim.verdict is (second or Verdict.SUPPORTED)
-    false["error"] = 4.0  # the shortcuts gain nothing
-    (kept,) = {claim.estimate for claim in module.claims({**tables, "search": false}) if claim.text == keeps}
-    assert kept == np.inf
+
+    def claims(**errors):
+        table = tables["search"]
+        trial = np.arange(table.rows[0]["trials"])
+        false = table.assign(error=lambda row: errors.get(row["method"], 1.0) + 0.0 * trial)
+        return {claim.text: claim for claim in module.claims({"search": false})}
+
+    for fit, first, second in (
+        (2.5, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED),
+        (0.9, Verdict.NOT_SUPPORTED, Verdict.SUPPORTED),
+    ):
+        found = claims(shortcuts=1.0, FedRep=3.0, fit=fit)
+        assert found[better].verdict is first
+        assert found[keeps].verdict is second
+    assert claims(shortcuts=4.0, FedRep=3.0, fit=2.5)[keeps].estimate == np.inf  # the shortcuts gain nothing
 
 
-@speaks_of("shortcut-phase")
-def test_shortcut_phase_tunes_all_rivals_alike(done):
+@speaks_of("shortcut-search")
+def test_shortcut_search_tunes_all_rivals_alike(done):
     module, tables = of(done)
-    for cell in module.cells(module.Config()):
-        if cell.search:
-            (_, grid), (_, fit), (_, plain) = module.searched(cell).values()
-            sizes = [len(g) if isinstance(g, list) else int(np.prod([len(v) for v in g.values()])) for g in (grid, fit)]
-            assert sizes[0] == sizes[1] == 24
-            assert plain == {"step_size": cell.config.search_steps}
-    assert set(tables["search"]["fit_settings"]) == set(tables["search"]["settings"])
+    for cell in module.cells(quick=False)["search"]:
+        own, fit, fedrep = (cell.settings(method) for method in (module.OWN, module.FIT, module.FEDREP))
+        assert len(own) == len(fit) == 24
+        steps = [{setting["step_size"] for setting in settings} for settings in (own, fit, fedrep)]
+        assert steps == [set(cell.steps)] * 3
+    for _, part in tables["search"].by("family", "size", "n_samples"):
+        own, fit = (part.where(method=method)["score"] for method in (module.OWN, module.FIT))
+        assert len(own) == len(fit)
 
 
 @speaks_of("shortcut-lost")
 def test_shortcut_lost_judges_reject_what_is_false(done):
     module, tables = of(done)
-    rounds = tables["rounds"]
-    closed = (rounds["method"] == module.CLOSED) & (rounds["kind"] == module.FIXED)
+    closed = tables["rounds"].where(method=module.CLOSED, kind=module.FIXED)
 
-    def verdicts(**columns):
-        false = rounds.copy()
-        for name, values in columns.items():
-            false[name][closed] = values[closed]
-        return {(claim.text, claim.verdict) for claim in module.claims({"rounds": false}) if "fresh" not in claim.where}
+    def verdicts(factor):
+        false = closed.assign(lost=lambda row: np.full(row["trials"], factor * (1.5 * row["predicted"] + 0.5)))
+        return {(claim.text, claim.verdict) for claim in module.claims({"rounds": false})}
 
     constant = "The prediction without a free parameter tells the rounds, to a constant between 1 and 2"
     lost = "(2) to (5) lose a B near B*"
-    told = 1.5 * rounds["predicted"] + 0.5
-    assert {(constant, Verdict.SUPPORTED)} <= verdicts(lost=told)
-    assert {(constant, Verdict.NOT_SUPPORTED)} <= verdicts(lost=3 * told)
-    assert {(constant, Verdict.NOT_SUPPORTED), (lost, Verdict.NOT_SUPPORTED)} <= verdicts(lost=np.inf * told)
+    assert {(constant, Verdict.SUPPORTED)} <= verdicts(1.0)
+    assert {(constant, Verdict.NOT_SUPPORTED)} <= verdicts(3.0)
+    assert {(constant, Verdict.NOT_SUPPORTED), (lost, Verdict.NOT_SUPPORTED)} <= verdicts(np.inf)
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(0.5, Verdict.SUPPORTED), (1.0, Verdict.NOT_SUPPORTED)])
 def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
     module = importlib.import_module("experiments.shortcut_lost")
-    cells = module.cells(module.Config())
+    cells = module.cells(quick=False)["rounds"]
     found = []
     for c in cells:
         moves = 0.05 * c.n_samples**power * (1.0 / c.step_size - 0.999) * (1 + 0.01 * np.arange(c.trials))
-        found.append({"lost": 2 * moves - 1, "dist": np.full(c.trials, 0.6)})
-    claims = module.claims(module.tables(module.Config(), found))
+        found.append({"lost": 2 * moves - 1, "predicted": c.predicted})
+    claims = module.claims({"rounds": lf.Table.of(cells, found)})
     grows = [c for c in claims if c.text == "The rounds until B is lost grow like sqrt(m) on fixed samples"]
     assert len(grows) == 6
     assert {claim.verdict for claim in grows} == {verdict}
@@ -423,27 +428,3 @@ def test_minima_judges_tell_one_from_many(done, same):
     apart["same"] = apart["pair"] != module.ACROSS
     by_method = [c for c in module.claims({**tables, "pairs": apart}) if c.text.startswith("From one start")]
     assert {claim.verdict for claim in by_method} == {Verdict.NOT_SUPPORTED}
-
-
-def test_a_line_is_held_against_the_best_threshold_of_all():
-    lines = importlib.import_module("experiments._lines")
-    outcome = np.array([[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1], [0, 1, 1, 1]], dtype=bool)
-    assert lines.best_threshold(outcome).tolist() == [False, True, True, True]
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        outcome = rng.random((7, 5)) < np.linspace(0.1, 0.9, 5)
-        best = max(np.sum(outcome == (np.arange(5) >= j)) for j in range(6))
-        assert np.sum(outcome == lines.best_threshold(outcome)) == best
-    edges = rng.integers(1, 6, size=40)
-    outcome = (np.arange(7) >= edges[:, None])[:, None]
-    rows = lines.line_rows({"map": 1}, outcome, outcome)
-    assert rows["line"].tolist() == rows["points"].tolist() == [7] * 40
-    assert rows["near_points"].tolist() == rows["near_line"].tolist() == [2] * 40
-    good, near = lines.line_findings(rows, fixed="one for all", text="It tells more", where="here")
-    assert {good.verdict, near.verdict} == {Verdict.SUPPORTED}
-    assert near.estimate > good.estimate > 0
-    bad = lines.line_findings(lines.line_rows({}, outcome, ~outcome), fixed="one", text="It tells more", where="here")
-    assert {finding.verdict for finding in bad} == {Verdict.NOT_SUPPORTED}
-    constant = np.broadcast_to(outcome[:1], outcome.shape)
-    known = lines.line_findings(lines.line_rows({}, constant, constant), fixed="one", text="More", where="here")
-    assert {finding.verdict for finding in known} == {Verdict.VACUOUS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,14 +45,17 @@ STYLE: Mapping[str, Any] = {
     "pdf.fonttype": 42,  # TrueType, embedded: text stays text
 }
 
+Look: TypeAlias = tuple[str, str, Any]
+"""Colour, marker and line."""
+
 # Okabe and Ito's palette, ordered so that neighbours differ in lightness too.
-LOOKS: Mapping[str, tuple[str, str, str]] = {
+LOOKS: Mapping[str, Look] = {
     "FedRep": ("#0072B2", "o", "-"),
     "10GD-GD": ("#E69F00", "s", "--"),
     "GD-GD": ("#CC79A7", "^", ":"),
     "FedAvg": ("#D55E00", "D", "-."),
-    "LocalOnly": ("#000000", "v", (0, (5, 1))),  # type: ignore[dict-item]
-    "Oracle": ("#009E73", "x", (0, (1, 1))),  # type: ignore[dict-item]
+    "LocalOnly": ("#000000", "v", (0, (5, 1))),
+    "Oracle": ("#009E73", "x", (0, (1, 1))),
     "FedAvg + FT": ("#882255", "p", ":"),
     "FedAvg, K = 10": ("#882255", "h", "-."),
     "FedAvg, one layer": ("#E69F00", "<", ":"),
@@ -93,9 +96,13 @@ def style() -> Iterator[None]:
         settings.update(before)
 
 
-def look(method: str, before: int = 0) -> dict[str, Any]:
-    """Return the colour, marker and line style of a method; others take turns, after so many lines `before` them."""
-    colour, marker, line = LOOKS.get(method) or _TURNS[before % len(_TURNS)]
+def look(method: str | Look, before: int = 0) -> dict[str, Any]:
+    """Return the colour, marker and line style of a method, or of what is a look itself.
+
+    Methods without a look take turns, after so many lines `before` them.
+    """
+    own = LOOKS.get(method) if isinstance(method, str) else method
+    colour, marker, line = own or _TURNS[before % len(_TURNS)]
     return {"color": colour, "marker": marker, "linestyle": line}
 
 
@@ -224,7 +231,7 @@ def draw_curve(
     label: str,
     ylabel: str,
     band: bool = True,
-    method: str | None = None,
+    method: str | Look | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Axes:
     """Draw the median over trials with a 10-90 % band, on a logarithmic axis.
@@ -241,8 +248,8 @@ def draw_curve(
         Of the line, and of the axis.
     band : bool
         Draw the band.
-    method : str, optional
-        Whose look to use; `label` by default.
+    method : str or tuple, optional
+        Whose look to use, or a look itself; `label` by default.
     options : mapping, optional
         What matplotlib is told of the line, in the place of that look.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from linfed.errors import shown
-from linfed.figures.style import PAGE_WIDTH, draw_curve, label, look, style
+from linfed.figures.style import PAGE_WIDTH, Look, draw_curve, label, look, style
 from linfed.statistics.quantiles import quantiles
 from linfed.study.table import Table
 
@@ -146,7 +146,7 @@ def curves(
     at: Any = None,
     band: bool = True,
     labels: Mapping[Any, str] | None = None,
-    looks: Mapping[Any, str] | None = None,
+    looks: Mapping[Any, str | Look] | None = None,
     order: Sequence[Any] | None = None,
     **line_options: Any,
 ) -> None:
@@ -168,7 +168,7 @@ def curves(
     band : bool
         Draw the band.
     labels, looks : mapping, optional
-        What the legend calls a line, and whose look (`linfed.figures.style.LOOKS`) it has, where not its own.
+        What the legend calls a line, and whose look (`linfed.figures.style.LOOKS`) it has, or which, where not its own.
     order : sequence, optional
         Which lines, in which order; all by default.
     **line_options
@@ -204,7 +204,7 @@ def steps(
     x: str = "tried_step_size",
     by: str = "method",
     labels: Mapping[Any, str] | None = None,
-    looks: Mapping[Any, str] | None = None,
+    looks: Mapping[Any, str | Look] | None = None,
 ) -> None:
     """Draw each method's score against the settings that were tried, the chosen one circled (`Tuning.columns`).
 

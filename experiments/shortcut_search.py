@@ -1,0 +1,149 @@
+"""Whether the learned shortcuts pay: the shortcut draft's best settings against FedRep with one personal fit.
+
+d = 20, k = 2, n = 50, m on both sides of d, fixed data, heads of length sqrt(2), shortcuts drawn without regard to B*,
+noise std 0.1; B starts at a random subspace.
+
+The settings that work best are searched for: all pairs of steps for B and for the shortcut in Algorithm 1, of steps and
+ridges in the joint form, for the least median parameter error after the last round on separate trials. The rival to
+beat is FedRep with one personal ridge fit at its end (`lf.Personalised`), searched for over as many pairs of steps and
+ridges; FedRep alone has the same steps to choose from. The joint form's step is the grid's times (1 + ridge) / ridge,
+as the ridge slows B by that factor; it is refitted without the ridge at the end, and measured before and after.
+
+References: shortcut draft, Algorithm 1 and (1) to (5).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, judge
+from linfed.statistics.intervals import median_interval, quantiles, worst
+from linfed.study.pages import Figures
+
+from ._shortcut import RANK, algorithm_1, joint, problem_of, told
+
+SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fit, m on both sides of d"
+
+FAMILIES = GRADIENT, JOINT = ("Algorithm 1", "joint ridge")
+DIST, ERROR = "subspace_distance", "parameter_error"
+OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
+SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
+"""What a search tunes, and how its notes call that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """One family's search on one number of samples and size of shortcuts; all sizes are chosen here.
+
+    `tried` is what holds the learned shortcuts back, their steps or the ridge; the fit's are the `ridges`.
+    """
+
+    family: str = GRADIENT
+    size: float = 0.5
+    n_samples: int = 10
+    noise_std: float = 0.1
+    steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
+    tried: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    rounds: int = 200
+    tuning_trials: int = 20
+    trials: int = 60
+    seed: int = 0
+
+    def settings(self, method: str) -> list[dict[str, float]]:
+        """Return what is tried of a method, all with the same steps on B."""
+        held = {OWN: self.tried, FIT: self.ridges, FEDREP: (np.nan,)}[method]
+        return [{"step_size": step, "held": back} for step, back in itertools.product(self.steps, held)]
+
+    def at(self, method: str, step_size: float, held: float) -> lf.Algorithm:
+        """Return a method at a setting."""
+        if method == OWN and self.family == JOINT:
+            return joint(step_size * (1.0 + held) / held, held)
+        if method == OWN:
+            return algorithm_1(step_size, shortcut_step_size=held)
+        fedrep = lf.FedRep(rank=RANK, step_size=step_size, init="random")
+        return lf.Personalised(base=fedrep, ridge=held) if method == FIT else fedrep
+
+    def run(self) -> list[dict[str, Any]]:
+        """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
+        problem = problem_of(self.size, noise_std=self.noise_std)
+        world: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": (self.seed, self.n_samples)}
+        world |= {"rounds": self.rounds, "record_every": self.rounds}
+        # No margin for ties: what is to be told apart is smaller.
+        score: dict[str, Any] = {"metric": ERROR, "score": "final", "margin": 0.0}
+        alone = lf.simulate(lf.LocalOnly(), problem, trials=self.trials, metrics=[ERROR], **world)
+        rows = [{"method": LOCAL, "error": alone.metrics[ERROR][:, -1]}]
+        for method in SEARCHED:
+            tried = self.settings(method)
+            candidates = [self.at(method, **setting) for setting in tried]
+            tuning = lf.tune(candidates, problem, trials=self.tuning_trials, **score, **world)
+            refits = method == OWN and self.family == JOINT
+            best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
+            ends = lf.simulate(best, problem, trials=self.trials, metrics=[ERROR, DIST], **world).metrics
+            error, dist = ends[ERROR], ends[DIST]
+            row = {"method": method, **told(tuning, tried), "error": error[:, 1 if refits else -1], "dist": dist[:, -1]}
+            rows.append(row | ({"refitted_error": error[:, -1]} if refits else {}))
+        return rows
+
+
+def cells(quick: bool) -> dict[str, list[Search]]:
+    """Return a search for each family, number of samples and size."""
+    grid: dict[str, Any] = {"size": (0.5, 1.0), "n_samples": (10, 40)}
+    base, rounds, steps = Search(), (200, 100), Search().tried
+    if quick:
+        grid, rounds, steps = {"size": (0.5,), "n_samples": (10,)}, (60, 20), (0.001, 0.003)
+        base = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
+    families = list(zip(FAMILIES, (steps, base.ridges), rounds, strict=True))
+    return {"search": lf.grid(base, **{"family, tried, rounds": families}, **grid)}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return no figure: the claims say it all."""
+    return {}
+
+
+BETTER = "The best setting found has a smaller parameter error than"
+RIVAL = {
+    "text": f"{BETTER} one personal fit at FedRep's B",
+    "statistic": "the fit's error over its error, median of paired trials",
+}
+KEEPS = {
+    "text": "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep",
+    "statistic": "its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+    "infinite where they gain nothing",
+    "source": OWN_THRESHOLD,
+}
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Judge whether the setting that the search found beats Local only and FedRep, and one fit at FedRep's B."""
+    out = []
+    for (family, size, m), part in tables["search"].by("family", "size", "n_samples"):
+        best = {method: part.where(method=method) for method in SEARCHED}
+        own, fit = best[OWN], best[FIT]
+        edges = [
+            f"{name} found at the edge of its grid" for method, name in SEARCHED.items() if best[method]["at_edge"]
+        ]
+        where = f"m = {m}, size {size:g}: {family}"
+        said: dict[str, Any] = {"where": where, "source": "the draft's aim", "note": joined(*edges)}
+        found = f"eta {own['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {own['held']:g}"
+        rival = f"the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
+        medians = {method: f"{quantiles(one['error'])[0]:.3g}" for method, one in best.items()}
+        trained, fitted, alone = (worst(one["error"]) for one in best.values())
+        local, fedrep = part.where(method=LOCAL)["error"], best[FEDREP]["error"]
+        for name, theirs in (("Local only", local), ("FedRep", fedrep)):
+            ratio = {"text": f"{BETTER} {name}", "statistic": f"{name}'s error over its error, median"}
+            detail = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
+            out.append(judge(median_interval(theirs / trained), detail=detail, least=1.0, strict=True, **ratio, **said))
+        detail = f"{medians[FIT]} against {medians[OWN]}; {rival}"
+        out.append(judge(median_interval(fitted / trained), detail=detail, least=1.0, strict=True, **RIVAL, **said))
+        gain = alone - trained
+        kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
+        detail = f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"
+        out.append(judge(median_interval(kept), detail=detail, least=0.9, **said | KEEPS))
+    return out

@@ -16,6 +16,9 @@ from linfed.errors import check_number
 INFINITE = 1e150
 """Stands for an infinite statistic, which resampling cannot average."""
 
+HUGE = 1e9
+"""Stands for the error of a diverged trial: worse than any other, yet finite, as intervals need it."""
+
 Measured: TypeAlias = tuple[float, float, float]
 """A statistic's value and the two ends of its interval."""
 
@@ -35,6 +38,11 @@ def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
     """
     hit = values <= threshold
     return np.where(hit.any(axis=1), np.asarray(rounds, dtype=float)[hit.argmax(axis=1)], np.inf)
+
+
+def worst(errors: npt.ArrayLike) -> Array:
+    """Return errors with those of diverged trials (NaN) as the worst."""
+    return np.nan_to_num(np.asarray(errors, dtype=float), nan=HUGE, posinf=HUGE)
 
 
 def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measured:

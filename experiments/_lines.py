@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+import linfed as lf
 from linfed.statistics.findings import OWN_PREDICTION, Finding, judge
 from linfed.statistics.intervals import bootstrap_interval
-from linfed.study.run import Table, tidy
 
 
 def best_threshold(outcome: Any) -> Any:
@@ -28,59 +27,54 @@ def best_threshold(outcome: Any) -> Any:
     return np.arange(outcome.shape[1]) >= int(np.argmax(gained))
 
 
-def line_rows(keys: Mapping[str, Any], outcome: Any, said: Any) -> Table:
-    """Return a row for each data set: points, and of how many the line and the common threshold tell the outcome.
+def line_counts(outcome: Any, said: Any) -> lf.Along:
+    """Return each data set's number of points, and of how many the line and the common threshold tell the outcome.
 
     Parameters
     ----------
-    keys : mapping
-        Columns that are the same in all rows.
     outcome, said : ndarray of bool (sets, columns, points)
         What happened beyond or short of the line, and what the line says; points ascend. Every column has a common
         threshold of its own. "Near" are the two points on both sides of a data set's line.
+
+    Returns
+    -------
+    Along (sets, 2, 3)
+        Of all points and of those near; the points, those that the line tells, and that the threshold tells.
     """
     fixed = np.stack([best_threshold(column) for column in np.moveaxis(outcome, 1, 0)])
     near = np.zeros(said.shape, dtype=bool)
     crossing = said[..., 1:] != said[..., :-1]
     near[..., 1:] |= crossing
     near[..., :-1] |= crossing
-    each = {"": np.ones_like(near), "near_": near}
-    values = {
-        f"{name}{what}": np.sum(hits & chosen, axis=(1, 2))
-        for name, chosen in each.items()
-        for what, hits in (("points", True), ("line", outcome == said), ("fixed", outcome == fixed))
-    }
-    return tidy(keys, {"trial": np.arange(len(outcome))}, values)
+    hits = (every := np.ones_like(near), outcome == said, outcome == fixed)
+    counts = [[np.sum(hit & chosen, axis=(1, 2)) for hit in hits] for chosen in (every, near)]
+    return lf.Along(np.moveaxis(counts, -1, 0), among=("all", "near"), count=("points", "line", "fixed"))
 
 
-def line_findings(table: Table, *, fixed: str, **said: Any) -> list[Finding]:
+def line_findings(counts: Any, *, fixed: str, **said: Any) -> list[Finding]:
     """Judge whether the data set's line tells more than the common threshold: at all points, and near the line.
 
     Parameters
     ----------
-    table : structured array
-        From `line_rows`.
+    counts : ndarray (.., 2, 3)
+        Of every data set, from `line_counts`.
     fixed : str
         What the common threshold is, for the statistic.
     **said
         Text and setting.
     """
-    whole = float(np.mean(table["line"] == table["points"]))
+
+    def difference(points: Any, line: Any, other: Any) -> float:
+        return float((line.sum() - other.sum()) / max(1.0, points.sum()))
+
     out = []
-    for name, told in (("", "all points"), ("near_", "the two points on both sides of the line")):
-        points, line, other = (table[f"{name}{what}"] for what in ("points", "line", "fixed"))
-        total = int(points.sum())
-
-        def difference(p: Any, a: Any, b: Any) -> float:
-            return float((a.sum() - b.sum()) / max(1.0, p.sum()))
-
-        same = total == 0 or bool(np.all(line == other))
-        samples = tuple(part.astype(float) for part in (points, line, other))
-        estimate = difference(*samples)
-        interval = (estimate, estimate) if same else bootstrap_interval(difference, samples, paired=True)
-        shares = [f"{100 * part.sum() / max(1, total):.1f} %" for part in (line, other)]
-        detail = f"{shares[0]} against {shares[1]} of {total}"
-        detail += "" if name else f"; right at every point in {100 * whole:.0f} % of the {len(table)} data sets"
+    of_kind = np.moveaxis(np.reshape(counts, (-1, 2, 3)).astype(float), 0, -1)
+    for told, samples in zip(("all points", "the two points on both sides of the line"), of_kind, strict=True):
+        points, line, other = samples
+        estimate, same = difference(*samples), bool(np.all(line == other))
+        interval = (estimate, estimate) if same else bootstrap_interval(difference, tuple(samples), paired=True)
+        shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
+        whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
         out.append(
             judge(
                 (estimate, *interval),
@@ -88,7 +82,7 @@ def line_findings(table: Table, *, fixed: str, **said: Any) -> list[Finding]:
                 source=OWN_PREDICTION,
                 least=0.0,
                 strict=True,
-                detail=detail,
+                detail=f"{' against '.join(shares)} of {points.sum():.0f}{whole if told == 'all points' else ''}",
                 vacuous="both tell the same of every point" if same else "",
                 **said,
             )

@@ -464,14 +464,15 @@ def test_a_line_is_held_against_the_best_threshold_of_all():
         assert np.sum(outcome == lines.best_threshold(outcome)) == best
     edges = rng.integers(1, 6, size=40)
     outcome = (np.arange(7) >= edges[:, None])[:, None]
-    rows = lines.line_rows({"map": 1}, outcome, outcome)
-    assert rows["line"].tolist() == rows["points"].tolist() == [7] * 40
-    assert rows["near_points"].tolist() == rows["near_line"].tolist() == [2] * 40
-    good, near = lines.line_findings(rows, fixed="one for all", text="It tells more", where="here")
+    right = lines.line_counts(outcome, outcome).values
+    assert right[:, 0, :2].tolist() == [[7, 7]] * 40
+    assert right[:, 1, :2].tolist() == [[2, 2]] * 40
+    good, near = lines.line_findings(right, fixed="one for all", text="It tells more", where="here")
     assert {good.verdict, near.verdict} == {Verdict.SUPPORTED}
     assert near.estimate > good.estimate > 0
-    bad = lines.line_findings(lines.line_rows({}, outcome, ~outcome), fixed="one", text="It tells more", where="here")
+    wrong = lines.line_counts(outcome, ~outcome).values
+    bad = lines.line_findings(wrong, fixed="one", text="It tells more", where="here")
     assert {finding.verdict for finding in bad} == {Verdict.NOT_SUPPORTED}
     constant = np.broadcast_to(outcome[:1], outcome.shape)
-    known = lines.line_findings(lines.line_rows({}, constant, constant), fixed="one", text="More", where="here")
+    known = lines.line_findings(lines.line_counts(constant, constant).values, fixed="one", text="More", where="here")
     assert {finding.verdict for finding in known} == {Verdict.VACUOUS}

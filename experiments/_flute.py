@@ -11,22 +11,18 @@ A setting is run with FLUTE, FedRep and FedRep (RI), all on the same truths, dat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import linfed as lf
 from linfed.statistics.intervals import first_round_below, quantiles
-from linfed.study.pages import steps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FLUTE, FEDREP, FEDREP_RI = METHODS = ("FLUTE", "FedRep", "FedRep (RI)")
 """FedRep starts at the method of moments; FedRep (RI) at the Q factor of the very B that FLUTE draws."""
+
+RIVALS = (FEDREP, FEDREP_RI)
 
 TUNED, PAPER_STEP, SUMMED = SPEEDS = ("tuned", "0.03", "0.03, summed")
 
@@ -101,6 +97,24 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Weighted(Setting):
+    """The sizes of Figure 4, where the weights of the regulariser vary."""
+
+    n_clients: int = 10
+    rank: int = 6
+    gamma2: float = 0.125
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """Seed of the trials."""
+        return (self.seed, self.n_samples)
+
+    def flute(self, gamma1: float, step_size: float, **options: Any) -> lf.FLUTE:
+        """Return FLUTE at a weight and a step; it starts from N(0, 1/(10 d)^2) unless told otherwise."""
+        return lf.FLUTE(rank=self.rank, step_size=step_size, gamma1=gamma1, gamma2=self.gamma2, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison(Setting):
     """All methods at all speeds in one setting: a cell of Figures 1 and 3."""
 
@@ -152,70 +166,17 @@ def measured(curve: Any, start: Any, end: Any) -> dict[str, Any]:
 
     The way of a trial goes from `start` to `end`, (trials,); where the end is not below, there is none (NaN).
     """
-    filled, last = np.nan_to_num(curve, nan=np.inf), curve.shape[1] - 1
-    kept = np.unique(np.concatenate([[0], np.geomspace(1, last, 60).astype(int)]))
-    levels = {share: end + (1 - share) * (start - end) for share in WAY}
-    reached = {
-        f"rounds_to_{share}": first_round_below(np.arange(last + 1), filled - level[:, None], 0.0)
-        for share, level in levels.items()
-    }
-    return {
+    filled, rounds = np.nan_to_num(curve, nan=np.inf), np.arange(curve.shape[1])
+    kept = np.unique(np.concatenate([[0], np.geomspace(1, rounds[-1], 60).astype(int)]))
+    found = {
         "error": lf.Along(quantiles(curve[:, kept]), quantile=(0.5, 0.1, 0.9), round=kept),
         "final": curve[:, -1],
         "least": filled.min(axis=1),
         "least_round": filled.argmin(axis=1),
         "diverged": np.isnan(curve[:, -1]),
-        **{name: np.where(end < start, rounds, np.nan) for name, rounds in reached.items()},
     }
-
-
-# --- figures -------------------------------------------------------------------------------------------------
-
-
-def curves_figure(table: lf.Table, row: str, told: Callable[[Any], str] = str) -> Figure:
-    """Return the curves and reference lines: a column for each rank, a row for each value of a column of the table."""
-    values = table.values(row)
-    with lf.page(table, column="rank", row=row, title="k = {}", height=0.9 + 1.35 * len(values), sharex=True) as sheet:
-        for ax, part in sheet:
-            lf.curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" whose quantiles are the saved
-            for name, line, style in (
-                ("oracle", "oracle (exact heads on $U_k$)", (0, (1, 1))),
-                ("truncation", "truncation $\\Phi_k$", (0, (5, 2))),
-            ):
-                value = float(np.median(part.rows[0][name]))
-                ax.axhline(value, color="0.25", linewidth=0.8, linestyle=style, zorder=1.5, label=line)
-            ax.set_xscale("log")
-            plain_ticks(ax)
-        sheet.label("round", *(f"{told(value)}\nmean client error" for value in values))
-        sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
-    return sheet.figure
-
-
-def plain_ticks(ax: Axes) -> None:
-    """Write the ticks of a short logarithmic axis as plain numbers, three or four of them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
-    low, high = ax.get_ylim()
-    if high / low > 30:
-        return
-    ticks = (1.0, 2.0, 5.0) if high / low > 3 else (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-    ax.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def tuning_figure(table: lf.Table, row: str) -> Figure:
-    """Return the tuning curves: a row for each value of a column of the table, a column for each of its ranks."""
-    tuned = table.where(speed=TUNED)
-    ranks = {value: part.values("rank") for value, part in tuned.by(row)}
-    turns = tuned.assign(turn=lambda one: ranks[one[row]].index(one["rank"]))
-    with lf.page(turns, column="turn", row=row, height=0.9 + 1.35 * len(ranks), sharex=True) as sheet:
-        for ax, part in sheet:
-            steps(ax, part)
-            ax.axvline(FLUTE_STEP, color="0.6", linewidth=0.6, zorder=0)
-            ax.set_title(f"k = {part.rows[0]['rank']}")
-        sheet.label("step size", *(f"{value}\nscore" for value in ranks))
-        told = "mean of $\\log_{10}$ error over rounds, 90 % of the tuning trials lie below"
-        sheet.legend(f"{told}; circled: the chosen step; thin line: 0.03")
-    return sheet.figure
+    for share in WAY:
+        level = end + (1 - share) * (start - end)
+        reached = first_round_below(rounds, filled - level[:, None], 0.0)
+        found[f"rounds_to_{share}"] = np.where(end < start, reached, np.nan)
+    return found

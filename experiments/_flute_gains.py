@@ -7,7 +7,6 @@ infinite where a run does not reach it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -21,7 +20,7 @@ from linfed.study.notes import edges, lost
 
 from ._flute import FLUTE, SPEEDS, TUNED, WAY
 
-FIG1, FIG3 = (f"FLUTE paper, {place}" for place in ("section 7.1, Figure 1", "C.1, Figure 3"))
+FIG1, FIG3 = "FLUTE paper, section 7.1, Figure 1", "FLUTE paper, C.1, Figure 3"
 MUCH_FEWER = quoted(FIG1, "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations")
 OUTPERFORMS = quoted(FIG1, "as the learning progresses over more epochs, FLUTE eventually outperforms FedRep")
 SMALL_RANK = quoted(
@@ -43,11 +42,14 @@ SETTLED = 0.01
 LEVEL = f"rounds_to_{WAY[1]}"
 """The column of rounds by which claims are judged."""
 
-Settings: TypeAlias = Sequence[tuple[str, lf.Table]]
-"""What settings are called, and their rows."""
-
 Bounds: TypeAlias = tuple[Any, Any]
 """A quantity that is known between bounds."""
+
+
+def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Table]]:
+    """Return the rows of each speed and value of some columns, and what they are called, as a format of columns."""
+    found = [(speed, part) for speed in SPEEDS for _, part in runs.where(speed=speed).by(*names)]
+    return [(f"{speed}: {told.format_map(part.rows[0])}", part) for speed, part in found]
 
 
 def duel(table: lf.Table, rival: str, column: str) -> Any:
@@ -85,99 +87,82 @@ def unsettled(table: lf.Table) -> str:
     return f"not at rest: over the second half of the rounds the error of {' and that of '.join(told)}" if told else ""
 
 
-def without_level(table: lf.Table) -> str:
-    """Return how many trials end no better than they began, if any: they have no level to reach."""
-    found = np.isnan(table.where(speed=TUNED, method=FLUTE)[LEVEL])
-    told = f"in {found.sum()} of {len(found)} trials a tuned method ends above B = 0: no level, left out"
-    return told if found.any() else ""
+# --- who ends lower, who needs fewer rounds ------------------------------------------------------------------
 
 
-# --- who ends lower, who needs fewer rounds --------------------------------------------------------------------
-
-
-def end_claims(settings: Settings, rivals: Sequence[str]) -> list[Finding]:
-    """Return the claims that FLUTE ends below its rivals, at each speed in each setting.
+def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
+    """Return the claim that FLUTE ends below a rival.
 
     Errors within a relative `TIE` are equal; ties are counted and left out. Diverged trials count as the worst.
     """
-    out = []
-    for rival in rivals:
-        for speed in SPEEDS:
-            for where, table in settings:
-                chosen = table.where(speed=speed, method=[FLUTE, rival])
-                first, second = worst(duel(chosen, rival, "final"))
-                equal = np.abs(first - second) <= TIE * np.minimum(first, second)
-                found = smaller(
-                    np.where(equal, second, first),
-                    second,
-                    text=f"FLUTE ends below {rival}",
-                    where=f"{speed}: {where}",
-                    statistic="share of paired trials with the smaller final error "
-                    f"(ties aside: within {100 * TIE:g} %, the same stationary point)",
-                    source=OUTPERFORMS,
-                    note=joined(unsettled(chosen), note(chosen)),
-                )
-                change = float(median(first / second - 1))
-                told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
-                out.append(replace(found, detail=f"{found.detail}; median difference {told}"))
-    return out
+    first, second = worst(duel(table, rival, "final"))
+    equal = np.abs(first - second) <= TIE * np.minimum(first, second)
+    chosen = table.where(method=[FLUTE, rival])
+    found = smaller(
+        np.where(equal, second, first),
+        second,
+        text=f"FLUTE ends below {rival}",
+        where=where,
+        statistic="share of paired trials with the smaller final error "
+        f"(ties aside: within {100 * TIE:g} %, the same stationary point)",
+        source=OUTPERFORMS,
+        note=joined(unsettled(chosen), note(chosen)),
+    )
+    change = float(median(first / second - 1))
+    told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
+    return replace(found, detail=f"{found.detail}; median difference {told}")
 
 
-def speed_claims(settings: Settings, rival: str) -> list[Finding]:
-    """Return the claims that FLUTE needs fewer rounds than a rival, at each speed in each setting."""
-    out = []
-    for speed in SPEEDS:
-        for where, table in settings:
-            chosen = table.where(speed=speed, method=[FLUTE, rival])
-            found = {}
-            for share in WAY:
-                measured, detail = fewer_rounds(duel(chosen, rival, f"rounds_to_{share}"))
-                found[share] = judge(
-                    measured,
-                    text=f"FLUTE needs fewer rounds than {rival}",
-                    where=f"{speed}: {where}",
-                    statistic=f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the "
-                    "start's error to the largest final error of the three tuned methods (ties aside)",
-                    source=MUCH_FEWER,
-                    least=0.5,
-                    strict=True,
-                    vacuous="no trial has a level to reach, or all tie" if math.isnan(measured[0]) else "",
-                    detail=detail,
-                )
-            main = found[WAY[1]]
-            others = [
-                f"to {100 * share:g} % of the way it is {one.verdict.value}"
-                for share, one in found.items()
-                if one.verdict is not main.verdict
-            ]
-            out.append(replace(main, note=joined(*others, without_level(table), note(chosen))))
-    return out
+def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
+    """Return the claim that FLUTE needs fewer rounds than a rival to the middle share of the way.
 
-
-def fewer_rounds(rounds: Any) -> tuple[Measured, str]:
-    """Return the share of paired trials in which the first of two needs fewer rounds, with counts and medians."""
-    first, second = rounds[:, ~np.isnan(rounds).any(axis=0)]
-    if not first.size:
-        return (math.nan, 0.0, 1.0), "no trial has a level to reach"
-    found, detail = share_smaller(first, second)
-    medians = " and ".join(f"{part:g}" if np.isfinite(part) else "never" for part in (median(first), median(second)))
-    return found, f"{detail}; medians {medians}"
+    Its note says of the other shares where they are judged otherwise, and of trials without a level to reach.
+    """
+    found = {}
+    for share in WAY:
+        rounds = duel(table, rival, f"rounds_to_{share}")
+        first, second = rounds[:, ~np.isnan(rounds).any(axis=0)]
+        measured, detail = share_smaller(first, second)
+        if first.size:
+            medians = (f"{end:g}" if np.isfinite(end) else "never" for end in (median(first), median(second)))
+            detail = f"{detail}; medians {' and '.join(medians)}"
+        found[share] = judge(
+            measured,
+            text=f"FLUTE needs fewer rounds than {rival}",
+            where=where,
+            statistic=f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the "
+            "start's error to the largest final error of the three tuned methods (ties aside)",
+            source=MUCH_FEWER,
+            least=0.5,
+            strict=True,
+            vacuous="no trial has a level to reach, or all tie" if math.isnan(measured[0]) else "",
+            detail=detail if first.size else "no trial has a level to reach",
+        )
+    main, aimless = found[WAY[1]], np.isnan(table.where(method=FLUTE)[LEVEL])
+    others = [
+        f"to {100 * share:g} % of the way it is {one.verdict.value}"
+        for share, one in found.items()
+        if one.verdict is not main.verdict
+    ]
+    told = f"in {aimless.sum()} of {len(aimless)} trials a tuned method ends above B = 0: no level, left out"
+    return replace(main, note=joined(*others, told if aimless.any() else "", note(table.where(method=[FLUTE, rival]))))
 
 
 # --- gains in rounds -------------------------------------------------------------------------------------------
 
 
-def gain_claim(table: lf.Table, rival: str, *, signed: bool, text: str, where: str) -> Finding:
+def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool, text: str) -> Finding:
     """Return the claim that FLUTE's gain in rounds is larger at the smallest of the table's ranks, at one speed.
 
     The gain is the rival's median over FLUTE's; without `signed` it is the gap, the larger of the two over the smaller.
     """
-    ranks, last = table.values("rank"), int(table["round"][-1])
-    ends = [table.where(rank=k, method=[FLUTE, rival]) for k in (ranks[0], ranks[-1])]
-    found, vacuous = gain_ratio(*(duel(part, rival, LEVEL) for part in ends), last, signed=signed)
-    gains = [gain_told(duel(part, rival, LEVEL), last) for _, part in table.by("rank")]
-    mine, other = median(np.nan_to_num(duel(ends[0], rival, LEVEL), nan=np.inf))
-    none = f"FLUTE has no gain at k = {ranks[0]}: it needs as many rounds, or more"
+    last = int(table["round"][-1])
+    rounds = {k: duel(part, rival, LEVEL) for k, part in table.by("rank")}
+    ends = min(rounds), max(rounds)
+    found, vacuous = gain_ratio(*(rounds[k] for k in ends), last, signed=signed)
+    mine, other = median(np.nan_to_num(rounds[ends[0]], nan=np.inf))
+    none = f"FLUTE has no gain at k = {ends[0]}: it needs as many rounds, or more"
+    gains = ", ".join(gain_told(each, last) for each in rounds.values())
     return judge(
         found,
         text=text,
@@ -188,13 +173,16 @@ def gain_claim(table: lf.Table, rival: str, *, signed: bool, text: str, where: s
         least=1.0,
         strict=True,
         vacuous=vacuous,
-        detail=f"gains {', '.join(gains)} at k = {', '.join(str(k) for k in ranks)}",
-        note=joined(none if signed and not mine < other else "", *(note(part) for part in ends)),
+        detail=f"gains {gains} at k = {', '.join(map(str, rounds))}",
+        note=joined(
+            none if signed and not mine < other else "",
+            *(note(table.where(rank=k, method=[FLUTE, rival])) for k in ends),
+        ),
     )
 
 
-def log_gain(rounds: Any, last: int) -> Bounds:
-    """Return bounds of the log of the rival's median rounds over FLUTE's, of rounds (2, .., trials).
+def log_gain(rounds: Any, last: int, *, signed: bool = True) -> Bounds:
+    """Return bounds of the log of the rival's median rounds over FLUTE's, of rounds (2, .., trials); or of its size.
 
     A median that is never reached lies beyond the last round; the two bounds are the same where both are reached.
     """
@@ -202,14 +190,10 @@ def log_gain(rounds: Any, last: int) -> Bounds:
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.log(np.minimum(other, last)) - np.log(mine)
         high = np.log(other) - np.log(np.minimum(mine, last))
-    return low, high
-
-
-def gap(bounds: Bounds) -> Bounds:
-    """Return bounds of the absolute value."""
-    low, high = bounds
-    inside = (low <= 0) & (high >= 0)
-    return np.where(inside, 0.0, np.minimum(np.abs(low), np.abs(high))), np.maximum(np.abs(low), np.abs(high))
+    if signed:
+        return low, high
+    least, most = np.minimum(np.abs(low), np.abs(high)), np.maximum(np.abs(low), np.abs(high))
+    return np.where((low <= 0) & (high >= 0), 0.0, least), most
 
 
 def gain_ratio(small: Any, large: Any, last: int, *, signed: bool) -> tuple[Measured, str]:
@@ -218,20 +202,19 @@ def gain_ratio(small: Any, large: Any, last: int, *, signed: bool) -> tuple[Meas
     Trials are paired; `small` and `large` are rounds (2, trials), `last` is the last round.
     """
     known = ~np.isnan([small, large]).any(axis=(0, 1))
-    if known.sum() < 2:
+    trials = int(known.sum())
+    if trials < 2:
         return (math.nan, 0.0, math.inf), "too few trials have a level to reach"
 
     def bounds(index: Any) -> Bounds:
-        first, second = (log_gain(rounds[:, known][:, index], last) for rounds in (small, large))
-        if not signed:
-            first, second = gap(first), gap(second)
+        first, second = (log_gain(rounds[:, known][:, index], last, signed=signed) for rounds in (small, large))
         with np.errstate(invalid="ignore"):
             low, high = first[0] - second[1], first[1] - second[0]
         return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
-    drawn = zip(bounds(resampled(int(known.sum()))), (0.025, 0.975), strict=True)
+    drawn = zip(bounds(resampled(trials)), (0.025, 0.975), strict=True)
     low, high = (float(np.exp(np.quantile(part, q, method="inverted_cdf"))) for part, q in drawn)
-    least, most = bounds(np.arange(int(known.sum())))
+    least, most = bounds(np.arange(trials))
     return (float(np.exp(least)) if least == most else math.nan, low, high), ""
 
 
@@ -241,8 +224,6 @@ def gain_told(rounds: Any, last: int) -> str:
     if not known.any():
         return "-"
     low, high = log_gain(rounds[:, known], last)
-    if low == high:
-        return f"{math.exp(low):.2g}"
-    if np.isposinf(high) and low > -np.inf:
-        return f"> {math.exp(low):.2g}"
+    if low == high or (np.isposinf(high) and low > -np.inf):
+        return f"{'' if low == high else '> '}{math.exp(low):.2g}"
     return f"< {math.exp(high):.2g}" if high < np.inf else "?"

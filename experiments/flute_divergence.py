@@ -28,9 +28,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.statistics.findings import OWN_PREDICTION, Finding, quoted, share
-from linfed.study.pages import heat_map, level, place
+from linfed.study.pages import bars, heat_map, level, place
 
-from ._flute import FLUTE_STEP, SPECTRA, Setting, spectrum
+from ._flute import FLUTE_STEP, SPECTRA, Weighted, spectrum
 from ._lines import line_counts, line_findings
 
 if TYPE_CHECKING:
@@ -62,22 +62,14 @@ OUTWARD = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fate(Setting):
+class Fate(Weighted):
     """What becomes of runs of one kind at every excess gamma1 - 2 gamma2, on one number of samples."""
 
     start: str = ""
     step_size: float = 0.0
     rounds: int = 0
     spectrum: str = SPECTRA[0]
-    n_clients: int = 10
-    rank: int = 6
-    gamma2: float = 0.125
     weights: tuple[float, ...] = EXCESS
-
-    @property
-    def streams(self) -> tuple[int, ...]:
-        """Seed of the trials."""
-        return (self.seed, self.n_samples)
 
     @property
     def cost(self) -> float:
@@ -129,8 +121,7 @@ class Fate(Setting):
 
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
         """Return of each trial at one excess: did it diverge, move outward, its gradient, how near its step's limit."""
-        gamma1, gamma2 = 2.0 * self.gamma2 + excess, self.gamma2
-        algorithm = lf.FLUTE(rank=self.rank, step_size=self.step_size, gamma1=gamma1, gamma2=gamma2, **init)
+        algorithm = self.flute(2.0 * self.gamma2 + excess, self.step_size, **init)
         result = lf.simulate(
             algorithm,
             lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim))),  # then the parameter error is ||B W'||
@@ -177,25 +168,21 @@ def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     """Return the shares of trials that diverged, with the line beyond which the objective is unbounded below."""
     phase = tables["phase"]
     rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
-    steps = {start: part.rows[0]["step_size"] for start, part in phase.by("start")}
 
-    def title(start: str) -> str:
-        return "far out on the worst ray, tiny step" if start == "far" else f"paper's start, step {steps[start]:g}"
-
-    with lf.page(phase, column="start", title=title, height=3.4, sharex=True, sharey=True) as sheet:
+    titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
+    titles["far"] = "far out on the worst ray, tiny step"
+    line = {"color": "#D55E00", "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
+    limit = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+    with lf.page(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
         for ax, part in sheet:
             image = heat_map(ax, part["diverged"].mean(axis=1).T, [f"{m:,}" for m in sizes], [f"{e:g}" for e in rows])
             ax.tick_params(axis="x", rotation=60)
-            line = [place(rows, threshold) for threshold in part["threshold"]]
-            told = "above: unbounded below (median and 10-90 %)"
-            level(ax, range(len(sizes)), line, color="#D55E00", marker=".", linewidth=1.2, label=told)
+            places = np.interp(part["threshold"].T, rows, np.arange(len(rows)))
+            bars(ax, range(len(sizes)), places, "above: unbounded below (median and 10-90 %)", **line)
             edge = part.rows[0]["step_edge"]
             if np.isfinite(edge):
-                ends, told = (
-                    [len(sizes) - 2.5, len(sizes) - 0.5],
-                    "above: the population's minimum is unstable at this step",
-                )
-                level(ax, ends, [place(rows, edge)] * 2, color="black", linestyle="--", linewidth=1.2, label=told)
+                told = "above: the population's minimum is unstable at this step"
+                level(ax, [len(sizes) - 2.5, len(sizes) - 0.5], [place(rows, edge)] * 2, label=told, **limit)
         sheet.label("samples per client m", "excess γ₁ - 2 γ₂")
         sheet.figure.colorbar(image, ax=sheet.axes[0, -1], label="share of trials that diverged", pad=0.02)
         sheet.legend(f"{first['trials']} trials; d = {first['dim']}; rows are not evenly spaced")

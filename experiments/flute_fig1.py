@@ -26,20 +26,9 @@ import linfed as lf
 from linfed.statistics.findings import Finding, joined, judge
 from linfed.statistics.intervals import worst
 
-from ._flute import (
-    FEDREP,
-    FEDREP_RI,
-    FLUTE,
-    PAPER_STEP,
-    SPEEDS,
-    STEP_SIZES,
-    SUMMED,
-    TUNED,
-    Comparison,
-    curves_figure,
-    tuning_figure,
-)
-from ._flute_gains import SMALL_RANK, TIE, duel, end_claims, gain_claim, median, note, resampled, speed_claims
+from ._flute import FEDREP_RI, FLUTE, RIVALS, SPEEDS, STEP_SIZES, Comparison
+from ._flute_figures import curves_figure, tuning_figure
+from ._flute_gains import SMALL_RANK, TIE, at_speeds, duel, ends_below, gains_more, median, needs_fewer, note, resampled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +47,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 FIGURES = {"main": "", "m = 100": "m100"}
 """What the names of a variation's figures end in, where not its own name."""
 
-SPEED_LABELS = {TUNED: "steps tuned", PAPER_STEP: "$\\eta$ = 0.03", SUMMED: "$\\eta$ = 0.03, all sum"}
+SPEED_LABELS = dict(zip(SPEEDS, ("steps tuned", "$\\eta$ = 0.03", "$\\eta$ = 0.03, all sum"), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,19 +81,18 @@ def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return what the paper says of Figure 1, for each variation, rank and speed."""
-    runs = tables["runs"]
-    settings = [(f"{name}, k = {k}", part) for (name, k), part in runs.by("variation", "rank")]
-    whole = [(f"{speed}: {name}", part) for speed in SPEEDS for name, part in runs.where(speed=speed).by("variation")]
+    settings = at_speeds(tables["runs"], "{variation}, k = {rank}", "variation", "rank")
+    variations = at_speeds(tables["runs"], "{variation}", "variation")
     text = f"FLUTE's gain in rounds over {FEDREP_RI} is larger for small k"
     return [
-        *speed_claims(settings, FEDREP_RI),
-        *end_claims(settings, (FEDREP, FEDREP_RI)),
-        *(gain_claim(part, FEDREP_RI, signed=True, text=text, where=where) for where, part in whole),
-        *(final_gain(part, rival, where) for rival in (FEDREP, FEDREP_RI) for where, part in whole),
+        *(needs_fewer(*setting, FEDREP_RI) for setting in settings),
+        *(ends_below(*setting, rival) for rival in RIVALS for setting in settings),
+        *(gains_more(*variation, FEDREP_RI, signed=True, text=text) for variation in variations),
+        *(ends_lower(*variation, rival) for rival in RIVALS for variation in variations),
     ]
 
 
-def final_gain(table: lf.Table, rival: str, where: str) -> Finding:
+def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
     """Return the claim that FLUTE's gain in the final error is larger at the smallest rank, at one speed."""
     gains = {}
     for k, part in table.by("rank"):

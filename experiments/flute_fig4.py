@@ -25,7 +25,7 @@ from linfed.statistics.findings import Finding, joined, quoted, smaller
 from linfed.statistics.intervals import quantiles, worst
 from linfed.study.pages import steps
 
-from ._flute import FLUTE_STEP, SPECTRA, Setting
+from ._flute import FLUTE_STEP, SPECTRA, Weighted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,36 +46,23 @@ STEPS = PAPER, TUNED = ("paper", "tuned")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve(Setting):
+class Curve(Weighted):
     """The error of one pair of weights, at the paper's step or at a step that is tuned on separate trials."""
 
     pair: str = BEST
     step: str = PAPER
-    n_clients: int = 10
-    rank: int = 6
-    gamma2: float = 0.125
     rounds: int = 2000
     record_every: int = 10
     step_sizes: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07)
     tuning_trials: int = 10
 
-    @property
-    def streams(self) -> tuple[int, ...]:
-        """Seed of the trials."""
-        return (self.seed, self.n_samples)
-
-    @property
-    def cost(self) -> float:
-        """Tuning takes long."""
-        return float(self.step == TUNED)
-
     def run(self) -> dict[str, Any]:
         """Run the trials that count, and the references."""
-        weights = {"gamma1": PAIRS[self.pair] * self.gamma2, "gamma2": self.gamma2}
-        algorithm: lf.Algorithm = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, **weights)
+        gamma1 = PAIRS[self.pair] * self.gamma2
+        algorithm: lf.Algorithm = self.flute(gamma1, FLUTE_STEP)
         columns: dict[str, Any] = {"step_size": FLUTE_STEP}
         if self.step == TUNED:
-            grid = lf.grid(algorithm, step_size=self.step_sizes)
+            grid = [self.flute(gamma1, step) for step in self.step_sizes]
             lengths = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
             tuning = self.tune(grid, score="final", **lengths)
             algorithm, columns = tuning.algorithm, tuning.columns()
@@ -140,10 +127,8 @@ def curves_figure(table: lf.Table) -> Figure:
             for name, (told, shape) in SHAPES.items():
                 value = float(quantiles(part.where(pair=BEST)[name])[0])
                 ax.axhline(value, label=told, zorder=1.5, **{"linewidth": 1.0, **shape})
-        error = "mean client error"
-        sheet.label(
-            "round", f"{error}\n(step {FLUTE_STEP:g})", f"{error}\n(tuned steps)", xscale="log", yscale="linear"
-        )
+        told = (f"mean client error\n({step})" for step in (f"step {FLUTE_STEP:g}", "tuned steps"))
+        sheet.label("round", *told, xscale="log", yscale="linear")
         least = float(quantiles(table["truncation"].ravel())[1])
         sheet.axes[0, 0].set_ylim(0.8 * least, 1.05 * float(table["error"][..., 0].max()))
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials; medians of the references")

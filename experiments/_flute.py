@@ -74,8 +74,8 @@ class Setting:
 
     def simulate(self, algorithm: lf.Algorithm, rounds: int, **options: Any) -> lf.Result:
         """Run an algorithm on one data set for all rounds, and measure the mean client error."""
-        given = {"trials": self.trials, "seed": self.streams, "metrics": ["mean_client_error"]} | options
-        return lf.simulate(algorithm, self.problem, data=lf.FixedSamples(self.n_samples), rounds=rounds, **given)
+        given = {"problem": self.problem, "data": lf.FixedSamples(self.n_samples), "metrics": ["mean_client_error"]}
+        return lf.simulate(algorithm, rounds=rounds, trials=self.trials, seed=self.streams, **(given | options))
 
     def final(self, algorithm: lf.Algorithm, rounds: int = 1) -> Any:
         """Return the mean client errors after some rounds, (trials,); NaN where a trial diverged."""
@@ -83,9 +83,8 @@ class Setting:
 
     def tune(self, algorithm: lf.Algorithm, **options: Any) -> lf.Tuning:
         """Return the step of an algorithm for which nine of ten separate trials do best."""
-        data = lf.FixedSamples(self.n_samples)
-        given = {"metric": "mean_client_error", "quantile": 0.9, "seed": self.streams} | options
-        return lf.tune(algorithm, self.problem, data=data, **given)
+        given = {"data": lf.FixedSamples(self.n_samples), "metric": "mean_client_error", "seed": self.streams}
+        return lf.tune(algorithm, self.problem, quantile=0.9, **given, **options)
 
     @property
     def truncation(self) -> tuple[Any, Any]:

@@ -14,14 +14,7 @@ from linfed.statistics.intervals import bootstrap_interval
 def best_threshold(outcome: Any) -> Any:
     """Return the points beyond the one threshold that agrees with most outcomes of all the data sets, in hindsight.
 
-    Parameters
-    ----------
-    outcome : ndarray of bool (sets, points)
-        True is what a point beyond the threshold should be; points ascend.
-
-    Returns
-    -------
-    ndarray of bool (points,)
+    Of ``outcome``, bool (sets, points), True is what a point beyond the threshold should be; points ascend.
     """
     gained = np.concatenate([[0], np.cumsum(np.sum(~outcome, axis=0) - np.sum(outcome, axis=0))])
     return np.arange(outcome.shape[1]) >= int(np.argmax(gained))
@@ -73,7 +66,7 @@ def line_findings(counts: Any, *, fixed: str, **said: Any) -> list[Finding]:
         points, line, other = samples
         estimate, same = difference(*samples), bool(np.all(line == other))
         interval = (estimate, estimate) if same else bootstrap_interval(difference, tuple(samples), paired=True)
-        shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
+        shares = " against ".join(f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other))
         whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
         out.append(
             judge(
@@ -82,7 +75,7 @@ def line_findings(counts: Any, *, fixed: str, **said: Any) -> list[Finding]:
                 source=OWN_PREDICTION,
                 least=0.0,
                 strict=True,
-                detail=f"{' against '.join(shares)} of {points.sum():.0f}{whole if told == 'all points' else ''}",
+                detail=f"{shares} of {points.sum():.0f}{whole if told == 'all points' else ''}",
                 vacuous="both tell the same of every point" if same else "",
                 **said,
             )

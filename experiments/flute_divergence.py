@@ -1,19 +1,18 @@
 """FLUTE paper, Appendix C.1: where gamma1 > 2 gamma2 diverges.
 
-The setting is that of Figure 4 (`experiments.flute_fig4`): d = 10, k = 6, n = 10, singular values 2d/(i+1), noise
-variance 0.3, gamma2 = 1/8, from m = 8 to 10,000.
+The setting is that of `experiments.flute_fig4`: d = 10, k = 6, n = 10, singular values 2d/(i+1), noise variance 0.3,
+gamma2 = 1/8, here for m = 8 to 10,000.
 
-The phase line: since ``||B'B||^2 + ||W'W||^2 = 2 ||B W'||^2 + ||B'B - W'W||^2`` and factors can be balanced, the
-objective on data is unbounded below iff the excess ``gamma1 - 2 gamma2``
-is above ``(1/2) min_i lambda_min(A_i)``, ``A_i = X_i'X_i/m``: along the worst ray, balanced factors of rank one for one
-client in its smallest eigenvector. (At population iff ``2 gamma1 >= 1 + 4 gamma2``: 1/2.) Three kinds of run are held
-against it: from the paper's start at its step, from there at a small step, and from far out on the worst ray, where
-terms below the fourth order do not count, at a step that is small there. A run may differ from its objective in both
-directions. Where it is unbounded, a run can come to rest at a local minimum, or be held where the step becomes too
-large: the direction of imbalance ``B'B - W'W`` has curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8), and from ``sigma_1
-= 1/eta`` on the run oscillates and loses what it gains. Where it is bounded, the minimum itself may lie beyond that: at
-population ``sigma_1 = lambda_1/(1 - 2 excess)``, above ``1/eta`` from an excess of ``(1 - eta lambda_1)/2`` on.
-"Diverged" is a run's status; of runs from far out it is also told whether they moved outward.
+The phase line: by the identity written there the objective on data is unbounded below iff the excess ``gamma1 - 2
+gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, ``A_i = X_i'X_i/m``: along the worst ray, balanced factors of rank
+one for one client in its smallest eigenvector. (At population iff ``2 gamma1 >= 1 + 4 gamma2``: 1/2.) Three kinds of
+run are held against it: from the paper's start at its step, from there at a small step, and from far out on the worst
+ray, where terms below the fourth order do not count, at a step that is small there. A run may differ from its
+objective in both directions. Where it is unbounded, a run can come to rest at a local minimum, or be held where the
+step becomes too large: the direction of imbalance ``B'B - W'W`` has curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8),
+and from ``sigma_1 = 1/eta`` on the run oscillates and loses what it gains. Where it is bounded, the minimum itself may
+lie beyond that: at population ``sigma_1 = lambda_1/(1 - 2 excess)``, above ``1/eta`` from an excess of ``(1 - eta
+lambda_1)/2`` on. "Diverged" is a run's status; of runs from far out it is also told whether they moved outward.
 
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2").
 """
@@ -72,11 +71,6 @@ class Fate(Weighted):
     weights: tuple[float, ...] = EXCESS
 
     @property
-    def cost(self) -> float:
-        """Long runs first."""
-        return self.rounds + self.n_samples
-
-    @property
     def step_edge(self) -> float:
         """The excess above which the step is too large for the population's minimum; nan far out."""
         values = spectrum(self.spectrum, self.dim)
@@ -122,16 +116,9 @@ class Fate(Weighted):
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
         """Return of each trial at one excess: did it diverge, move outward, its gradient, how near its step's limit."""
         algorithm = self.flute(2.0 * self.gamma2 + excess, self.step_size, **init)
-        result = lf.simulate(
-            algorithm,
-            lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim))),  # then the parameter error is ||B W'||
-            data=data,
-            rounds=self.rounds,
-            trials=self.trials,
-            seed=self.streams,
-            metrics=["parameter_error"],
-            record_every=max(1, self.rounds // 100),
-        )
+        nothing = lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim)))  # then the parameter error is ||B W'||
+        kept = {"metrics": ["parameter_error"], "record_every": max(1, self.rounds // 100)}
+        result = self.simulate(algorithm, self.rounds, problem=nothing, data=data, **kept)
         lost = np.array([status is lf.Status.DIVERGED for status in result.status])
         lengths = np.nan_to_num(result.metrics["parameter_error"], nan=np.inf)
         largest = np.linalg.svd(result.final.predictors(), compute_uv=False)[:, 0]
@@ -168,7 +155,6 @@ def plot(tables: dict[str, lf.Table]) -> dict[str, Figure]:
     """Return the shares of trials that diverged, with the line beyond which the objective is unbounded below."""
     phase = tables["phase"]
     rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
-
     titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
     titles["far"] = "far out on the worst ray, tiny step"
     line = {"color": "#D55E00", "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
@@ -207,7 +193,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             where=start,
         )
     ]
-    same = [finding for start, part in phase.by("start") for finding in same_thing(start, part)]
+    same = (finding for start, part in phase.by("start") for finding in same_thing(start, part))
     return [*usually(phase.where(start="paper")), *same, *lines]
 
 
@@ -259,20 +245,9 @@ def same_thing(start: str, phase: lf.Table) -> list[Finding]:
             judged(text, f"share of pairs within {MARGIN:g} of the threshold", agree, near),
             judged(text, whole, agree.all(axis=-1)),
         ]
-    return [
-        *out,
-        judged(
-            "Where the objective is unbounded below the run diverges",
-            "share of the pairs above the threshold",
-            diverged,
-            unbounded,
-            rest if stuck.any() else "",
-        ),
-        judged(
-            "Where the objective is bounded below the run does not diverge",
-            "share of the pairs at or below the threshold",
-            ~diverged,
-            ~unbounded,
-            step if below.any() and start != "far" else "",
-        ),
-    ]
+    text, pairs = "Where the objective is unbounded below the run diverges", "share of the pairs above the threshold"
+    out.append(judged(text, pairs, diverged, unbounded, rest if stuck.any() else ""))
+    text = "Where the objective is bounded below the run does not diverge"
+    pairs = "share of the pairs at or below the threshold"
+    out.append(judged(text, pairs, ~diverged, ~unbounded, step if below.any() and start != "far" else ""))
+    return out

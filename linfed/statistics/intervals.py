@@ -42,7 +42,7 @@ def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
 
 def worst(errors: npt.ArrayLike) -> Array:
     """Return errors with those of diverged trials (NaN) as the worst."""
-    return np.asarray(np.nan_to_num(errors, nan=HUGE, posinf=HUGE), dtype=float)
+    return np.nan_to_num(np.asarray(errors, dtype=float), nan=HUGE, posinf=HUGE)
 
 
 def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measured:

@@ -1,0 +1,119 @@
+"""Gains in rounds that may be censored, and lines of data sets against a threshold that knows none of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from linfed.statistics.findings import Verdict
+from linfed.statistics.gains import gain_ratio, gain_told, log_gain, lower_median
+from linfed.statistics.lines import best_threshold, line_counts, line_findings
+
+INF, NAN = np.inf, np.nan
+
+
+def test_lower_median_takes_infinities():
+    assert lower_median(np.array([[3.0, 1.0, INF], [2.0, INF, INF]])).tolist() == [3.0, INF]
+    assert lower_median(np.array([4.0, 1.0])) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("mine", "rival", "low", "high"),
+    [
+        ([10.0], [40.0], math.log(4), math.log(4)),
+        ([40.0], [10.0], -math.log(4), -math.log(4)),
+        ([10.0], [INF], math.log(10), INF),  # the rival never arrives: at least the last round, 100, over 10
+        ([INF], [10.0], -INF, -math.log(10)),
+        ([INF], [INF], -INF, INF),
+    ],
+)
+def test_a_gain_is_bounded_by_what_is_known(mine, rival, low, high):
+    found = log_gain(np.array([mine, rival]), 100)
+    assert found[0] == pytest.approx(low)
+    assert found[1] == pytest.approx(high)
+    sizes = log_gain(np.array([mine, rival]), 100, signed=False)
+    inside = low <= 0 <= high
+    assert sizes[0] == pytest.approx(0.0 if inside and low != high else min(abs(low), abs(high)))
+    assert sizes[1] == pytest.approx(max(abs(low), abs(high)))
+
+
+def test_a_ratio_of_gains_has_the_ratio_of_medians_and_an_interval_around_it():
+    rng = np.random.default_rng(0)
+    noise = np.exp(0.1 * rng.standard_normal((4, 200)))
+    first, second = np.stack([10 * noise[0], 40 * noise[1]]), np.stack([20 * noise[2], 40 * noise[3]])
+    (estimate, low, high), reason = gain_ratio(first, second, 1000)
+    assert low < estimate < high
+    assert low < 2.0 < high
+    assert high / low < 1.2
+    assert reason == ""
+    flipped = gain_ratio(first[::-1], second, 1000)[0]
+    assert flipped[0] == pytest.approx(1 / 4 / 2, rel=0.1)
+    assert gain_ratio(first[::-1], second, 1000, signed=False)[0][0] == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_rival_that_never_arrives_leaves_the_ratio_open():
+    known = np.array([[10.0] * 9, [40.0] * 9])
+    never = np.array([[10.0] * 9, [INF] * 9])
+    (estimate, low, high), _ = gain_ratio(never, known, 100)
+    assert math.isnan(estimate)
+    assert (low, high) == (pytest.approx(2.5), INF)
+    (estimate, low, high), _ = gain_ratio(known, never, 100)
+    assert (low, high) == (0.0, pytest.approx(0.4))
+    assert (gain_told(known, 100), gain_told(never, 100)) == ("4", "> 10")
+    assert gain_told(never[::-1], 100) == "< 0.1"
+    assert gain_told(never[[1, 1]], 100) == "?"
+
+
+def test_trials_without_a_level_are_left_out():
+    rounds = np.array([[10.0, NAN, 10.0], [40.0, 1.0, 40.0]])
+    assert gain_ratio(rounds, rounds, 100)[0] == pytest.approx((1.0, 1.0, 1.0))
+    assert gain_told(rounds, 100) == "4"
+    (estimate, low, high), reason = gain_ratio(rounds[:, :2], rounds[:, :2], 100)
+    assert math.isnan(estimate)
+    assert (low, high, reason) == (0.0, INF, "too few trials have a level to reach")
+    assert gain_told(np.full((2, 3), NAN), 100) == "-"
+
+
+# --- lines ---------------------------------------------------------------------------------------------------
+
+
+def test_the_best_threshold_is_found_by_trying_all():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        outcome = rng.random((6, 7)) < np.linspace(0, 1, 7)
+        tried = [np.sum(outcome == (np.arange(7) >= start)) for start in range(8)]
+        assert np.sum(outcome == best_threshold(outcome)) == max(tried)
+
+
+def sets(starts):
+    """Return outcomes (sets, 1, 10) that begin at a point of each data set."""
+    return np.arange(10) >= np.array(starts)[:, None, None]
+
+
+def test_a_line_that_knows_each_data_set_is_worth_more_than_one_threshold():
+    starts = np.random.default_rng(2).integers(1, 10, size=30)
+    counts = line_counts(sets(starts), sets(starts))
+    assert counts.shape == (30, 2, 3)
+    assert counts[:, 0, 0].tolist() == counts[:, 0, 1].tolist() == [10] * 30
+    assert counts[:, 1, 0].tolist() == [2] * 30
+    said = {"fixed": "a threshold", "text": "it begins there", "where": "here"}
+    whole, near = line_findings(counts, **said)
+    assert (whole.verdict, near.verdict) == (Verdict.SUPPORTED, Verdict.SUPPORTED)
+    assert whole.estimate == pytest.approx(1 - counts[:, 0, 2].sum() / 300)
+    assert "right at every point in 100 % of the 30 data sets" in whole.detail
+    assert "right" not in near.detail
+
+
+def test_a_line_that_is_wrong_or_the_same_is_not_supported():
+    starts = np.random.default_rng(3).integers(1, 10, size=30)
+    said = {"fixed": "a threshold", "text": "it begins there", "where": "here"}
+    wrong = line_findings(line_counts(sets(starts), ~sets(starts)), **said)
+    assert wrong[0].verdict is Verdict.NOT_SUPPORTED
+    same = line_findings(line_counts(sets([4] * 20), sets([4] * 20)), **said)
+    assert [one.verdict for one in same] == [Verdict.VACUOUS] * 2
+
+
+def test_every_column_has_a_threshold_of_its_own():
+    outcome = np.concatenate([sets([2] * 5), sets([8] * 5)], axis=1)
+    counts = line_counts(outcome, outcome)
+    assert (counts[:, 0, 2] == 20).all()

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 import linfed as lf
 from linfed.figures.style import label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
-from linfed.statistics.intervals import Measured, share_smaller, worst
+from linfed.statistics.gains import gain_ratio, gain_told, lower_median
+from linfed.statistics.intervals import share_smaller, worst
 from linfed.study.notes import edges, lost
 
 from ._flute import FLUTE, SPEEDS, TUNED, WAY
@@ -42,9 +43,6 @@ SETTLED = 0.01
 LEVEL = f"rounds_to_{WAY[1]}"
 """The column of rounds by which claims are judged."""
 
-Bounds: TypeAlias = tuple[Any, Any]
-"""A quantity that is known between bounds."""
-
 
 def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Table]]:
     """Return the rows of each speed and value of some columns, and what they are called, as a format of columns."""
@@ -55,16 +53,6 @@ def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Tabl
 def duel(table: lf.Table, rival: str, column: str) -> Any:
     """Return a column of FLUTE and of its rival, (2, trials)."""
     return np.stack([table.where(method=method)[column] for method in (FLUTE, rival)])
-
-
-def median(values: Any) -> Any:
-    """Return the lower median along the last axis: infinities are allowed."""
-    return np.quantile(values, 0.5, axis=-1, method="inverted_cdf")
-
-
-def resampled(trials: int) -> Any:
-    """Return 2,000 bootstrap samples of the trials' indices."""
-    return np.random.default_rng(0).integers(trials, size=(2000, trials))
 
 
 # --- notes ---------------------------------------------------------------------------------------------------
@@ -108,7 +96,7 @@ def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
         source=OUTPERFORMS,
         note=joined(unsettled(chosen), note(chosen)),
     )
-    change = float(median(first / second - 1))
+    change = float(lower_median(first / second - 1))
     told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
     return replace(found, detail=f"{found.detail}; median difference {told}")
 
@@ -121,10 +109,10 @@ def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
     found = {}
     for share in WAY:
         rounds = duel(table, rival, f"rounds_to_{share}")
-        first, second = rounds[:, ~np.isnan(rounds).any(axis=0)]
-        measured, detail = share_smaller(first, second)
-        if first.size:
-            medians = (f"{end:g}" if np.isfinite(end) else "never" for end in (median(first), median(second)))
+        known = rounds[:, ~np.isnan(rounds).any(axis=0)]
+        measured, detail = share_smaller(*known)
+        if known.size:
+            medians = (f"{end:g}" if np.isfinite(end) else "never" for end in lower_median(known))
             detail = f"{detail}; medians {' and '.join(medians)}"
         found[share] = judge(
             measured,
@@ -136,7 +124,7 @@ def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
             least=0.5,
             strict=True,
             vacuous="no trial has a level to reach, or all tie" if math.isnan(measured[0]) else "",
-            detail=detail if first.size else "no trial has a level to reach",
+            detail=detail if known.size else "no trial has a level to reach",
         )
     main, aimless = found[WAY[1]], np.isnan(table.where(method=FLUTE)[LEVEL])
     others = [
@@ -160,7 +148,7 @@ def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool, text: s
     rounds = {k: duel(part, rival, LEVEL) for k, part in table.by("rank")}
     ends = min(rounds), max(rounds)
     found, vacuous = gain_ratio(*(rounds[k] for k in ends), last, signed=signed)
-    mine, other = median(np.nan_to_num(rounds[ends[0]], nan=np.inf))
+    mine, other = lower_median(np.nan_to_num(rounds[ends[0]], nan=np.inf))
     none = f"FLUTE has no gain at k = {ends[0]}: it needs as many rounds, or more"
     gains = ", ".join(gain_told(each, last) for each in rounds.values())
     return judge(
@@ -179,51 +167,3 @@ def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool, text: s
             *(note(table.where(rank=k, method=[FLUTE, rival])) for k in ends),
         ),
     )
-
-
-def log_gain(rounds: Any, last: int, *, signed: bool = True) -> Bounds:
-    """Return bounds of the log of the rival's median rounds over FLUTE's, of rounds (2, .., trials); or of its size.
-
-    A median that is never reached lies beyond the last round; the two bounds are the same where both are reached.
-    """
-    mine, other = median(rounds)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low = np.log(np.minimum(other, last)) - np.log(mine)
-        high = np.log(other) - np.log(np.minimum(mine, last))
-    if signed:
-        return low, high
-    least, most = np.minimum(np.abs(low), np.abs(high)), np.maximum(np.abs(low), np.abs(high))
-    return np.where((low <= 0) & (high >= 0), 0.0, least), most
-
-
-def gain_ratio(small: Any, large: Any, last: int, *, signed: bool) -> tuple[Measured, str]:
-    """Return the ratio of the gains (or gaps) at a small and at a large rank, and why there is none.
-
-    Trials are paired; `small` and `large` are rounds (2, trials), `last` is the last round.
-    """
-    known = ~np.isnan([small, large]).any(axis=(0, 1))
-    trials = int(known.sum())
-    if trials < 2:
-        return (math.nan, 0.0, math.inf), "too few trials have a level to reach"
-
-    def bounds(index: Any) -> Bounds:
-        first, second = (log_gain(rounds[:, known][:, index], last, signed=signed) for rounds in (small, large))
-        with np.errstate(invalid="ignore"):
-            low, high = first[0] - second[1], first[1] - second[0]
-        return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-
-    drawn = zip(bounds(resampled(trials)), (0.025, 0.975), strict=True)
-    low, high = (float(np.exp(np.quantile(part, q, method="inverted_cdf"))) for part, q in drawn)
-    least, most = bounds(np.arange(trials))
-    return (float(np.exp(least)) if least == most else math.nan, low, high), ""
-
-
-def gain_told(rounds: Any, last: int) -> str:
-    """Return FLUTE's gain in rounds in words."""
-    known = ~np.isnan(rounds).any(axis=0)
-    if not known.any():
-        return "-"
-    low, high = log_gain(rounds[:, known], last)
-    if low == high or (np.isposinf(high) and low > -np.inf):
-        return f"{'' if low == high else '> '}{math.exp(low):.2g}"
-    return f"< {math.exp(high):.2g}" if high < np.inf else "?"

@@ -27,10 +27,10 @@ import numpy as np
 
 import linfed as lf
 from linfed.statistics.findings import OWN_PREDICTION, Finding, quoted, share
+from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 from linfed.study.pages import bars, heat_map, level, place
 
 from ._flute import FLUTE_STEP, SPECTRA, Weighted, spectrum
-from ._lines import line_counts, line_findings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,12 +105,12 @@ class Fate(Weighted):
         fates = [self.fate(data, A, b, excess, **init) for excess in self.weights]
         of_weights = {name: np.stack([fate[name] for fate in fates], axis=1) for name in fates[0]}
         of_weights["unbounded"] = np.array(self.weights) > threshold[:, None]
-        said = of_weights["unbounded"][:, None]
+        told = {fate: line_counts(of_weights[fate][:, None], of_weights["unbounded"][:, None]) for fate in FATES}
         return {
             "threshold": threshold,
             "step_edge": self.step_edge,
             **{name: lf.Along(values, excess=self.weights) for name, values in of_weights.items()},
-            **{f"{fate}_told": line_counts(of_weights[fate][:, None], said) for fate in FATES},
+            **{f"{fate}_told": lf.Along(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
         }
 
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:

@@ -24,11 +24,12 @@ import numpy as np
 
 import linfed as lf
 from linfed.statistics.findings import Finding, joined, judge
+from linfed.statistics.gains import lower_median, resampled
 from linfed.statistics.intervals import worst
 
 from ._flute import FEDREP_RI, FLUTE, RIVALS, SPEEDS, STEP_SIZES, Comparison
 from ._flute_figures import curves_figure, tuning_figure
-from ._flute_gains import SMALL_RANK, TIE, at_speeds, duel, ends_below, gains_more, median, needs_fewer, note, resampled
+from ._flute_gains import SMALL_RANK, TIE, at_speeds, duel, ends_below, gains_more, needs_fewer, note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,16 +102,16 @@ def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
     first, last = min(gains), max(gains)
     small, large = gains[first], gains[last]
     index = resampled(len(small))
-    low, high = np.quantile(median(small[index]) - median(large[index]), (0.025, 0.975))
+    low, high = np.quantile(lower_median(small[index]) - lower_median(large[index]), (0.025, 0.975))
     return judge(
-        (float(median(small) - median(large)), float(low), float(high)),
+        (float(lower_median(small) - lower_median(large)), float(low), float(high)),
         source=SMALL_RANK,
         text=f"FLUTE's gain in the final error over {rival} is larger for small k",
         where=where,
         statistic="median gain in per cent of the rival's error (a tie is none), at the smallest k less at the largest",
         least=0.0,
         strict=True,
-        detail=f"{', '.join(f'{float(median(gain)):.2g}' for gain in gains.values())} % at "
+        detail=f"{', '.join(f'{float(lower_median(gain)):.2g}' for gain in gains.values())} % at "
         f"k = {', '.join(str(k) for k in gains)}",
         note=joined(*(note(table.where(rank=k, method=[FLUTE, rival])) for k in (first, last))),
     )

@@ -30,12 +30,13 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import draw_level
 from linfed.statistics.findings import Finding, joined, judge, quoted
+from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import binomial_share, probability_smaller, worst
 from linfed.study.pages import bars
 
 from ._flute import FEDREP_RI, FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, STEP_SIZES, TUNED, Comparison, Setting
 from ._flute_figures import curves_figure, tuning_figure
-from ._flute_gains import FIG3, LEVEL, at_speeds, ends_below, gains_more, median, needs_fewer, note
+from ._flute_gains import FIG3, LEVEL, at_speeds, ends_below, gains_more, needs_fewer, note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,7 +142,7 @@ def falls_with_n(where: str, table: lf.Table, *, relative: bool) -> Finding:
         statistic=f"P({own} is smaller at n = {many} than at n = {few})",
         least=0.5,
         strict=True,
-        detail=f"medians {float(median(small)):.3g} and {float(median(large)):.3g}",
+        detail=f"medians {float(lower_median(small)):.3g} and {float(lower_median(large)):.3g}",
         note=joined(*(note(part) for part in table)),
     )
 

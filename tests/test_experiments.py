@@ -1,7 +1,6 @@
 """Every experiment runs in --quick and draws from its saved tables alone."""
 
 import importlib
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,8 +9,9 @@ import pytest
 
 import linfed as lf
 from linfed import cli
-from linfed.statistics.findings import Verdict
-from linfed.study.run import experiment_files, load, load_tables, select
+from linfed.statistics.findings import Verdict, by_sentence
+from linfed.study.experiments import experiment_files, load
+from linfed.study.run import load_tables
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 
@@ -32,10 +32,9 @@ def speaks_of(name):
 
 def test_quick_run_is_whole(done):
     name, module, out = done
-    tables = load_tables(out / f"{name}.npz")
+    described, tables = load_tables(name, out)
     assert all(len(table) for table in tables.values())
-    described = json.loads((out / f"{name}.json").read_text())
-    claims = module.claims(tables)
+    claims = by_sentence(module.claims(tables))
     assert claims
     assert all(len(claim.source) > 8 and claim.said for claim in claims)
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
@@ -85,7 +84,7 @@ def judged(claims):
 
 def of(done):
     name, module, out = done
-    return module, load_tables(out / f"{name}.npz")
+    return module, load_tables(name, out)[1]
 
 
 @speaks_of("fedrep-fig1")
@@ -347,14 +346,14 @@ def test_million_judges_reject_what_is_false(done):
     assert [claim.verdict for claim in module.claims(false)] == [Verdict.NOT_SUPPORTED] * 3
 
 
-@speaks_of("flute-fig4")
+@speaks_of("flute-divergence")
 def test_phase_lines_are_judged_by_data_set(done):
     """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
     module, tables = of(done)
-    phase = tables["phase"].copy()
-    phase["diverged"] = phase["unbounded"]
-    same = [c for c in module.claims({**tables, "phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
-    sets = len(np.unique(phase[["n_samples", "trial"]]))
+    phase = tables["phase"].assign(diverged=lambda row: lf.Along(row["unbounded"], excess=row["excess"]))
+    same = [c for c in module.claims({"phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
+    sets = phase.where(start="far")["threshold"].size
+    assert len(same) == 4
     for claim in same:
         assert f"in {sets} data sets" in claim.detail
         if claim.text.startswith("Diverging and being"):
@@ -451,28 +450,3 @@ def test_minima_judges_tell_one_from_many(done, same):
     apart["same"] = apart["pair"] != module.ACROSS
     by_method = [c for c in module.claims({**tables, "pairs": apart}) if c.text.startswith("From one start")]
     assert {claim.verdict for claim in by_method} == {Verdict.NOT_SUPPORTED}
-
-
-def test_a_line_is_held_against_the_best_threshold_of_all():
-    lines = importlib.import_module("experiments._lines")
-    outcome = np.array([[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1], [0, 1, 1, 1]], dtype=bool)
-    assert lines.best_threshold(outcome).tolist() == [False, True, True, True]
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        outcome = rng.random((7, 5)) < np.linspace(0.1, 0.9, 5)
-        best = max(np.sum(outcome == (np.arange(5) >= j)) for j in range(6))
-        assert np.sum(outcome == lines.best_threshold(outcome)) == best
-    edges = rng.integers(1, 6, size=40)
-    outcome = (np.arange(7) >= edges[:, None])[:, None]
-    right = lines.line_counts(outcome, outcome).values
-    assert right[:, 0, :2].tolist() == [[7, 7]] * 40
-    assert right[:, 1, :2].tolist() == [[2, 2]] * 40
-    good, near = lines.line_findings(right, fixed="one for all", text="It tells more", where="here")
-    assert {good.verdict, near.verdict} == {Verdict.SUPPORTED}
-    assert near.estimate > good.estimate > 0
-    wrong = lines.line_counts(outcome, ~outcome).values
-    bad = lines.line_findings(wrong, fixed="one", text="It tells more", where="here")
-    assert {finding.verdict for finding in bad} == {Verdict.NOT_SUPPORTED}
-    constant = np.broadcast_to(outcome[:1], outcome.shape)
-    known = lines.line_findings(lines.line_counts(constant, constant).values, fixed="one", text="More", where="here")
-    assert {finding.verdict for finding in known} == {Verdict.VACUOUS}

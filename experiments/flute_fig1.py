@@ -17,191 +17,99 @@ References: Liu, Shen and Yang 2024, section 7.1 and Figure 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from linfed.statistics.findings import Finding, by_sentence
-from linfed.study.run import Tables, select
+import linfed as lf
+from linfed.statistics.findings import Finding, joined, judge
+from linfed.statistics.gains import lower_median, resampled
+from linfed.statistics.intervals import worst
+from linfed.study.pages import Figures
 
-from ._flute import (
-    FEDREP,
-    FEDREP_RI,
-    FLUTE,
-    SMALL_RANK,
-    SPEED_LABELS,
-    SPEEDS,
-    STEP_SIZES,
-    TIE,
-    Setting,
-    curves_figure,
-    end_claims,
-    gain_claim,
-    median,
-    note,
-    resampled,
-    run_setting,
-    setting_tables,
-    speed_claims,
-    tuning_grid,
-    worst,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._flute import FEDREP_RI, FLUTE, RIVALS, SPEEDS, STEP_SIZES, Comparison
+from ._flute_figures import curves_figure, tuning_figure
+from ._flute_gains import SMALL_RANK, TIE, at_speeds, duel, ends_below, gains_more, needs_fewer, note
 
 SUMMARY = "FLUTE paper, Figure 1: mean client error against rounds, FLUTE, FedRep and FedRep (RI), k = 2 to 8"
 
-MAIN = "main"
-VARIATIONS = {MAIN: "", "m = 100": "m100", "noiseless": "noiseless", "doubled": "doubled"}
-"""Variations, and the names of their figures."""
+RANKS = (2, 4, 6, 8)
+VARIATIONS: dict[str, dict[str, Any]] = {
+    "main": {},
+    "m = 100": {"n_samples": [100]},
+    "noiseless": {"noise_variance": [0.0]},
+    "doubled": {"dim": [20], "n_clients": [60], "n_samples": [40], "rank": [2 * k for k in RANKS]},
+}
+"""What a variation has in the place of the main setting's sizes, none of which are the paper's."""
+
+FIGURES = {"main": "", "m = 100": "m100"}
+"""What the names of a variation's figures end in, where not its own name."""
+
+SPEED_LABELS = dict(zip(SPEEDS, ("steps tuned", "$\\eta$ = 0.03", "$\\eta$ = 0.03, all sum"), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """Sizes of the main setting, none of them the paper's; the variations change one thing each."""
+class Variation(Comparison):
+    """A variation of the main setting, at one rank."""
 
+    variation: str = ""
     n_clients: int = 30
-    dim: int = 10
-    ranks: tuple[int, ...] = (2, 4, 6, 8)
     n_samples: int = 20
-    many_samples: int = 100
-    noise_variance: float = 0.3
-    variations: tuple[str, ...] = tuple(VARIATIONS)
-    rounds: int = 600
-    trials: int = 50
-    seed: int = 0
-    step_sizes: tuple[float, ...] = STEP_SIZES
-    tuning_trials: int = 10
-    tuning_rounds: int = 300
-
-    def quick(self) -> Config:
-        """Return fewer trials, rounds and steps, two ranks and two variations."""
-        return replace(
-            self,
-            ranks=(self.ranks[0], self.ranks[-1]),
-            variations=self.variations[:2],
-            trials=10,
-            tuning_trials=4,
-            rounds=200,
-            tuning_rounds=200,
-            step_sizes=self.step_sizes[1:-1:3],
-        )
 
 
-def cells(config: Config) -> list[Setting]:
-    """Return the settings, the long ones first."""
-    found = [_setting(config, name, k) for name in config.variations for k in config.ranks]
-    return sorted(found, key=lambda s: s.n_clients * s.rank, reverse=True)
+def cells(quick: bool) -> dict[str, list[Variation]]:
+    """Return the variations; a quick run has fewer trials, rounds and steps, two ranks and two variations."""
+    base, ranks, names = Variation(rank=0), RANKS, list(VARIATIONS)
+    if quick:
+        base = replace(base, trials=10, tuning_trials=4, rounds=200, tuning_rounds=200, step_sizes=STEP_SIZES[1:-1:3])
+        ranks, names = RANKS[:: len(RANKS) - 1], names[:2]
+    settings = [{"variation": [name], "rank": ranks} | VARIATIONS[name] for name in names]
+    return {"runs": [cell for setting in settings for cell in lf.grid(base, **setting)]}
 
 
-def _setting(c: Config, name: str, rank: int) -> Setting:
-    times = 2 if name == "doubled" else 1
-    return Setting(
-        name=name,
-        dim=times * c.dim,
-        n_clients=times * c.n_clients,
-        n_samples=c.many_samples if name == "m = 100" else times * c.n_samples,
-        rank=times * rank,
-        noise_variance=0.0 if name == "noiseless" else c.noise_variance,
-        rounds=c.rounds,
-        trials=c.trials,
-        seed=c.seed,
-        step_sizes=c.step_sizes,
-        tuning_trials=c.tuning_trials,
-        tuning_rounds=c.tuning_rounds,
-    )
-
-
-def run_cell(cell: Setting) -> dict[str, Any]:
-    """Tune on separate trials, then run the trials that count, at all speeds."""
-    return run_setting(cell)
-
-
-def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
-    """Return curves, statistics of every trial, tuning and references as tidy tables."""
-    return setting_tables(cells(config), results)
-
-
-def _variations(tables: Tables) -> list[str]:
-    return [name for name in VARIATIONS if name in tables["summary"]["setting"]]
-
-
-def _ranks(tables: Tables, name: str) -> list[int]:
-    return [int(k) for k in np.unique(select(tables["summary"], setting=name)["rank"])]
-
-
-def plot(tables: Tables) -> dict[str, Figure]:
+def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the curves of each variation, a row for each speed, and the tuning."""
-    names = _variations(tables)
-    rows = {name: [(SPEED_LABELS[speed], speed, {"setting": name}) for speed in SPEEDS] for name in names}
-    figures = {VARIATIONS[name]: curves_figure(tables, rows[name], _ranks(tables, name)) for name in names}
-    return {**figures, "tuning": tuning_grid(tables, [(name, {"setting": name}) for name in names])}
+    runs = tables["runs"]
+    figures = {
+        FIGURES.get(name, name): curves_figure(part, "speed", SPEED_LABELS.__getitem__)
+        for name, part in runs.by("variation")
+    }
+    return {**figures, "tuning": tuning_figure(runs, "variation")}
 
 
-def claims(tables: Tables) -> list[Finding]:
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return what the paper says of Figure 1, for each variation, rank and speed."""
-    names = _variations(tables)
-    settings = [(f"{name}, k = {k}", {"setting": name, "rank": k}) for name in names for k in _ranks(tables, name)]
-    found = [
-        *speed_claims(tables, FEDREP_RI, settings),
-        *end_claims(tables, (FEDREP, FEDREP_RI), settings),
-        *(
-            gain_claim(
-                tables,
-                speed,
-                FEDREP_RI,
-                _ranks(tables, name),
-                signed=True,
-                text=f"FLUTE's gain in rounds over {FEDREP_RI} is larger for small k",
-                where=name,
-                setting=name,
-            )
-            for speed in SPEEDS
-            for name in names
-        ),
-        *(
-            _final_gain(tables, speed, rival, name)
-            for rival in (FEDREP, FEDREP_RI)
-            for speed in SPEEDS
-            for name in names
-        ),
+    settings = at_speeds(tables["runs"], "{variation}, k = {rank}", "variation", "rank")
+    variations = at_speeds(tables["runs"], "{variation}", "variation")
+    text = f"FLUTE's gain in rounds over {FEDREP_RI} is larger for small k"
+    return [
+        *(needs_fewer(*setting, FEDREP_RI) for setting in settings),
+        *(ends_below(*setting, rival) for rival in RIVALS for setting in settings),
+        *(gains_more(*variation, FEDREP_RI, signed=True, text=text) for variation in variations),
+        *(ends_lower(*variation, rival) for rival in RIVALS for variation in variations),
     ]
-    return by_sentence(found)
 
 
-def _final_gain(tables: Tables, speed: str, rival: str, name: str) -> Finding:
-    """Return the claim that FLUTE's gain in the final error is larger at the smallest rank."""
-    ranks = _ranks(tables, name)
-
-    def gains(k: int) -> Any:
-        chosen = select(tables["summary"], speed=speed, setting=name, rank=k)
-        mine, other = (worst(select(chosen, method=method)["final"]) for method in (FLUTE, rival))
-        gain = 1 - mine / other
-        return 100 * np.where(np.abs(gain) <= TIE, 0.0, gain)
-
-    small, large = gains(ranks[0]), gains(ranks[-1])
+def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
+    """Return the claim that FLUTE's gain in the final error is larger at the smallest rank, at one speed."""
+    gains = {}
+    for k, part in table.by("rank"):
+        mine, other = worst(duel(part, rival, "final"))
+        gains[k] = 100 * np.where(np.abs(1 - mine / other) <= TIE, 0.0, 1 - mine / other)
+    first, last = min(gains), max(gains)
+    small, large = gains[first], gains[last]
     index = resampled(len(small))
-    low, high = np.quantile(median(small[index]) - median(large[index]), (0.025, 0.975))
-    told = ", ".join(f"{float(median(gains(k))):.2g}" for k in ranks)
-    return Finding(
+    low, high = np.quantile(lower_median(small[index]) - lower_median(large[index]), (0.025, 0.975))
+    return judge(
+        (float(lower_median(small) - lower_median(large)), float(low), float(high)),
         source=SMALL_RANK,
         text=f"FLUTE's gain in the final error over {rival} is larger for small k",
-        where=f"{speed}: {name}",
+        where=where,
         statistic="median gain in per cent of the rival's error (a tie is none), at the smallest k less at the largest",
-        estimate=float(median(small) - median(large)),
-        low=float(low),
-        high=float(high),
         least=0.0,
         strict=True,
-        detail=f"{told} % at k = {', '.join(str(k) for k in ranks)}",
-        note="; ".join(
-            dict.fromkeys(
-                part
-                for k in (ranks[0], ranks[-1])
-                if (part := note(tables, speed, (FLUTE, rival), setting=name, rank=k))
-            )
-        ),
+        detail=f"{', '.join(f'{float(lower_median(gain)):.2g}' for gain in gains.values())} % at "
+        f"k = {', '.join(str(k) for k in gains)}",
+        note=joined(*(note(table.where(rank=k, method=[FLUTE, rival])) for k in (first, last))),
     )

@@ -324,14 +324,14 @@ def test_million_judges_reject_what_is_false(done):
     assert [claim.verdict for claim in module.claims({"curves": false})] == [Verdict.NOT_SUPPORTED] * 3
 
 
-@speaks_of("flute-fig4")
+@speaks_of("flute-divergence")
 def test_phase_lines_are_judged_by_data_set(done):
     """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
     module, tables = of(done)
-    phase = tables["phase"].copy()
-    phase["diverged"] = phase["unbounded"]
-    same = [c for c in module.claims({**tables, "phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
-    sets = len(np.unique(phase[["n_samples", "trial"]]))
+    phase = tables["phase"].assign(diverged=lambda row: lf.Along(row["unbounded"], excess=row["excess"]))
+    same = [c for c in module.claims({"phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
+    sets = phase.where(start="far")["threshold"].size
+    assert len(same) == 4
     for claim in same:
         assert f"in {sets} data sets" in claim.detail
         if claim.text.startswith("Diverging and being"):

@@ -1,0 +1,250 @@
+"""FLUTE paper, Appendix C.1: where gamma1 > 2 gamma2 diverges.
+
+The setting is that of `experiments.flute_fig4`: d = 10, k = 6, n = 10, singular values 2d/(i+1), noise variance 0.3,
+gamma2 = 1/8, here for m = 8 to 10,000.
+
+The phase line: by the identity written there the objective on data is unbounded below iff the excess ``gamma1 - 2
+gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, ``A_i = X_i'X_i/m``: along the worst ray, balanced factors of rank
+one for one client in its smallest eigenvector. (At population iff ``2 gamma1 >= 1 + 4 gamma2``: 1/2.) Three kinds of
+run are held against it: from the paper's start at its step, from there at a small step, and from far out on the worst
+ray, where terms below the fourth order do not count, at a step that is small there. A run may differ from its
+objective in both directions. Where it is unbounded, a run can come to rest at a local minimum, or be held where the
+step becomes too large: the direction of imbalance ``B'B - W'W`` has curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8),
+and from ``sigma_1 = 1/eta`` on the run oscillates and loses what it gains. Where it is bounded, the minimum itself may
+lie beyond that: at population ``sigma_1 = lambda_1/(1 - 2 excess)``, above ``1/eta`` from an excess of ``(1 - eta
+lambda_1)/2`` on. "Diverged" is a run's status; of runs from far out it is also told whether they moved outward.
+
+References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.statistics.findings import OWN_PREDICTION, Finding, quoted, share
+from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
+from linfed.study.pages import Figures, bars, heat_map, level, place
+
+from ._flute import FLUTE_STEP, SPECTRA, Weighted, spectrum
+
+SUMMARY = "FLUTE paper, Appendix C.1: where gamma1 > 2 gamma2 diverges, against where the objective is unbounded below"
+
+USUALLY_DIVERGES = quoted(
+    "FLUTE paper, C.1, Figure 4",
+    "We do not set gamma_1 > 2 gamma_2 because in this setting, ||BW||_F usually diverges",
+)
+
+SAMPLES = (8, 9, 10, 11, 12, 15, 20, 40, 100, 400, 10_000)
+EXCESS = (-0.02, 0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+FAR = 1e6
+"""Squared length of each of the two factors at the far start."""
+STARTS = (("paper", FLUTE_STEP, 3000), ("small step", 0.005, 6000), ("far", 0.1 / FAR, 3000))
+"""Kinds of run against the phase line, with step and rounds."""
+FATES = {"diverged": "diverges", "outward": "moves outward"}
+"""What a run may do beyond the phase line, and the words for it."""
+MARGIN = 0.02
+"""Excesses this near to a trial's threshold are also judged by themselves."""
+AT_REST = 1e-6
+"""A gradient below this share of the parameters' norm: the run has come to rest."""
+AT_LIMIT = 0.5
+"""A run that moves, with a step times ``sigma_1(B W')`` from here on, is near the limit 1 of its step."""
+OUTWARD = 2.0
+"""A run from far out has moved outward once ``||B W'||`` is this multiple of what it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate(Weighted):
+    """What becomes of runs of one kind at every excess gamma1 - 2 gamma2, on one number of samples."""
+
+    start: str = ""
+    step_size: float = 0.0
+    rounds: int = 0
+    spectrum: str = SPECTRA[0]
+    weights: tuple[float, ...] = EXCESS
+
+    @property
+    def step_edge(self) -> float:
+        """The excess above which the step is too large for the population's minimum; nan far out."""
+        values = spectrum(self.spectrum, self.dim)
+        return (1.0 - self.step_size * values[0]) / 2.0 if values and self.start != "far" else math.nan
+
+    def data(self) -> lf.GivenSamples:
+        """Return at most d + 1 samples per client with the same A_i and b_i, factored once for all runs."""
+        samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=self.streams)
+        m, d = samples.X.shape[-2:]
+        if m <= d + 1:
+            return samples
+        pairs = zip(samples.X, samples.y, strict=True)
+        R = np.stack([np.linalg.qr(np.concatenate([X, y[..., None]], axis=-1), mode="r") for X, y in pairs])
+        R *= math.sqrt((d + 1) / m)
+        return lf.GivenSamples(R[..., :d], R[..., d])
+
+    def far(self, A: Any) -> tuple[Any, Any]:
+        """Return balanced factors of rank one on the worst ray: one client, in its smallest eigenvector."""
+        trials, eigen = np.arange(self.trials), np.linalg.eigh(A)
+        client = eigen.eigenvalues[..., 0].argmin(axis=-1)
+        B, W = (np.zeros((self.trials, rows, self.rank)) for rows in (self.dim, self.n_clients))
+        B[:, :, 0] = math.sqrt(FAR) * eigen.eigenvectors[trials, client, :, 0]
+        W[trials, client, 0] = math.sqrt(FAR)
+        return B, W
+
+    def run(self) -> dict[str, Any]:
+        """Return every trial's threshold, and its fate at each excess."""
+        data = self.data()
+        A, b = data.normal_equations()
+        threshold = lf.theory.flute_divergence_threshold(A)
+        init: dict[str, Any] = {"init": self.far(A)} if self.start == "far" else {}
+        fates = [self.fate(data, A, b, excess, **init) for excess in self.weights]
+        of_weights = {name: np.stack([fate[name] for fate in fates], axis=1) for name in fates[0]}
+        of_weights["unbounded"] = np.array(self.weights) > threshold[:, None]
+        told = {fate: line_counts(of_weights[fate][:, None], of_weights["unbounded"][:, None]) for fate in FATES}
+        return {
+            "threshold": threshold,
+            "step_edge": self.step_edge,
+            **{name: lf.Along(values, excess=self.weights) for name, values in of_weights.items()},
+            **{f"{fate}_told": lf.Along(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
+        }
+
+    def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
+        """Return of each trial at one excess: did it diverge, move outward, its gradient, how near its step's limit."""
+        algorithm = self.flute(2.0 * self.gamma2 + excess, self.step_size, **init)
+        nothing = lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim)))  # then the parameter error is ||B W'||
+        kept = {"metrics": ["parameter_error"], "record_every": max(1, self.rounds // 100)}
+        result = self.simulate(algorithm, self.rounds, problem=nothing, data=data, **kept)
+        lost = np.array([status is lf.Status.DIVERGED for status in result.status])
+        lengths = np.nan_to_num(result.metrics["parameter_error"], nan=np.inf)
+        largest = np.linalg.svd(result.final.predictors(), compute_uv=False)[:, 0]
+        return {
+            "diverged": lost,
+            "outward": lengths.max(axis=1) > OUTWARD * lengths[:, 0],
+            "gradient": np.where(lost, np.nan, relative_gradient(algorithm, result.final, A, b)),
+            "limit": np.where(lost, np.nan, self.step_size * largest),
+        }
+
+
+def relative_gradient(algorithm: lf.FLUTE, state: lf.State, A: Any, b: Any) -> Any:
+    """Return the norm of the objective's gradient over that of the parameters, (trials,)."""
+    B, W = np.asarray(state.B), np.asarray(state.W)
+    with np.errstate(over="ignore", invalid="ignore"):
+        g = (A @ (W @ B.mT)[..., None])[..., 0] - b
+        grow, shrink = 2.0 * algorithm.gamma1, 4.0 * algorithm.gamma2
+        by_B = g.mT @ W - B @ (grow * W.mT @ W - shrink * B.mT @ B)
+        by_W = g @ B - W @ (grow * B.mT @ B - shrink * W.mT @ W)
+        squares = [(part**2).sum(axis=(-2, -1)) for part in (by_B, by_W, B, W)]
+        return np.sqrt((squares[0] + squares[1]) / (squares[2] + squares[3]))
+
+
+def cells(quick: bool) -> dict[str, list[Fate]]:
+    """Return the columns of the phase line; a quick run has fewer trials, rounds and points."""
+    base, sizes, shorter = Fate(n_samples=0), SAMPLES, 1
+    if quick:
+        base, sizes, shorter = replace(base, trials=6, weights=(-0.02, 0.02, 0.1, 0.4)), (8, 20, 400), 6
+    kinds = [(start, step, rounds // shorter) for start, step, rounds in STARTS]
+    return {"phase": lf.grid(base, **{"start, step_size, rounds": kinds}, n_samples=sizes)}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the shares of trials that diverged, with the line beyond which the objective is unbounded below."""
+    phase = tables["phase"]
+    rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
+    titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
+    titles["far"] = "far out on the worst ray, tiny step"
+    line = {"color": "#D55E00", "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
+    limit = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+    with lf.page(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
+        for ax, part in sheet:
+            image = heat_map(ax, part["diverged"].mean(axis=1).T, [f"{m:,}" for m in sizes], [f"{e:g}" for e in rows])
+            ax.tick_params(axis="x", rotation=60)
+            places = np.interp(part["threshold"].T, rows, np.arange(len(rows)))
+            bars(ax, range(len(sizes)), places, "above: unbounded below (median and 10-90 %)", **line)
+            edge = part.rows[0]["step_edge"]
+            if np.isfinite(edge):
+                told = "above: the population's minimum is unstable at this step"
+                level(ax, [len(sizes) - 2.5, len(sizes) - 0.5], [place(rows, edge)] * 2, label=told, **limit)
+        sheet.label("samples per client m", "excess γ₁ - 2 γ₂")
+        sheet.figure.colorbar(image, ax=sheet.axes[0, -1], label="share of trials that diverged", pad=0.02)
+        sheet.legend(f"{first['trials']} trials; d = {first['dim']}; rows are not evenly spaced")
+    return {"": sheet.figure}
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return what the paper says of divergence, and what theory says, judged on the measurements."""
+    phase = tables["phase"]
+    lines = [
+        finding
+        for fate, told in FATES.items()
+        for start, part in phase.by("start")
+        if fate == "diverged" or start == "far"
+        for finding in line_findings(
+            part[f"{fate}_told"][::-1],  # the largest m first
+            fixed="the best excess common to all data sets of the same m, in hindsight",
+            text=f"Each data set's own threshold tells whether a run {told} better than any common to them",
+            where=start,
+        )
+    ]
+    same = (finding for start, part in phase.by("start") for finding in same_thing(start, part))
+    return [*usually(phase.where(start="paper")), *same, *lines]
+
+
+def usually(phase: lf.Table) -> list[Finding]:
+    """Return the paper's "usually diverges", at its start and step, for a small excess and a large one."""
+    rows = phase["excess"]
+    return [
+        share(
+            part["diverged"][:, at],
+            0.5,
+            source=USUALLY_DIVERGES,
+            text="gamma1 > 2 gamma2 usually diverges",
+            where=f"excess {rows[at]:g}: m = {m:,}",
+            statistic="share of trials that diverged, from the paper's start at its step",
+        )
+        for at in (np.abs(rows - wanted).argmin() for wanted in (0.02, 0.3))
+        for m, part in phase.where(n_samples=[8, 9, 10, 11, 20, 100, 400, 10_000]).by("n_samples")
+    ]
+
+
+def same_thing(start: str, phase: lf.Table) -> list[Finding]:
+    """Return how far "unbounded below" and "diverged" are the same, for one kind of run."""
+    told = {"paper": "paper's start and step", "small step": "paper's start, small step", "far": "far start"}[start]
+    excess, unbounded, diverged = phase["excess"], phase["unbounded"], phase["diverged"]  # (m, trials, excess)
+    sets = np.broadcast_to(np.arange(unbounded[..., 0].size).reshape(*unbounded.shape[:2], 1), unbounded.shape)
+    everywhere, near = np.ones_like(unbounded), np.abs(excess - phase["threshold"][..., None]) < MARGIN
+    stuck, below = unbounded & ~diverged, diverged & ~unbounded
+    resting = stuck & (phase["gradient"] < AT_REST)
+    limited = stuck & ~resting & (phase["limit"] >= AT_LIMIT)
+    rest = (
+        f"{told}: of the {stuck.sum()} that did not diverge {resting.sum()} are at rest (gradient below "
+        f"{AT_REST:g} of B, W), {limited.sum()} move near the limit of the step (eta sigma_1 >= {AT_LIMIT:g})"
+    )
+    over = np.sum(below & (excess > phase.rows[0]["step_edge"]))
+    step = f"{told}: {over} of the {below.sum()} lie above the step's limit at the population's minimum"
+
+    def judged(text: str, statistic: str, hits: Any, among: Any = None, note: str = "") -> Finding:
+        said = {"text": text, "where": told, "statistic": statistic, "source": OWN_PREDICTION, "note": note}
+        return share(hits, 0.95, **said) if among is None else share(hits[among], 0.95, clusters=sets[among], **said)
+
+    fates = {"Diverging and being unbounded below are the same": diverged}
+    if start == "far":
+        fates["Far out on the worst ray a run moves outward iff unbounded below"] = phase["outward"]
+    out = []
+    for text, fate in fates.items():
+        agree, whole = fate == unbounded, "share of data sets (m, trial) in which it is so at every excess of the grid"
+        out += [
+            judged(text, "share of (data set, excess) pairs", agree, everywhere),
+            judged(text, f"share of pairs within {MARGIN:g} of the threshold", agree, near),
+            judged(text, whole, agree.all(axis=-1)),
+        ]
+    text, pairs = "Where the objective is unbounded below the run diverges", "share of the pairs above the threshold"
+    out.append(judged(text, pairs, diverged, unbounded, rest if stuck.any() else ""))
+    text = "Where the objective is bounded below the run does not diverge"
+    pairs = "share of the pairs at or below the threshold"
+    out.append(judged(text, pairs, ~diverged, ~unbounded, step if below.any() and start != "far" else ""))
+    return out

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import plain_ticks
 from linfed.study.pages import steps
 
 from ._flute import FLUTE_STEP, TUNED
@@ -30,20 +31,6 @@ def curves_figure(table: lf.Table, row: str, told: Callable[[Any], str] = str) -
         sheet.label("round", *(f"{told(value)}\nmean client error" for value in values))
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
     return sheet.figure
-
-
-def plain_ticks(ax: Any) -> None:
-    """Write the ticks of a short logarithmic axis as plain numbers, three or four of them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
-    low, high = ax.get_ylim()
-    if high / low > 30:
-        return
-    ticks = (1.0, 2.0, 5.0) if high / low > 3 else (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-    ax.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def tuning_figure(table: lf.Table, row: str) -> Any:

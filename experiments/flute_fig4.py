@@ -23,7 +23,7 @@ import numpy as np
 import linfed as lf
 from linfed.statistics.findings import Finding, joined, quoted, smaller
 from linfed.statistics.intervals import quantiles, worst
-from linfed.study.pages import Figures, steps
+from linfed.study.pages import Figures, tuning_figure
 
 from ._flute import FLUTE_STEP, SPECTRA, Weighted
 
@@ -104,13 +104,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's figure, the same for Gaussian phi_i, and the tuning."""
     curves = tables["curves"]
     tuned = curves.where(spectrum=SPECTRA[0], step=TUNED)
-    with lf.page(tuned, column="n_samples", title="m = {}", height=2.3, sharey=True) as sheet:
-        for ax, part in sheet:
-            steps(ax, part, by="pair", labels=SYMBOLS, looks=LOOKS)
-        sheet.label("step size", "final mean client error")
-        sheet.legend("90 % of the tuning trials lie below; circled: the chosen step")
+    panels = {"column": "n_samples", "title": "m = {}", "by": "pair", "labels": SYMBOLS, "looks": LOOKS}
+    tried = tuning_figure(tuned, "final mean client error", **panels)
     spectrum, gaussian = (curves_figure(part) for _, part in curves.by("spectrum"))
-    return {"": spectrum, "gaussian": gaussian, "tuning": sheet.figure}
+    return {"": spectrum, "gaussian": gaussian, "tuning": tried}
 
 
 def curves_figure(table: lf.Table) -> Any:

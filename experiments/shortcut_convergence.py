@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_curve, label
+from linfed.figures.style import draw_curve, label, numbered_ticks
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, joined, judge, share, smaller
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
-from linfed.study.pages import Figures, steps
+from linfed.study.pages import Figures, tuning_figure
 
 from ._shortcut import DIM, LEARNED, RANK, algorithm_1, joint, problem_of, told
 
@@ -149,13 +149,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         kind = f"m = {fresh.rows[0]['n_samples']}, new samples each round, noise std {fresh.rows[0]['noise_std']:g}"
         found["fresh"] = _curves(fresh, kind, height=2.6, column="quantity", title=QUANTITIES.get)
     tuned = fixed.where(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
-    with lf.page(tuned, column="n_samples", title="m = {}", height=2.4, sharey=True) as sheet:
-        for ax, part in sheet:
-            steps(ax, part, labels=NAMES, looks=LOOKS)
-        sheet.label("step size $\\eta$", "final parameter error", yscale="log")
-        title = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
-        sheet.legend(f"{title}(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)", ncols=4)
-    return found | {"tuning": sheet.figure}
+    told = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
+    told += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
+    shape = {"xlabel": "step size $\\eta$", "told": told, "ncols": 4, "log": True, "height": 2.4}
+    looks = {"column": "n_samples", "title": "m = {}", "labels": NAMES, "looks": LOOKS}
+    return found | {"tuning": tuning_figure(tuned, "final parameter error", **shape, **looks)}
 
 
 def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
@@ -166,7 +164,7 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
             _draw(ax, part, part.rows[0]["quantity"])
         for ax, part in sheet:  # the scales are settled by now
             if (name := part.rows[0]["quantity"]) != ERROR or "row" not in panels:
-                _number_all(ax)
+                numbered_ticks(ax)
             if name == DIST:
                 ax.set_ylim(*DIST_LIMITS)
                 ax.axhline(LEARNED, color="0.35", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1.5)
@@ -190,15 +188,6 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
             circle = {"color": look[0], "marker": "o", "fillstyle": "none", "linestyle": "none", "markersize": 5}
             end = max(float(quantiles(one[f"refitted_{quantity}"])[0]), FLOOR)
             ax.plot(last * 1.05, end, clip_on=False, label=f"{NAMES[method]}, refitted", **circle)
-
-
-def _number_all(ax: Any) -> None:
-    """Write 0.2, 0.5, 2, 5 beside the powers of ten of a logarithmic axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    ax.yaxis.set_minor_locator(LogLocator(subs=(0.2, 0.5)))
-    for place in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-        place(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"

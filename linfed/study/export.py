@@ -35,10 +35,9 @@ def varying(rows: Rows) -> list[str]:
 
 
 def _constant(rows: Rows, name: str) -> bool:
-    first = rows[0].get(name)
-    if isinstance(first, Along | np.ndarray):
+    first, *others = (row.get(name) for row in rows)
+    if any(isinstance(value, Along | np.ndarray) for value in (first, *others)):
         return False
-    others = (row.get(name) for row in rows[1:])
     return all(other is first or other == first or (other != other and first != first) for other in others)  # NaN
 
 

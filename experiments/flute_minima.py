@@ -19,7 +19,6 @@ References: Liu, Shen and Yang 2024, section 7.1, Figure 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -91,15 +90,14 @@ class Ends:
         algorithm: lf.Algorithm = lf.FedRep(rank=self.rank, step_size=step, init=B)
         if self.method == FLUTE:
             algorithm = lf.FLUTE(rank=self.rank, step_size=step, init=(B, W))
-        options = {"rounds": self.block, "trials": len(B), "record_every": self.block}
-        final = lf.simulate(algorithm, data=data, **options).final
+        times = {"rounds": self.block, "trials": len(B), "record_every": self.block}
+        final = lf.simulate(algorithm, data=data, **times).final
         return final.B, final.W
 
     def begin(self, trials: int, seed: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Return truths (T, n, d), X, y, B and heads of all data sets and starts; starts of a data set in turn."""
-        problem = lf.UnderParameterized(
-            n_clients=self.n_clients, dim=self.dim, noise_std=math.sqrt(self.noise_variance)
-        )
+        noise = math.sqrt(self.noise_variance)
+        problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=noise)
         samples = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
         truths = problem.truth(seed, range(trials)).dense()
         none: dict[str, Any] = {"rounds": 0, "trials": trials}
@@ -147,22 +145,16 @@ class Ends:
             value[left] = new
             rounds[left] += self.block
         values = np.linalg.svd(Theta, compute_uv=False)
-        found = {
-            "rounds": rounds,
-            "settled": settled,
-            "risk": value,
-            "gradient": gradient,
-            "error": np.linalg.norm(Theta - Phi, axis=-1).mean(axis=-1),
-            "weakest": values[:, self.rank - 1] / values[:, 0],
-        }
-        starts = range(len(B) // self.trials)
-        predictors = Theta.reshape(self.trials, -1, self.n_clients, self.dim)
-        axes = {"start": starts, "client": range(self.n_clients), "coordinate": range(self.dim)}
+        found = {"rounds": rounds, "settled": settled, "risk": value, "gradient": gradient}
+        found["error"] = np.linalg.norm(Theta - Phi, axis=-1).mean(axis=-1)
+        found["weakest"] = values[:, self.rank - 1] / values[:, 0]
+        by_start = {"start": range(len(B) // self.trials)}
+        axes = {**by_start, "client": range(self.n_clients), "coordinate": range(self.dim)}
         return {
             "setting": f"m = {self.n_samples}, k = {self.rank}",
             "step_size": step,
-            "predictors": lf.Along(predictors, **axes),
-            **{name: lf.Along(ends.reshape(self.trials, -1), start=starts) for name, ends in found.items()},
+            "predictors": lf.Along(Theta.reshape(self.trials, -1, self.n_clients, self.dim), **axes),
+            **{name: lf.Along(ends.reshape(self.trials, -1), **by_start) for name, ends in found.items()},
         }
 
 
@@ -204,38 +196,28 @@ WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
 """Pairs of runs on one data set: of two methods, and of one."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Of pairs of runs on one data set, (trials, pairs): whether both settled, and at one minimum; how much larger the
-    first's risk and error are.
+def pairs_of(part: lf.Table) -> lf.Table:
+    """Return for each pair, (trials, couples of starts): whether both runs settled, and at one minimum; how far their
+    predictors are apart, relatively, and how much larger the first's risk and error are.
     """  # noqa: D205
-
-    settled: Any
-    same: Any
-    risk: Any
-    error: Any
-
-    @classmethod
-    def of(cls, one: lf.Table, first: Any, other: lf.Table, second: Any) -> Pairs:
-        """Return the pairs of some starts of one method and of another."""
-        Theta = one["predictors"][:, first]
-        apart = np.linalg.norm(Theta - other["predictors"][:, second], axis=(-2, -1))
-        apart /= np.linalg.norm(Theta, axis=(-2, -1))
-        risk, error = (one[name][:, first] / other[name][:, second] - 1.0 for name in ("risk", "error"))
-        same = (apart < SAME_POINT) & (np.abs(risk) < SAME_RISK)
-        return cls(one["settled"][:, first] & other["settled"][:, second], same, risk, error)
-
-
-def pairs_of(part: lf.Table) -> dict[str, Pairs]:
-    """Return all pairs of a setting."""
-    runs = dict(part.by("method"))
-    each = list(range(part.rows[0]["starts"]))
+    runs, each = dict(part.by("method")), list(range(part.rows[0]["starts"]))
     later, earlier = np.tril_indices(len(each), -1)
-    return {
-        ACROSS: Pairs.of(runs[FLUTE], each, runs[FEDREP_RI], each),
-        MOMENTS: Pairs.of(runs[FLUTE], each, runs[FEDREP], [0] * len(each)),
-        **{told: Pairs.of(runs[name], later, runs[name], earlier) for name, told in WITHIN.items()},
-    }
+    chosen = [
+        (ACROSS, (FLUTE, each), (FEDREP_RI, each)),
+        (MOMENTS, (FLUTE, each), (FEDREP, [0] * len(each))),
+        *((pair, (name, later), (name, earlier)) for name, pair in WITHIN.items()),
+    ]
+    rows = []
+    for pair, *both in chosen:
+        names = ("predictors", "risk", "error", "settled")
+        Theta, risk, error, settled = ([runs[one][name][:, starts] for one, starts in both] for name in names)
+        apart = np.linalg.norm(Theta[0] - Theta[1], axis=(-2, -1)) / np.linalg.norm(Theta[0], axis=(-2, -1))
+        excess = {"risk": risk[0] / risk[1] - 1.0, "error": error[0] / error[1] - 1.0}
+        same = (apart < SAME_POINT) & (np.abs(excess["risk"]) < SAME_RISK)
+        found = {"settled": settled[0] & settled[1], "same": same, "apart": apart, **excess}
+        couples = range(apart.shape[1])
+        rows.append({"pair": pair, **{name: lf.Along(values, couple=couples) for name, values in found.items()}})
+    return lf.Table(rows)
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
@@ -247,60 +229,52 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     return found
 
 
-def judged(setting: str, pairs: Mapping[str, Pairs], note: str) -> list[lf.Finding]:
+def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
     """Return the findings of a setting's pairs; those of runs that have not settled do not count."""
     said = {"source": OWN_THRESHOLD, "note": note}
-    found = [
-        share(
-            of.same[of.settled],
-            0.95,
-            clusters=np.nonzero(of.settled)[0],
-            text="Two runs on one data set settle at the same minimum",
-            where=f"{setting}: {pair}",
-            statistic="share of pairs of settled runs; intervals over data sets",
-            **said,
-        )
-        for pair, of in pairs.items()
-    ]
-    found.append(_method_against_start(pairs, where=setting, **said))
-    for pair in (ACROSS, MOMENTS):
-        of = pairs[pair]
-        differ = of.settled & ~of.same
-        for excess, what in ((of.risk, "empirical risk"), (of.error, "mean client error")):
-            finding = share(
-                excess[differ] < 0,
-                0.5,
-                clusters=np.nonzero(differ)[0],
-                text=f"Where they differ, FLUTE's minimum has the lower {what}",
-                where=f"{setting}: {pair}",
-                statistic="share of pairs of settled runs at different minima; intervals over data sets",
-                **said,
-            )
-            lower, higher = int((excess[differ] < 0).sum()), int((excess[differ] > 0).sum())
-            counts = f"{lower} lower, {higher} higher, {(of.settled & of.same).sum()} tied"
-            found.append(replace(finding, detail=f"{counts}; {finding.detail}"))
-    return found
+    once, lower = [], []
+    for pair, of in pairs.by("pair"):
+        where, settled, differ = f"{setting}: {pair}", of["settled"], of["settled"] & ~of["same"]
+        text = "Two runs on one data set settle at the same minimum"
+        statistic, sets = "share of pairs of settled runs; intervals over data sets", np.nonzero(settled)[0]
+        shared = {"text": text, "where": where, "statistic": statistic, **said}
+        once.append(share(of["same"][settled], 0.95, clusters=sets, **shared))
+        for name, what in (("risk", "empirical risk"), ("error", "mean client error")):
+            if pair in (ACROSS, MOMENTS):
+                text = f"Where they differ, FLUTE's minimum has the lower {what}"
+                statistic = "share of pairs of settled runs at different minima; intervals over data sets"
+                excess, sets = of[name][differ], np.nonzero(differ)[0]
+                shared = {"text": text, "where": where, "statistic": statistic, **said}
+                finding = share(excess < 0, 0.5, clusters=sets, **shared)
+                counts = f"{(excess < 0).sum()} lower, {(excess > 0).sum()} higher, {(settled & of['same']).sum()} tied"
+                lower.append(replace(finding, detail=f"{counts}; {finding.detail}"))
+    return [*once, _method_against_start(pairs, where=setting, **said), *lower]
 
 
-def _method_against_start(pairs: Mapping[str, Pairs], **said: Any) -> lf.Finding:
+def _method_against_start(pairs: lf.Table, **said: Any) -> lf.Finding:
     """Judge whether two methods from one start part as often as two starts of one method."""
-    known = np.any([of.settled.any(axis=1) for of in pairs.values()], axis=0)
+    known = np.any([of["settled"].any(axis=1) for of in pairs], axis=0)
 
-    def counts(*names: str) -> tuple[Any, Any]:
-        settled = np.concatenate([pairs[name].settled for name in names], axis=1)
-        same = np.concatenate([pairs[name].same for name in names], axis=1)
-        return (settled & same)[known].sum(axis=1).astype(float), settled[known].sum(axis=1).astype(float)
+    def counts(*names: str) -> list[Any]:
+        """Return the numbers of pairs at one minimum, and of all, in each data set."""
+        chosen = [pairs.where(pair=name) for name in names]
+        hits = (
+            np.concatenate([of["settled"] & of["same"] for of in chosen], axis=1),
+            np.concatenate([of["settled"] for of in chosen], axis=1),
+        )
+        return [part[known].sum(axis=1).astype(float) for part in hits]
 
     def difference(a: Any, of_a: Any, w: Any, of_w: Any) -> float:
         return float(a.sum() / max(1.0, of_a.sum()) - w.sum() / max(1.0, of_w.sum()))
 
     across, within = counts(ACROSS), counts(*WITHIN.values())
-    columns = (*across, *within)
     none = not across[1].sum() or not within[1].sum()
-    ends = (np.nan, np.nan) if none or known.sum() < 2 else bootstrap_interval(difference, columns, paired=True)
+    ends = np.nan, np.nan
+    if not none and known.sum() > 1:
+        ends = bootstrap_interval(difference, (*across, *within), paired=True)
     shares = [f"{100 * (same.sum() / of.sum()):.0f} %" if of.sum() else "-" for same, of in (across, within)]
     return judge(
-        (np.nan if none else difference(*columns), *ends),
+        (np.nan if none else difference(*across, *within), *ends),
         text="From one start FLUTE and FedRep part as often as one method does from two",
         statistic="share of settled pairs at the same minimum, two methods less two starts; interval over data sets",
         least=-0.1,

@@ -1,7 +1,6 @@
 """Every experiment runs in --quick and draws from its saved tables alone."""
 
 import importlib
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,8 +9,9 @@ import pytest
 
 import linfed as lf
 from linfed import cli
-from linfed.statistics.findings import Verdict
-from linfed.study.run import experiment_files, load, load_tables, select
+from linfed.statistics.findings import Verdict, by_sentence
+from linfed.study.experiments import experiment_files, load
+from linfed.study.run import load_tables
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 
@@ -32,10 +32,9 @@ def speaks_of(name):
 
 def test_quick_run_is_whole(done):
     name, module, out = done
-    tables = load_tables(out / f"{name}.npz")
+    described, tables = load_tables(name, out)
     assert all(len(table) for table in tables.values())
-    described = json.loads((out / f"{name}.json").read_text())
-    claims = module.claims(tables)
+    claims = by_sentence(module.claims(tables))
     assert claims
     assert all(len(claim.source) > 8 and claim.said for claim in claims)
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
@@ -85,7 +84,7 @@ def judged(claims):
 
 def of(done):
     name, module, out = done
-    return module, load_tables(out / f"{name}.npz")
+    return module, load_tables(name, out)[1]
 
 
 @speaks_of("fedrep-fig1")
@@ -275,13 +274,13 @@ def test_fig3_notes_are_of_the_setting(done):
 
 
 def spoiled(table, column, value, **where):
-    """Return a table whose first row of the named ones has another value."""
-    table = table.copy()
-    chosen = np.ones(len(table), dtype=bool)
-    for name, wanted in where.items():
-        chosen &= table[name] == wanted
-    table[column][np.flatnonzero(chosen)[0]] = value
-    return table
+    """Return a table whose first row of the named ones begins with another value."""
+    rows = [dict(row) for row in table.rows]
+    row = next(row for row in rows if all(row[name] == wanted for name, wanted in where.items()))
+    values = np.array(getattr(row[column], "values", row[column]))
+    values.flat[0] = value
+    row[column] = lf.Along(values, **row[column].axes) if isinstance(row[column], lf.Along) else values
+    return lf.Table(rows)
 
 
 @speaks_of("shortcut-bound")
@@ -303,18 +302,22 @@ def test_shortcut_bound_judges_by_the_worst_trial(done):
 @speaks_of("flute-theorem51")
 def test_theorem51_judges_by_the_worst_trial(done):
     module, tables = of(done)
-    (same,) = module._same_floor(tables["floors"])
-    assert same.verdict is Verdict.HOLDS
-    (false,) = module._same_floor(spoiled(tables["floors"], "error", 1.0, sweep="the theorem's step"))
-    assert false.verdict is Verdict.VIOLATED
+    said = "The floor does not depend on the step"
+    for table, verdict in (
+        (tables["floors"], Verdict.HOLDS),
+        (spoiled(tables["floors"], "error", 1.0, sweep=module.SLOW), Verdict.VIOLATED),
+    ):
+        assert {claim.verdict for claim in module.claims({"floors": table}) if claim.text == said} == {verdict}
 
 
 @speaks_of("flute-theorem51")
 def test_theorem51_judges_reject_what_is_false(done):
     module, tables = of(done)
-    false = tables["floors"].copy()
-    for column in ("error", "rms"):
-        false[column] *= np.where(false["sweep"] == "m", (false["at"] / 300.0) ** 0.3, 1.0)
+
+    def grown(column):
+        return lambda row: row[column] * ((row["n_samples"] / 300.0) ** 0.3 if row["sweep"] == "m" else 1.0)
+
+    false = tables["floors"].assign(error=grown("error"), rms=grown("rms"))
     claims = module.claims({"floors": false})
     verdicts = judged(claims)
     assert verdicts["The error falls at least like m^-1/2", "n = d = 20"] is Verdict.VIOLATED
@@ -327,14 +330,17 @@ def test_theorem51_judges_reject_what_is_false(done):
 @speaks_of("flute-theorem55")
 def test_theorem55_judges_reject_what_is_false(done):
     module, tables = of(done)
-    false = {**tables, "summary": tables["summary"].copy()}
-    false["summary"]["final"] *= 2.0
-    for claim in module.claims(false):
-        if claim.text.startswith("With m fixed the error ends"):
-            assert claim.verdict is Verdict.VIOLATED
-    false = spoiled(tables["rounds"], "identity", 1e-3, name=module.BASE, data=module.POPULATION)
-    verdicts = judged(module.claims({**tables, "rounds": false}))
+    false = spoiled(tables["runs"], "identity", 1e-3, name=module.BASE, data=module.POPULATION)
+    verdicts = judged(module.claims({"runs": false}))
     assert verdicts["The Theta recursion (13) is an identity", module.POPULATION] is Verdict.VIOLATED
+
+
+@speaks_of("flute-rate-and-floor")
+def test_rate_and_floor_judges_reject_what_is_false(done):
+    module, tables = of(done)
+    claims = module.claims({"runs": tables["runs"].assign(final=lambda row: 2.0 * row["final"])})
+    floors = {claim.verdict for claim in claims if claim.text.startswith("With m fixed the error ends")}
+    assert floors == {Verdict.VIOLATED}
 
 
 @speaks_of("fedrep-million")
@@ -432,25 +438,32 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
 @pytest.mark.parametrize("same", [True, False])
 @speaks_of("flute-minima")
 def test_minima_judges_tell_one_from_many(done, same):
-    module, tables = of(done)
-    pairs = np.repeat(tables["pairs"], 10)  # a quick run has few data sets, and few runs that settle
-    pairs["trial"] = np.arange(len(pairs)) % 60
-    pairs["settled"], pairs["same"], pairs["risk"], pairs["error"] = True, same, -0.1, 0.1
+    module, _ = of(done)
+
+    def pairs(same_of):
+        """Return pairs that have settled, two on each of many data sets: a quick run has few, and few that settle."""
+
+        def column(value):
+            return lf.Along(np.full((60, 2), value), couple=range(2))
+
+        columns = {"settled": column(True), "risk": column(-0.1), "error": column(0.1)}
+        kinds = (module.ACROSS, module.MOMENTS, *module.WITHIN.values())
+        return lf.Table([{"pair": pair, "same": column(same_of(pair)), **columns} for pair in kinds])
+
     verdicts = {}
-    for claim in module.claims({**tables, "pairs": pairs}):
+    for claim in module.judged("here", pairs(lambda pair: same), "made up"):
         verdicts.setdefault(claim.text, set()).add(claim.verdict)
-    once = {"Two runs on one data set settle at the same minimum"}
-    assert {text for text, found in verdicts.items() if found == {Verdict.NOT_SUPPORTED}} >= (set() if same else once)
+    once = verdicts["Two runs on one data set settle at the same minimum"]
+    assert once <= {Verdict.INCONCLUSIVE, Verdict.SUPPORTED} if same else once == {Verdict.NOT_SUPPORTED}
     (risk, error) = (
         f"Where they differ, FLUTE's minimum has the lower {n}" for n in ("empirical risk", "mean client error")
     )
     assert verdicts[risk] == {Verdict.VACUOUS if same else Verdict.SUPPORTED}
     assert verdicts[error] == {Verdict.VACUOUS if same else Verdict.NOT_SUPPORTED}
     assert verdicts["From one start FLUTE and FedRep part as often as one method does from two"] == {Verdict.SUPPORTED}
-    apart = pairs.copy()
-    apart["same"] = apart["pair"] != module.ACROSS
-    by_method = [c for c in module.claims({**tables, "pairs": apart}) if c.text.startswith("From one start")]
-    assert {claim.verdict for claim in by_method} == {Verdict.NOT_SUPPORTED}
+    apart = module.judged("here", pairs(lambda pair: pair != module.ACROSS), "made up")
+    (by_method,) = [claim.verdict for claim in apart if claim.text.startswith("From one start")]
+    assert by_method is Verdict.NOT_SUPPORTED
 
 
 def test_a_line_is_held_against_the_best_threshold_of_all():

@@ -206,11 +206,11 @@ def _constants(table: lf.Table) -> lf.Finding:
     noisy = table.where(gap=Floor.gap, noise_std=Floor.noise_std, step=Floor.step)
     bound = np.sqrt(np.maximum(noisy["dim"], noisy["n_clients"]) / (noisy["n_clients"] * noisy["n_samples"]))
     groups = list(noisy["error"] / bound[:, None])
-    medians = [float(np.median(group)) for group in groups]
+    medians = np.median(groups, axis=1)
 
     def spread(*samples: Any) -> float:
-        found = [float(np.median(sample)) for sample in samples]
-        return max(found) / min(found)
+        found = np.median(samples, axis=1)
+        return float(found.max() / found.min())
 
     return judge(
         (spread(*groups), *bootstrap_interval(spread, groups, paired=True, resamples=500)),
@@ -220,7 +220,7 @@ def _constants(table: lf.Table) -> lf.Finding:
         text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",
         where=f"{len(groups)} settings",
         statistic="largest least constant over the smallest",
-        detail=f"constants from {min(medians):.3g} to {max(medians):.3g}",
+        detail=f"constants from {medians.min():.3g} to {medians.max():.3g}",
     )
 
 
@@ -235,28 +235,27 @@ def _predicted(part: lf.Table, at: Any, where: str) -> list[lf.Finding]:
         roots = [math.sqrt(float(np.mean(sample))) for sample in samples]
         return max(roots, key=lambda root: abs(math.log(root)))
 
+    said: dict[str, Any] = {"where": where, "theorem": True}
     return [
         judge(
             (estimate - foreseen, low - foreseen, high - foreseen),
             least=-MARGIN,
             most=MARGIN,
-            theorem=True,
             source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
             text="The exponent is that of the first-order law",
-            where=where,
             statistic="fitted exponent less the predicted one",
             detail=f"measured {estimate:.3f}, predicted {foreseen:.3f}",
             note=_note(part),
+            **said,
         ),
         judge(
             (worst(*groups), *bootstrap_interval(worst, groups, paired=True, resamples=500)),
             least=0.9,
             most=1.1,
-            theorem=True,
             source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
             text="The floor is that of the first-order law",
-            where=where,
             statistic="measured over predicted root mean square, at the point that is farthest off",
+            **said,
         ),
     ]
 

@@ -42,29 +42,16 @@ SAME_POINT, SAME_RISK = 1e-3, 1e-6
 """Relative distances of predictors and of risks below which two end points are one minimum."""
 
 
-@dataclass(frozen=True)
-class Risk:
-    """The empirical risk of every trial, by its second moments: A (T, n, d, d), b (T, n, d), mean y^2 (T, n)."""
-
-    A: Any
-    b: Any
-    yy: Any
-
-    @classmethod
-    def of(cls, data: lf.GivenSamples) -> Risk:
-        """Return the risk of samples."""
-        return cls(*data.normal_equations(), (data.y**2).mean(axis=-1))
-
-    def at(self, B: Any, trials: Any = slice(None)) -> tuple[Any, Any, Any]:
-        """Return risk and relative gradient (T,), and predictors (T, n, d), with exact heads at the span of B."""
-        A, b, Q = self.A[trials], self.b[trials], orthonormalize(B)[:, None]
-        AQ = A @ Q
-        W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])
-        Theta = (Q @ W)[..., 0]
-        g = (AQ @ W)[..., 0] - b
-        risk = 0.5 * (self.yy[trials] - np.vecdot(b, Theta)).mean(axis=-1)
-        size = np.linalg.norm(b, axis=-1) * np.linalg.norm(W[..., 0], axis=-1)
-        return risk, np.linalg.norm(g.mT @ W[..., 0], axis=(-2, -1)) / size.sum(axis=-1), Theta
+def exact(data: lf.GivenSamples, B: Any) -> tuple[Any, Any, Any]:
+    """Return risk and relative gradient (T,), and predictors (T, n, d), with exact heads at the span of B."""
+    (A, b), Q = data.normal_equations(), orthonormalize(B)[:, None]
+    AQ = A @ Q
+    W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])
+    Theta = (Q @ W)[..., 0]
+    g = (AQ @ W)[..., 0] - b
+    risk = 0.5 * ((data.y**2).mean(axis=-1) - np.vecdot(b, Theta)).mean(axis=-1)
+    size = np.linalg.norm(b, axis=-1) * np.linalg.norm(W[..., 0], axis=-1)
+    return risk, np.linalg.norm(g.mT @ W[..., 0], axis=(-2, -1)) / size.sum(axis=-1), Theta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +81,8 @@ class Ends:
         final = lf.simulate(algorithm, data=data, **times).final
         return final.B, final.W
 
-    def begin(self, trials: int, seed: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Return truths (T, n, d), X, y, B and heads of all data sets and starts; starts of a data set in turn."""
+    def begin(self, trials: int, seed: Any) -> tuple[Any, lf.GivenSamples, Any, Any]:
+        """Return truths (T, n, d), samples, B and heads of all data sets and starts; starts of a data set in turn."""
         noise = math.sqrt(self.noise_variance)
         problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=noise)
         samples = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
@@ -103,7 +90,7 @@ class Ends:
         none: dict[str, Any] = {"rounds": 0, "trials": trials}
         if self.method == FEDREP:
             moments = lf.simulate(lf.FedRep(rank=self.rank, step_size=1.0), data=samples, **none).final
-            return truths, samples.X, samples.y, moments.B, moments.W
+            return truths, samples, moments.B, moments.W
         flute = lf.FLUTE(rank=self.rank, step_size=1.0)
         draws = [
             lf.simulate(flute, problem, data=lf.FixedSamples(1), seed=(self.seed, self.rank, start), **none).final
@@ -111,35 +98,34 @@ class Ends:
         ]
         B, W = (np.concatenate(np.stack([getattr(draw, name) for draw in draws], axis=1)) for name in "BW")
         Phi, X, y = (np.repeat(part, self.starts, axis=0) for part in (truths, samples.X, samples.y))
-        return Phi, X, y, B if self.method == FLUTE else orthonormalize(B), W
+        return Phi, lf.GivenSamples(X, y), B if self.method == FLUTE else orthonormalize(B), W
 
     def tuned(self) -> float:
         """Return the step whose gradient is the lowest in nine of ten runs after a block, on separate data sets."""
-        _, X, y, B, W = self.begin(self.tuning_trials, (self.seed, self.n_samples, 1))
-        data = lf.GivenSamples(X, y)
-        risk, found = Risk.of(data), []
+        _, data, B, W = self.begin(self.tuning_trials, (self.seed, self.n_samples, 1))
+        found = []
         for step in self.step_sizes:
             with np.errstate(all="ignore"):
-                gradient = risk.at(self.advance(step, data, B, W)[0])[1]
+                gradient = exact(data, self.advance(step, data, B, W)[0])[1]
             found.append(np.quantile(np.nan_to_num(gradient, nan=np.inf), 0.9, method="inverted_cdf"))
         return self.step_sizes[int(np.argmin(found))]
 
     def run(self) -> dict[str, Any]:
         """Run every start until it has settled, or to the last round."""
         step = self.tuned()
-        Phi, X, y, B, W = self.begin(self.trials, (self.seed, self.n_samples))
-        risk = Risk.of(lf.GivenSamples(X, y))
-        value, gradient, Theta = risk.at(B)
+        Phi, data, B, W = self.begin(self.trials, (self.seed, self.n_samples))
+        value, gradient, Theta = exact(data, B)
         rounds, settled = np.zeros(len(B), dtype=int), np.zeros(len(B), dtype=bool)
         B, W = B.copy(), W.copy()
         for _ in range(self.blocks):
             left = np.flatnonzero(~settled)
             if not len(left):
                 break
-            B[left], W[left] = self.advance(step, lf.GivenSamples(X[left], y[left]), B[left], W[left])
-            new, gradient[left], Theta[left] = risk.at(B[left], left)
-            own = W[left] @ B[left].mT if self.method == FLUTE else Theta[left]
-            apart = np.linalg.norm(own - Theta[left], axis=(-2, -1)) / np.linalg.norm(Theta[left], axis=(-2, -1))
+            own = lf.GivenSamples(data.X[left], data.y[left])
+            B[left], W[left] = self.advance(step, own, B[left], W[left])
+            new, gradient[left], Theta[left] = exact(own, B[left])
+            reached = W[left] @ B[left].mT if self.method == FLUTE else Theta[left]
+            apart = np.linalg.norm(reached - Theta[left], axis=(-2, -1)) / np.linalg.norm(Theta[left], axis=(-2, -1))
             still = np.abs(new - value[left]) < CHANGE * new
             settled[left] = still & (gradient[left] < GRADIENT) & (apart < HEADS)
             value[left] = new

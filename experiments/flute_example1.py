@@ -26,48 +26,32 @@ References: Liu, Shen and Yang 2024, Example 1; their C.1 for the spectrum, the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import draw_level
 from linfed.numerics.linalg import orthonormalize
-from linfed.statistics.findings import (
-    OWN_PREDICTION,
-    OWN_THRESHOLD,
-    Finding,
-    by_sentence,
-    judge_identity,
-    quoted,
-    share,
-    smaller,
-)
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, judge_identity, quoted, share, smaller
 from linfed.statistics.intervals import first_round_below, quantiles
-from linfed.study.run import Table, Tables, select, tidy
+from linfed.study.pages import Figures
 
 from ._flute import FLUTE_STEP, spectrum
-from ._shared import legend, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SUMMARY = "FLUTE paper, Example 1: which averages of local representations recover the top direction"
 
 POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 """The average's name, and p of its ``w_i ~ lambda_i^p``."""
-
 FIRST, SECOND = tuple(POWERS)[:2]
-LEARNERS = ("FLUTE", "FedRep")
+
+PLACE = "FLUTE paper, Example 1"
 DEVIATES = quoted(
-    "FLUTE paper, Example 1",
-    "B = (1/M) sum_i u_i, which deviates significantly from the column space of B*",
-    threshold=True,
+    PLACE, "B = (1/M) sum_i u_i, which deviates significantly from the column space of B*", threshold=True
 )
 HEAVIER = quoted(
-    "FLUTE paper, Example 1",
+    PLACE,
     "u_1 will have a heavier weight in the aggregated representation, which will eventually help recover",
     threshold=True,
 )
@@ -83,63 +67,65 @@ POPULATION = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """Sizes: none but k = 1 and M <= d are in the example."""
+class Example:
+    """One spectrum, known exactly or from samples; the ratio is 0 for the spectrum 2d/(i+1).
 
+    Of its sizes k = 1 and M <= d are in the example, no others.
+    """
+
+    n_samples: int = POPULATION
+    n_clients: int = 10
+    ratio: float = 0.0
     dim: int = 10
-    n_clients: tuple[int, ...] = (2, 3, 4, 6, 8, 10)
-    ratios: tuple[float, ...] = (0.002, 0.005, 0.02, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
-    n_samples: tuple[int, ...] = (POPULATION, 100, 20)
     noise_variance: float = 0.3
     rounds: int = 3000
     fedrep_rounds: int = 600
     trials: int = 50
     seed: int = 0
 
-    def quick(self) -> Config:
-        """Return fewer trials, rounds and settings."""
-        return replace(
-            self,
-            trials=10,
-            n_clients=(2, 10),
-            ratios=(0.005, 0.5),
-            n_samples=(POPULATION, 20),
-            rounds=500,
-            fedrep_rounds=100,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One spectrum, known exactly or from samples; the ratio is 0 for the spectrum 2d/(i+1)."""
-
-    n_clients: int
-    ratio: float
-    n_samples: int
-    config: Config
-
-    @property
-    def keys(self) -> dict[str, Any]:
-        """Columns that name the cell in every table."""
-        sizes = {"n_clients": self.n_clients, "ratio": self.ratio, "n_samples": self.n_samples}
-        return {"sweep": "ratio" if self.ratio else "clients", **sizes}
-
     @property
     def singular_values(self) -> Any:
         """lambda_1 > .. > lambda_M; lambda_1 = d in both sweeps."""
-        d = self.config.dim
-        values = spectrum("2d/(i+1)", d)
-        assert values is not None
-        return d * self.ratio ** np.arange(self.n_clients) if self.ratio else np.array(values[: self.n_clients])
+        if self.ratio:
+            return self.dim * self.ratio ** np.arange(self.n_clients)
+        return np.array(spectrum("2d/(i+1)", self.dim))[: self.n_clients]
 
+    def run(self) -> list[dict[str, Any]]:
+        """Return the distances from u_1: of averages, of FLUTE and of FedRep, and how long FedRep takes from each."""
+        M, d, values = self.n_clients, self.dim, self.singular_values
+        seed = (self.seed, M, round(1e6 * self.ratio))  # one truth for all sample counts
+        U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, d, M)))
+        noise = 0.0 if self.n_samples == POPULATION else math.sqrt(self.noise_variance)
+        problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
+        if self.n_samples == POPULATION:
+            X = np.broadcast_to(math.sqrt(d) * np.eye(d), (self.trials, M, d, d))  # A_i = I
+            Phi = np.swapaxes(U * values, -1, -2)
+            data = lf.GivenSamples(X, (X @ Phi[..., None])[..., 0])
+        else:
+            data = lf.FixedSamples(self.n_samples).draw(problem, trials=self.trials, seed=seed)
 
-def cells(config: Config) -> list[Cell]:
-    """Return the cells of both sweeps."""
-    alone = replace(config, n_clients=(), ratios=(), n_samples=())  # a cell depends on its own alone
-    settings = [(M, 0.0) for M in config.n_clients] + [(config.dim, q) for q in config.ratios]
-    return [
-        Cell(n_clients=M, ratio=q, n_samples=m, config=alone) for M, q in settings for m in sorted(config.n_samples)
-    ]
+        def simulate(algorithm: lf.Algorithm, rounds: int, **options: Any) -> lf.Result:
+            return lf.simulate(algorithm, problem, data=data, rounds=rounds, trials=self.trials, seed=seed, **options)
+
+        def fedrep(init: Any) -> tuple[Any, Any]:
+            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
+            result = simulate(algorithm, self.fedrep_rounds, metrics=["subspace_distance"])
+            curve = result.metrics["subspace_distance"]
+            return curve[:, -1], first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
+
+        theta = np.asarray(simulate(lf.LocalOnly(), 1).final.S)
+        rows = []
+        for name, power in POWERS.items():
+            average = (theta / np.linalg.norm(theta, axis=-1, keepdims=True) ** power).mean(axis=1)[..., None]
+            taken = fedrep(average / np.linalg.norm(average, axis=1, keepdims=True))[1]
+            found = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": closed_form(values, power)}
+            rows.append({"method": name, **found, "rounds_to_0.1": taken})
+        flute = lf.FLUTE(rank=1, step_size=FLUTE_STEP)
+        flute = simulate(flute, self.rounds, record_every=self.rounds, metrics=["subspace_distance"])
+        rows.append({"method": "FLUTE", "distance": flute.metrics["subspace_distance"][:, -1]})
+        distance, taken = fedrep("random")
+        rows.append({"method": "FedRep", "distance": distance, "rounds_to_0.1": taken})
+        return [{"sweep": "ratio" if self.ratio else "clients", **row} for row in rows]
 
 
 def closed_form(values: Any, power: float) -> float:
@@ -148,84 +134,32 @@ def closed_form(values: Any, power: float) -> float:
     return math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2, without cancellation
 
 
-def run_cell(cell: Cell) -> dict[str, Any]:
-    """Return the distances from u_1: of the averages, of FLUTE and of FedRep, and how long FedRep takes from each."""
-    c, M, values = cell.config, cell.n_clients, cell.singular_values
-    # One truth for all sample counts.
-    seed = (c.seed, M, round(1e6 * cell.ratio))
-    U = orthonormalize(np.random.default_rng(seed).standard_normal((c.trials, c.dim, M)))
-    noise = 0.0 if cell.n_samples == POPULATION else math.sqrt(c.noise_variance)
-    problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
-    if cell.n_samples == POPULATION:
-        X = np.broadcast_to(math.sqrt(c.dim) * np.eye(c.dim), (c.trials, M, c.dim, c.dim))  # A_i = I
-        Phi = np.swapaxes(U * values, -1, -2)
-        data = lf.GivenSamples(X, (X @ Phi[..., None])[..., 0])
-    else:
-        data = lf.FixedSamples(cell.n_samples).draw(problem, trials=c.trials, seed=seed)
-    shared: dict[str, Any] = {"data": data, "trials": c.trials, "seed": seed}
-    theta = np.asarray(lf.simulate(lf.LocalOnly(), problem, rounds=1, **shared).final.S)
-    lengths = np.linalg.norm(theta, axis=-1, keepdims=True)
-    starts: dict[str, Any] = {"random": "random"}
-    found: dict[str, Any] = {}
-    for name, power in POWERS.items():
-        average = (theta / lengths**power).mean(axis=1)[..., None]
-        found[name] = lf.subspace_distance(average, U[..., :1])
-        found[f"{name}/closed"] = np.array(closed_form(values, power))
-        starts[name] = average / np.linalg.norm(average, axis=1, keepdims=True)
-    shared["metrics"] = ["subspace_distance"]
-    flute = lf.simulate(
-        lf.FLUTE(rank=1, step_size=FLUTE_STEP), problem, rounds=c.rounds, record_every=c.rounds, **shared
-    )
-    found["FLUTE"] = flute.metrics["subspace_distance"][:, -1]
-    for name, init in starts.items():
-        fedrep = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
-        result = lf.simulate(fedrep, problem, rounds=c.fedrep_rounds, **shared)
-        curve = result.metrics["subspace_distance"]
-        found[f"rounds/{name}"] = first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
-        if name == "random":
-            found["FedRep"] = curve[:, -1]
-    return found
-
-
-def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
-    """Return distances, closed forms and FedRep's rounds as tidy tables."""
-    parts: dict[str, list[Table]] = {"distances": [], "rounds": []}
-    trials = {"trial": np.arange(config.trials)}
-    for cell, found in zip(cells(config), results, strict=True):
-        for name in (*POWERS, *LEARNERS):
-            values = {"distance": found[name], "closed_form": found.get(f"{name}/closed", np.array(np.nan))}
-            parts["distances"].append(tidy({**cell.keys, "method": name}, trials, values))
-        for start in ("random", *POWERS):
-            keys = {**cell.keys, "start": start}
-            parts["rounds"].append(tidy(keys, trials, {"rounds_to_0.1": found[f"rounds/{start}"]}))
-    return {name: np.concatenate(rows) for name, rows in parts.items()}
+def cells(quick: bool) -> dict[str, list[Example]]:
+    """Return both sweeps, over M and over q."""
+    example, samples = Example(), (POPULATION, 100, 20)
+    clients, ratios = (2, 3, 4, 6, 8, 10), (0.002, 0.005, 0.02, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
+    if quick:
+        example, samples = Example(trials=10, rounds=500, fedrep_rounds=100), (POPULATION, 20)
+        clients, ratios = (2, 10), (0.005, 0.5)
+    sweeps = [(M, 0.0) for M in clients] + [(example.dim, q) for q in ratios]
+    return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}
 
 
 # --- figures -------------------------------------------------------------------------------------------------
 
 LOOKS = {
-    "w = lambda": ("#D55E00", "D"),
-    "w = sqrt(lambda/M)": ("#E69F00", "s"),
-    "w = 1": ("#999999", "^"),
-    "FLUTE": ("#0072B2", "o"),
-    "FedRep": ("#CC79A7", "v"),
-}
-LABELS = {
-    "w = lambda": "average, w = λ",
-    "w = sqrt(lambda/M)": "average, w = √(λ/M)",
-    "w = 1": "average, w = 1",
+    "w = lambda": ("#D55E00", "D", "average, w = λ"),
+    "w = sqrt(lambda/M)": ("#E69F00", "s", "average, w = √(λ/M)"),
+    "w = 1": ("#999999", "^", "average, w = 1"),
+    "FLUTE": ("#0072B2", "o", "FLUTE"),
+    "FedRep": ("#CC79A7", "v", "FedRep"),
 }
 LOWEST = 1e-4
 """Distances below this are drawn here."""
 SWEEPS = {
-    "clients": ("n_clients", "clients M, λ = 2d/(i+1)"),
-    "ratio": ("ratio", "ratio q of λ = d, dq, dq², ..; M = d"),
+    "clients": ("n_clients", "clients M, λ = 2d/(i+1)", "linear"),
+    "ratio": ("ratio", "ratio q of λ = d, dq, dq², ..; M = d", "log"),
 }
-
-
-def plot(tables: Tables) -> dict[str, Figure]:
-    """Return distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
-    return {"": _distances_figure(tables), "rounds": _rounds_figure(tables)}
 
 
 def told(samples: int) -> str:
@@ -233,125 +167,71 @@ def told(samples: int) -> str:
     return "φ known exactly" if samples == POPULATION else f"least squares, m = {samples}"
 
 
-def _points(table: Table, sweep: str, column: str) -> tuple[Any, Any]:
-    """Return the sweep's positions and the column's values (positions, trials)."""
-    table = select(table, sweep=sweep)
-    positions = np.unique(table[SWEEPS[sweep][0]])
-    return positions, np.array([select(table, **{SWEEPS[sweep][0]: at})[column] for at in positions])
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
+    table = tables["directions"]
+    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": told, "sharex": "row", "sharey": True}
+    of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
+    with lf.page(table, height=4.4, **shape) as distances:
+        distances.label("", *["distance from u₁"] * 2, yscale="log", ylim=(0.7 * LOWEST, 1.5))
+        for ax, part in distances:
+            for name, own in part.by("method"):
+                x = _draw(ax, own, "distance", linestyle="none" if name in POWERS else ":")
+                if name in POWERS:
+                    ax.plot(x, np.maximum(own["closed_form"], LOWEST), color=LOOKS[name][0], linewidth=1.0)
+            draw_level(ax, RECOVERED)
+        distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
+    table = table.where(method=["FedRep", *POWERS])
+    with lf.page(table, height=4.2, **shape) as rounds:
+        taken = table["rounds_to_0.1"]
+        limits = -0.5, 2.0 * taken[np.isfinite(taken)].max()
+        rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=limits)
+        for ax, part in rounds:
+            for name in ("FedRep", *POWERS):
+                told_start = {"label": "random start"} if name == "FedRep" else {}
+                _draw(ax, part.where(method=name), "rounds_to_0.1", linestyle=":", **told_start)
+            if not ax.containers:
+                ax.text(0.5, 0.5, "median: not reached", ha="center", transform=ax.transAxes, fontsize=7)
+        rounds.legend(f"FedRep from each start: {of_trials}; no point, no upper bar: not reached")
+    return {"": distances.figure, "rounds": rounds.figure}
 
 
-def _draw_points(ax: Axes, x: Any, values: Any, name: str, **options: Any) -> None:
-    """Draw medians with 10-90 %; where there is none, the point is left out."""
-    median, low, high = (np.maximum(found, LOWEST) for found in quantiles(values.T))
+def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
+    """Draw a method's medians with 10-90 % over its sweep, where there are any, and return the sweep's points."""
+    moves, xlabel, xscale = SWEEPS[part.rows[0]["sweep"]]
+    colour, marker, name = LOOKS[part.rows[0]["method"]]
+    ax.set(xlabel=xlabel, xscale=xscale)
+    x, (median, low, high) = part[moves], (np.maximum(found, LOWEST) for found in quantiles(part[y].T))
     fine = np.isfinite(median)
-    below, above = median[fine] - low[fine], np.where(np.isfinite(high), high, median)[fine] - median[fine]
-    colour, marker = LOOKS[name]
-    ax.errorbar(
-        x[fine],
-        median[fine],
-        yerr=[below.tolist(), above.tolist()],  # lists: matplotlib takes an array of one for a number
-        color=colour,
-        marker=marker,
-        elinewidth=0.7,
-        capsize=1.5,
-        fillstyle="none" if name == "FedRep" else "full",
-        label=LABELS.get(name, name),
-        **options,
-    )
-
-
-def _distances_figure(tables: Tables) -> Figure:
-    from linfed.figures import style as plotting
-
-    distances = tables["distances"]
-    sizes = sorted(np.unique(distances["n_samples"]), key=lambda m: (m != POPULATION, -m))
-    figure, axes = panels([told(m) for m in sizes], 4.4, rows=len(SWEEPS), sharey=True, sharex="row")
-    trials = len(np.unique(distances["trial"]))
-    with plotting.style():
-        for row, (sweep, (_, xlabel)) in zip(axes, SWEEPS.items(), strict=True):
-            for ax, m in zip(row, sizes, strict=True):
-                for name in (*POWERS, *LEARNERS):
-                    chosen = select(distances, n_samples=m, method=name)
-                    x, values = _points(chosen, sweep, "distance")
-                    if name in POWERS:
-                        closed = _points(chosen, sweep, "closed_form")[1][:, 0]
-                        ax.plot(x, np.maximum(closed, LOWEST), color=LOOKS[name][0], linewidth=1.0, label="_closed")
-                        _draw_points(ax, x, values, name, linestyle="none")
-                    else:
-                        _draw_points(ax, x, values, name, linestyle=":", linewidth=0.7)
-                plotting.draw_level(ax, RECOVERED)
-                ax.set(yscale="log", ylim=(0.7 * LOWEST, 1.5), xlabel=xlabel)
-                if sweep == "ratio":
-                    ax.set_xscale("log")
-            row[0].set_ylabel("distance from u₁")
-        title = f"median and 10-90 % of {trials} trials; solid: closed form of exact φ; below 1e-4: drawn there"
-        legend(figure, [axes[0, 0]], title)
-    return figure
-
-
-def _rounds_figure(tables: Tables) -> Figure:
-    from linfed.figures import style as plotting
-
-    rounds = tables["rounds"]
-    sizes = sorted(np.unique(rounds["n_samples"]), key=lambda m: (m != POPULATION, -m))
-    figure, axes = panels([told(m) for m in sizes], 4.2, rows=len(SWEEPS), sharex="row", sharey=True)
-    trials = len(np.unique(rounds["trial"]))
-    finite = np.isfinite(rounds["rounds_to_0.1"])
-    with plotting.style():
-        for row, (sweep, (_, xlabel)) in zip(axes, SWEEPS.items(), strict=True):
-            for ax, m in zip(row, sizes, strict=True):
-                for start in ("random", *POWERS):
-                    x, values = _points(select(rounds, n_samples=m, start=start), sweep, "rounds_to_0.1")
-                    if not np.isfinite(quantiles(values.T)[0]).any():
-                        continue
-                    _draw_points(ax, x, values, "FedRep" if start == "random" else start, linestyle=":", linewidth=0.7)
-                if not ax.containers:
-                    ax.text(0.5, 0.5, "median: not reached", ha="center", transform=ax.transAxes, fontsize=7)
-                ax.set(xlabel=xlabel, yscale="symlog", ylim=(-0.5, 2.0 * rounds["rounds_to_0.1"][finite].max()))
-                if sweep == "ratio":
-                    ax.set_xscale("log")
-            row[0].set_ylabel("FedRep's rounds\nto distance 0.1")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        texts = ["random start" if text == "FedRep" else text for text in labels]
-        title = f"FedRep from each start: median and 10-90 % of {trials} trials; no point, no upper bar: not reached"
-        figure.legend(handles, texts, loc="outside upper center", ncols=len(texts), title=title)
-    return figure
+    if fine.any():
+        below, above = median[fine] - low[fine], np.where(np.isfinite(high), high, median)[fine] - median[fine]
+        shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7, "label": name}
+        shape["fillstyle"] = "none" if name == "FedRep" else "full"
+        bars = [below.tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
+        ax.errorbar(x[fine], median[fine], yerr=bars, color=colour, marker=marker, **shape | options)
+    return x
 
 
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: Tables) -> list[Finding]:
+def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Return what Example 1 says, and what the learners do on its data."""
-    distances, rounds = tables["distances"], tables["rounds"]
-    settings = np.unique(distances[["n_samples", "sweep", "n_clients", "ratio"]])
     found = []
-    for samples, sweep, clients, ratio in settings:
-        keys = {"n_samples": samples, "sweep": sweep, "n_clients": clients, "ratio": ratio}
-        spectrum_told = f"M = {clients}" if sweep == "clients" else f"M = {clients}, q = {ratio:g}"
-        where = f"{told(samples)}: {spectrum_told}"
-        at = {
-            name: np.nan_to_num(select(distances, method=name, **keys)["distance"], nan=1.0)
-            for name in (*POWERS, *LEARNERS)
-        }
+    for (samples, sweep, clients, ratio), part in tables["directions"].by("n_samples", "sweep", "n_clients", "ratio"):
+        own = dict(part.by("method"))
+        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in own.items()}
+        where = f"{told(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
         if sweep == "clients":
-            found.append(
-                share(
-                    at[FIRST] > FAR,
-                    0.5,
-                    source=DEVIATES,
-                    text=f"The average with {FIRST} deviates significantly from u_1",
-                    where=where,
-                    statistic=f"share of trials in which its distance is above {FAR:g} (30 degrees)",
-                )
-            )
+            text = f"The average with {FIRST} deviates significantly from u_1"
+            statistic = f"share of trials in which its distance is above {FAR:g} (30 degrees)"
+            found.append(share(at[FIRST] > FAR, 0.5, source=DEVIATES, text=text, where=where, statistic=statistic))
         if (clients if sweep == "clients" else ratio) not in JUDGED[sweep]:
             continue
         if samples == POPULATION:
-            closed = {name: select(distances, method=name, **keys)["closed_form"] for name in POWERS}
             found.append(
                 judge_identity(
-                    np.max([np.abs(at[name] - closed[name]) for name in POWERS], axis=0),
+                    np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0),
                     tolerance=1e-12,
                     source=OWN_PREDICTION,
                     text="The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)",
@@ -359,50 +239,18 @@ def claims(tables: Tables) -> list[Finding]:
                     statistic="largest difference of the three distances from theirs",
                 )
             )
-        found.append(
-            smaller(
-                at[SECOND],
-                at[FIRST],
-                source=HEAVIER,
-                text=f"With {SECOND} the average is nearer to u_1 than with {FIRST}",
-                where=where,
-                statistic="share of paired trials",
-            )
-        )
-        recovery = {
-            SECOND: f"The average with {SECOND} recovers u_1",
-            **{name: f"{name} recovers u_1" for name in LEARNERS},
-        }
-        found += [
-            share(
-                at[name] < RECOVERED,
-                0.5,
-                source=HEAVIER if name == SECOND else OWN_THRESHOLD,
-                text=text,
-                where=where,
-                statistic=f"share of trials in which the distance is below {RECOVERED:g}",
-            )
-            for name, text in recovery.items()
-        ]
-        found.append(
-            smaller(
-                at["FLUTE"],
-                at[SECOND],
-                source=OWN_THRESHOLD,
-                text=f"FLUTE is nearer to u_1 than the average with {SECOND}",
-                where=where,
-                statistic="share of paired trials",
-            )
-        )
-        taken = {start: select(rounds, start=start, **keys)["rounds_to_0.1"] for start in (FIRST, SECOND)}
-        found.append(
-            smaller(
-                taken[SECOND],
-                taken[FIRST],
-                source=HEAVIER,
-                text=f"The heavier weight helps: FedRep gets to u_1 sooner from the average with {SECOND} than {FIRST}",
-                where=where,
-                statistic=f"share of paired trials with fewer rounds to distance {RECOVERED:g}",
-            )
-        )
-    return by_sentence(found)
+        paired: dict[str, Any] = {"where": where, "statistic": "share of paired trials"}
+        text = f"With {SECOND} the average is nearer to u_1 than with {FIRST}"
+        found.append(smaller(at[SECOND], at[FIRST], source=HEAVIER, text=text, **paired))
+        for name, source in ((SECOND, HEAVIER), ("FLUTE", OWN_THRESHOLD), ("FedRep", OWN_THRESHOLD)):
+            text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
+            statistic = f"share of trials in which the distance is below {RECOVERED:g}"
+            hits = at[name] < RECOVERED
+            found.append(share(hits, 0.5, source=source, text=text, where=where, statistic=statistic))
+        text = f"FLUTE is nearer to u_1 than the average with {SECOND}"
+        found.append(smaller(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, **paired))
+        text = f"The heavier weight helps: FedRep gets to u_1 sooner from the average with {SECOND} than {FIRST}"
+        statistic = f"share of paired trials with fewer rounds to distance {RECOVERED:g}"
+        taken = own[SECOND]["rounds_to_0.1"], own[FIRST]["rounds_to_0.1"]
+        found.append(smaller(*taken, source=HEAVIER, text=text, where=where, statistic=statistic))
+    return found

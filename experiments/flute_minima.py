@@ -19,23 +19,18 @@ References: Liu, Shen and Yang 2024, section 7.1, Figure 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import linfed as lf
 from linfed.numerics.linalg import orthonormalize
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, by_sentence, judge, share
+from linfed.statistics.findings import OWN_THRESHOLD, judge, share
 from linfed.statistics.intervals import bootstrap_interval
-from linfed.study.run import Table, Tables, select, tidy
+from linfed.study.pages import Figures
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, METHODS
-from ._shared import legend, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUMMARY = "FLUTE paper, Figure 1's setting: how many minima there are, and which FLUTE and FedRep reach"
 
@@ -45,13 +40,27 @@ SAME_POINT, SAME_RISK = 1e-3, 1e-6
 """Relative distances of predictors and of risks below which two end points are one minimum."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Sizes after Figure 1; (samples, rank) of the settings."""
+def exact(data: lf.GivenSamples, B: Any) -> tuple[Any, Any, Any]:
+    """Return risk and relative gradient (T,), and predictors (T, n, d), with exact heads at the span of B."""
+    (A, b), Q = data.normal_equations(), orthonormalize(B)[:, None]
+    AQ = A @ Q
+    W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])
+    Theta = (Q @ W)[..., 0]
+    g = (AQ @ W)[..., 0] - b
+    risk = 0.5 * ((data.y**2).mean(axis=-1) - np.vecdot(b, Theta)).mean(axis=-1)
+    size = np.linalg.norm(b, axis=-1) * np.linalg.norm(W[..., 0], axis=-1)
+    return risk, np.linalg.norm(g.mT @ W[..., 0], axis=(-2, -1)) / size.sum(axis=-1), Theta
 
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """All data sets and starts of one method in one setting, after Figure 1."""
+
+    method: str = FLUTE
+    n_samples: int
+    rank: int
     n_clients: int = 30
     dim: int = 10
-    settings: tuple[tuple[int, int], ...] = ((12, 8), (20, 4))
     noise_variance: float = 0.3
     starts: int = 3
     block: int = 1000
@@ -61,140 +70,109 @@ class Config:
     trials: int = 30
     seed: int = 0
 
-    def quick(self) -> Config:
-        """Return fewer data sets, starts, rounds and steps."""
-        return replace(self, trials=6, starts=2, block=100, blocks=3, tuning_trials=2, step_sizes=(0.03, 0.7))
+    def advance(self, step: float, data: lf.GivenSamples, B: Any, W: Any) -> tuple[Any, Any]:
+        """Return B and heads after a block of rounds."""
+        algorithm: lf.Algorithm = lf.FedRep(rank=self.rank, step_size=step, init=B)
+        if self.method == FLUTE:
+            algorithm = lf.FLUTE(rank=self.rank, step_size=step, init=(B, W))
+        times = {"rounds": self.block, "trials": len(B), "record_every": self.block}
+        final = lf.simulate(algorithm, data=data, **times).final
+        return final.B, final.W
+
+    def begin(self, trials: int, seed: Any) -> tuple[Any, lf.GivenSamples, Any, Any]:
+        """Return truths (T, n, d), samples, B and heads of all data sets and starts; starts of a data set in turn."""
+        noise = math.sqrt(self.noise_variance)
+        problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=noise)
+        samples = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
+        truths = problem.truth(seed, range(trials)).dense()
+        none: dict[str, Any] = {"rounds": 0, "trials": trials}
+        if self.method == FEDREP:
+            moments = lf.simulate(lf.FedRep(rank=self.rank, step_size=1.0), data=samples, **none).final
+            return truths, samples, moments.B, moments.W
+        flute = lf.FLUTE(rank=self.rank, step_size=1.0)
+        draws = [
+            lf.simulate(flute, problem, data=lf.FixedSamples(1), seed=(self.seed, self.rank, start), **none).final
+            for start in range(self.starts)
+        ]
+        B, W = (np.concatenate(np.stack([getattr(draw, name) for draw in draws], axis=1)) for name in "BW")
+        Phi, X, y = (np.repeat(part, self.starts, axis=0) for part in (truths, samples.X, samples.y))
+        return Phi, lf.GivenSamples(X, y), B if self.method == FLUTE else orthonormalize(B), W
+
+    def tuned(self) -> float:
+        """Return the step whose gradient is the lowest in nine of ten runs after a block, on separate data sets."""
+        _, data, B, W = self.begin(self.tuning_trials, (self.seed, self.n_samples, 1))
+        found = []
+        for step in self.step_sizes:
+            with np.errstate(all="ignore"):
+                gradient = exact(data, self.advance(step, data, B, W)[0])[1]
+            found.append(np.quantile(np.nan_to_num(gradient, nan=np.inf), 0.9, method="inverted_cdf"))
+        return self.step_sizes[int(np.argmin(found))]
+
+    def run(self) -> dict[str, Any]:
+        """Run every start until it has settled, or to the last round."""
+        step = self.tuned()
+        Phi, data, B, W = self.begin(self.trials, (self.seed, self.n_samples))
+        value, gradient, Theta = exact(data, B)
+        rounds, settled = np.zeros(len(B), dtype=int), np.zeros(len(B), dtype=bool)
+        B, W = B.copy(), W.copy()
+        for _ in range(self.blocks):
+            left = np.flatnonzero(~settled)
+            if not len(left):
+                break
+            own = lf.GivenSamples(data.X[left], data.y[left])
+            B[left], W[left] = self.advance(step, own, B[left], W[left])
+            new, gradient[left], Theta[left] = exact(own, B[left])
+            reached = W[left] @ B[left].mT if self.method == FLUTE else Theta[left]
+            apart = np.linalg.norm(reached - Theta[left], axis=(-2, -1)) / np.linalg.norm(Theta[left], axis=(-2, -1))
+            still = np.abs(new - value[left]) < CHANGE * new
+            settled[left] = still & (gradient[left] < GRADIENT) & (apart < HEADS)
+            value[left] = new
+            rounds[left] += self.block
+        values = np.linalg.svd(Theta, compute_uv=False)
+        found = {"rounds": rounds, "settled": settled, "risk": value, "gradient": gradient}
+        found["error"] = np.linalg.norm(Theta - Phi, axis=-1).mean(axis=-1)
+        found["weakest"] = values[:, self.rank - 1] / values[:, 0]
+        by_start = {"start": range(len(B) // self.trials)}
+        axes = {**by_start, "client": range(self.n_clients), "coordinate": range(self.dim)}
+        return {
+            "setting": f"m = {self.n_samples}, k = {self.rank}",
+            "step_size": step,
+            "predictors": lf.Along(Theta.reshape(self.trials, -1, self.n_clients, self.dim), **axes),
+            **{name: lf.Along(ends.reshape(self.trials, -1), **by_start) for name, ends in found.items()},
+        }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """All data sets and starts of one method in one setting."""
-
-    method: str
-    n_samples: int
-    rank: int
-    config: Config
+def cells(quick: bool) -> dict[str, list[Ends]]:
+    """Return the methods' ends with few samples for the rank, and in the contrast."""
+    base = Ends(n_samples=12, rank=8)
+    if quick:
+        base = replace(base, trials=6, starts=2, block=100, blocks=3, tuning_trials=2, step_sizes=(0.03, 0.7))
+    return {"ends": lf.grid(base, **{"n_samples, rank": ((12, 8), (20, 4))}, method=METHODS)}
 
 
-def cells(config: Config) -> list[Cell]:
-    """Return the cells."""
-    alone = replace(config, settings=())
-    return [Cell(method=name, n_samples=m, rank=k, config=alone) for m, k in config.settings for name in METHODS]
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the end error of every settled run, data set by data set, relative to the data set's least risk's."""
+    looks = {FLUTE: ("#0072B2", "o", -0.2), FEDREP_RI: ("#D55E00", "s", 0.0), FEDREP: ("#009E73", "^", 0.2)}
+    with lf.page(tables["ends"], column="setting", title="{}", height=2.9) as sheet:
+        for ax, part in sheet:
+            settled, risk, error = (
+                np.concatenate([own[name] for own in part], axis=1) for name in ("settled", "risk", "error")
+            )
+            best = error[np.arange(len(error)), np.where(settled, risk, np.inf).argmin(axis=1)]
+            spread = np.ptp(np.where(settled, error, best[:, None]), axis=1) / best
+            place = np.argsort(np.argsort(np.where(settled.any(axis=1), spread, np.inf), kind="stable"))
+            for name, (colour, marker, shift) in looks.items():
+                own = part.where(method=name)
+                trial, _ = ended = np.nonzero(own["settled"])
+                above = 100 * (own["error"][ended] / best[trial] - 1)
+                shape = {"markersize": 2.5, "alpha": 0.8, "markeredgewidth": 0}
+                ax.plot(place[trial] + shift, above, marker, color=colour, label=name, **shape)
+        sheet.label("data set, by spread", "mean client error, per cent\nabove that at the least risk")
+        sheet.legend("settled runs, a mark for each start")
+    return {"": sheet.figure}
 
 
-@dataclass(frozen=True)
-class Risk:
-    """The empirical risk of every trial, by its second moments: A (T, n, d, d), b (T, n, d), mean y^2 (T, n)."""
-
-    A: Any
-    b: Any
-    yy: Any
-
-    def at(self, B: Any) -> tuple[Any, Any, Any]:
-        """Return risk (T,), relative gradient (T,) and predictors (T, n, d) with exact heads at the span of B."""
-        Q = orthonormalize(B)[:, None]
-        AQ = self.A @ Q
-        W = np.linalg.solve(Q.mT @ AQ, Q.mT @ self.b[..., None])
-        Theta = (Q @ W)[..., 0]
-        g = (AQ @ W)[..., 0] - self.b
-        risk = 0.5 * (self.yy - np.vecdot(self.b, Theta)).mean(axis=-1)
-        size = np.linalg.norm(self.b, axis=-1) * np.linalg.norm(W[..., 0], axis=-1)
-        return risk, np.linalg.norm(g.mT @ W[..., 0], axis=(-2, -1)) / size.sum(axis=-1), Theta
-
-    def of(self, chosen: Any) -> Risk:
-        """Return the risk of some trials."""
-        return Risk(self.A[chosen], self.b[chosen], self.yy[chosen])
-
-
-def advance(cell: Cell, step: float, data: lf.GivenSamples, B: Any, W: Any) -> tuple[Any, Any]:
-    """Return B and heads after a block of rounds."""
-    algorithm: lf.Algorithm = lf.FedRep(rank=cell.rank, step_size=step, init=B)
-    if cell.method == FLUTE:
-        algorithm = lf.FLUTE(rank=cell.rank, step_size=step, init=(B, W))
-    rounds = cell.config.block
-    final = lf.simulate(algorithm, data=data, rounds=rounds, trials=len(B), record_every=rounds).final
-    return final.B, final.W
-
-
-def begin(cell: Cell, trials: int, seed: Any) -> tuple[Any, Any, Any, Any]:
-    """Return truths (T, n, d), samples, B and heads of all data sets and starts; starts of a data set in turn."""
-    c, k = cell.config, cell.rank
-    problem = lf.UnderParameterized(n_clients=c.n_clients, dim=c.dim, noise_std=math.sqrt(c.noise_variance))
-    samples = lf.FixedSamples(cell.n_samples).draw(problem, trials=trials, seed=seed)
-    starts = 1 if cell.method == FEDREP else c.starts
-    X, y, Phi = (
-        np.repeat(part, starts, axis=0) for part in (samples.X, samples.y, problem.truth(seed, range(trials)).dense())
-    )
-    if cell.method == FEDREP:
-        moments = lf.simulate(lf.FedRep(rank=k, step_size=1.0), data=samples, rounds=0, trials=trials).final
-        return Phi, (X, y), moments.B, moments.W
-    draws = [
-        lf.simulate(
-            lf.FLUTE(rank=k, step_size=1.0),
-            problem,
-            data=lf.FixedSamples(1),
-            rounds=0,
-            trials=trials,
-            seed=(c.seed, k, start),
-        ).final
-        for start in range(starts)
-    ]
-    B, W = (np.stack([getattr(draw, name) for draw in draws], axis=1) for name in "BW")
-    B, W = (part.reshape(-1, *part.shape[2:]) for part in (B, W))
-    return Phi, (X, y), B if cell.method == FLUTE else orthonormalize(B), W
-
-
-def tuned(cell: Cell) -> float:
-    """Return the step whose gradient is the lowest in nine of ten runs after a block, on separate data sets."""
-    c = cell.config
-    _, rows, B, W = begin(cell, c.tuning_trials, (c.seed, cell.n_samples, 1))
-    data = lf.GivenSamples(*rows)
-    risk = _risk(data)
-    found = []
-    for step in c.step_sizes:
-        with np.errstate(all="ignore"):
-            gradient = risk.at(advance(cell, step, data, B, W)[0])[1]
-        found.append(np.quantile(np.nan_to_num(gradient, nan=np.inf), 0.9, method="inverted_cdf"))
-    return c.step_sizes[int(np.argmin(found))]
-
-
-def _risk(data: lf.GivenSamples) -> Risk:
-    return Risk(*data.normal_equations(), (data.y**2).mean(axis=-1))
-
-
-def run_cell(cell: Cell) -> dict[str, Any]:
-    """Run every start until it has settled, or to the last round."""
-    c, step = cell.config, tuned(cell)
-    Phi, (X, y), B, W = begin(cell, c.trials, (c.seed, cell.n_samples))
-    risk = _risk(lf.GivenSamples(X, y))
-    value, gradient, Theta = risk.at(B)
-    rounds, settled = np.zeros(len(B), dtype=int), np.zeros(len(B), dtype=bool)
-    B, W = B.copy(), W.copy()
-    for _ in range(c.blocks):
-        left = np.flatnonzero(~settled)
-        if not len(left):
-            break
-        B[left], W[left] = advance(cell, step, lf.GivenSamples(X[left], y[left]), B[left], W[left])
-        new, gradient[left], Theta[left] = risk.of(left).at(B[left])
-        own = W[left] @ B[left].mT if cell.method == FLUTE else Theta[left]
-        apart = np.linalg.norm(own - Theta[left], axis=(-2, -1)) / np.linalg.norm(Theta[left], axis=(-2, -1))
-        still = np.abs(new - value[left]) < CHANGE * new
-        settled[left] = still & (gradient[left] < GRADIENT) & (apart < HEADS)
-        value[left] = new
-        rounds[left] += c.block
-    values = np.linalg.svd(Theta, compute_uv=False)
-    error = np.linalg.norm(Theta - Phi, axis=-1).mean(axis=-1)
-    return {
-        "step_size": np.array(step),
-        "rounds": rounds,
-        "settled": settled,
-        "risk": value,
-        "gradient": gradient,
-        "error": error,
-        "weakest": values[:, cell.rank - 1] / values[:, 0],
-        "Theta": Theta,
-    }
-
+# --- claims --------------------------------------------------------------------------------------------------
 
 ACROSS = "FLUTE and FedRep (RI), one start"
 MOMENTS = "FLUTE and FedRep"
@@ -202,142 +180,86 @@ WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
 """Pairs of runs on one data set: of two methods, and of one."""
 
 
-def tables(config: Config, results: Sequence[dict[str, Any]]) -> Tables:
-    """Return every run's end, and every pair of ends on one data set, as tidy tables."""
-    ends: list[Table] = []
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for cell, result in zip(cells(config), results, strict=True):
-        keys = {"n_samples": cell.n_samples, "rank": cell.rank, "method": np.array(cell.method, dtype="U16")}
-        keys["step_size"] = result["step_size"][()]
-        names = ("rounds", "settled", "risk", "error", "gradient", "weakest")
-        shaped = {name: result[name].reshape(config.trials, -1) for name in (*names, "Theta")}
-        shaped["Theta"] = result["Theta"].reshape(config.trials, -1, *result["Theta"].shape[1:])
-        axes = {"trial": np.arange(config.trials), "start": np.arange(shaped["risk"].shape[1])}
-        ends.append(tidy(keys, axes, {name: shaped[name] for name in names}))
-        found.setdefault((cell.n_samples, cell.rank), {})[cell.method] = shaped
-    pairs = []
-    for (m, k), by_method in found.items():
-        each = range(config.starts)
-        chosen = [(ACROSS, FLUTE, s, FEDREP_RI, s) for s in each] + [(MOMENTS, FLUTE, s, FEDREP, 0) for s in each]
-        chosen += [(told, name, s, name, t) for name, told in WITHIN.items() for s in each for t in range(s)]
-        for told, one, s, other, t in chosen:
-            keys = {"n_samples": m, "rank": k, "pair": np.array(told, dtype="U40")}
-            first, second = ({n: part[:, i] for n, part in by_method[x].items()} for x, i in ((one, s), (other, t)))
-            pairs.append(tidy(keys, {"trial": np.arange(config.trials)}, _compared(first, second)))
-    return {"ends": np.concatenate(ends), "pairs": np.concatenate(pairs)}
-
-
-def _compared(first: Any, second: Any) -> dict[str, Any]:
-    """Return whether two runs have settled, and at one minimum, and how much the first's risk and error are larger."""
-    length = np.linalg.norm(first["Theta"], axis=(-2, -1))
-    apart = np.linalg.norm(first["Theta"] - second["Theta"], axis=(-2, -1)) / length
-    risk, error = (first[name] / second[name] - 1.0 for name in ("risk", "error"))
-    same = (apart < SAME_POINT) & (np.abs(risk) < SAME_RISK)
-    return {"settled": first["settled"] & second["settled"], "same": same, "apart": apart, "risk": risk, "error": error}
-
-
-# --- figures -------------------------------------------------------------------------------------------------
-
-
-def plot(tables: Tables) -> dict[str, Figure]:
-    """Return the end error of every settled run, data set by data set, relative to the data set's least risk's."""
-    from linfed.figures import style as plotting
-
-    ends = tables["ends"]
-    settings = np.unique(ends[["n_samples", "rank"]]).tolist()
-    figure, axes = panels([f"m = {m}, k = {k}" for m, k in settings], 2.9)
-    looks = {FLUTE: ("#0072B2", "o", -0.2), FEDREP_RI: ("#D55E00", "s", 0.0), FEDREP: ("#009E73", "^", 0.2)}
-    with plotting.style():
-        for ax, (m, k) in zip(axes[0], settings, strict=True):
-            part = select(ends, n_samples=m, rank=k, settled=True)
-            sets = np.unique(part["trial"])
-            best = {t: select(part, trial=t)["error"][select(part, trial=t)["risk"].argmin()] for t in sets}
-            spread = {t: np.ptp(select(part, trial=t)["error"]) / best[t] for t in sets}
-            place = {t: i for i, t in enumerate(sorted(sets, key=lambda t: spread[t]))}
-            for name, (colour, marker, shift) in looks.items():
-                rows = select(part, method=name)
-                x = [place[t] + shift for t in rows["trial"]]
-                y = [100 * (e / best[t] - 1) for t, e in zip(rows["trial"], rows["error"], strict=True)]
-                ax.plot(x, y, marker, color=colour, markersize=2.5, label=name, alpha=0.8, markeredgewidth=0)
-            ax.set_xlabel("data set, by spread")
-        axes[0, 0].set_ylabel("mean client error, per cent\nabove that at the least risk")
-        legend(figure, axes[0], "settled runs, a mark for each start")
-    return {"": figure}
-
-
-# --- claims --------------------------------------------------------------------------------------------------
-
-
-def claims(tables: Tables) -> list[Finding]:
-    """Return how often two runs settle at one minimum, whether the method decides it, and who ends lower."""
-    out: list[Finding] = []
-    ends, pairs = tables["ends"], tables["pairs"]
-    for m, k in np.unique(pairs[["n_samples", "rank"]]).tolist():
-        whole, setting = select(pairs, n_samples=m, rank=k), f"m = {m}, k = {k}"
-        runs = select(ends, n_samples=m, rank=k)
-        told = [
-            f"{name} {select(runs, method=name)['settled'].sum()} of {len(select(runs, method=name))}"
-            for name in METHODS
-        ]
-        said = {"source": OWN_THRESHOLD, "note": f"{setting}: runs that settled: {', '.join(told)}"}
-        part = select(whole, settled=True)
-        for pair in (ACROSS, MOMENTS, *WITHIN.values()):
-            chosen = select(part, pair=pair)
-            out.append(
-                share(
-                    chosen["same"],
-                    0.95,
-                    clusters=chosen["trial"],
-                    text="Two runs on one data set settle at the same minimum",
-                    where=f"{setting}: {pair}",
-                    statistic="share of pairs of settled runs; intervals over data sets",
-                    **said,
-                )
-            )
-        out.append(_method_against_start(part, setting, said))
-        for pair in (ACROSS, MOMENTS):
-            chosen = select(part, pair=pair)
-            differ = chosen[~chosen["same"]]
-            for column, what in (("risk", "empirical risk"), ("error", "mean client error")):
-                lower, higher = int((differ[column] < 0).sum()), int((differ[column] > 0).sum())
-                finding = share(
-                    differ[column] < 0,
-                    0.5,
-                    clusters=differ["trial"],
-                    text=f"Where they differ, FLUTE's minimum has the lower {what}",
-                    where=f"{setting}: {pair}",
-                    statistic="share of pairs of settled runs at different minima; intervals over data sets",
-                    **said,
-                )
-                counts = f"{lower} lower, {higher} higher, {len(chosen) - len(differ)} tied"
-                out.append(replace(finding, detail=f"{counts}; {finding.detail}"))
-    return by_sentence(out)
-
-
-def _method_against_start(part: Table, setting: str, said: dict[str, Any]) -> Finding:
-    """Judge whether two methods from one start part as often as two starts of one method."""
-    across, within = select(part, pair=ACROSS), part[np.isin(part["pair"], list(WITHIN.values()))]
-    counted = [
-        [
-            float(n)
-            for rows in (across, within)
-            for of in [select(rows, trial=trial)]
-            for n in (of["same"].sum(), len(of))
-        ]
-        for trial in np.unique(part["trial"])
+def pairs_of(part: lf.Table) -> lf.Table:
+    """Return for each pair, (trials, couples of starts): whether both runs settled, and at one minimum; how far their
+    predictors are apart, relatively, and how much larger the first's risk and error are.
+    """  # noqa: D205
+    runs, each = dict(part.by("method")), list(range(part.rows[0]["starts"]))
+    later, earlier = np.tril_indices(len(each), -1)
+    chosen = [
+        (ACROSS, (FLUTE, each), (FEDREP_RI, each)),
+        (MOMENTS, (FLUTE, each), (FEDREP, [0] * len(each))),
+        *((pair, (name, later), (name, earlier)) for name, pair in WITHIN.items()),
     ]
-    columns = tuple(np.array(counted).reshape(-1, 4).T)
+    rows = []
+    for pair, *both in chosen:
+        names = ("predictors", "risk", "error", "settled")
+        Theta, risk, error, settled = ([runs[one][name][:, starts] for one, starts in both] for name in names)
+        apart = np.linalg.norm(Theta[0] - Theta[1], axis=(-2, -1)) / np.linalg.norm(Theta[0], axis=(-2, -1))
+        excess = {"risk": risk[0] / risk[1] - 1.0, "error": error[0] / error[1] - 1.0}
+        same = (apart < SAME_POINT) & (np.abs(excess["risk"]) < SAME_RISK)
+        found = {"settled": settled[0] & settled[1], "same": same, "apart": apart, **excess}
+        couples = range(apart.shape[1])
+        rows.append({"pair": pair, **{name: lf.Along(values, couple=couples) for name, values in found.items()}})
+    return lf.Table(rows)
+
+
+def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
+    """Return how often two runs settle at one minimum, whether the method decides it, and who ends lower."""
+    found = []
+    for setting, part in tables["ends"].by("setting"):
+        told = [f"{own['method']} {own['settled'].sum()} of {own['settled'].size}" for own in part]
+        found += judged(setting, pairs_of(part), f"{setting}: runs that settled: {', '.join(told)}")
+    return found
+
+
+def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
+    """Return the findings of a setting's pairs; those of runs that have not settled do not count."""
+    said = {"source": OWN_THRESHOLD, "note": note}
+    once, lower = [], []
+    for pair, of in pairs.by("pair"):
+        where, settled, differ = f"{setting}: {pair}", of["settled"], of["settled"] & ~of["same"]
+        text = "Two runs on one data set settle at the same minimum"
+        statistic, sets = "share of pairs of settled runs; intervals over data sets", np.nonzero(settled)[0]
+        shared = {"text": text, "where": where, "statistic": statistic, **said}
+        once.append(share(of["same"][settled], 0.95, clusters=sets, **shared))
+        for name, what in (("risk", "empirical risk"), ("error", "mean client error")):
+            if pair in (ACROSS, MOMENTS):
+                text = f"Where they differ, FLUTE's minimum has the lower {what}"
+                statistic = "share of pairs of settled runs at different minima; intervals over data sets"
+                excess, sets = of[name][differ], np.nonzero(differ)[0]
+                shared = {"text": text, "where": where, "statistic": statistic, **said}
+                finding = share(excess < 0, 0.5, clusters=sets, **shared)
+                counts = f"{(excess < 0).sum()} lower, {(excess > 0).sum()} higher, {(settled & of['same']).sum()} tied"
+                lower.append(replace(finding, detail=f"{counts}; {finding.detail}"))
+    return [*once, _method_against_start(pairs, where=setting, **said), *lower]
+
+
+def _method_against_start(pairs: lf.Table, **said: Any) -> lf.Finding:
+    """Judge whether two methods from one start part as often as two starts of one method."""
+    known = np.any([of["settled"].any(axis=1) for of in pairs], axis=0)
+
+    def counts(*names: str) -> list[Any]:
+        """Return the numbers of pairs at one minimum, and of all, in each data set."""
+        chosen = [pairs.where(pair=name) for name in names]
+        hits = (
+            np.concatenate([of["settled"] & of["same"] for of in chosen], axis=1),
+            np.concatenate([of["settled"] for of in chosen], axis=1),
+        )
+        return [part[known].sum(axis=1).astype(float) for part in hits]
 
     def difference(a: Any, of_a: Any, w: Any, of_w: Any) -> float:
         return float(a.sum() / max(1.0, of_a.sum()) - w.sum() / max(1.0, of_w.sum()))
 
-    none = not len(across) or not len(within)
-    ends = (np.nan, np.nan) if none or len(counted) < 2 else bootstrap_interval(difference, columns, paired=True)
-    shares = [f"{100 * rows['same'].mean():.0f} %" if len(rows) else "-" for rows in (across, within)]
+    across, within = counts(ACROSS), counts(*WITHIN.values())
+    none = not across[1].sum() or not within[1].sum()
+    ends = np.nan, np.nan
+    if not none and known.sum() > 1:
+        ends = bootstrap_interval(difference, (*across, *within), paired=True)
+    shares = [f"{100 * (same.sum() / of.sum()):.0f} %" if of.sum() else "-" for same, of in (across, within)]
     return judge(
-        (np.nan if none else difference(*columns), *ends),
+        (np.nan if none else difference(*across, *within), *ends),
         text="From one start FLUTE and FedRep part as often as one method does from two",
-        where=setting,
         statistic="share of settled pairs at the same minimum, two methods less two starts; interval over data sets",
         least=-0.1,
         most=0.1,

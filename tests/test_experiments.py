@@ -279,18 +279,22 @@ def test_shortcut_bound_judges_by_the_worst_trial(done):
 @speaks_of("flute-theorem51")
 def test_theorem51_judges_by_the_worst_trial(done):
     module, tables = of(done)
-    (same,) = module._same_floor(tables["floors"])
-    assert same.verdict is Verdict.HOLDS
-    (false,) = module._same_floor(spoiled(tables["floors"], "error", 1.0, sweep="the theorem's step"))
-    assert false.verdict is Verdict.VIOLATED
+    said = "The floor does not depend on the step"
+    for table, verdict in (
+        (tables["floors"], Verdict.HOLDS),
+        (spoiled(tables["floors"], "error", 1.0, sweep=module.SLOW), Verdict.VIOLATED),
+    ):
+        assert {claim.verdict for claim in module.claims({"floors": table}) if claim.text == said} == {verdict}
 
 
 @speaks_of("flute-theorem51")
 def test_theorem51_judges_reject_what_is_false(done):
     module, tables = of(done)
-    false = tables["floors"].copy()
-    for column in ("error", "rms"):
-        false[column] *= np.where(false["sweep"] == "m", (false["at"] / 300.0) ** 0.3, 1.0)
+
+    def grown(column):
+        return lambda row: row[column] * ((row["n_samples"] / 300.0) ** 0.3 if row["sweep"] == "m" else 1.0)
+
+    false = tables["floors"].assign(error=grown("error"), rms=grown("rms"))
     claims = module.claims({"floors": false})
     verdicts = judged(claims)
     assert verdicts["The error falls at least like m^-1/2", "n = d = 20"] is Verdict.VIOLATED
@@ -303,14 +307,17 @@ def test_theorem51_judges_reject_what_is_false(done):
 @speaks_of("flute-theorem55")
 def test_theorem55_judges_reject_what_is_false(done):
     module, tables = of(done)
-    false = {**tables, "summary": tables["summary"].copy()}
-    false["summary"]["final"] *= 2.0
-    for claim in module.claims(false):
-        if claim.text.startswith("With m fixed the error ends"):
-            assert claim.verdict is Verdict.VIOLATED
-    false = spoiled(tables["rounds"], "identity", 1e-3, name=module.BASE, data=module.POPULATION)
-    verdicts = judged(module.claims({**tables, "rounds": false}))
+    false = spoiled(tables["runs"], "identity", 1e-3, name=module.BASE, data=module.POPULATION)
+    verdicts = judged(module.claims({"runs": false}))
     assert verdicts["The Theta recursion (13) is an identity", module.POPULATION] is Verdict.VIOLATED
+
+
+@speaks_of("flute-rate-and-floor")
+def test_rate_and_floor_judges_reject_what_is_false(done):
+    module, tables = of(done)
+    claims = module.claims({"runs": tables["runs"].assign(final=lambda row: 2.0 * row["final"])})
+    floors = {claim.verdict for claim in claims if claim.text.startswith("With m fixed the error ends")}
+    assert floors == {Verdict.VIOLATED}
 
 
 @speaks_of("fedrep-million")
@@ -409,22 +416,29 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
 @pytest.mark.parametrize("same", [True, False])
 @speaks_of("flute-minima")
 def test_minima_judges_tell_one_from_many(done, same):
-    module, tables = of(done)
-    pairs = np.repeat(tables["pairs"], 10)  # a quick run has few data sets, and few runs that settle
-    pairs["trial"] = np.arange(len(pairs)) % 60
-    pairs["settled"], pairs["same"], pairs["risk"], pairs["error"] = True, same, -0.1, 0.1
+    module, _ = of(done)
+
+    def pairs(same_of):
+        """Return pairs that have settled, two on each of many data sets: a quick run has few, and few that settle."""
+
+        def column(value):
+            return lf.Along(np.full((60, 2), value), couple=range(2))
+
+        columns = {"settled": column(True), "risk": column(-0.1), "error": column(0.1)}
+        kinds = (module.ACROSS, module.MOMENTS, *module.WITHIN.values())
+        return lf.Table([{"pair": pair, "same": column(same_of(pair)), **columns} for pair in kinds])
+
     verdicts = {}
-    for claim in module.claims({**tables, "pairs": pairs}):
+    for claim in module.judged("here", pairs(lambda pair: same), "made up"):
         verdicts.setdefault(claim.text, set()).add(claim.verdict)
-    once = {"Two runs on one data set settle at the same minimum"}
-    assert {text for text, found in verdicts.items() if found == {Verdict.NOT_SUPPORTED}} >= (set() if same else once)
+    once = verdicts["Two runs on one data set settle at the same minimum"]
+    assert once <= {Verdict.INCONCLUSIVE, Verdict.SUPPORTED} if same else once == {Verdict.NOT_SUPPORTED}
     (risk, error) = (
         f"Where they differ, FLUTE's minimum has the lower {n}" for n in ("empirical risk", "mean client error")
     )
     assert verdicts[risk] == {Verdict.VACUOUS if same else Verdict.SUPPORTED}
     assert verdicts[error] == {Verdict.VACUOUS if same else Verdict.NOT_SUPPORTED}
     assert verdicts["From one start FLUTE and FedRep part as often as one method does from two"] == {Verdict.SUPPORTED}
-    apart = pairs.copy()
-    apart["same"] = apart["pair"] != module.ACROSS
-    by_method = [c for c in module.claims({**tables, "pairs": apart}) if c.text.startswith("From one start")]
-    assert {claim.verdict for claim in by_method} == {Verdict.NOT_SUPPORTED}
+    apart = module.judged("here", pairs(lambda pair: pair != module.ACROSS), "made up")
+    (by_method,) = [claim.verdict for claim in apart if claim.text.startswith("From one start")]
+    assert by_method is Verdict.NOT_SUPPORTED

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from helpers import rounds_of
 
 import linfed as lf
 from linfed._values import check_fields, converted
 from linfed.algorithms.initial import as_initial
 from linfed.algorithms.models import LinearModel, zero_model
 from linfed.data.samples import given_batch
-from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.linalg import orthonormalize, svd
 from linfed.simulation import archive
 
 PROBLEM = lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.3)
@@ -34,10 +35,10 @@ def local_least_squares():
 @pytest.mark.parametrize("engine", lf.ENGINES)
 def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
     for data in (lf.FreshSamples(20), DATA)[: 1 if engine in ("projected", "chain") else 2]:
-        for step in lf.iterate(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=data, rounds=3, engine=engine):
+        for step in rounds_of(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=data, rounds=3, engine=engine):
             assert (step.batch.round, step.batch.n_clients) == (step.number, 12)
         for participation in (0.25, 1.0):
-            for step in lf.iterate(lf.FLUTE(rank=2, step_size=0.01), PROBLEM, data=data, rounds=3, engine=engine,
+            for step in rounds_of(lf.FLUTE(rank=2, step_size=0.01), PROBLEM, data=data, rounds=3, engine=engine,
                                    participation=participation):  # fmt: skip
                 assert (step.batch.round, step.batch.n_clients) == (step.number, 12)
                 assert step.batch.active.shape[1] == 12 * participation
@@ -47,9 +48,9 @@ def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
 @pytest.mark.parametrize("data", [lf.FreshSamples(20), DATA])
 def test_the_end_has_the_next_number_and_what_is_derived_keeps_its_own(engine, data):
     algorithm = lf.FedAvg(rank=2, step_size=0.1, fine_tune="exact")
-    steps = list(lf.iterate(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
+    steps = list(rounds_of(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
     assert [step.batch.round for step in steps] == [1, 2, 3, 4]
-    step = next(lf.iterate(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
+    step = next(rounds_of(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
     batch, shifted = step.batch, step.batch.shifted(np.zeros((1, 1, 6)))
     derived = [shifted, batch.with_labels(batch.y), batch.project(step.before.B).fit().shifted()]
     if engine == "explicit":
@@ -310,7 +311,7 @@ def test_rolling_over_the_whole_model_is_averaging(rank):
 
 def test_windows_roll_with_the_round():
     """A sixth of one layer is one coordinate, another one in every round; the others of theta stay."""
-    steps = list(lf.iterate(FedRolex(step_size=0.1, share=1 / 6), PROBLEM, data=DATA, rounds=8))
+    steps = list(rounds_of(FedRolex(step_size=0.1, share=1 / 6), PROBLEM, data=DATA, rounds=8))
     for step in steps:
         moved = np.flatnonzero((step.after.S - step.before.S)[0, 0])
         assert moved.tolist() == [(step.number - 1) % 6]
@@ -318,7 +319,7 @@ def test_windows_roll_with_the_round():
 
 def test_a_parameter_is_the_mean_of_those_who_train_it():
     shares = np.linspace(0.1, 1, 12)
-    one, two = lf.iterate(FedRolex(step_size=0.1, share=tuple(shares)), PROBLEM, data=DATA, rounds=2)
+    one, two = rounds_of(FedRolex(step_size=0.1, share=tuple(shares)), PROBLEM, data=DATA, rounds=2)
     server = one.after.S[0, 0]
     given = given_batch(DATA.draw(PROBLEM), range(1))
     windows = [(np.arange(6) - 1) % 6 < max(1, int(6 * share)) for share in shares]
@@ -350,7 +351,7 @@ class NuclearNorm(lf.Algorithm):
         return self.split(np.zeros((start.trials, start.n_clients, start.dim)))
 
     def split(self, Theta):
-        U, s, Vt = np.linalg.svd(Theta, full_matrices=False)
+        U, s, Vt = svd(Theta)
         B, W = Vt[:, : self.rank].mT, (U * s[:, None])[..., : self.rank]
         return lf.State(B=B, W=W, S=Theta - W @ B.mT)
 
@@ -358,7 +359,7 @@ class NuclearNorm(lf.Algorithm):
         held = lf.State(S=state.predictors())
         theta = held.of_clients("S", batch.active)
         moved = held.update(S=theta - self.step_size * batch.gradient(theta), active=batch.active).S
-        U, s, Vt = np.linalg.svd(moved, full_matrices=False)
+        U, s, Vt = svd(moved)
         return self.split((U * np.maximum(s - self.step_size * self.weight, 0.0)[:, None]) @ Vt)
 
     def floats_per_trial(self, *, n_clients, dim, participants):

@@ -8,12 +8,12 @@ need not be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
+from linfed.data.features import ExplicitFeatures, ExplicitFit
 from linfed.data.labels import LabelLaw
 from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
@@ -151,7 +151,7 @@ class ExplicitBatch:
             residual = (rows @ theta[t, c, :, None])[..., 0]
             residual -= y
             np.matmul(residual[..., None, :], rows, out=out[t, c, None, :])
-        out /= self._positive_counts[..., None]
+        out /= self.positive_counts[..., None]
         return out
 
     def _labelled(self, once: bool) -> Iterator[tuple[slice, slice, Array, Array]]:
@@ -174,7 +174,7 @@ class ExplicitBatch:
             residual = (rows @ predictors(t, c)[..., None])[..., 0]
             residual -= y
             out[t, c] = np.vecdot(residual, residual)
-        return np.asarray(out / (2.0 * self._positive_counts))
+        return np.asarray(out / (2.0 * self.positive_counts))
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the minimiser in the full dimension, (T, p, d); cost O(p m d min(m, d))."""
@@ -193,7 +193,7 @@ class ExplicitBatch:
         """Return the minimiser of ``sum_i weights_i loss_i(theta)``, (T, 1, d); cost O(p m d^2)."""
         trials, p, m, d = self.shape
         X, y, out = self.X, self.y, np.empty((trials, 1, d))
-        scale = np.sqrt(weights / self._positive_counts)[..., None]
+        scale = np.sqrt(weights / self.positive_counts)[..., None]
         for trial in range(trials):  # the scaled rows are a copy: of one trial at a time
             rows, labels = scale[trial, ..., None] * X[trial], scale[trial] * y[trial]
             out[trial] = full_least_squares(rows.reshape(1, p * m, d), labels.reshape(1, -1), np.ones(1))
@@ -201,7 +201,7 @@ class ExplicitBatch:
 
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i`` (T, p, d, d) and ``b_i`` (T, p, d); cost O(p m d^2)."""
-        return normal_equations(self.X, self.y, self._positive_counts)
+        return normal_equations(self.X, self.y, self.positive_counts)
 
     def shifted(self, offset: Array) -> ExplicitBatch:
         """Return the same rows with labels ``y_i - X_i offset_i``."""
@@ -265,7 +265,8 @@ class ExplicitBatch:
         return ExplicitBatch
 
     @property
-    def _positive_counts(self) -> Array:
+    def positive_counts(self) -> Array:
+        """Samples per participant, (T, p), at least 1: what is divided by."""
         return np.maximum(self.counts, 1.0)
 
     def pull_back(self, V: Array) -> Array:
@@ -299,111 +300,5 @@ class ExplicitBatch:
 
     def weighted_messages(self, W: Array, residual: Array, weights: Array | float) -> Array:
         """Return ``sum_i weights_i (1/m_i) X_i'r_i w_i'``, (T, d, k), of residuals (T, p, m); cost O(p m d k)."""
-        scaled = (W * (weights / self._positive_counts)[..., None]).mT
+        scaled = (W * (weights / self.positive_counts)[..., None]).mT
         return self.pull_back(np.ascontiguousarray(scaled)[..., None] * residual[:, None]).mT
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplicitFit:
-    """Closed-form heads W (T, p, k), their residual (T, p, m) and ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
-
-    batch: ExplicitBatch
-    W: Array
-    residual: Array
-    gradient: Array
-
-    def representation_gradient(self, weights: Array | float | None = None) -> Array:
-        """Return the gradient at these heads, (T, d, k), at no cost but for weights that differ between clients."""
-        share = 1.0 / self.W.shape[1] if weights is None else weights
-        if np.ndim(share) == 0:
-            return np.asarray(share * self.gradient)
-        return self.batch.weighted_messages(self.W, self.residual, share)
-
-    def shifted(self) -> ExplicitBatch:
-        """Return the same rows with the labels that these heads leave, exactly zero where they explain them."""
-        return self.batch.with_labels(-self.residual)
-
-
-class ExplicitFeatures:
-    """The features ``Z_i = X_i B`` of an explicit batch, computed when first asked for.
-
-    A fit does not ask for them: its heads are solved block by block, with the gradient that comes next, in one pass.
-
-    Parameters
-    ----------
-    batch : ExplicitBatch
-    B : ndarray (T, d, k)
-    """
-
-    def __init__(self, batch: ExplicitBatch, B: Array) -> None:
-        self._batch, self._B = batch, B
-        self._held: Array | None = None
-        self._gram: tuple[Array, Array] | None = None
-
-    @property
-    def _Z(self) -> Array:
-        """The features, feature-major (T, k, p, m)."""
-        if self._held is None:
-            trials, p, m, _ = self._batch.shape
-            self._held = np.empty((trials, self._B.shape[-1], p, m))
-            for t, c, rows, Z, _ in self._batch.pass_over(self._B):
-                self._held[t, :, c] = Z.reshape(-1, m, *rows.shape[:2]).transpose(2, 0, 3, 1)
-        return self._held
-
-    @property
-    def Z(self) -> Array:
-        """The features client by client, (T, p, m, k), read-only."""
-        return readonly(np.moveaxis(self._Z, 1, -1))
-
-    def fit(self, ridge: float = 0.0) -> ExplicitFit:
-        """Return the closed-form heads, and what they leave; cost O(p m (d k + k^2))."""
-        check_number("ridge", ridge, minimum=0.0)
-        return self._batch.fit(self._B, ridge)
-
-    def head_gradient(self, W: Array) -> Array:
-        """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); O(p m k^2) once, then O(p k^2) a call."""
-        if self._gram is None:
-            Z, m = self._Z, self._batch._positive_counts[:, None, :]
-            k = Z.shape[1]
-            gram = np.empty((k, Z.shape[0], k, Z.shape[2]))
-            for column in range(k):
-                gram[column] = np.vecdot(Z[:, column, None], Z) / m
-            self._gram = gram, np.vecdot(Z, self._batch.y[:, None]) / m
-        gram, moment = self._gram
-        heads = np.ascontiguousarray(W.mT)
-        out = -moment
-        for column in range(heads.shape[1]):
-            out += gram[column] * heads[:, column, None]
-        return np.ascontiguousarray(out.mT)
-
-    def _residual(self, W: Array) -> Array:
-        """Return ``Z_i w_i - y_i``, (T, p, m)."""
-        residual = -self._batch.y
-        for column in range(self._B.shape[-1]):
-            residual += self._Z[:, column] * W[..., column, None]
-        return residual
-
-    def shifted(self, W: Array) -> ExplicitBatch:
-        """Return the same rows with labels ``y_i - Z_i w_i``."""
-        return self._batch.with_labels(-self._residual(W))
-
-    def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
-        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p m d k)."""
-        share = 1.0 / W.shape[1] if weights is None else weights
-        return self._batch.weighted_messages(W, self._residual(W), share)
-
-    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return the gradients of heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) whatever k.
-
-        Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and ``sum_i
-        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) it costs O(p d^2).
-        """
-        messages = self._batch.messages(W @ self._B.mT, once=True)
-        share = 1.0 / W.shape[1] if weights is None else weights
-        if isinstance(share, np.ndarray) and share.ndim:
-            representation = messages.mT @ (W * share[..., None])
-        else:
-            representation = messages.mT @ W
-            if share != 1.0:
-                representation *= share
-        return messages @ self._B, representation

@@ -221,8 +221,8 @@ class ShortcutRound(RecordedRound):
 
         Notes
         -----
-        An identity for ``Pi_i = I`` without noise (`lf.GivenSamples.population` of an isotropic design), solver
-        "closed-form", order "joint". There ``w_i = B'phi_i`` and ``s_i = (I - B B') phi_i / (1 + ridge)``.
+        An identity for ``Pi_i = I`` without noise (`lf.GivenSamples.population` of an isotropic design) and
+        ``lf.ClosedForm(order="joint")``. There ``w_i = B'phi_i`` and ``s_i = (I - B B') phi_i / (1 + ridge)``.
         """
         phi = self._phi
         moment = phi.mT @ (phi @ self.B) / phi.shape[1]

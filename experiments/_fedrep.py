@@ -22,7 +22,7 @@ UNTUNED = ("LocalOnly", "Oracle")
 
 FEDAVG: dict[str, dict[str, Any]] = {
     "FedAvg": {},
-    "FedAvg + FT": {"fine_tune": "gradient"},
+    "FedAvg + FT": {"fine_tune": lf.GradientHeads(steps=10)},
     "FedAvg, K = 10": {"local_steps": 10},
     "FedAvg, one layer": {"rank": None, "local_steps": 1},
     "FedAvg, one layer, K = 10": {"rank": None, "local_steps": 10},
@@ -82,12 +82,12 @@ class Setting:
             return step
         return step * self.n_samples / n_participants(self.participation, self.n_clients)
 
-    def fedrep(self, step: float, **heads: Any) -> lf.FedRep:
-        """Return FedRep from a random subspace with the preset's server step; `heads` are the options of its heads."""
+    def fedrep(self, step: float, heads: lf.ExactHeads | lf.GradientHeads | None = None) -> lf.FedRep:
+        """Return FedRep from a random subspace with the preset's server step, and its exact heads if none are given."""
         own: dict[str, Any] = {"orthonormalize": False, "aggregate": "sum"} if self.preset == NOTEBOOK else {}
-        if self.preset == NOTEBOOK and not heads:
-            heads = {"head_ridge": NOTEBOOK_RIDGE / self.n_samples}  # the notebook's is beside Z'Z, here (1/m) Z'Z
-        return lf.FedRep(rank=self.rank, step_size=self.scaled(step), init="random", **heads, **own)
+        ridge = NOTEBOOK_RIDGE / self.n_samples if self.preset == NOTEBOOK else 0.0  # beside (1/m) Z'Z, there Z'Z
+        heads = heads or lf.ExactHeads(ridge=ridge)
+        return lf.FedRep(rank=self.rank, step_size=self.scaled(step), init="random", heads=heads, **own)
 
     def algorithm(self, step: float = 1.0) -> lf.Algorithm:
         """Return the method at a step in the paper's normalisation."""

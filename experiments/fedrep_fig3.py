@@ -85,7 +85,7 @@ class Curve(Setting):
         if self.preset == NOTEBOOK:
             head_step *= self.n_samples  # heads are not summed
         head_steps = 10 if self.method.startswith("10GD") else 1
-        return self.fedrep(step, head_solver="gradient", head_steps=head_steps, head_step_size=head_step)
+        return self.fedrep(step, lf.GradientHeads(steps=head_steps, step_size=head_step))
 
     def run(self) -> dict[str, Any]:
         """Tune the steps on separate trials, then run the trials that count."""

@@ -15,8 +15,8 @@ code                      shape       FedRep   FLUTE    meaning
 ``W``                     (n, k)      W        W'       heads, row i = client i
 ``S``                     (n, d)      --       --       shortcuts, the personal full-dimensional part
 ``step_size``             --          eta      eta_l    step on the representation
-``head_steps``            --          tau      --       gradient steps on the heads
-``head_step_size``        --          alpha    --       step on the heads
+``heads.steps``           --          tau      --       gradient steps on the heads (``lf.GradientHeads``)
+``heads.step_size``       --          alpha    --       step on the heads
 ``noise_std``             --          1e-1.5   sigma    standard deviation of the label noise, never the variance
 ========================  ==========  =======  =======  ==================================================
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
     from linfed.algorithms.flute import FLUTE as FLUTE
+    from linfed.algorithms.heads import ExactHeads as ExactHeads
+    from linfed.algorithms.heads import GradientHeads as GradientHeads
     from linfed.algorithms.initial import AtDistance as AtDistance
     from linfed.algorithms.initial import GivenFactors as GivenFactors
     from linfed.algorithms.initial import GivenSubspace as GivenSubspace
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from linfed.algorithms.personalised import Personalised as Personalised
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
+    from linfed.algorithms.solvers import ClosedForm as ClosedForm
+    from linfed.algorithms.solvers import GradientSteps as GradientSteps
     from linfed.data.samples import FixedSamples as FixedSamples
     from linfed.data.samples import FreshSamples as FreshSamples
     from linfed.data.samples import GivenSamples as GivenSamples
@@ -103,10 +107,12 @@ _PUBLIC = {
     "Along": "linfed.study.along",
     "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
+    "ClosedForm": "linfed.algorithms.solvers",
     "Design": "linfed.problems.designs",
     "ENGINES": "linfed.simulation.engines",
     "EdgeWarning": "linfed.errors",
     "EngineError": "linfed.errors",
+    "ExactHeads": "linfed.algorithms.heads",
     "FLUTE": "linfed.algorithms.flute",
     "FedAvg": "linfed.algorithms.fedavg",
     "FedPer": "linfed.algorithms.fedper",
@@ -120,6 +126,8 @@ _PUBLIC = {
     "GivenSamples": "linfed.data.samples",
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
+    "GradientHeads": "linfed.algorithms.heads",
+    "GradientSteps": "linfed.algorithms.solvers",
     "Hypothesis": "linfed.statistics.findings",
     "Initial": "linfed.algorithms.initial",
     "InitialFactors": "linfed.algorithms.initial",

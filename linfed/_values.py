@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from linfed.errors import check_choice, check_number, shown
+from linfed.errors import check_choice, check_instance, check_number, shown
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
@@ -96,6 +96,16 @@ non_negative: Check = partial(check_number, minimum=0.0)
 def one_of(*allowed: str) -> Check:
     """Return a check for one of some names."""
     return lambda name, value: check_choice(name, value, allowed)
+
+
+def instance(kind: type[Any], wanted: str) -> Check:
+    """Return a check for an instance of a class, of which `wanted` tells how to write one."""
+
+    def check(name: str, value: Any) -> Any:
+        check_instance(name, value, kind, wanted)
+        return value
+
+    return check
 
 
 def optional(check: Check) -> Check:

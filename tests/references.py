@@ -6,7 +6,10 @@ Every function takes one trial. Samples are sequences with one array per client,
 import numpy as np
 import scipy.linalg
 
+import linfed as lf
+
 RANK_TOLERANCE = 1e-12
+EXACT = lf.ExactHeads()
 
 
 def qr_positive(A):
@@ -34,6 +37,15 @@ def loss(X, y, theta):
 # --- algorithms ----------------------------------------------------------------------------------------------
 
 
+def found_head(Z, y, w, heads, step_size):
+    """Return one client's head at its features Z, from the head w; `step_size` is the algorithm's own."""
+    if isinstance(heads, lf.ExactHeads):
+        return least_squares(Z, y, heads.ridge)
+    for _ in range(heads.steps):
+        w = w - (step_size if heads.step_size is None else heads.step_size) * gradient(Z, y, w)
+    return w
+
+
 def fedrep_round(
     B,
     W,
@@ -42,10 +54,7 @@ def fedrep_round(
     active,
     *,
     step_size,
-    head_solver="exact",
-    head_steps=1,
-    head_step_size=None,
-    head_ridge=0.0,
+    heads=EXACT,
     representation_steps=1,
     orthonormalize=True,
     aggregate="mean",
@@ -53,18 +62,13 @@ def fedrep_round(
 ):
     """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
     W = W.copy()
-    alpha = step_size if head_step_size is None else head_step_size
     local = []
     for i, X_i, y_i in zip(active, X, y, strict=True):
         Z = X_i @ B
-        if head_solver == "exact":
-            W[i] = least_squares(Z, y_i, head_ridge)
-        else:
-            for _ in range(head_steps):
-                W[i] = W[i] - alpha * gradient(Z, y_i, W[i])
+        W[i] = found_head(Z, y_i, W[i], heads, step_size)
         B_i = B
         # Without a residual B_i stays put; rounding alone would grow with each local step of a large head.
-        fitted = head_solver == "exact" and not head_ridge and np.linalg.matrix_rank(Z) == len(y_i)
+        fitted = heads == EXACT and np.linalg.matrix_rank(Z) == len(y_i)
         for _ in range(0 if fitted else representation_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ W[i]), W[i])
         local.append(B_i)
@@ -132,21 +136,12 @@ def fedavg_two_layer_round(B, w, X, y, *, step_size, local_steps=1, server_step_
     return moved_B, moved_w
 
 
-def fine_tuned(B, w, X, y, how, steps, step_size):
+def fine_tuned(B, w, X, y, heads, step_size):
     """Return each client's head (n, k), from the shared w on its own samples."""
-    heads = []
-    for X_i, y_i in zip(X, y, strict=True):
-        Z, w_i = X_i @ B, w
-        if how == "exact":
-            w_i = least_squares(Z, y_i)
-        else:
-            for _ in range(steps):
-                w_i = w_i - step_size * gradient(Z, y_i, w_i)
-        heads.append(w_i)
-    return np.array(heads)
+    return np.array([found_head(X_i @ B, y_i, w, heads, step_size) for X_i, y_i in zip(X, y, strict=True)])
 
 
-def fedavg(X, y, participants, B=None, *, fine_tune="none", fine_tune_steps=10, fine_tune_step_size=None, **options):
+def fedavg(X, y, participants, B=None, *, fine_tune=None, **options):
     """Return the states of a run, the initial one first, the fine-tuned one last: theta, or (B, W)."""
     if B is None:
         states = [np.zeros(X[0].shape[1])]
@@ -157,9 +152,8 @@ def fedavg(X, y, participants, B=None, *, fine_tune="none", fine_tune_steps=10, 
     for active in participants:
         pairs.append(fedavg_two_layer_round(*pairs[-1], [X[i] for i in active], [y[i] for i in active], **options))
     states = [(B, w[None]) for B, w in pairs]
-    if fine_tune != "none":
-        step_size = options["step_size"] if fine_tune_step_size is None else fine_tune_step_size
-        states.append((pairs[-1][0], fine_tuned(*pairs[-1], X, y, fine_tune, fine_tune_steps, step_size)))
+    if fine_tune is not None:
+        states.append((pairs[-1][0], fine_tuned(*pairs[-1], X, y, fine_tune, options["step_size"])))
     return states
 
 

@@ -18,19 +18,19 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 FEDREP = {
     "exact": {},
-    "gradient, 1 step": {"head_solver": "gradient", "head_step_size": 0.3},
-    "gradient, 10 steps": {"head_solver": "gradient", "head_steps": 10, "head_step_size": 0.2},
-    "gradient, default step": {"head_solver": "gradient", "head_steps": 2},
+    "gradient, 1 step": {"heads": lf.GradientHeads(step_size=0.3)},
+    "gradient, 10 steps": {"heads": lf.GradientHeads(steps=10, step_size=0.2)},
+    "gradient, default step": {"heads": lf.GradientHeads(steps=2)},
     "exact, 3 local steps": {"representation_steps": 3},
-    "gradient, 4 local steps": {"head_solver": "gradient", "head_steps": 3, "representation_steps": 4},
+    "gradient, 4 local steps": {"heads": lf.GradientHeads(steps=3), "representation_steps": 4},
     "unnormalised": {"orthonormalize": False},
-    "gradient, unnormalised": {"orthonormalize": False, "head_solver": "gradient"},
+    "gradient, unnormalised": {"orthonormalize": False, "heads": lf.GradientHeads()},
     "sum": {"aggregate": "sum"},
     "sum, 2 local steps": {"aggregate": "sum", "representation_steps": 2},
-    "rotated": {"rotate_heads": True, "head_solver": "gradient", "head_steps": 3},
+    "rotated": {"rotate_heads": True, "heads": lf.GradientHeads(steps=3)},
     "exact, rotated": {"rotate_heads": True},
-    "ridge": {"head_ridge": 0.2},
-    "ridge, 2 local steps": {"head_ridge": 0.2, "representation_steps": 2},
+    "ridge": {"heads": lf.ExactHeads(ridge=0.2)},
+    "ridge, 2 local steps": {"heads": lf.ExactHeads(ridge=0.2), "representation_steps": 2},
 }
 LOCAL = {"local only": {}, "local only, ridge": {"ridge": 0.3}}
 ONE_LAYER = {
@@ -45,9 +45,10 @@ TWO_LAYERS = {
         "weights": "samples",
         "server_step_size": 0.8,
     },
-    "FedAvg + FT": {"fine_tune": "gradient"},
-    "FedAvg + FT, 3 larger steps": {"fine_tune": "gradient", "fine_tune_steps": 3, "fine_tune_step_size": 0.2},
-    "FedAvg + exact FT": {"fine_tune": "exact", "local_steps": 2},
+    "FedAvg + FT": {"fine_tune": lf.GradientHeads(steps=10)},
+    "FedAvg + FT, 3 larger steps": {"fine_tune": lf.GradientHeads(steps=3, step_size=0.2)},
+    "FedAvg + FT, ridge": {"fine_tune": lf.ExactHeads(ridge=0.2)},
+    "FedAvg + exact FT": {"fine_tune": lf.ExactHeads(), "local_steps": 2},
 }
 FEDPER = {"FedPer": {}, "FedPer, 3 local steps": {"local_steps": 3, "server_step_size": 0.8}}
 POOLED = {"pooled": {}, "pooled, by samples": {"weights": "samples"}}
@@ -57,11 +58,11 @@ FLUTE = {
     "FLUTE, other weights": {"gamma1": 0.1, "gamma2": 0.2, "server_step_size": 0.02, "gradient_factor": 2},
 }
 SHORTCUT = {
-    "shortcut": {"head_steps": 2, "shortcut_steps": 2, "representation_steps": 2},
-    "shortcut, gauss-seidel, mixing": {"order": "gauss-seidel", "mixing": 0.4, "ridge": 0.2},
-    "shortcut, closed form": {"solver": "closed-form"},
-    "shortcut, closed form, ridge": {"solver": "closed-form", "ridge": 0.3, "order": "gauss-seidel"},
-    "shortcut, joint": {"solver": "closed-form", "ridge": 0.3, "order": "joint"},
+    "shortcut": {"solver": lf.GradientSteps(head_steps=2, shortcut_steps=2), "representation_steps": 2},
+    "shortcut, gauss-seidel, mixing": {"solver": lf.GradientSteps(order="gauss-seidel"), "mixing": 0.4, "ridge": 0.2},
+    "shortcut, closed form": {"solver": lf.ClosedForm()},
+    "shortcut, closed form, ridge": {"solver": lf.ClosedForm(order="gauss-seidel"), "ridge": 0.3},
+    "shortcut, joint": {"solver": lf.ClosedForm(order="joint"), "ridge": 0.3},
 }
 PERSONALISED = {"personalised": ("exact", 0.3), "personalised FedAvg + FT": ("FedAvg + FT", 0.1)}
 OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
@@ -374,7 +375,7 @@ def test_a_run_from_the_true_subspace_stays_there(name):
     problem = lf.SharedRepresentation(n_clients=6, dim=9, rank=2)
     algorithm = make(name, rank=2, init=lf.AtDistance(0.0))
     if name == "rotated":
-        algorithm = dataclasses.replace(algorithm, head_solver="exact", head_steps=1)
+        algorithm = dataclasses.replace(algorithm, heads=lf.ExactHeads())
     result = lf.simulate(algorithm, problem, data=lf.FreshSamples(5), rounds=20, participation=0.5, trials=3)
     assert result.metrics["subspace_distance"].max() < 1e-13
 
@@ -590,15 +591,14 @@ def assert_same_state(one, other, tolerance=TOLERANCE):
 
 
 @pytest.mark.parametrize("counts", [[7] * 5, [2, 9, 4, 3, 7]], ids=["equal", "unequal"])
-@pytest.mark.parametrize("head_solver", ["exact", "gradient"])
-def test_one_local_step_is_algorithm_2(head_solver, counts):
+@pytest.mark.parametrize("heads", [lf.ExactHeads(), lf.GradientHeads(steps=3)], ids=["exact", "gradient"])
+def test_one_local_step_is_algorithm_2(heads, counts):
     """Algorithm 1's server averages the B_i; Algorithm 2's takes one step along the averaged gradient."""
     world = draw_world(counts, 6, 2, noise=0.2)
-    steps = {"head_steps": 3} if head_solver == "gradient" else {}
-    final = run(world, 20, head_solver=head_solver, **steps)
+    final = run(world, 20, heads=heads)
     B, W = world.B, np.zeros((5, 2))
     for _ in range(20):
-        _, W = ref.fedrep_round(B, W, world.X, world.y, range(5), step_size=0.1, head_solver=head_solver, head_steps=3)
+        _, W = ref.fedrep_round(B, W, world.X, world.y, range(5), step_size=0.1, heads=heads)
         gradients = [np.outer(ref.gradient(X, y, B @ w), w) for X, y, w in zip(world.X, world.y, W, strict=True)]
         B = ref.qr_positive(B - 0.1 * np.mean(gradients, axis=0))[0]
     np.testing.assert_allclose(final.B[0], B, **TOLERANCE)
@@ -606,13 +606,12 @@ def test_one_local_step_is_algorithm_2(head_solver, counts):
 
 
 @pytest.mark.parametrize("orthonormalize", [True, False])
-@pytest.mark.parametrize("head_solver", ["exact", "gradient"])
+@pytest.mark.parametrize("heads", [lf.ExactHeads(), lf.GradientHeads(step_size=0.2)], ids=["exact", "gradient"])
 @pytest.mark.parametrize("p", [1, 3, 5])
-def test_sum_with_a_share_of_the_step_is_the_mean(p, head_solver, orthonormalize):
+def test_sum_with_a_share_of_the_step_is_the_mean(p, heads, orthonormalize):
+    """Gradient heads have a step of their own: by default it would shrink with the step on B."""
     world = draw_world([7] * 5, 6, 2, noise=0.2)
-    options = {"head_solver": head_solver, "orthonormalize": orthonormalize}
-    if head_solver == "gradient":
-        options["head_step_size"] = 0.2  # by default it would shrink with the step on B
+    options = {"heads": heads, "orthonormalize": orthonormalize}
     participation = draw_participants(5, p, 20)
     mean = run(world, 20, participation, **options)
     assert_same_state(mean, run(world, 20, participation, aggregate="sum", step_size=0.1 / p, **options))
@@ -624,9 +623,7 @@ def test_many_gradient_steps_reach_the_exact_heads(orthonormalize):
     exact = run(world, 3, orthonormalize=orthonormalize)
     errors = []
     for steps in (5, 50, 500):
-        state = run(
-            world, 3, head_solver="gradient", head_steps=steps, head_step_size=0.3, orthonormalize=orthonormalize
-        )
+        state = run(world, 3, heads=lf.GradientHeads(steps=steps, step_size=0.3), orthonormalize=orthonormalize)
         errors.append(max(np.abs(state.B - exact.B).max(), np.abs(state.W - exact.W).max()))
     assert errors[0] > 10 * errors[1] > 100 * errors[2]
     assert errors[2] < 1e-10
@@ -653,7 +650,7 @@ def test_normalising_changes_the_later_rounds():
 @pytest.mark.parametrize("p", [5, 2], ids=["all", "some"])
 def test_rotating_heads_keeps_predictors(p):
     world, participants = draw_world([7] * 5, 6, 2, noise=0.2), draw_participants(5, p, 3)
-    options = {"head_solver": "gradient", "step_size": 0.4}
+    options = {"heads": lf.GradientHeads(), "step_size": 0.4}
     before, after = (run(world, r, participants[:r], rotate_heads=True, **options) for r in (2, 3))
     active = participants[2]
     chosen = [world.X[i] for i in active], [world.y[i] for i in active]
@@ -665,8 +662,8 @@ def test_rotating_heads_keeps_predictors(p):
 
 def test_rotating_heads_matters_to_gradient_heads_only():
     world = draw_world([7] * 5, 6, 2, noise=0.2)
-    for head_solver, same in (("exact", True), ("gradient", False)):
-        one, other = (run(world, 10, head_solver=head_solver, step_size=0.4, rotate_heads=r) for r in (False, True))
+    for heads, same in ((lf.ExactHeads(), True), (lf.GradientHeads(), False)):
+        one, other = (run(world, 10, heads=heads, step_size=0.4, rotate_heads=r) for r in (False, True))
         assert np.allclose(one.B, other.B, **TOLERANCE) is same
 
 
@@ -676,14 +673,14 @@ def test_a_huge_ridge_leaves_nothing():
         S = lf.simulate(lf.LocalOnly(ridge=ridge), data=world.data(), rounds=1).final.S[0]
         moments = [X.T @ y / len(y) for X, y in zip(world.X, world.y, strict=True)]
         np.testing.assert_allclose(ridge * S, moments, rtol=1e-3 * 1e6 / ridge * 10 + 1e-6)
-        state = run(world, head_ridge=ridge)
+        state = run(world, heads=lf.ExactHeads(ridge=ridge))
         assert np.abs(state.W).max() < 100 / ridge
         np.testing.assert_allclose(state.B[0], ref.qr_positive(world.B)[0], atol=100 / ridge)
 
 
 def test_a_vanishing_ridge_is_none():
     world = draw_world([7] * 5, 6, 2, noise=0.2)
-    assert_same_state(run(world, 5), run(world, 5, head_ridge=1e-13))
+    assert_same_state(run(world, 5), run(world, 5, heads=lf.ExactHeads(ridge=1e-13)))
 
 
 def test_local_only_with_enough_noiseless_samples_is_the_truth():
@@ -716,7 +713,7 @@ def test_exact_heads_make_the_gradient_orthogonal_to_b(seed, counts):
     np.testing.assert_allclose(R.T @ R, np.eye(3) + eta**2 * G.T @ G, rtol=1e-12, atol=1e-12)
     assert scipy.linalg.svdvals(np.linalg.inv(R))[0] <= 1 + 1e-13
     # Other heads do not solve the normal equations.
-    for options in ({"head_solver": "gradient"}, {"head_ridge": 0.2}):
+    for options in ({"heads": lf.GradientHeads()}, {"heads": lf.ExactHeads(ridge=0.2)}):
         assert np.abs(world.B.T @ round_(**options)[1]).max() > 1e-3
 
 

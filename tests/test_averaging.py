@@ -111,7 +111,7 @@ def test_drawn_data_replayed_through_the_loops(name, data, rows, monkeypatch):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-@pytest.mark.parametrize("fine_tune", ["gradient", "exact"])
+@pytest.mark.parametrize("fine_tune", [lf.GradientHeads(steps=10), lf.ExactHeads()], ids=["gradient", "exact"])
 def test_fresh_samples_of_the_fine_tuning_come_from_streams_of_their_own(fine_tune, noise):
     problem = lf.SharedRepresentation(n_clients=5, dim=7, rank=2, noise_std=noise, design="cube")
     watched = Watched(inner=lf.FedAvg(step_size=0.1, rank=2, fine_tune=fine_tune))
@@ -128,7 +128,7 @@ def test_fresh_samples_of_the_fine_tuning_come_from_streams_of_their_own(fine_tu
         assert np.array_equal(X[t], rows)
         labels = np.vecdot(rows, truth.dense()[t][:, None]) + noise * noise_rng.standard_normal((5, 4))
         np.testing.assert_allclose(y[t], labels, **TOLERANCE)
-        W = ref.fine_tuned(state.B[t], state.W[t, 0], X[t], y[t], fine_tune, 10, 0.1)
+        W = ref.fine_tuned(state.B[t], state.W[t, 0], X[t], y[t], fine_tune, 0.1)
         np.testing.assert_allclose(result.final.W[t], W, **TOLERANCE)
 
 
@@ -221,8 +221,8 @@ PROBLEM = lf.SharedRepresentation(n_clients=6, dim=5, rank=2, noise_std=0.1)
 FAMILY = {
     "FedAvg": lf.FedAvg(step_size=0.2, local_steps=2, weights="samples"),
     "FedAvg, two layers": lf.FedAvg(step_size=0.1, rank=2, local_steps=2),
-    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune="gradient", fine_tune_steps=3),
-    "FedAvg + exact FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune="exact", init=lf.AtDistance(0.5)),
+    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.GradientHeads(steps=3)),
+    "FedAvg + exact FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads(), init=lf.AtDistance(0.5)),
     "FedPer": lf.FedPer(step_size=0.1, rank=2, local_steps=2, init="moments"),
     "pooled": lf.PooledLeastSquares(),
     "oracle": lf.Oracle(rank=2),
@@ -381,7 +381,8 @@ def test_exact_fine_tuning_fits_the_heads_of_what_was_averaged(counts):
     world = draw_world(counts, 6, 2, noise=0.3)
     setting = {"step_size": 0.1, "rank": 2, "init": world.B}
     participants = draw_participants(5, 3, 8)
-    plain, tuned = (final(world, lf.FedAvg(fine_tune=how, **setting), 8, participants) for how in ("none", "exact"))
+    ways = None, lf.ExactHeads()
+    plain, tuned = (final(world, lf.FedAvg(fine_tune=how, **setting), 8, participants) for how in ways)
     assert np.array_equal(plain.B, tuned.B)
     assert (plain.W.shape, tuned.W.shape) == ((1, 1, 2), (1, 5, 2))
     for X, y, w in zip(world.X, world.y, tuned.W[0], strict=True):
@@ -391,12 +392,9 @@ def test_exact_fine_tuning_fits_the_heads_of_what_was_averaged(counts):
 def test_many_fine_tuning_steps_reach_the_exact_heads():
     world = draw_world([12] * 4, 6, 2, noise=0.3)
     setting = {"step_size": 0.1, "rank": 2, "init": world.B}
-    exact = final(world, lf.FedAvg(fine_tune="exact", **setting), 8).W
-    more = {"fine_tune": "gradient", "fine_tune_step_size": 0.3}
-    gaps = [
-        np.abs(final(world, lf.FedAvg(fine_tune_steps=steps, **more, **setting), 8).W - exact).max()
-        for steps in (5, 50, 500)
-    ]
+    exact = final(world, lf.FedAvg(fine_tune=lf.ExactHeads(), **setting), 8).W
+    many = [lf.GradientHeads(steps=steps, step_size=0.3) for steps in (5, 50, 500)]
+    gaps = [np.abs(final(world, lf.FedAvg(fine_tune=heads, **setting), 8).W - exact).max() for heads in many]
     assert gaps[0] > 10 * gaps[1] > 100 * gaps[2]
     assert gaps[2] < 1e-10
 
@@ -437,8 +435,8 @@ def test_the_common_truth_of_all_clients_is_a_fixed_point_of_fedavg(rank):
 # --- what is done once at the end ----------------------------------------------------------------------------
 
 TUNED = {
-    "gradient": lf.FedAvg(step_size=0.1, rank=2, fine_tune="gradient", fine_tune_steps=4),
-    "exact": lf.FedAvg(step_size=0.1, rank=2, fine_tune="exact"),
+    "gradient": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.GradientHeads(steps=4)),
+    "exact": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads()),
 }
 
 
@@ -482,7 +480,7 @@ def test_fine_tuning_needs_no_truth_and_no_round(how):
     world = draw_world([5, 2, 8], 4, 2, noise=0.1)
     result = lf.simulate(dataclasses.replace(TUNED[how], init=world.B), data=world.data(), rounds=0)
     assert result.rounds.tolist() == [0, 1]
-    W = ref.fine_tuned(world.B, np.zeros(2), world.X, world.y, how, 4, 0.1)
+    W = ref.fine_tuned(world.B, np.zeros(2), world.X, world.y, TUNED[how].fine_tune, 0.1)
     np.testing.assert_allclose(result.final.W[0], W, **TOLERANCE)
 
 
@@ -496,7 +494,7 @@ def wild(**more):
 
 
 @pytest.mark.parametrize("chunks", ["one", "three"])
-@pytest.mark.parametrize("how", ["gradient", "exact"])
+@pytest.mark.parametrize("how", [lf.GradientHeads(steps=10), lf.ExactHeads()], ids=["gradient", "exact"])
 def test_a_trial_that_diverged_is_not_fine_tuned(how, chunks, monkeypatch):
     without, whole = wild(), wild(fine_tune=how)
     if chunks == "three":  # then every trial of one chunk has diverged
@@ -527,7 +525,7 @@ def test_a_run_whose_trials_all_diverge_ends_in_the_shapes_of_a_fine_tuned_one()
 
 
 def test_fine_tuning_itself_may_diverge():
-    result = run(dataclasses.replace(TUNED["gradient"], fine_tune_step_size=1e300), trials=2)
+    result = run(dataclasses.replace(TUNED["gradient"], fine_tune=lf.GradientHeads(step_size=1e300)), trials=2)
     without = run(plain(TUNED["gradient"]), trials=2)
     assert result.status == [lf.Status.DIVERGED] * 2
     assert result.status_round.tolist() == [5, 5]
@@ -566,7 +564,7 @@ def test_the_text_tells_of_fine_tuning_apart_from_the_rounds():
     assert repr(without) == "<Result of FedAvg: 4 trials, 4 rounds>"
 
 
-@pytest.mark.parametrize("fine_tune", ["none", "exact"])
+@pytest.mark.parametrize("fine_tune", [None, lf.ExactHeads()], ids=["plain", "fine-tuned"])
 def test_the_bar_counts_the_rounds(fine_tune, capsys):
     run(lf.FedAvg(step_size=0.1, rank=2, fine_tune=fine_tune), trials=1, progress=True)
     assert "4/4" in capsys.readouterr().err

@@ -93,7 +93,7 @@ CALLS = {
             lambda name=name, value=value: fedrep(**{name: value}),
             [f"{name} = {value!r}", "integer of at least 1"],
         )
-        for name in ("rank", "head_steps", "representation_steps")
+        for name in ("rank", "representation_steps")
         for value in (0, -3, 1.5, True)
     },
     # --- the averaging family ---
@@ -120,40 +120,23 @@ CALLS = {
         for value in values
     },
     **{
-        f"fine tuning, {name} = {value!r}": (
-            lambda name=name, value=value: fedavg(rank=2, fine_tune="gradient", **{name: value}),
-            [f"{name} = {value!r}", wanted],
+        f"fine tuning {heads} of one layer": (
+            lambda heads=heads: fedavg(fine_tune=heads),
+            [f"fine_tune = {heads!r}", "one-layer", "rank="],
         )
-        for name, values, wanted in (
-            ("fine_tune_steps", (0, -1, 2.5), "integer of at least 1"),
-            ("fine_tune_step_size", (0.0, -0.1, NAN, "x"), "positive finite number"),
-        )
-        for value in values
-    },
-    **{
-        f"fine tuning {how} of one layer": (
-            lambda how=how: fedavg(fine_tune=how),
-            [f"fine_tune = {how!r}", "one-layer", "rank="],
-        )
-        for how in ("gradient", "exact")
-    },
-    **{
-        f"{name} for fine_tune = {how!r}": (
-            lambda name=name, value=value, how=how: fedavg(rank=2, fine_tune=how, **{name: value}),
-            [f"{name} = {value}", "fine_tune = 'gradient' only"],
-        )
-        for name, value in (("fine_tune_steps", 3), ("fine_tune_step_size", 0.3))
-        for how in ("none", "exact")
+        for heads in (lf.GradientHeads(steps=10), lf.ExactHeads())
     },
     **{
         f"init of one layer, {shown}": (lambda init=init: fedavg(init=init), ["init", "rank="])
         for shown, init in (("moments", "moments"), ("distance", lf.AtDistance(0.5)), ("array", np.eye(6)[:, :2]))
     },
-    "unknown fine_tune": (
-        lambda: fedavg(rank=2, fine_tune="exakt"),
-        ["fine_tune = 'exakt'", "did you mean 'exact'?", "'gradient'"],
-    ),
-    "fine_tune True": (lambda: fedavg(rank=2, fine_tune=True), ["fine_tune = True", "'exact'"]),
+    **{
+        f"fine_tune = {value!r}": (
+            lambda value=value: fedavg(rank=2, fine_tune=value),
+            [f"fine_tune = {value!r}", "lf.ExactHeads()", "lf.GradientHeads(steps=10)", "None"],
+        )
+        for value in ("exact", "none", True, lf.ExactHeads)
+    },
     "unknown weights": (
         lambda: fedavg(weights="sample"),
         ["weights = 'sample'", "did you mean 'samples'?", "'uniform'"],
@@ -274,40 +257,33 @@ CALLS = {
         for name, values, wanted in (
             ("rank", (0, 2.0), "integer of at least 1"),
             ("step_size", (0, NAN, None), "positive finite number"),
-            ("head_step_size", (0.0, INF, "fast"), "positive finite number"),
-            ("shortcut_step_size", (-0.1, True), "positive finite number"),
-            ("head_steps", (0, 1.0), "integer of at least 1"),
             ("representation_steps", (0, True), "integer of at least 1"),
-            ("shortcut_steps", (-1, 1.5, None), "integer of at least 0"),
             ("ridge", (-0.1, NAN, None), "finite number of at least 0"),
             ("mixing", (0, 1.0, -0.5, 2), "inside (0, 1)"),
             ("mixing", (NAN, True, "half"), "finite number"),
             ("refit", (1, None, "yes"), "True or False"),
-            ("solver", ("exact", None), "'gradient', 'closed-form'"),
-            ("order", ("seidel", 1), "'jacobi', 'gauss-seidel', 'joint'"),
+            ("solver", ("closed-form", None, lf.ClosedForm), "lf.GradientSteps(...) or lf.ClosedForm(order=...)"),
         )
         for value in values
     },
     **{
-        f"a closed form with {name}": (
-            lambda name=name, value=value: shortcut(solver="closed-form", **{name: value}),
-            [f"{name} = {value}", "solver = 'gradient' only"],
+        f"{kind.__name__}, {name} = {value!r}": (
+            lambda kind=kind, name=name, value=value: kind(**{name: value}),
+            [f"{name} = {value!r}", wanted],
         )
-        for name, value in {
-            "head_steps": 2,
-            "head_step_size": 0.1,
-            "shortcut_steps": 0,
-            "shortcut_step_size": 0.3,
-        }.items()
+        for kind, name, values, wanted in (
+            (lf.GradientSteps, "head_step_size", (0.0, INF, "fast"), "positive finite number"),
+            (lf.GradientSteps, "shortcut_step_size", (-0.1, True), "positive finite number"),
+            (lf.GradientSteps, "head_steps", (0, 1.0), "integer of at least 1"),
+            (lf.GradientSteps, "shortcut_steps", (-1, 1.5, None), "integer of at least 0"),
+            (lf.GradientSteps, "order", ("seidel", "joint", 1), "'jacobi', 'gauss-seidel'"),
+            (lf.ClosedForm, "order", ("seidel", 1), "'jacobi', 'gauss-seidel', 'joint'"),
+        )
+        for value in values
     },
-    "a near miss of a solver": (lambda: shortcut(solver="closed_form"), ["did you mean 'closed-form'?"]),
-    "joint gradient steps": (
-        lambda: shortcut(order="joint", ridge=1.0),
-        ["order = 'joint'", "solver = 'closed-form' only"],
-    ),
     "joint without a ridge": (
-        lambda: shortcut(solver="closed-form", order="joint"),
-        ["order = 'joint'", "needs ridge > 0"],
+        lambda: shortcut(solver=lf.ClosedForm(order="joint")),
+        ["solver = ClosedForm(order='joint')", "needs ridge > 0"],
     ),
     "rank above dim, shortcuts": (lambda: run(shortcut(rank=7)), ["rank = 7", "at most dim = 6"]),
     "init of another shape, shortcuts": (
@@ -379,20 +355,40 @@ CALLS = {
     "indices of unequal rounds": (lambda: run(participation=[[0], [0, 1]] * 2), ["participation", "(rounds, p)"]),
     # --- step sizes and other numbers ---
     **{
-        f"{name} = {value!r}": (
-            lambda name=name, value=value: fedrep(**{name: value}),
-            [f"{name} = {value!r}", "positive finite number"],
+        f"step_size = {value!r}": (
+            lambda value=value: fedrep(step_size=value),
+            [f"step_size = {value!r}", "positive finite number"],
         )
-        for name in ("step_size", "head_step_size")
         for value in (-0.1, 0, 0.0, NAN, INF, -INF, "fast", True, 1j)
     },
+    **{
+        f"GradientHeads, {name} = {value!r}": (
+            lambda name=name, value=value: lf.GradientHeads(**{name: value}),
+            [f"{name} = {value!r}", wanted],
+        )
+        for name, values, wanted in (
+            ("steps", (0, -3, 1.5, True, None), "integer of at least 1"),
+            ("step_size", (-0.1, 0, NAN, INF, "fast", True, 1j), "positive finite number"),
+        )
+        for value in values
+    },
+    **{
+        f"ExactHeads, ridge = {value!r}": (
+            lambda value=value: lf.ExactHeads(ridge=value),
+            [f"ridge = {value!r}", "at least 0"],
+        )
+        for value in (-1.0, NAN, None)
+    },
+    **{
+        f"heads = {value!r}": (
+            lambda value=value: fedrep(heads=value),
+            [f"heads = {value!r}", "lf.ExactHeads()", "lf.GradientHeads("],
+        )
+        for value in ("exact", None, lf.GradientHeads, 3)
+    },
+    "a ridge by position": (lambda: lf.ExactHeads(0.1), ["write ExactHeads(ridge=0.1)"]),
     "step_size None": (lambda: fedrep(step_size=None), ["step_size = None", "positive finite number"]),
     "step_size an array": (lambda: fedrep(step_size=ones(2, 2)), ["step_size", "positive finite number"]),
-    "negative head_ridge": (lambda: fedrep(head_ridge=-1.0), ["head_ridge = -1.0", "at least 0"]),
-    "head_ridge of gradient heads": (
-        lambda: fedrep(head_ridge=0.5, head_solver="gradient"),
-        ["head_ridge = 0.5", "head_solver = 'exact'"],
-    ),
     "ridge NaN": (lambda: lf.LocalOnly(ridge=NAN), ["ridge = nan", "at least 0"]),
     "negative noise_std": (lambda: shared(noise_std=-1.0), ["noise_std = -1.0", "at least 0"]),
     **{
@@ -552,7 +548,6 @@ CALLS = {
     "metric that is no word": (lambda: run(metrics=[3]), ["metrics = 3", "allowed"]),
     "metrics that are no words": (lambda: run(metrics=3), ["metrics = 3"]),
     "unknown init": (lambda: fedrep(init="momets"), ["init = 'momets'", "did you mean 'moments'?", "'random'"]),
-    "unknown head_solver": (lambda: fedrep(head_solver="exakt"), ["head_solver = 'exakt'", "did you mean 'exact'?"]),
     "unknown aggregate": (lambda: fedrep(aggregate="Mean"), ["aggregate = 'Mean'", "did you mean 'mean'?", "'sum'"]),
     "unknown design": (lambda: shared(design="gausian"), ["design = 'gausian'", "did you mean 'gaussian'?", "'cube'"]),
     "design of a truth": (
@@ -599,7 +594,6 @@ CALLS = {
     "a basis without full rank": (lambda: lf.subspace_distance(ones(4, 2), ones(4, 1)), ["B1", "full column rank"]),
     "bases of two dimensions": (lambda: lf.subspace_distance(ones(4, 1), ones(5, 1)), ["(4, 1)", "(5, 1)", "agree"]),
     "a basis of one axis": (lambda: lf.subspace_distance(ones(4), ones(4, 1)), ["B1", "(4,)", "(d, k)"]),
-    "head_steps for exact heads": (lambda: fedrep(head_steps=3), ["head_steps = 3", "head_solver = 'gradient'"]),
     "a class for a problem": (lambda: run(problem=lf.SharedRepresentation), ["problem = <class", "must be a problem"]),
     "a class for a design": (lambda: shared(design=lf.Rademacher), ["design", "lf.Rademacher()"]),
     "complex samples": (lambda: given(X=1j * ones(4, 3, 2), y=ones(4, 3)), ["X is complex", "real"]),
@@ -641,11 +635,11 @@ CALLS = {
             "workers": lambda value: run(workers=value),
             "participation": lambda value: run(participation=value),
             "memory_budget": lambda value: run(memory_budget=value),
-            "head_steps": lambda value: fedrep(head_solver="gradient", head_steps=value),
+            "steps": lambda value: fedrep(heads=lf.GradientHeads(steps=value)),
+            "ridge": lambda value: lf.ExactHeads(ridge=value),
             "representation_steps": lambda value: fedrep(representation_steps=value),
             "local_steps": lambda value: fedper(local_steps=value),
-            "fine_tune_steps": lambda value: fedavg(rank=2, fine_tune="gradient", fine_tune_steps=value),
-            "shortcut_steps": lambda value: shortcut(shortcut_steps=value),
+            "shortcut_steps": lambda value: lf.GradientSteps(shortcut_steps=value),
             "gradient_factor": lambda value: flute(gradient_factor=value),
             "step_size": lambda value: fedrep(step_size=value),
             "noise_std": lambda value: shared(noise_std=value),
@@ -904,17 +898,17 @@ def test_numbers_of_other_kinds_are_numbers():
 
 LARGE = {
     "FedRep": lambda value: fedrep(step_size=value),
-    "gradient heads": lambda value: fedrep(head_solver="gradient", head_step_size=value),
+    "gradient heads": lambda value: fedrep(heads=lf.GradientHeads(step_size=value)),
     "unnormalised": lambda value: fedrep(step_size=value, orthonormalize=False),
-    "ridge": lambda value: fedrep(head_ridge=value),
+    "ridge": lambda value: fedrep(heads=lf.ExactHeads(ridge=value)),
     "init": lambda value: fedrep(init=value * np.eye(6)[:, :2]),
     "FLUTE": lambda value: flute(step_size=value, gamma1=value, gamma2=value),
     "small random": lambda value: flute(init=lf.SmallRandom(value)),
     "FedAvg": lambda value: fedavg(step_size=value, server_step_size=value),
-    "fine-tuning": lambda value: fedavg(rank=2, fine_tune="gradient", fine_tune_step_size=value),
+    "fine-tuning": lambda value: fedavg(rank=2, fine_tune=lf.GradientHeads(steps=10, step_size=value)),
     "FedPer": lambda value: fedper(step_size=value),
-    "shortcuts": lambda value: shortcut(step_size=value, shortcut_step_size=value),
-    "shortcuts, closed form": lambda value: shortcut(solver="closed-form", order="joint", ridge=value),
+    "shortcuts": lambda value: shortcut(step_size=value, solver=lf.GradientSteps(shortcut_step_size=value)),
+    "shortcuts, closed form": lambda value: shortcut(solver=lf.ClosedForm(order="joint"), ridge=value),
     "local only": lambda value: lf.LocalOnly(ridge=value),
 }
 

@@ -131,7 +131,7 @@ def test_the_end_is_handed_nothing_to_write_into():
     for write in [*STATE.values()][:2] + [*BATCH.values(), *ROWS.values()][:5]:
         for data in (lf.FixedSamples(12), lf.FreshSamples(12)):
             with pytest.raises(ValueError, match="read-only"):
-                run(Ends(rank=2, step_size=0.1, fine_tune="exact", write=write), data, engine="explicit")
+                run(Ends(rank=2, step_size=0.1, fine_tune=lf.ExactHeads(), write=write), data, engine="explicit")
 
 
 @pytest.mark.parametrize("engine", ["explicit", "compressed"])

@@ -64,7 +64,7 @@ def at(B, trials=4):
     return np.broadcast_to(B, (trials, *B.shape))
 
 
-GRADIENT = {"head_solver": "gradient", "head_steps": 3, "head_step_size": 0.2}
+GRADIENT = {"heads": lf.GradientHeads(steps=3, step_size=0.2)}
 
 
 # --- compressed fixed and given data: the values of explicit rows --------------------------------------------
@@ -88,22 +88,24 @@ SAMPLES = {
 LEARNERS = {
     "exact heads": fedrep(),
     "exact heads, moments": lf.FedRep(rank=2, step_size=0.3),
-    "ridge": fedrep(head_ridge=0.1),
+    "ridge": fedrep(heads=lf.ExactHeads(ridge=0.1)),
     "gradient heads": fedrep(**GRADIENT),
     "no QR": fedrep(orthonormalize=False, step_size=0.1),
     "representation steps": fedrep(representation_steps=3, step_size=0.1),
     "FedAvg": lf.FedAvg(step_size=0.02, local_steps=5),
     "FedAvg, by samples": lf.FedAvg(step_size=0.02, weights="samples"),
     "FedAvg, two layers": lf.FedAvg(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),
-    "FedAvg, fine-tuned": lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune="exact"),
+    "FedAvg, fine-tuned": lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune=lf.ExactHeads()),
     "FedPer": lf.FedPer(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))
     ),
-    "shortcut": lf.FedRepShortcut(rank=2, step_size=0.05, shortcut_step_size=0.01, init=basis(9, 2)),
+    "shortcut": lf.FedRepShortcut(
+        rank=2, step_size=0.05, solver=lf.GradientSteps(shortcut_step_size=0.01), init=basis(9, 2)
+    ),
     "shortcut, joint, refit": lf.FedRepShortcut(
-        rank=2, step_size=0.1, solver="closed-form", order="joint", ridge=0.5, refit=True, init=basis(9, 2)
+        rank=2, step_size=0.1, solver=lf.ClosedForm(order="joint"), ridge=0.5, refit=True, init=basis(9, 2)
     ),
     "personalised": lf.Personalised(base=fedrep(), ridge=0.2),
     "local only": lf.LocalOnly(),
@@ -533,13 +535,13 @@ def assert_same(one, other, first=slice(None), second=slice(None), rounds=None):
 
 
 FLUTE = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-SHORTCUT = lf.FedRepShortcut(rank=2, step_size=0.05, solver="closed-form")
+SHORTCUT = lf.FedRepShortcut(rank=2, step_size=0.05, solver=lf.ClosedForm())
 WITH_SHORTCUTS = lf.SharedWithShortcuts(n_clients=6, dim=9, rank=2, shortcut_norm=0.5, clusters=4)
 WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
 RUNS = {
     "projected": {"algorithm": fedrep(init="moments")},
-    "projected, ridge": {"algorithm": fedrep(head_ridge=0.1)},
+    "projected, ridge": {"algorithm": fedrep(heads=lf.ExactHeads(ridge=0.1))},
     "projected, gradient heads": {"algorithm": fedrep(**GRADIENT)},
     "projected, m = 1": {"algorithm": fedrep(**GRADIENT), "data": lf.FreshSamples(1)},
     "projected, m = k": {"data": lf.FreshSamples(2)},
@@ -561,13 +563,17 @@ RUNS = {
     "compressed, FLUTE": {"algorithm": FLUTE, "data": lf.FreshSamples(12)},
     "compressed, fixed, FLUTE": {"algorithm": FLUTE, "data": lf.FixedSamples(12)},
     "explicit, shortcuts": {
-        "algorithm": lf.FedRepShortcut(rank=2, step_size=0.05, shortcut_step_size=0.01, ridge=0.1, mixing=0.4)
+        "algorithm": lf.FedRepShortcut(
+            rank=2, step_size=0.05, solver=lf.GradientSteps(shortcut_step_size=0.01), ridge=0.1, mixing=0.4
+        )
     },
     "explicit, shortcuts, closed form": {"algorithm": SHORTCUT, "problem": WITH_SHORTCUTS},
-    "explicit, shortcuts, joint": {"algorithm": dataclasses.replace(SHORTCUT, order="joint", ridge=0.5)},
+    "explicit, shortcuts, joint": {
+        "algorithm": dataclasses.replace(SHORTCUT, solver=lf.ClosedForm(order="joint"), ridge=0.5)
+    },
     "compressed, shortcuts": {"algorithm": SHORTCUT, "data": lf.FreshSamples(12), "problem": WITH_SHORTCUTS},
     "compressed, fixed, shortcuts, joint": {
-        "algorithm": dataclasses.replace(SHORTCUT, order="joint", ridge=0.5),
+        "algorithm": dataclasses.replace(SHORTCUT, solver=lf.ClosedForm(order="joint"), ridge=0.5),
         "data": lf.FixedSamples(12),
         "problem": WITH_SHORTCUTS,
     },
@@ -853,7 +859,7 @@ def test_the_noiseless_truth_is_a_fixed_point(engine, rank):
 
 
 @pytest.mark.parametrize("engine", DRAWING)
-@pytest.mark.parametrize("heads", [{}, {"head_solver": "gradient", "head_steps": 20, "head_step_size": 0.3}])
+@pytest.mark.parametrize("heads", [{}, {"heads": lf.GradientHeads(steps=20, step_size=0.3)}])
 def test_noiseless_samples_lead_to_the_truth_in_all_digits(engine, heads):
     algorithm = fedrep(d=20, init="random", step_size=0.5, **heads)
     result = simulate(algorithm, shared(n=30, d=20, noise=0.0), lf.FreshSamples(12), rounds=400, engine=engine)
@@ -879,7 +885,7 @@ SMALL = [(3, 2, 2), (4, 3, 2), (2, 1, 2), (4, 2, 4), (2, 1, 1), (2, 2, 2), (3, 3
 
 @pytest.mark.parametrize(("d", "k", "r"), SMALL)
 @pytest.mark.parametrize("m", [1, 6])
-@pytest.mark.parametrize("heads", [{}, GRADIENT, {"head_ridge": 0.1}])
+@pytest.mark.parametrize("heads", [{}, GRADIENT, {"heads": lf.ExactHeads(ridge=0.1)}])
 def test_small_dimensions(d, k, r, m, heads):
     algorithm, problem = fedrep(d=d, k=k, init="random", **heads), shared(d=d, r=r)
     result = simulate(algorithm, problem, lf.FreshSamples(m), engine="projected")
@@ -950,7 +956,7 @@ def test_no_rounds():
 # --- memory and cost -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heads", [{}, {"head_solver": "gradient"}])
+@pytest.mark.parametrize("heads", [{}, {"heads": lf.GradientHeads()}])
 @pytest.mark.parametrize("engine", DRAWING)
 def test_nothing_of_the_size_of_clients_times_dimension(engine, heads):
     n, d = 20_000, 500

@@ -67,7 +67,7 @@ class Weighted(lf.FedRep):
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
-        W = 0.5 * self._heads(state, batch, features).W
+        W = 0.5 * self.heads.solve(features, state.of_clients("W", batch.active), self.step_size).W
         weights = (1.0 + batch.active) / 60.0
         return state.update(B=state.B - features.representation_gradient(W, weights), W=W, active=batch.active)
 
@@ -112,7 +112,7 @@ def fedrep(d=9, k=2, step_size=0.5, init=None, **more):
     return lf.FedRep(rank=k, step_size=step_size, init=basis(d, k, seed=23) if init is None else init, **more)
 
 
-GRADIENT = {"head_solver": "gradient", "head_steps": 3, "head_step_size": 0.2}
+GRADIENT = {"heads": lf.GradientHeads(steps=3, step_size=0.2)}
 SKEW = basis(9, 2, seed=23) @ np.array([[1.3, 0.4], [0.0, 0.6]])
 FULL = lf.Gaussian(covariance=normal(9, 6, seed=24) @ normal(9, 6, seed=24).T / 6)  # of rank 6
 DIAGONAL = lf.Gaussian(covariance=np.linspace(0.4, 1.8, 9))
@@ -134,12 +134,14 @@ SETTINGS = {
         algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=3, participation=0.3, engines="projected"
     ),
     "one gradient step, m > d + 1": Setting(
-        algorithm=fedrep(head_solver="gradient"), problem=given(), m=12, engines=ALL
+        algorithm=fedrep(heads=lf.GradientHeads()), problem=given(), m=12, engines=ALL
     ),
-    "ridge": Setting(algorithm=fedrep(head_ridge=0.2), problem=given(), trials=400),
-    "ridge, m = k": Setting(algorithm=fedrep(head_ridge=0.2), problem=given(), m=2, trials=400, engines="projected"),
+    "ridge": Setting(algorithm=fedrep(heads=lf.ExactHeads(ridge=0.2)), problem=given(), trials=400),
+    "ridge, m = k": Setting(
+        algorithm=fedrep(heads=lf.ExactHeads(ridge=0.2)), problem=given(), m=2, trials=400, engines="projected"
+    ),
     "ridge, noiseless, m = 1": Setting(
-        algorithm=fedrep(head_ridge=0.2), problem=given(noise=0.0), m=1, participation=0.3, trials=400
+        algorithm=fedrep(heads=lf.ExactHeads(ridge=0.2)), problem=given(noise=0.0), m=1, participation=0.3, trials=400
     ),
     "no QR, skew B": Setting(
         algorithm=fedrep(init=SKEW, orthonormalize=False, step_size=0.1), problem=given(), participation=0.3
@@ -239,14 +241,16 @@ SETTINGS = {
     ),
     "FedAvg": Setting(algorithm=lf.FedAvg(step_size=0.15, local_steps=5), problem=dense(), m=11, engines="compressed"),
     "FedAvg, two layers, gradient fine-tuning": Setting(
-        algorithm=lf.FedAvg(step_size=0.1, local_steps=3, rank=2, init=basis(9, 2), fine_tune="gradient"),
+        algorithm=lf.FedAvg(
+            step_size=0.1, local_steps=3, rank=2, init=basis(9, 2), fine_tune=lf.GradientHeads(steps=10)
+        ),
         problem=given(design=FULL),
         m=11,
         participation=0.3,
         engines="compressed",
     ),
     "FedAvg, two layers, exact fine-tuning": Setting(
-        algorithm=lf.FedAvg(step_size=0.1, local_steps=2, rank=2, init=basis(9, 2), fine_tune="exact"),
+        algorithm=lf.FedAvg(step_size=0.1, local_steps=2, rank=2, init=basis(9, 2), fine_tune=lf.ExactHeads()),
         problem=given(),
         m=14,
         rounds=(1, 3),

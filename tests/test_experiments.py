@@ -190,13 +190,12 @@ def test_fig3_notebook_preset_is_the_paper_rescaled():
     np.testing.assert_allclose(np.linalg.norm(truth.W, axis=-1), 1.0)
     shared = {"rounds": 10, "participation": 0.1, "seed": 0, "data": lf.FreshSamples(5)}
     sizes = {"n_clients": 20, "dim": 10, "rank": 2, "head_norm": 1.0}
-    heads = {"rank": 2, "init": "random", "head_solver": "gradient", "orthonormalize": False}
+    plain = {"rank": 2, "init": "random", "orthonormalize": False}
     units = lf.SharedRepresentation(**sizes, design=lf.Gaussian(covariance=1 / 5))
-    steps = {"step_size": scaled.step_size, "head_step_size": scaled.head_step_size}
-    notebook = lf.simulate(lf.FedRep(**heads, aggregate="sum", **steps), units, **shared)
-    paper = lf.simulate(
-        lf.FedRep(**heads, step_size=0.3, head_step_size=0.2), lf.SharedRepresentation(**sizes), **shared
-    )
+    steps = {"step_size": scaled.step_size, "heads": scaled.heads}
+    notebook = lf.simulate(lf.FedRep(**plain, aggregate="sum", **steps), units, **shared)
+    steps = {"step_size": 0.3, "heads": lf.GradientHeads(step_size=0.2)}
+    paper = lf.simulate(lf.FedRep(**plain, **steps), lf.SharedRepresentation(**sizes), **shared)
     np.testing.assert_allclose(notebook.final.B, paper.final.B, rtol=0, atol=1e-12)
 
 

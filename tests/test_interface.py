@@ -47,7 +47,7 @@ def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
 @pytest.mark.parametrize("engine", ["explicit", "compressed"])
 @pytest.mark.parametrize("data", [lf.FreshSamples(20), DATA])
 def test_the_end_has_the_next_number_and_what_is_derived_keeps_its_own(engine, data):
-    algorithm = lf.FedAvg(rank=2, step_size=0.1, fine_tune="exact")
+    algorithm = lf.FedAvg(rank=2, step_size=0.1, fine_tune=lf.ExactHeads())
     steps = list(rounds_of(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
     assert [step.batch.round for step in steps] == [1, 2, 3, 4]
     step = next(rounds_of(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
@@ -429,7 +429,7 @@ class SoftmaxBatch:
 
 
 T, N, M, D, K, C = 2, 40, 60, 12, 3, 3
-GRADIENT_FEDREP = lf.FedRep(rank=K, step_size=1.0, head_solver="gradient", head_steps=5, head_step_size=1.0)
+GRADIENT_FEDREP = lf.FedRep(rank=K, step_size=1.0, heads=lf.GradientHeads(steps=5, step_size=1.0))
 
 
 @pytest.fixture(scope="module")

@@ -27,19 +27,19 @@ RUNS = {
     "FedRep, projected": (FEDREP, SHARED, lf.FreshSamples(5), {"engine": "projected"}),
     "FedRep, chain": (FEDREP, SHARED, lf.FreshSamples(5), {"engine": "chain"}),
     "FedRep, gradient heads": (
-        lf.FedRep(rank=2, step_size=0.1, head_solver="gradient", head_steps=3),
+        lf.FedRep(rank=2, step_size=0.1, heads=lf.GradientHeads(steps=3)),
         DENSE,
         lf.FreshSamples(3),
         {"engine": "projected"},
     ),
     "FedAvg, fine-tuned": (
-        lf.FedAvg(step_size=0.05, rank=2, fine_tune="exact", init="random"),
+        lf.FedAvg(step_size=0.05, rank=2, fine_tune=lf.ExactHeads(), init="random"),
         SHARED,
         lf.FixedSamples(5),
         {"participation": 0.5},
     ),
     "FedAvg, fine-tuned, fresh": (
-        lf.FedAvg(step_size=0.05, rank=2, fine_tune="gradient", init="random"),
+        lf.FedAvg(step_size=0.05, rank=2, fine_tune=lf.GradientHeads(steps=10), init="random"),
         SHARED,
         lf.FreshSamples(12),
         {"engine": "compressed"},

@@ -22,10 +22,10 @@ COUNTS, TEST_COUNTS = [1, 2, 3, 9, 20, 12], [4, 0, 1, 7, 0, 30]
 FEDREP = lf.FedRep(rank=2, step_size=0.2)
 FAMILY = {
     "FedRep": FEDREP,
-    "FedRep, gradient heads": lf.FedRep(rank=2, step_size=0.2, head_solver="gradient", orthonormalize=False),
+    "FedRep, gradient heads": lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads(), orthonormalize=False),
     "FedAvg": lf.FedAvg(step_size=0.1),
     "FedAvg, two layers": lf.FedAvg(step_size=0.1, rank=2),
-    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune="exact"),
+    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads()),
     "shortcuts": lf.FedRepShortcut(rank=2, step_size=0.05),
     "local only": lf.LocalOnly(ridge=0.1),
     "pooled": lf.PooledLeastSquares(),
@@ -335,7 +335,7 @@ def test_adapting_is_what_new_clients_of_the_problem_do():
 
 def test_a_ridge_and_an_algorithm_of_ones_own_adapt_as_they_say():
     X, y = NEW["arrays"]
-    result = run(lf.FedRep(rank=2, step_size=0.2, head_ridge=0.4))
+    result = run(lf.FedRep(rank=2, step_size=0.2, heads=lf.ExactHeads(ridge=0.4)))
     B = result.final.B[0]
     expected = [ref.least_squares(rows @ B, row, 0.4) for rows, row in zip(X, y, strict=True)]
     np.testing.assert_allclose(result.adapt(X, y).W[0], expected, rtol=1e-10)

@@ -92,7 +92,7 @@ def test_data_without_a_truth():
 
 
 def test_the_end_is_measured():
-    result = run([largest_head], algorithm=lf.FedAvg(step_size=0.05, rank=2, fine_tune="exact", init="random"))
+    result = run([largest_head], algorithm=lf.FedAvg(step_size=0.05, rank=2, fine_tune=lf.ExactHeads(), init="random"))
     assert result.rounds[-1] == 7
     assert np.array_equal(result.metrics["largest_head"][:, -1], np.abs(result.final.W).max(axis=(-2, -1)))
 

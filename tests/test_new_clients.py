@@ -18,13 +18,14 @@ SIZES = [1, 2, 3, 9]
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=3, noise_std=0.2)
 FAMILY = {
     "FedRep": lf.FedRep(rank=2, step_size=0.2),
-    "FedRep, ridge": lf.FedRep(rank=2, step_size=0.2, head_ridge=0.3),
-    "FedRep, gradient heads": lf.FedRep(rank=2, step_size=0.2, head_solver="gradient"),
+    "FedRep, ridge": lf.FedRep(rank=2, step_size=0.2, heads=lf.ExactHeads(ridge=0.3)),
+    "FedRep, gradient heads": lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads()),
     "FedRep, unnormalised": lf.FedRep(rank=3, step_size=0.2, orthonormalize=False),
     "FedPer": lf.FedPer(rank=2, step_size=0.1),
     "FedAvg": lf.FedAvg(step_size=0.2, local_steps=2),
     "FedAvg, two layers": lf.FedAvg(step_size=0.1, rank=2),
-    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune="gradient"),
+    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.GradientHeads(steps=10)),
+    "FedAvg + FT, ridge": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads(ridge=0.3)),
     "local only": lf.LocalOnly(),
     "local only, ridge": lf.LocalOnly(ridge=0.1),
     "pooled": lf.PooledLeastSquares(),
@@ -32,7 +33,7 @@ FAMILY = {
     "oracle, truncated, ridge": lf.Oracle(rank=2, ridge=0.2),
     "personalised": lf.Personalised(base=lf.FedRep(rank=2, step_size=0.2), ridge=0.4),
 }
-RIDGES = {"FedRep, ridge": 0.3, "local only, ridge": 0.1, "oracle, truncated, ridge": 0.2}
+RIDGES = {"FedRep, ridge": 0.3, "FedAvg + FT, ridge": 0.3, "local only, ridge": 0.1, "oracle, truncated, ridge": 0.2}
 
 
 def normal(*shape, seed=0):

@@ -16,10 +16,10 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 STEPS = {"rank": 2, "step_size": 0.03}
 BASES = {
     "FedRep": lf.FedRep(**STEPS, init="random"),
-    "FedRep, gradient heads": lf.FedRep(**STEPS, init="random", head_solver="gradient"),
+    "FedRep, gradient heads": lf.FedRep(**STEPS, init="random", heads=lf.GradientHeads()),
     "FedPer": lf.FedPer(**STEPS),
     "FedAvg": lf.FedAvg(**STEPS),
-    "FedAvg + FT": lf.FedAvg(**STEPS, fine_tune="exact"),
+    "FedAvg + FT": lf.FedAvg(**STEPS, fine_tune=lf.ExactHeads()),
     "FLUTE": lf.FLUTE(**STEPS),
     "shortcuts": lf.FedRepShortcut(**STEPS, init="random"),
     "shortcuts, refit": lf.FedRepShortcut(**STEPS, init="random", refit=True),
@@ -93,7 +93,7 @@ def test_it_is_the_joint_fit_of_the_algorithm_with_shortcuts(m):
     """Laid over the joint form, whose B stands still once the step is nearly 0, it changes nothing."""
     X, y = draw([m] * 5, 6)
     joint = lf.FedRepShortcut(
-        rank=2, step_size=1e-12, solver="closed-form", order="joint", ridge=0.3, init=np.eye(6)[:, :2]
+        rank=2, step_size=1e-12, solver=lf.ClosedForm(order="joint"), ridge=0.3, init=np.eye(6)[:, :2]
     )
     one, two = run(joint, X, y), run(lf.Personalised(base=joint, ridge=0.3), X, y)
     for name in "WS":
@@ -127,7 +127,7 @@ def test_a_trial_that_diverged_stays_as_it_was():
     X, y = draw([9] * 4, 6)
     init = normal(3, 6, 2)
     init[1] *= 1e4
-    base = lf.FedRep(rank=2, step_size=0.05, init=init, head_solver="gradient", orthonormalize=False)
+    base = lf.FedRep(rank=2, step_size=0.05, init=init, heads=lf.GradientHeads(), orthonormalize=False)
     one, two = (run(a, X, y, trials=3, rounds=30) for a in (base, lf.Personalised(base=base, ridge=0.1)))
     assert [status.name for status in two.status] == ["COMPLETED", "DIVERGED", "COMPLETED"]
     for name in "BW":

@@ -110,17 +110,24 @@ SAVED = {
         UNEQUAL,
         0,
     ),
-    "shortcuts": (lf.FedRepShortcut(rank=2, step_size=0.05, shortcut_step_size=0.01), PROBLEM, lf.FreshSamples(5), 0),
+    "shortcuts": (
+        lf.FedRepShortcut(rank=2, step_size=0.05, solver=lf.GradientSteps(shortcut_step_size=0.01)),
+        PROBLEM,
+        lf.FreshSamples(5),
+        0,
+    ),
     "shortcuts, gradient, every field": (
         lf.FedRepShortcut(
             rank=2,
             step_size=0.05,
-            head_steps=2,
-            head_step_size=np.float64(0.1),
-            shortcut_steps=np.int64(3),
-            shortcut_step_size=0.01,
+            solver=lf.GradientSteps(
+                head_steps=2,
+                head_step_size=np.float64(0.1),
+                shortcut_steps=np.int64(3),
+                shortcut_step_size=0.01,
+                order="gauss-seidel",
+            ),
             representation_steps=2,
-            order="gauss-seidel",
             mixing=0.4,
             ridge=0.2,
             refit=np.True_,
@@ -133,7 +140,7 @@ SAVED = {
         3,
     ),
     "shortcuts, closed form": (
-        lf.FedRepShortcut(rank=2, step_size=0.05, solver="closed-form", order="joint", ridge=0.5, init=B),
+        lf.FedRepShortcut(rank=2, step_size=0.05, solver=lf.ClosedForm(order="joint"), ridge=0.5, init=B),
         lf.SharedWithShortcuts(n_clients=5, dim=4, rank=2, shortcut_norm=1, sparsity=2, noise_std=0.1),
         UNEQUAL,
         0,
@@ -143,9 +150,7 @@ SAVED = {
             rank=2,
             step_size=0.1,
             init=lf.Moments(clients=3),
-            head_solver="gradient",
-            head_steps=3,
-            head_step_size=0.2,
+            heads=lf.GradientHeads(steps=3, step_size=0.2),
             representation_steps=2,
             orthonormalize=True,
             aggregate="sum",
@@ -163,6 +168,12 @@ SAVED = {
         lf.FreshSamples(np.int64(5)),
         np.int64(7),
     ),
+    "heads with a ridge": (
+        lf.FedRep(rank=2, step_size=0.3, heads=lf.ExactHeads(ridge=0.1)),
+        PROBLEM,
+        lf.FreshSamples(5),
+        0,
+    ),
     "random init": (lf.FedRep(rank=2, step_size=0.3, init="random"), PROBLEM, lf.FreshSamples(5), 2**70),
     "init at a distance": (lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.25)), PROBLEM, lf.FreshSamples(5), 0),
     "init given": (lf.FedRep(rank=2, step_size=0.3, init=B), PROBLEM, lf.FreshSamples(5), 0),
@@ -177,9 +188,7 @@ SAVED = {
             server_step_size=0.5,
             weights="samples",
             init=B,
-            fine_tune="gradient",
-            fine_tune_steps=3,
-            fine_tune_step_size=np.float64(0.2),
+            fine_tune=lf.GradientHeads(steps=3, step_size=np.float64(0.2)),
         ),
         PROBLEM,
         lf.FreshSamples(5),
@@ -265,7 +274,7 @@ def test_given_arrays_come_back_bit_for_bit(tmp_path):
 
 
 def test_diverged_trials_come_back(tmp_path):
-    algorithm = lf.FedRep(rank=2, step_size=50.0, init="random", head_solver="gradient", orthonormalize=False)
+    algorithm = lf.FedRep(rank=2, step_size=50.0, init="random", heads=lf.GradientHeads(), orthonormalize=False)
     result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30)
     assert lf.Status.DIVERGED in result.status
     assert_same_numbers(result, Result.load(result.save(tmp_path / "x.npz")))
@@ -595,7 +604,7 @@ def mixed():
     """Return a run of three trials of which the second diverges."""
     heads = normal(3, 5, 2) * np.array([1.0, 100.0, 1.0])[:, None, None]
     algorithm = lf.FedRep(
-        rank=2, step_size=0.3, init=normal(4, 2, seed=3) / 2, head_solver="gradient", orthonormalize=False
+        rank=2, step_size=0.3, init=normal(4, 2, seed=3) / 2, heads=lf.GradientHeads(), orthonormalize=False
     )
     data = lf.FixedSamples(6)
     result = lf.simulate(algorithm, lf.GivenTruth(B=np.eye(4)[:, :2], W=heads), data=data, rounds=20, record_every=2)
@@ -624,7 +633,7 @@ def test_summary_of_a_run_without_a_truth_and_of_one_trial():
 
 
 def test_summary_where_every_trial_diverged():
-    algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", head_solver="gradient", orthonormalize=False)
+    algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", heads=lf.GradientHeads(), orthonormalize=False)
     result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30)
     assert "2 DIVERGED" in result.summary()
     assert "inf" in result.summary()
@@ -740,6 +749,18 @@ def test_plot_tells_runs_of_one_class_apart():
     told_apart(many, 15)
 
 
+def test_plot_tells_heads_apart():
+    ax = plt.figure().subplots()
+    for heads in (lf.ExactHeads(), lf.GradientHeads(), lf.GradientHeads(steps=10)):
+        run(lf.FedRep(rank=2, step_size=0.3, heads=heads), PROBLEM, lf.FixedSamples(5), 0).plot("risk", ax=ax)
+    names = [
+        "ExactHeads(ridge=0.0)",
+        "GradientHeads(steps=1, step_size=None)",
+        "GradientHeads(steps=10, step_size=None)",
+    ]
+    assert told_apart(ax, 3) == [f"FedRep (heads={name})" for name in names]
+
+
 def test_plot_tells_apart_what_else_differs():
     """Fields of the algorithm first; then metrics, data and the rest, as far as they are needed."""
     fixed = lf.FixedSamples(5)
@@ -803,7 +824,7 @@ def test_plot_counts_diverged_trials_as_the_worst(tmp_path):
 
 
 def test_plot_where_every_trial_diverged_is_empty_from_there(tmp_path):
-    algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", head_solver="gradient", orthonormalize=False)
+    algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", heads=lf.GradientHeads(), orthonormalize=False)
     result = run(algorithm, PROBLEM, lf.FreshSamples(5), 0, rounds=30, record_every=1)
     ax = result.plot("parameter_error")
     (line,), _ = lines_and_bands(ax)

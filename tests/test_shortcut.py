@@ -14,7 +14,10 @@ from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
 from linfed.numerics.streams import Stream, generators
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
-CLOSED = {"solver": "closed-form"}
+STEPS = lf.GradientSteps()
+CLOSED = {"solver": lf.ClosedForm()}
+SEIDEL = {"solver": lf.ClosedForm(order="gauss-seidel")}
+JOINT = {"solver": lf.ClosedForm(order="joint")}
 
 
 def basis(d, k, seed=0):
@@ -38,13 +41,8 @@ def shortcut_round(
     active,
     *,
     step_size,
-    solver="gradient",
-    head_steps=1,
-    head_step_size=None,
-    shortcut_steps=1,
-    shortcut_step_size=None,
+    solver=STEPS,
     representation_steps=1,
-    order="jacobi",
     mixing=None,
     ridge=0.0,
 ):
@@ -53,25 +51,25 @@ def shortcut_round(
     W and S are the w_i and s_i themselves: the predictor is ``a B w_i + c s_i``. X[j], y[j] are of client active[j].
     """
     a, c = factors_of(mixing)
-    head_step = step_size if head_step_size is None else head_step_size
-    shortcut_step = step_size if shortcut_step_size is None else shortcut_step_size
     W, S, local = W.copy(), S.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
         m, (k, d) = len(y_i), B.T.shape
         w, s = W[i].copy(), S[i].copy()
-        if order == "joint":
+        if solver.order == "joint":
             rows = np.block([[a * X_i @ B, c * X_i], [np.zeros((d, k)), np.sqrt(ridge * m) * np.eye(d)]])
             both = ref.least_squares(rows, np.concatenate([y_i, np.zeros(d)]))
             W[i], S[i] = both[:k], both[k:]
-        elif solver == "closed-form":
+        elif isinstance(solver, lf.ClosedForm):
             W[i] = ref.least_squares(a * X_i @ B, y_i - c * X_i @ s)
-            seen = W[i] if order == "gauss-seidel" else w
+            seen = W[i] if solver.order == "gauss-seidel" else w
             S[i] = ref.least_squares(c * X_i, y_i - a * X_i @ B @ seen, ridge)
         else:
-            for _ in range(head_steps):
+            head_step = step_size if solver.head_step_size is None else solver.head_step_size
+            shortcut_step = step_size if solver.shortcut_step_size is None else solver.shortcut_step_size
+            for _ in range(solver.head_steps):
                 W[i] = W[i] - head_step * a * B.T @ ref.gradient(X_i, y_i, a * B @ W[i] + c * s)
-            seen = W[i] if order == "gauss-seidel" else w
-            for _ in range(shortcut_steps):
+            seen = W[i] if solver.order == "gauss-seidel" else w
+            for _ in range(solver.shortcut_steps):
                 S[i] = S[i] - shortcut_step * (c * ref.gradient(X_i, y_i, a * B @ seen + c * S[i]) + ridge * S[i])
         B_i = B
         for _ in range(representation_steps):
@@ -86,31 +84,32 @@ def initial(B, n):
 
 OPTIONS = {
     "gradient": {},
-    "gradient, gauss-seidel": {"order": "gauss-seidel"},
-    "gradient, several steps": {"head_steps": 3, "shortcut_steps": 2, "representation_steps": 3},
-    "gradient, own step sizes": {"head_step_size": 0.07, "shortcut_step_size": 0.01, "representation_steps": 2},
-    "gradient, all of it": {
-        "head_steps": 2,
-        "head_step_size": 0.07,
-        "shortcut_steps": 3,
-        "shortcut_step_size": 0.01,
+    "gradient, gauss-seidel": {"solver": lf.GradientSteps(order="gauss-seidel")},
+    "gradient, several steps": {"solver": lf.GradientSteps(head_steps=3, shortcut_steps=2), "representation_steps": 3},
+    "gradient, own step sizes": {
+        "solver": lf.GradientSteps(head_step_size=0.07, shortcut_step_size=0.01),
         "representation_steps": 2,
-        "order": "gauss-seidel",
+    },
+    "gradient, all of it": {
+        "solver": lf.GradientSteps(
+            head_steps=2, head_step_size=0.07, shortcut_steps=3, shortcut_step_size=0.01, order="gauss-seidel"
+        ),
+        "representation_steps": 2,
         "mixing": 0.3,
         "ridge": 0.8,
     },
-    "gradient, mixing": {"mixing": 0.7, "head_steps": 2, "shortcut_steps": 2},
-    "gradient, ridge": {"ridge": 0.5, "shortcut_steps": 3},
-    "gradient, no shortcut steps": {"shortcut_steps": 0},
+    "gradient, mixing": {"mixing": 0.7, "solver": lf.GradientSteps(head_steps=2, shortcut_steps=2)},
+    "gradient, ridge": {"ridge": 0.5, "solver": lf.GradientSteps(shortcut_steps=3)},
+    "gradient, no shortcut steps": {"solver": lf.GradientSteps(shortcut_steps=0)},
     "closed form": CLOSED,
-    "closed form, gauss-seidel": CLOSED | {"order": "gauss-seidel"},
+    "closed form, gauss-seidel": SEIDEL,
     "closed form, local steps": CLOSED | {"representation_steps": 3},
     "closed form, ridge": CLOSED | {"ridge": 0.4},
-    "closed form, ridge, gauss-seidel": CLOSED | {"ridge": 0.4, "order": "gauss-seidel"},
+    "closed form, ridge, gauss-seidel": SEIDEL | {"ridge": 0.4},
     "closed form, mixing": CLOSED | {"mixing": 0.3},
-    "closed form, mixing, ridge": CLOSED | {"mixing": 0.6, "ridge": 0.4, "order": "gauss-seidel"},
-    "joint": CLOSED | {"order": "joint", "ridge": 0.4},
-    "joint, mixing, local steps": CLOSED | {"order": "joint", "ridge": 0.2, "mixing": 0.4, "representation_steps": 2},
+    "closed form, mixing, ridge": SEIDEL | {"mixing": 0.6, "ridge": 0.4},
+    "joint": JOINT | {"ridge": 0.4},
+    "joint, mixing, local steps": JOINT | {"ridge": 0.2, "mixing": 0.4, "representation_steps": 2},
 }
 
 # name: samples of each client, d, k, participants a round
@@ -288,10 +287,11 @@ REDUCED = {"m < d": [4] * 6, "m > d": [12] * 6, "unequal": [3, 9, 4, 14, 7, 6]}
 @pytest.mark.parametrize("local", [1, 3])
 def test_without_shortcut_steps_it_is_fedrep_with_gradient_heads(counts, order, mixing, local):
     X, y, B = draw(counts, 7, 2)
-    shared = {"rank": 2, "step_size": 0.05, "init": B, "head_steps": 3, "representation_steps": local}
+    shared = {"rank": 2, "step_size": 0.05, "init": B, "representation_steps": local}
     arguments = {"data": lf.GivenSamples(X, y), "rounds": 20, "participation": drawn_participants(6, 4, 20)}
-    mine = lf.FedRepShortcut(**shared, head_step_size=0.1, shortcut_steps=0, order=order, mixing=mixing)
-    its = lf.FedRep(**shared, head_solver="gradient", head_step_size=0.1 * factors_of(mixing)[0] ** 2)
+    steps = lf.GradientSteps(head_steps=3, head_step_size=0.1, shortcut_steps=0, order=order)
+    mine = lf.FedRepShortcut(**shared, solver=steps, mixing=mixing)
+    its = lf.FedRep(**shared, heads=lf.GradientHeads(steps=3, step_size=0.1 * factors_of(mixing)[0] ** 2))
     steps = assert_same_states(rounds_of(mine, **arguments), rounds_of(its, **arguments), 1e-13)
     assert not steps[-1].after.S.any()
     assert np.abs(steps[-1].after.B[0] - B).max() > 1e-3
@@ -305,7 +305,7 @@ def test_an_infinite_ridge_leaves_fedrep_with_exact_heads(counts, order, local, 
     X, y, B = draw(counts, 7, 2)
     shared = {"rank": 2, "step_size": 0.05, "init": B, "representation_steps": local}
     arguments = {"data": lf.GivenSamples(X, y), "rounds": 20, "participation": drawn_participants(6, 4, 20)}
-    mine = lf.FedRepShortcut(**shared, **CLOSED, order=order, ridge=1e12, mixing=mixing)
+    mine = lf.FedRepShortcut(**shared, solver=lf.ClosedForm(order=order), ridge=1e12, mixing=mixing)
     steps = assert_same_states(rounds_of(mine, **arguments), rounds_of(lf.FedRep(**shared), **arguments), 1e-9)
     assert np.abs(steps[-1].after.S).max() < 1e-9
     assert np.abs(steps[-1].after.B[0] - B).max() > 1e-3
@@ -516,8 +516,8 @@ def differences(function, point):
 @pytest.mark.parametrize(("mixing", "ridge"), [(None, 0.0), (None, 0.7), (0.3, 0.0), (0.6, 0.7)])
 def test_a_round_is_a_gradient_step_of_the_loss(counts, order, mixing, ridge):
     X, y, B = draw(counts, 5, 2)
-    steps = {"step_size": 0.05, "head_step_size": 0.04, "shortcut_step_size": 0.03}
-    algorithm = lf.FedRepShortcut(rank=2, init=B, order=order, mixing=mixing, ridge=ridge, **steps)
+    steps = lf.GradientSteps(head_step_size=0.04, shortcut_step_size=0.03, order=order)
+    algorithm = lf.FedRepShortcut(rank=2, step_size=0.05, init=B, solver=steps, mixing=mixing, ridge=ridge)
     *_, last = rounds_of(algorithm, data=lf.GivenSamples(X, y), rounds=4)
     a, c = factors_of(mixing)
     (B, W, S), (new_B, new_W, new_S) = (
@@ -724,7 +724,7 @@ STALLED = lf.SharedWithShortcuts(n_clients=8, dim=7, rank=2, shortcut_norm=0.5, 
 @pytest.mark.parametrize("m", [1, 2, 3, 6, 7, 8, 20])
 def test_gauss_seidel_never_moves_the_representation(m, participation, data):
     """Once s_i solves its least squares at w_i, ``X_i'(Z_i w_i + X_i s_i - y_i)`` is 0: for every m and noise."""
-    algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, **CLOSED, order="gauss-seidel", init="random")
+    algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, **SEIDEL, init="random")
     steps = list(rounds_of(algorithm, STALLED, data=data(m), rounds=50, participation=participation, trials=2))
     start = steps[0].before.B
     # Rounding moves it by the square of the heads, which are long where m == k, and shortcuts where m == d.
@@ -774,7 +774,7 @@ def test_jointly_with_a_ridge_the_population_step_is_ojas(ridge):
     problem = lf.SharedWithShortcuts(n_clients=8, dim=d, rank=k, shortcut_norm=0.3)
     (Phi,) = problem.truth(1, [0]).dense()
     data = lf.GivenSamples.population(problem, trials=1, seed=1)
-    algorithm = lf.FedRepShortcut(rank=k, step_size=eta, **CLOSED, order="joint", ridge=ridge, init="random")
+    algorithm = lf.FedRepShortcut(rank=k, step_size=eta, **JOINT, ridge=ridge, init="random")
     for step in rounds_of(algorithm, problem, data=data, rounds=5, seed=1):
         (B,) = step.before.B
         outside = np.eye(d) - B @ B.T
@@ -791,8 +791,8 @@ def test_both_ways_out_learn_the_leading_subspace():
     arguments = {"data": lf.FixedSamples(40), "rounds": 200, "metrics": ["subspace_distance", "parameter_error"]}
     ways = {
         "drafted": CLOSED,
-        "joint": CLOSED | {"order": "joint", "ridge": 1.0, "refit": True},
-        "gradient": {"shortcut_step_size": 0.01},
+        "joint": JOINT | {"ridge": 1.0, "refit": True},
+        "gradient": {"solver": lf.GradientSteps(shortcut_step_size=0.01)},
     }
     found = {}
     for name, options in ways.items():

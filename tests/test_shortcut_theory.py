@@ -41,7 +41,7 @@ def made(n, d, k, **more):
 
 
 def algorithm_of(k, **more):
-    return lf.FedRepShortcut(**{"rank": k, "step_size": 0.1, "solver": "closed-form", "init": "random", **more})
+    return lf.FedRepShortcut(**{"rank": k, "step_size": 0.1, "solver": lf.ClosedForm(), "init": "random", **more})
 
 
 def seen_rounds(algorithm, problem, data, *, rounds=5, trials=2, seed=3, engine="explicit", **more):
@@ -110,7 +110,9 @@ def test_the_shortcuts_equation_follows_order_ridge_and_mixing(ridge, mixing):
     for m in (4, 20):
         problem, data = made(5, 6, 2, noise_std=0.3), lf.FixedSamples(m)
         for order in ("jacobi", "gauss-seidel", *(["joint"] if ridge else [])):
-            rounds = seen_rounds(algorithm_of(2, order=order, ridge=ridge, mixing=mixing), problem, data)
+            rounds = seen_rounds(
+                algorithm_of(2, solver=lf.ClosedForm(order=order), ridge=ridge, mixing=mixing), problem, data
+            )
             seen, other = ("old", "new") if order == "jacobi" else ("new", "old")
             assert rounds[0].shortcut_equation(head=other).gap.min() > 1e-2  # later gauss-seidel heads stand still
             for r in rounds:
@@ -122,7 +124,7 @@ def test_the_shortcuts_equation_follows_order_ridge_and_mixing(ridge, mixing):
 
 @pytest.mark.parametrize("head_steps", [1, 3])
 def test_the_split_holds_for_gradient_steps_too_and_the_rest_does_not(head_steps):
-    algorithm = algorithm_of(2, solver="gradient", head_steps=head_steps, shortcut_step_size=0.05)
+    algorithm = algorithm_of(2, solver=lf.GradientSteps(head_steps=head_steps, shortcut_step_size=0.05))
     rounds = seen_rounds(algorithm, made(6, 8, 2, noise_std=0.3), lf.FixedSamples(12))
     assert max(worst(rounds, name) for name in ("(19)", "(20)", "(21)")) < EXACT
     assert min(r.head_update().gap.min() for r in rounds) > 1e-2
@@ -277,7 +279,9 @@ def test_bad_input_is_refused():
 @pytest.mark.parametrize("m", [1, 4, 6, 30])
 def test_gauss_seidel_does_not_move_at_all(m, noise_std):
     problem = made(6, 6, 2, noise_std=noise_std)
-    for r in seen_rounds(algorithm_of(2, order="gauss-seidel"), problem, lf.FixedSamples(m), participation=0.5):
+    for r in seen_rounds(
+        algorithm_of(2, solver=lf.ClosedForm(order="gauss-seidel")), problem, lf.FixedSamples(m), participation=0.5
+    ):
         assert np.abs(r.messages).max() < 1e-12
         np.testing.assert_allclose(r.B_new, r.B, atol=1e-12)
 
@@ -381,8 +385,8 @@ def traced(algorithm, problem, data, *, rounds=30, trials=3, every=1, seed=3, **
 SETTINGS = {
     "closed form": {},
     "closed form with a ridge": {"ridge": 1.0},
-    "joint": {"order": "joint", "ridge": 1.0},
-    "gradient": {"solver": "gradient", "shortcut_step_size": 0.01},
+    "joint": {"solver": lf.ClosedForm(order="joint"), "ridge": 1.0},
+    "gradient": {"solver": lf.GradientSteps(shortcut_step_size=0.01)},
 }
 
 
@@ -411,7 +415,7 @@ def test_the_bound_holds_in_every_round_and_is_tight(setting, noise_std):
 def test_R_can_shrink_what_it_normalises():
     trace = traced(algorithm_of(2, step_size=0.3, init=lf.AtDistance(0.5)), made(30, 10, 2), lf.FixedSamples(25))
     assert trace.inverse.max() > 1.3
-    ridge = algorithm_of(2, step_size=0.3, init=lf.AtDistance(0.5), order="joint", ridge=1.0)
+    ridge = algorithm_of(2, step_size=0.3, init=lf.AtDistance(0.5), solver=lf.ClosedForm(order="joint"), ridge=1.0)
     assert traced(ridge, made(30, 10, 2), lf.FixedSamples(25)).inverse.max() < 1.01
 
 
@@ -469,12 +473,14 @@ def test_a_trace_refuses_a_refit_and_nothing():
 def test_at_population_the_joint_ridge_follows_oja(ridge, participation):
     problem = made(8, 7, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
-    algorithm = algorithm_of(2, order="joint", ridge=ridge)
+    algorithm = algorithm_of(2, solver=lf.ClosedForm(order="joint"), ridge=ridge)
     for r in seen_rounds(algorithm, problem, data, participation=participation):
         sides = r.oja()
         assert sides.gap.max() < 1e-12
         assert np.abs(sides.left).max() > 1e-4
-    stale = seen_rounds(algorithm_of(2, order="gauss-seidel", ridge=ridge), problem, data, rounds=2)[1]
+    stale = seen_rounds(
+        algorithm_of(2, solver=lf.ClosedForm(order="gauss-seidel"), ridge=ridge), problem, data, rounds=2
+    )[1]
     assert stale.oja().gap.min() > 1e-3
     sampled = seen_rounds(algorithm, problem, lf.FixedSamples(20), rounds=1, participation=participation)[0]
     assert sampled.oja().gap.min() > 1e-3
@@ -484,7 +490,7 @@ def test_at_population_the_joint_ridge_follows_oja(ridge, participation):
 def test_the_ridge_ends_at_the_top_subspace_of_Phi(order):
     problem = made(8, 7, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
-    algorithm = algorithm_of(2, order=order, ridge=1.0, step_size=0.3)
+    algorithm = algorithm_of(2, solver=lf.ClosedForm(order=order), ridge=1.0, step_size=0.3)
     last = seen_rounds(algorithm, problem, data, rounds=800)[-1]
     truth = problem.truth(3, range(2))
     top = np.linalg.svd(truth.dense().mT)[0][..., :2]

@@ -72,8 +72,7 @@ GRADIENT = lf.FedRep(
     rank=2,
     step_size=0.2,
     init="random",
-    head_solver="gradient",
-    head_steps=2,
+    heads=lf.GradientHeads(steps=2),
     representation_steps=2,
     rotate_heads=True,
 )
@@ -357,9 +356,7 @@ def test_clients_that_stay_away_keep_their_heads():
 
 # --- outcomes ------------------------------------------------------------------------------------------------
 
-UNSTABLE = lf.FedRep(
-    rank=2, step_size=0.3, init="random", head_solver="gradient", head_step_size=0.3, orthonormalize=False
-)
+UNSTABLE = lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads(step_size=0.3), orthonormalize=False)
 BAD = [1, 4]
 
 
@@ -436,8 +433,8 @@ def test_numbers_that_overflow_are_a_finding(data):
     """Straight from a finite state to infinity, in every form of step."""
     for algorithm in (UNSTABLE, GRADIENT, EXACT, dataclasses.replace(EXACT, orthonormalize=False)):
         huge = dataclasses.replace(algorithm, step_size=1e300, init="random")
-        if algorithm.head_solver == "gradient":
-            huge = dataclasses.replace(huge, head_step_size=1e300)
+        if algorithm.heads != lf.ExactHeads():
+            huge = dataclasses.replace(huge, heads=lf.GradientHeads(steps=algorithm.heads.steps, step_size=1e300))
         result = lf.simulate(huge, PROBLEM, data=data, rounds=3, trials=2)
         for trial, status in enumerate(result.status):
             if status is lf.Status.DIVERGED:
@@ -445,7 +442,7 @@ def test_numbers_that_overflow_are_a_finding(data):
             else:
                 assert np.isfinite(result.metrics["risk"][trial]).all()
         assert all(np.isfinite(array).all() for array in result.final.arrays().values())
-        if algorithm.head_solver == "gradient":
+        if algorithm.heads != lf.ExactHeads():
             assert set(result.status) == {lf.Status.DIVERGED}
 
 
@@ -710,7 +707,7 @@ def test_the_batch_of_all_clients_at_the_end_is_counted(engine):
     lf.simulate(plain, problem, **arguments, memory_budget=2e6)
     rows = 8 * 1000 * 20 * (100 if engine == "explicit" else 21)
     with pytest.raises(lf.SizeError, match="one trial needs about"):
-        lf.simulate(dataclasses.replace(plain, fine_tune="exact"), problem, **arguments, memory_budget=rows)
+        lf.simulate(dataclasses.replace(plain, fine_tune=lf.ExactHeads()), problem, **arguments, memory_budget=rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.study.grid import at_path
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
 SETTING = {"data": lf.FreshSamples(8), "rounds": 30, "trials": 5}
@@ -110,11 +111,16 @@ def test_the_margin_of_an_area_is_one_of_the_curve():
 
 
 def test_ties_of_several_fields_go_by_the_first_and_then_the_next():
-    algorithm = lf.FedRep(rank=2, step_size=9.0, head_solver="gradient", head_step_size=0.1)
+    algorithm = lf.FedRep(rank=2, step_size=9.0, heads=lf.GradientHeads(step_size=0.1))
     equal = {"metric": lambda result: np.ones(result.trials), "score": "final", **SETTING, "rounds": 1}
-    grid = {"head_step_size": [0.3, 0.1, 0.2], "step_size": [0.5, 0.4, 0.6]}
-    tuning = lf.tune(algorithm, PROBLEM, grid={"head_solver": ["gradient"], **grid}, **equal)
-    assert tuning.settings[tuning.best] == {"head_solver": "gradient", "head_step_size": 0.1, "step_size": 0.4}
+    grid = {"heads": [lf.GradientHeads()], "heads.step_size": [0.3, 0.1, 0.2], "step_size": [0.5, 0.4, 0.6]}
+    tuning = lf.tune(algorithm, PROBLEM, grid=grid, **equal)
+    assert tuning.settings[tuning.best] == {"heads": lf.GradientHeads(), "heads.step_size": 0.1, "step_size": 0.4}
+    assert tuning.algorithm == lf.FedRep(rank=2, step_size=0.4, heads=lf.GradientHeads(step_size=0.1))
+    grid = {"heads.step_size": [None, 0.3, 0.1], "step_size": [0.5, 0.4]}  # None is no number
+    tuning = lf.tune(algorithm, PROBLEM, grid=grid, **equal)
+    assert tuning.settings[tuning.best] == {"heads.step_size": None, "step_size": 0.4}
+    assert tuning.at_edge == ("step_size",)
     inits = [np.eye(8)[:, 2:4], np.eye(8)[:, :2]]
     assert lf.tune(algorithm, PROBLEM, grid={"init": inits}, **equal).best == 0
     assert lf.tune(algorithm, PROBLEM, grid={"orthonormalize": [True, False]}, **equal).best == 0
@@ -144,14 +150,14 @@ def extended(field, values, best, algorithm=None, **options):
         algorithm or lf.FedRep(rank=2, step_size=0.5),
         PROBLEM,
         grid={field: values},
-        metric=lambda result: np.full(result.trials, 1.0 + abs(getattr(result.algorithm, field) - best) / best),
+        metric=lambda result: np.full(result.trials, 1.0 + abs(at_path(result.algorithm, field) - best) / best),
         score="final",
         extend=True,
         **SETTING | {"rounds": 1} | options,
     )
 
 
-GRADIENT = lf.FedRep(rank=2, step_size=0.5, head_solver="gradient", head_steps=1)
+GRADIENT = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads(steps=1))
 
 
 @pytest.mark.parametrize(
@@ -160,23 +166,23 @@ GRADIENT = lf.FedRep(rank=2, step_size=0.5, head_solver="gradient", head_steps=1
         ("step_size", [0.1, 0.2], 1.0, [0.1, 0.2, 0.4, 0.8, 1.6]),
         ("step_size", [2.0, 1.0], 0.3, [0.125, 0.25, 0.5, 1.0, 2.0]),
         ("step_size", [1, 2], 0.3, [0.125, 0.25, 0.5, 1.0, 2.0]),
-        ("head_ridge", [0.0, 0.1, 0.3], 0.6, [0.0, 0.1, 0.3, 0.5, 0.7]),
-        ("head_steps", [1, 2, 4], 15, [1, 2, 4, 8, 16, 32]),
-        ("head_steps", [1, 3, 4], 6, [1, 3, 4, 5, 6, 7]),
-        ("head_steps", [12, 8], 4, [2, 4, 8, 12]),
+        ("heads.ridge", [0.0, 0.1, 0.3], 0.6, [0.0, 0.1, 0.3, 0.5, 0.7]),
+        ("heads.steps", [1, 2, 4], 15, [1, 2, 4, 8, 16, 32]),
+        ("heads.steps", [1, 3, 4], 6, [1, 3, 4, 5, 6, 7]),
+        ("heads.steps", [12, 8], 4, [2, 4, 8, 12]),
         ("step_size", [0.1, 0.2, 0.4], 0.2, [0.1, 0.2, 0.4]),
     ],
 )
 def test_a_grid_widens_itself_until_the_best_is_inside(field, values, best, tried):
-    tuning = extended(field, values, best, GRADIENT if field == "head_steps" else None)
+    tuning = extended(field, values, best, GRADIENT if field == "heads.steps" else None)
     found = [setting[field] for setting in tuning.settings]
     np.testing.assert_allclose(sorted(found), tried, rtol=1e-14)
     assert found[: len(values)] == values
     assert len(tuning.scores) == len(tuning.curves) == len(found)
     assert tuning.at_edge == ()
-    assert getattr(tuning.algorithm, field) == found[tuning.best]
+    assert at_path(tuning.algorithm, field) == found[tuning.best]
     assert tuning.best == np.argmin(tuning.scores)
-    if field == "head_steps":
+    if field == "heads.steps":
         assert all(isinstance(value, int) for value in found)
 
 
@@ -193,11 +199,11 @@ def test_a_wider_grid_sees_the_same_trials():
 def test_a_grid_of_two_fields_stays_whole_as_it_widens():
     def metric(result):
         a = result.algorithm
-        return np.full(result.trials, 1.0 + abs(np.log(a.step_size / 0.8)) + abs(np.log(a.head_step_size / 0.1)))
+        return np.full(result.trials, 1.0 + abs(np.log(a.step_size / 0.8)) + abs(np.log(a.heads.step_size / 0.1)))
 
-    grid = {"step_size": [0.1, 0.2], "head_step_size": [0.2, 0.4]}
+    grid = {"step_size": [0.1, 0.2], "heads.step_size": [0.2, 0.4]}
     tuning = lf.tune(
-        lf.FedRep(rank=2, step_size=0.5, head_solver="gradient"),
+        lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads()),
         PROBLEM,
         grid=grid,
         metric=metric,
@@ -205,10 +211,10 @@ def test_a_grid_of_two_fields_stays_whole_as_it_widens():
         extend=True,
         **SETTING | {"rounds": 1},
     )
-    tried = {(setting["step_size"], setting["head_step_size"]) for setting in tuning.settings}
+    tried = {(setting["step_size"], setting["heads.step_size"]) for setting in tuning.settings}
     assert len(tried) == len(tuning.settings)
     assert tried == {(a, b) for a, _ in tried for _, b in tried}
-    np.testing.assert_allclose([tuning.algorithm.step_size, tuning.algorithm.head_step_size], [0.8, 0.1])
+    np.testing.assert_allclose([tuning.algorithm.step_size, tuning.algorithm.heads.step_size], [0.8, 0.1])
     assert tuning.at_edge == ()
 
 
@@ -216,16 +222,18 @@ def test_a_grid_stops_widening():
     with pytest.warns(lf.EdgeWarning, match="is the largest of its grid"):
         tuning = extended("step_size", [1.0, 1.1], 1e6, margin=0.0)
     assert len(tuning.settings) == 2 + 10
-    with pytest.warns(lf.EdgeWarning, match="the best head_steps = 1 is the least"):
-        tuning = extended("head_steps", [1, 2, 3], 0.5, GRADIENT)
-    assert [setting["head_steps"] for setting in tuning.settings] == [1, 2, 3]
+    with pytest.warns(lf.EdgeWarning, match="the best heads.steps = 1 is the least"):
+        tuning = extended("heads.steps", [1, 2, 3], 0.5, GRADIENT)
+    assert [setting["heads.steps"] for setting in tuning.settings] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("grid", "fragment"),
     [
         ([{"step_size": 0.1}, {"step_size": 0.2}], "extend = True needs a grid of fields and their values"),
-        ({"step_size": [0.1, 0.2], "head_solver": ["exact"]}, r"needs numbers: grid\['head_solver'\] holds 'exact'"),
+        ({"step_size": [0.1, 0.2], "aggregate": ["mean"]}, r"needs numbers: grid\['aggregate'\] holds 'mean'"),
+        ({"heads": [lf.ExactHeads()]}, r"needs numbers: grid\['heads'\] holds ExactHeads"),
+        ({"heads.ridge": [0.1, None]}, r"needs numbers: grid\['heads.ridge'\] holds None"),
         ({"orthonormalize": [True, False]}, r"needs numbers: grid\['orthonormalize'\] holds True"),
     ],
 )
@@ -256,8 +264,8 @@ def test_tuning_trials_are_not_the_runs():
 
 @pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
 def test_all_combinations_and_listed_settings():
-    algorithm = lf.FedRep(rank=2, step_size=0.5, head_solver="gradient")
-    both = lf.tune(algorithm, PROBLEM, grid={"step_size": [0.3, 0.5], "head_step_size": [0.2, 0.4]}, **SETTING)
+    algorithm = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads())
+    both = lf.tune(algorithm, PROBLEM, grid={"step_size": [0.3, 0.5], "heads.step_size": [0.2, 0.4]}, **SETTING)
     assert len(both.settings) == 4
     listed = lf.tune(algorithm, PROBLEM, grid=both.settings[1:3], **SETTING)
     np.testing.assert_array_equal(listed.scores, both.scores[1:3])
@@ -265,7 +273,7 @@ def test_all_combinations_and_listed_settings():
 
 @pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
 def test_diverged_settings_never_win():
-    algorithm = lf.FedRep(rank=2, step_size=0.1, orthonormalize=False, head_solver="gradient", head_step_size=0.1)
+    algorithm = lf.FedRep(rank=2, step_size=0.1, orthonormalize=False, heads=lf.GradientHeads(step_size=0.1))
     tuning = lf.tune(algorithm, PROBLEM, grid={"step_size": [1e6, 0.1]}, **SETTING)
     assert tuning.scores[0] == np.inf
     assert tuning.best == 1
@@ -288,10 +296,11 @@ def test_scores_final_and_own():
     ("grid", "fragment"),
     [
         ({"step_sizes": [0.1]}, "did you mean 'step_size'"),
+        ({"heads.step_size": [0.1]}, "ExactHeads has no field 'step_size'; allowed: 'ridge'"),
         ({"step_size": []}, "empty"),
         ({}, "names no hyper-parameter"),
         ([], "names no hyper-parameter"),
-        ([{"step_size": 0.1}, {"head_steps": 2}], "different fields"),
+        ([{"step_size": 0.1}, {"representation_steps": 2}], "different fields"),
     ],
 )
 def test_bad_grids(grid, fragment):
@@ -330,21 +339,21 @@ def test_a_metric_of_ones_own_is_measured_once_at_the_end():
         calls.append(result)
         return median_risk(result)
 
-    grid = {"head_ridge": [1e-6, 0.05, 5.0]}
+    grid = {"heads.ridge": [1e-6, 0.05, 5.0]}
     problem = lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.5)
     tuning = lf.tune(lf.FedRep(rank=2, step_size=0.3), problem, grid=grid, metric=metric, seed=6, **SETTING)
     assert len(calls) == 3
     assert tuning.curves.shape == (3, 1)
     assert tuning.rounds.tolist() == [30]
     np.testing.assert_allclose(tuning.scores, np.log10(tuning.curves[:, 0]), rtol=1e-12)
-    for result, curve, ridge in zip(calls, tuning.curves, grid["head_ridge"], strict=True):
-        assert result.algorithm.head_ridge == ridge
+    for result, curve, ridge in zip(calls, tuning.curves, grid["heads.ridge"], strict=True):
+        assert result.algorithm.heads.ridge == ridge
         assert list(result.metrics) == []
         assert np.sort(median_risk(result))[2] == curve[0]  # the middle of five trials
         again = lf.simulate(result.algorithm, problem, seed=result.seed, **SETTING)
         assert np.array_equal(median_risk(again), median_risk(result))
     assert tuning.best == np.argmin(tuning.curves[:, 0]) == 1
-    assert tuning.algorithm == lf.FedRep(rank=2, step_size=0.3, head_ridge=0.05)
+    assert tuning.algorithm == lf.FedRep(rank=2, step_size=0.3, heads=lf.ExactHeads(ridge=0.05))
     final = lf.tune(
         lf.FedRep(rank=2, step_size=0.3), problem, grid=grid, metric=metric, score="final", seed=6, **SETTING
     )
@@ -353,7 +362,7 @@ def test_a_metric_of_ones_own_is_measured_once_at_the_end():
 
 
 def test_a_metric_of_ones_own_speaks_of_the_fine_tuned_state():
-    algorithm = lf.FedAvg(step_size=0.1, rank=2, fine_tune="exact")
+    algorithm = lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads())
 
     def metric(result):
         assert result.final.W.shape == (5, 20, 2)

@@ -8,17 +8,14 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
-from linfed._values import check_fields, converted, one_of, optional, positive
+from linfed._values import check_fields, converted, instance, one_of, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.heads import descended
+from linfed.algorithms.heads import Heads
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
-
-FINE_TUNE_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +37,14 @@ class FedAvg(Algorithm):
         Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B of the two-layer model; w and theta start at 0.
-    fine_tune : "none", "gradient" or "exact"
-        What each client does to the head, on its own samples, after the last round (FedAvg + FT): nothing,
-        `fine_tune_steps` full-gradient steps from the shared head, or least squares. B stays.
-    fine_tune_steps : int
-        Epochs of head-only gradient steps; 10 by default, as in the FedRep paper.
-    fine_tune_step_size : float, optional
-        Their step; `step_size` by default.
+    fine_tune : ExactHeads or GradientHeads, optional
+        What each client does to the head, on its own samples, after the last round (FedAvg + FT): full-gradient steps
+        from the shared head, ``lf.GradientHeads(steps=10)`` in the FedRep paper, or least squares. B stays.
 
     Raises
     ------
     ValueError
-        For steps that are not positive, unknown names, a rank above d, and settings that the model has no use for.
+        For steps that are not positive, unknown names, a rank above d, and an `init` or `fine_tune` of one layer.
 
     Notes
     -----
@@ -89,9 +82,7 @@ class FedAvg(Algorithm):
     server_step_size: float = 1.0
     weights: Literal["uniform", "samples"] = "uniform"
     init: Initial | str | npt.ArrayLike = "random"
-    fine_tune: Literal["none", "gradient", "exact"] = "none"
-    fine_tune_steps: int = FINE_TUNE_STEPS
-    fine_tune_step_size: float | None = None
+    fine_tune: Heads | None = None
 
     asks: ClassVar[Asks] = Asks.QUADRATIC
     summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
@@ -102,21 +93,17 @@ class FedAvg(Algorithm):
             step_size=positive,
             server_step_size=positive,
             local_steps=check_integer,
-            fine_tune_steps=check_integer,
             weights=one_of("uniform", "samples"),
-            fine_tune=one_of("none", "gradient", "exact"),
             init=converted(as_initial),
             rank=optional(check_integer),
-            fine_tune_step_size=optional(positive),
+            fine_tune=optional(instance(Heads, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None")),
         )
         if self.rank is None and self.init != RandomSubspace():
             raise ValueError(f"init = {shown(self.init)} is of B: the one-layer model has none, give rank=")
-        if self.rank is None and self.fine_tune != "none":
-            raise ValueError(f"fine_tune = {self.fine_tune!r} is of the head: the one-layer model has none, give rank=")
-        if self.fine_tune != "gradient":
-            for name, default in (("fine_tune_steps", FINE_TUNE_STEPS), ("fine_tune_step_size", None)):
-                if getattr(self, name) != default:
-                    raise ValueError(f"{name} = {getattr(self, name)} applies to fine_tune = 'gradient' only")
+        if self.rank is None and self.fine_tune is not None:
+            raise ValueError(
+                f"fine_tune = {shown(self.fine_tune)} is of the head: the one-layer model has none, give rank="
+            )
 
     @property
     def columns(self) -> int:
@@ -126,7 +113,7 @@ class FedAvg(Algorithm):
     @property
     def finishes(self) -> bool:
         """Whether heads are fine-tuned at the end."""
-        return self.fine_tune != "none"
+        return self.fine_tune is not None
 
     @property
     def initialisation(self) -> Initial | None:
@@ -147,12 +134,17 @@ class FedAvg(Algorithm):
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's head fine-tuned on its own samples, (T, n, k)."""
-        features = batch.project(state.array("B"))
-        if self.fine_tune == "exact":
-            return replace(state, W=features.fit().W)
-        W: Array = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
-        step_size = self.step_size if self.fine_tune_step_size is None else self.fine_tune_step_size
-        return replace(state, W=descended(features, W, step_size, self.fine_tune_steps).W)
+        if self.fine_tune is None:
+            return state
+        W = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
+        return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, self.step_size).W)
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return new clients' exact heads at B, with the ridge of the fine-tuning; of one layer, theta."""
+        if self.fine_tune is None:
+            return super().adapt(state, batch)
+        B = state.array("B")
+        return State(B=B, W=self.fine_tune.adapt(batch.project(B)).W)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the participants' parameters, and of fine-tuned heads."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
+from linfed._values import check_fields, converted, instance, one_of, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.heads import descended, moved_representation
+from linfed.algorithms.heads import ExactHeads, Heads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
-from linfed.data.batch import Batch, Features, Fit
+from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
@@ -30,37 +30,32 @@ class FedRep(Algorithm):
         eta > 0, the step on B.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B; an array is used as it is.
-    head_solver : "exact" or "gradient"
-        Closed-form heads (minimum norm where m < k), or `head_steps` gradient steps from the client's last head. One
-        and ten steps are GD-GD and 10GD-GD of the paper's Figure 3.
-    head_steps : int
-        tau, gradient steps on the head.
-    head_step_size : float, optional
-        alpha > 0, the step on the head; `step_size` by default, as in Algorithm 1.
-    head_ridge : float
-        Adds ``(head_ridge / 2) ||w||^2`` to each client's loss for exact heads.
+    heads : ExactHeads or GradientHeads
+        Closed-form heads, or gradient steps from the client's last head: ``lf.GradientHeads(steps=1)`` and 10 are GD-GD
+        and 10GD-GD of the paper's Figure 3.
     representation_steps : int
         Local steps on B at fixed heads before the server averages (Algorithm 1).
     orthonormalize : bool
         Replace B by its Q factor after each round.
     aggregate : "mean" or "sum"
-        The step on B follows the mean or the sum of the participants' gradients. (A head step that is left at its
-        default does not change with it.)
+        The step on B follows the mean or the sum of the participants' gradients; steps on heads stay as they are.
     rotate_heads : bool
         With the Q factor, replace every head w by ``R w``, so that predictors stay as they are; by default heads are
         kept. With exact heads it changes the predictors, but not B; it needs ``orthonormalize=True``.
 
     Raises
     ------
+    TypeError
+        For `heads` that are none.
     ValueError
-        For a rank below 1, a step that is not positive, unknown names, settings that the chosen head solver ignores;
-        and in `simulate` for a rank above d.
+        For a rank below 1, a step that is not positive, unknown names, `rotate_heads` without `orthonormalize`; and in
+        `simulate` for a rank above d.
 
     Notes
     -----
     One round, with ``Z_i = X_i B`` and participants I, |I| = p::
 
-        w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2                      (exact)
+        w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2                      (exact heads)
         G   <- (1/p) sum_{i in I} (1/m) X_i'(Z_i w_i - y_i) w_i'
         B   <- qr(B - eta G)
 
@@ -70,7 +65,7 @@ class FedRep(Algorithm):
 
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, leave B as it is; the analysis normalises it,
     and so does the default here (``orthonormalize=False`` switches it off; the two are not equivalent). R has a
-    positive diagonal. `head_ridge`, `aggregate` and `rotate_heads` are additions.
+    positive diagonal. A ridge on heads, `aggregate` and `rotate_heads` are additions.
 
     References
     ----------
@@ -89,10 +84,7 @@ class FedRep(Algorithm):
     rank: int
     step_size: float
     init: Initial | str | npt.ArrayLike = "moments"
-    head_solver: Literal["exact", "gradient"] = "exact"
-    head_steps: int = 1
-    head_step_size: float | None = None
-    head_ridge: float = 0.0
+    heads: Heads = field(default_factory=ExactHeads)
     representation_steps: int = 1
     orthonormalize: bool = True
     aggregate: Literal["mean", "sum"] = "mean"
@@ -106,22 +98,14 @@ class FedRep(Algorithm):
             rank=check_integer,
             step_size=positive,
             init=converted(as_initial),
-            head_solver=one_of("exact", "gradient"),
+            heads=instance(Heads, "lf.ExactHeads() or lf.GradientHeads(steps=..., step_size=...)"),
             aggregate=one_of("mean", "sum"),
-            head_steps=check_integer,
             representation_steps=check_integer,
             orthonormalize=check_bool,
             rotate_heads=check_bool,
-            head_step_size=optional(positive),
-            head_ridge=non_negative,
         )
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True needs orthonormalize = True: without QR there is no R to rotate by")
-        if self.head_solver == "exact" and (self.head_steps != 1 or self.head_step_size is not None):
-            name = "head_steps" if self.head_steps != 1 else "head_step_size"
-            raise ValueError(f"{name} = {getattr(self, name)} applies to head_solver = 'gradient' only")
-        if self.head_solver == "gradient" and self.head_ridge:
-            raise ValueError(f"head_ridge = {self.head_ridge:g} applies to head_solver = 'exact' only")
 
     @property
     def asks(self) -> Asks:
@@ -141,7 +125,7 @@ class FedRep(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         B = state.array("B")
-        fit = self._heads(state, batch, batch.project(B))
+        fit = self.heads.solve(batch.project(B), state.of_clients("W", batch.active), self.step_size)
         moved = moved_representation(B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
@@ -154,10 +138,4 @@ class FedRep(Algorithm):
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the training."""
         B = state.array("B")
-        return State(B=B, W=batch.project(B).fit(self.head_ridge).W)
-
-    def _heads(self, state: State, batch: Batch, features: Features) -> Fit:
-        if self.head_solver == "exact":
-            return features.fit(self.head_ridge)
-        alpha = self.step_size if self.head_step_size is None else self.head_step_size
-        return descended(features, state.of_clients("W", batch.active), alpha, self.head_steps)
+        return State(B=B, W=self.heads.adapt(batch.project(B)).W)

@@ -2,12 +2,136 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
 from linfed._types import Array
+from linfed._values import Configuration, check_fields, non_negative, optional, positive
 from linfed.data.batch import Batch, Features, Fit
+from linfed.errors import check_integer
+
+
+class Heads(Configuration, ABC):
+    """How clients find their heads at a representation that they share: base of `ExactHeads` and `GradientHeads`."""
+
+    @abstractmethod
+    def solve(self, features: Features, W: Array, step_size: float) -> Fit:
+        """Return the participants' heads.
+
+        Parameters
+        ----------
+        features : Features
+            ``Z_i = X_i B`` at the shared B.
+        W : ndarray (T, p, k)
+            The participants' last heads.
+        step_size : float
+            The algorithm's own step.
+        """
+
+    def adapt(self, features: Features) -> Fit:
+        """Return the heads of clients that took no part in the training; exact ones by default."""
+        return features.fit()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactHeads(Heads):
+    """Heads in closed form: least squares at the shared representation.
+
+    Parameters
+    ----------
+    ridge : float, default 0.0
+        Adds ``(ridge / 2) ||w||^2`` to each client's loss; new clients keep it.
+
+    Raises
+    ------
+    ValueError
+        For a negative ridge.
+
+    Notes
+    -----
+    With ``Z_i = X_i B``::
+
+        w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2 + (ridge/2) ||w||^2
+
+    of minimum norm where m < k and there is no ridge. With m <= k and no ridge the residual vanishes and B does not
+    move: the gradient on it is then exactly zero. Cost ``O(p m k^2)`` beside that of Z.
+
+    **Deviations**: `ridge` is an addition.
+
+    References
+    ----------
+    FedRep paper, Algorithm 2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.FedRep(rank=2, step_size=0.5, heads=lf.ExactHeads(ridge=0.1)).heads
+    ExactHeads(ridge=0.1)
+    """
+
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, ridge=non_negative)
+
+    def solve(self, features: Features, W: Array, step_size: float) -> Fit:
+        """Return the exact heads, wherever the last ones are."""
+        return features.fit(self.ridge)
+
+    def adapt(self, features: Features) -> Fit:
+        """Return the exact heads with the ridge of the training."""
+        return features.fit(self.ridge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientHeads(Heads):
+    """Heads by full-gradient steps from each client's last head.
+
+    Parameters
+    ----------
+    steps : int, default 1
+        tau, the number of steps. In `FedRep`, 1 and 10 are GD-GD and 10GD-GD of the FedRep paper's Figure 3; in
+        `FedAvg`, 10 are the FedRep paper's fine-tuning.
+    step_size : float, optional
+        alpha > 0; the algorithm's own `step_size` by default, as in Algorithm 1.
+
+    Raises
+    ------
+    ValueError
+        For a number of steps below 1, a step that is not positive.
+
+    Notes
+    -----
+    With ``Z_i = X_i B``, from the head that the client has::
+
+        tau times   w_i <- w_i - alpha (1/m) Z_i'(Z_i w_i - y_i)
+
+    New clients, who have no head to begin with, are fitted exactly. Cost ``O(tau p m k)`` beside that of Z.
+
+    **Deviations**: none.
+
+    References
+    ----------
+    FedRep paper, Algorithm 1, section 5.1 and Figure 3.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads(steps=10)).heads
+    GradientHeads(steps=10, step_size=None)
+    """
+
+    steps: int = 1
+    step_size: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, steps=check_integer, step_size=optional(positive))
+
+    def solve(self, features: Features, W: Array, step_size: float) -> Fit:
+        """Return the heads after the gradient steps from W."""
+        return descended(features, W, step_size if self.step_size is None else self.step_size, self.steps)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Personalised(Algorithm):
 
     References
     ----------
-    The joint form of `FedRepShortcut`, ``order="joint"``, for the fit.
+    The joint form of `FedRepShortcut`, ``solver=lf.ClosedForm(order="joint")``, for the fit.
 
     Examples
     --------

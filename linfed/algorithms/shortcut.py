@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
-from linfed._values import check_fields, converted, non_negative, one_of, optional, positive
+from linfed._values import check_fields, converted, instance, non_negative, optional, positive
 from linfed.algorithms.base import Algorithm, Asks, Start, State
-from linfed.algorithms.heads import AtHeads, descended, moved_representation
+from linfed.algorithms.heads import AtHeads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.solvers import ClosedForm, GradientSteps, Solver
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer, check_number
 from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
@@ -38,17 +37,11 @@ class FedRepShortcut(Algorithm):
         Columns k of B, at most d.
     step_size : float
         eta > 0, the step on B.
-    solver : "gradient" or "closed-form"
-        Gradient steps (the draft's Algorithm 1), or least squares for head and shortcut (its (2) and (3)).
-    head_steps, shortcut_steps : int
-        Gradient steps on the head, and on the shortcut (0 leaves it where it is).
-    head_step_size, shortcut_step_size : float, optional
-        Their steps; `step_size` by default, as in Algorithm 1.
+    solver : GradientSteps or ClosedForm
+        What a round does to head and shortcut: gradient steps (the draft's Algorithm 1), or least squares (its (2) and
+        (3)); each says in which order.
     representation_steps : int
         Local steps on B before the server averages.
-    order : "jacobi", "gauss-seidel" or "joint"
-        What the shortcut's update sees: the head from before the round (the draft's line 13 and (3)), or the new one;
-        "joint", for the closed form with a ridge, minimises over both.
     mixing : float, optional
         alpha in (0, 1): the predictor is ``(1 - alpha) B w_i + alpha s_i`` (Lemma 2); a plain sum by default.
     ridge : float
@@ -61,13 +54,14 @@ class FedRepShortcut(Algorithm):
 
     Raises
     ------
+    TypeError
+        For a `solver` that is none.
     ValueError
-        For values out of range, settings that the chosen solver ignores, "joint" without a ridge; and in `simulate`
-        for a rank above d.
+        For values out of range, ``lf.ClosedForm(order="joint")`` without a ridge; and in `simulate` for a rank above d.
 
     Notes
     -----
-    One round for a participant, with ``Z_i = X_i B`` and everything on the right at its last values (jacobi)::
+    One round for a participant, with ``Z_i = X_i B`` and everything on the right at its last values (order "jacobi")::
 
         w_i <- argmin_w (1/2m) ||Z_i w + X_i s_i - y_i||^2                                   (2), or gradient steps
         s_i <- argmin_s (1/2m) ||Z_i w_i + X_i s - y_i||^2 + (ridge/2) ||s||^2               (3), or gradient steps
@@ -91,7 +85,7 @@ class FedRepShortcut(Algorithm):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=40, dim=12, rank=2, shortcut_norm=0.3)
-    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.3, shortcut_step_size=0.01)
+    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.3, solver=lf.GradientSteps(shortcut_step_size=0.01))
     >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(n_samples=60), rounds=300, seed=0)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.1)
     True
@@ -99,13 +93,8 @@ class FedRepShortcut(Algorithm):
 
     rank: int
     step_size: float
-    solver: Literal["gradient", "closed-form"] = "gradient"
-    head_steps: int = 1
-    head_step_size: float | None = None
-    shortcut_steps: int = 1
-    shortcut_step_size: float | None = None
+    solver: Solver = field(default_factory=GradientSteps)
     representation_steps: int = 1
-    order: Literal["jacobi", "gauss-seidel", "joint"] = "jacobi"
     mixing: float | None = None
     ridge: float = 0.0
     refit: bool = False
@@ -120,30 +109,14 @@ class FedRepShortcut(Algorithm):
             rank=check_integer,
             step_size=positive,
             init=converted(as_initial),
-            solver=one_of("gradient", "closed-form"),
-            order=one_of("jacobi", "gauss-seidel", "joint"),
-            head_steps=check_integer,
-            shortcut_steps=partial(check_integer, minimum=0),
+            solver=instance(Solver, "lf.GradientSteps(...) or lf.ClosedForm(order=...)"),
             representation_steps=check_integer,
-            head_step_size=optional(positive),
-            shortcut_step_size=optional(positive),
             mixing=optional(_inside),
             ridge=non_negative,
             refit=check_bool,
         )
-        self._check_solver()
-
-    def _check_solver(self) -> None:
-        """Raise for settings that the chosen solver ignores."""
-        if self.solver == "closed-form":
-            plain = {"head_steps": 1, "head_step_size": None, "shortcut_steps": 1, "shortcut_step_size": None}
-            for name, value in plain.items():
-                if getattr(self, name) != value:
-                    raise ValueError(f"{name} = {getattr(self, name)} applies to solver = 'gradient' only")
-        elif self.order == "joint":
-            raise ValueError("order = 'joint' applies to solver = 'closed-form' only")
-        if self.order == "joint" and self.ridge == 0:
-            raise ValueError("order = 'joint' needs ridge > 0: without it head and shortcut are not unique")
+        if self.solver == ClosedForm(order="joint") and self.ridge == 0:
+            raise ValueError(f"solver = {self.solver} needs ridge > 0: without it head and shortcut are not unique")
 
     @property
     def finishes(self) -> bool:
@@ -175,31 +148,10 @@ class FedRepShortcut(Algorithm):
         """Return the state after one round."""
         B = state.array("B")
         W, S = state.of_clients("W", batch.active), state.of_clients("S", batch.active)
-        solve = self._closed_form if self.solver == "closed-form" else self._gradient_steps
-        W, S = solve(B, W, S, batch)
+        W, S = self.solver.solve(batch, B, W, S, ridge=self._ridge, step_size=self.step_size, scales=self._scales)
         features = batch.shifted(S).project(B)
         moved = moved_representation(B, AtHeads(features, W), self.step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
-
-    def _closed_form(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
-        """Return head and shortcut by least squares, (2) and (3)."""
-        if self.order == "joint":
-            return joint_ridge(*batch.normal_equations(), B, self._ridge)
-        new_W = batch.shifted(S).project(B).fit().W
-        seen = new_W if self.order == "gauss-seidel" else W
-        return new_W, batch.shifted(seen @ B.mT).least_squares(self._ridge)
-
-    def _gradient_steps(self, B: Array, W: Array, S: Array, batch: Batch) -> tuple[Array, Array]:
-        """Return head and shortcut after their gradient steps (Algorithm 1)."""
-        first, second = self._scales
-        head_step = first**2 * (self.step_size if self.head_step_size is None else self.head_step_size)
-        step = second**2 * (self.step_size if self.shortcut_step_size is None else self.shortcut_step_size)
-        new_W = descended(batch.shifted(S).project(B), W, head_step, self.head_steps).W
-        if self.shortcut_steps:
-            rest = batch.shifted((new_W if self.order == "gauss-seidel" else W) @ B.mT)
-            for _ in range(self.shortcut_steps):
-                S = S - step * (rest.gradient(S) + self._ridge * S)
-        return new_W, S
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return head and shortcut fitted anew at B, without the ridge."""
@@ -216,5 +168,5 @@ class FedRepShortcut(Algorithm):
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B, W and S, and of the participants' normal equations."""
-        equations = participants * dim * dim if self.solver == "closed-form" or self.refit else 0
+        equations = participants * dim * dim if isinstance(self.solver, ClosedForm) or self.refit else 0
         return self.rank * (n_clients + dim) + 2 * n_clients * dim + equations

@@ -15,7 +15,9 @@ from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State, frozen
+from linfed.algorithms.heads import ExactHeads, GradientHeads
 from linfed.algorithms.initial import INITIALISATIONS
+from linfed.algorithms.solvers import ClosedForm, GradientSteps
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 from linfed.problems.designs import LAWS
@@ -31,9 +33,13 @@ _LISTED: tuple[type[Any], ...] = (
     *ALGORITHMS.values(),
     *INITIALISATIONS.values(),
     *LAWS.values(),
+    ClosedForm,
+    ExactHeads,
     FixedSamples,
     FreshSamples,
     GivenTruth,
+    GradientHeads,
+    GradientSteps,
     SharedRepresentation,
     SharedWithShortcuts,
     UnderParameterized,

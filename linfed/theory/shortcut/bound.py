@@ -142,7 +142,7 @@ class ShortcutRound(RecordedRound):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=5, dim=8, rank=2, shortcut_norm=0.5)
-    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver="closed-form")
+    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm())
     >>> _, step = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), rounds=1)
     >>> round_ = ShortcutRound.of(step, algorithm, problem.truth(0, range(1)))
     >>> bool(round_.head_update().gap[0] < 1e-12), bool(round_.head_update(sign="printed").gap[0] < 1e-12)
@@ -221,8 +221,8 @@ class ShortcutRound(RecordedRound):
 
         Notes
         -----
-        An identity for ``Pi_i = I`` without noise (`lf.GivenSamples.population` of an isotropic design), solver
-        "closed-form", order "joint". There ``w_i = B'phi_i`` and ``s_i = (I - B B') phi_i / (1 + ridge)``.
+        An identity for ``Pi_i = I`` without noise (`lf.GivenSamples.population` of an isotropic design) and
+        ``lf.ClosedForm(order="joint")``. There ``w_i = B'phi_i`` and ``s_i = (I - B B') phi_i / (1 + ridge)``.
         """
         phi = self._phi
         moment = phi.mT @ (phi @ self.B) / phi.shape[1]

@@ -118,7 +118,7 @@ class RecordedRound:
         return cls(
             step_size=algorithm.step_size,
             ridge=algorithm.ridge / scale**2,
-            order=algorithm.order,
+            order=algorithm.solver.order,
             alive=step.alive.copy(),
             active=active.copy(),
             counts=np.array(batch.counts),

@@ -30,7 +30,7 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
 
-from ._shortcut import DIM, LEARNED, RANK, algorithm_1, joint, problem_of, told
+from ._shortcut import DIM, LEARNED, RANK, SIZES, algorithm_1, joint
 
 SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m on both sides of d"
 
@@ -55,12 +55,6 @@ FLOOR = 1e-3
 """Errors below are drawn here: without noise some methods are exact."""
 
 
-def shortcut_error(state: lf.State, truth: Any) -> Any:
-    """Return ``||S - S*||``; a method without shortcuts has S = 0, and Local only's predictors are all shortcut."""
-    S = 0.0 if state.S is None else state.S
-    return np.linalg.norm(S - truth.S, axis=(-2, -1))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Curve:
     """One method on one kind of data; all sizes are chosen here: the draft names none."""
@@ -69,9 +63,7 @@ class Curve:
     n_samples: int = 40
     noise_std: float = 0.1
     method: str = DRAFTED
-    shortcut_norm: float = 0.5
     rounds: int = 150
-    record_every: int = 6
     step_sizes: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     shortcut_step_sizes: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
     ridges: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
@@ -101,7 +93,7 @@ class Curve:
 
     def run(self) -> dict[str, Any]:
         """Tune on separate trials, then run the trials that count; what the refit makes of them stands by itself."""
-        problem = problem_of(self.shortcut_norm, noise_std=self.noise_std)
+        problem = lf.SharedWithShortcuts(**SIZES, shortcut_norm=0.5, noise_std=self.noise_std)
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
         algorithm: Any
@@ -112,13 +104,13 @@ class Curve:
             score: dict[str, Any] = {"metric": ERROR, "score": "final", "quantile": 0.9}
             effort = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
             tuning = lf.tune([self.at(**setting) for setting in self.settings], problem, **score, **effort, **world)
-            algorithm, row = tuning.algorithm, told(tuning, self.settings)
+            algorithm, row = tuning.algorithm, tuning.columns(self.settings)
         if self.method == JOINT:
             algorithm = replace(algorithm, refit=True)
         alone = self.method == "LocalOnly"
-        metrics = [ERROR, shortcut_error] if alone else [DIST, ERROR, shortcut_error]
+        metrics = [*([] if alone else [DIST]), ERROR, lf.shortcut_error]
         rounds = 1 if alone and self.data == FIXED else self.rounds
-        effort = {"rounds": rounds, "record_every": self.record_every, "trials": self.trials}
+        effort = {"rounds": rounds, "record_every": 6, "trials": self.trials}
         result = lf.simulate(algorithm, problem, metrics=metrics, **effort, **world)
         kept = result.rounds <= self.rounds
         row |= {name: lf.Along(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_curve, label, numbered_ticks
+from linfed.figures.style import draw_curve, draw_level, label, numbered_ticks
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, joined, judge, share, smaller
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
@@ -50,7 +50,6 @@ LOOKS = {
 DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
 QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
-DIST_LIMITS = (0.04, 1.3)
 FLOOR = 1e-3
 """Errors below are drawn here: without noise some methods are exact."""
 
@@ -158,8 +157,8 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
             if (name := part.rows[0]["quantity"]) != ERROR or "row" not in panels:
                 numbered_ticks(ax)
             if name == DIST:
-                ax.set_ylim(*DIST_LIMITS)
-                ax.axhline(LEARNED, color="0.35", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1.5)
+                ax.set_ylim(0.04, 1.3)
+                draw_level(ax, LEARNED)
         sheet.label("round", *(QUANTITIES.values() if "row" in panels else ()))
         sheet.legend(f"{kind}; median and 10-90 % of {table.rows[0]['trials']} trials{more}", ncols=4)
     return sheet.figure

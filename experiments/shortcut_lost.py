@@ -28,7 +28,7 @@ from linfed.statistics.findings import OWN_PREDICTION, Finding, share
 from linfed.study.pages import Figures, bars
 from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
 
-from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK
+from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK, SIZES
 
 SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, beside a prediction"
 
@@ -57,7 +57,8 @@ class Loss:
 
     def run(self) -> dict[str, Any]:
         """Run until every trial has passed `LEARNED` or the rounds are over."""
-        problem = lf.SharedWithShortcuts(n_clients=self.n_clients, dim=DIM, rank=RANK, noise_std=0.1, shortcut_norm=0.5)
+        size = SIZES | {"n_clients": self.n_clients}
+        problem = lf.SharedWithShortcuts(**size, noise_std=0.1, shortcut_norm=0.5)
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
         shared: dict[str, Any] = {"rank": RANK, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
@@ -69,9 +70,9 @@ class Loss:
             lost[np.isinf(lost) & (dist > LEARNED)] = step.number
             if np.isfinite(lost).all():
                 break
-        size = {"n_clients": self.n_clients, "n_samples": self.n_samples, "dim": DIM, "rank": RANK}
-        predicted = shortcut_loss_rounds(self.start, step_size=self.step_size, level=LEARNED, **size)
-        predicted = predicted if (self.method, self.kind) == (CLOSED, FIXED) else math.nan
+        setting = {"n_samples": self.n_samples, "step_size": self.step_size, "level": LEARNED}
+        told = (self.method, self.kind) == (CLOSED, FIXED)
+        predicted = shortcut_loss_rounds(self.start, **size, **setting) if told else math.nan
         alone = self.n_samples / (self.step_size * (RANK + 1))
         return {"lost": lost, "dist": dist, "predicted": predicted, "mean_alone": alone}
 

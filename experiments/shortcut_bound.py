@@ -13,14 +13,13 @@ References: the shortcut draft, (7) to (22); docs/shortcut.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.statistics.findings import Finding, judge_identity
+from linfed.statistics.findings import Finding
 from linfed.study.pages import Figures
 from linfed.theory import shortcut
 
@@ -33,10 +32,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "joint ridge 1": {"solver": "closed-form", "order": "joint", "ridge": 1.0},
     "gradient, eta_s = 0.003": {"solver": "gradient", "shortcut_step_size": 0.003},
 }
+SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
 TERMS = {"contraction": "#0072B2", "concentration": "#E69F00", "shortcut": "#CC79A7", "noise": "#009E73"}
-SERIES = ("distance", *TERMS, "inverse", "identity")
-EQUATIONS = {"heads": "(9), (16), (17)", "heads_as_printed": "(9) as printed", "shortcuts": "(18)"}
-"""Columns that hold an equation's worst difference in any round, of (2)-(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,37 +43,20 @@ class Equations:
     method: str = CLOSED
     noise_std: float = 0.0
     n_clients: int = 100
-    dim: int = 20
-    rank: int = 2
-    n_samples: int = 60
-    shortcut_norm: float = 0.7
-    start: float = 0.5
-    step_size: float = 0.3
     rounds: int = 300
     trials: int = 50
     seed: int = 0
 
     def run(self) -> dict[str, Any]:
         """Follow a run, and take every equation's two sides."""
-        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
-        problem = lf.SharedWithShortcuts(**sizes, shortcut_norm=self.shortcut_norm, noise_std=self.noise_std)
-        shared = {"rank": self.rank, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
-        algorithm = lf.FedRepShortcut(**shared, **METHODS[self.method])
+        size = {"n_clients": self.n_clients, "dim": 20, "rank": 2}
+        problem = lf.SharedWithShortcuts(**size, shortcut_norm=0.7, noise_std=self.noise_std)
+        algorithm = lf.FedRepShortcut(rank=2, step_size=0.3, init=lf.AtDistance(0.5), **METHODS[self.method])
         truth = problem.truth(self.seed, range(self.trials))
-        data, run = lf.FixedSamples(self.n_samples), {"trials": self.trials, "seed": self.seed}
-        worst = {name: np.zeros(self.trials) for name in EQUATIONS} if self.method == CLOSED else {}
-
-        def followed() -> Iterator[lf.Round]:
-            for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, **run):
-                if worst and step.number:
-                    seen = shortcut.ShortcutRound.of(step, algorithm, truth)
-                    sides = seen.head_update(), seen.head_update(sign="printed"), seen.shortcut_equation()
-                    for name, side in zip(EQUATIONS, sides, strict=True):
-                        worst[name] = np.maximum(worst[name], side.gap)
-                yield step
-
-        trace = shortcut.shortcut_trace(followed(), algorithm, truth)
-        return {name: lf.Along(getattr(trace, name), round=trace.rounds) for name in SERIES} | worst
+        run = {"data": lf.FixedSamples(60), "rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        steps = lf.iterate(algorithm, problem, **run)
+        trace = shortcut.shortcut_trace(steps, algorithm, truth, equations=self.method == CLOSED)
+        return {name: lf.Along(values, round=trace.rounds) for name, values in trace.series.items()}
 
 
 def cells(quick: bool) -> dict[str, list[Equations]]:
@@ -103,21 +83,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return the draft's equations with their judgements."""
-    out = [
-        judge_identity(
-            row[name],
-            tolerance=shortcut.IDENTITY_TOLERANCE,
-            text=f"Equation {equation} is an identity over (2)-(5)",
-            where=f"noise {row['noise_std']:g}",
-            statistic="largest relative difference of the two sides in any round",
-            source=f"shortcut draft, equations {equation}",
-            note="the sign of h_i" if "printed" in equation else "",
-        )
-        for name, equation in EQUATIONS.items()
-        for row in tables["terms"].where(method=CLOSED)
-    ]
+    out = []
     for row in tables["terms"]:
-        trace = shortcut.ShortcutTrace(rounds=row["round"], **{name: row[name] for name in SERIES})
-        where = f"{row['method']}, noise {row['noise_std']:g}"
+        series = {name: row[name] for name in SERIES if name in row.columns}
+        trace, noise = shortcut.ShortcutTrace(rounds=row["round"], **series), f"noise {row['noise_std']:g}"
+        out += shortcut.judge_equations(trace, noise) if row["method"] == CLOSED else []
+        where = f"{row['method']}, {noise}"
         out += [shortcut.judge_split(trace, where), shortcut.judge_bound(trace, where)]
     return out

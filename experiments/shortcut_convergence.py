@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_curve, label, numbered_ticks
+from linfed.figures.style import draw_curve, draw_level, label, numbered_ticks
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, joined, judge, share, smaller
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
 
-from ._shortcut import DIM, LEARNED, RANK, algorithm_1, joint, problem_of, told
+from ._shortcut import DIM, LEARNED, RANK, SIZES, algorithm_1, joint
 
 SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m on both sides of d"
 
@@ -50,15 +50,8 @@ LOOKS = {
 DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
 QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
-DIST_LIMITS = (0.04, 1.3)
 FLOOR = 1e-3
 """Errors below are drawn here: without noise some methods are exact."""
-
-
-def shortcut_error(state: lf.State, truth: Any) -> Any:
-    """Return ``||S - S*||``; a method without shortcuts has S = 0, and Local only's predictors are all shortcut."""
-    S = 0.0 if state.S is None else state.S
-    return np.linalg.norm(S - truth.S, axis=(-2, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +62,7 @@ class Curve:
     n_samples: int = 40
     noise_std: float = 0.1
     method: str = DRAFTED
-    shortcut_norm: float = 0.5
     rounds: int = 150
-    record_every: int = 6
     step_sizes: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     shortcut_step_sizes: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
     ridges: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
@@ -101,7 +92,7 @@ class Curve:
 
     def run(self) -> dict[str, Any]:
         """Tune on separate trials, then run the trials that count; what the refit makes of them stands by itself."""
-        problem = problem_of(self.shortcut_norm, noise_std=self.noise_std)
+        problem = lf.SharedWithShortcuts(**SIZES, shortcut_norm=0.5, noise_std=self.noise_std)
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
         algorithm: Any
@@ -112,13 +103,13 @@ class Curve:
             score: dict[str, Any] = {"metric": ERROR, "score": "final", "quantile": 0.9}
             effort = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
             tuning = lf.tune([self.at(**setting) for setting in self.settings], problem, **score, **effort, **world)
-            algorithm, row = tuning.algorithm, told(tuning, self.settings)
+            algorithm, row = tuning.algorithm, tuning.columns(self.settings)
         if self.method == JOINT:
             algorithm = replace(algorithm, refit=True)
         alone = self.method == "LocalOnly"
-        metrics = [ERROR, shortcut_error] if alone else [DIST, ERROR, shortcut_error]
+        metrics = [*([] if alone else [DIST]), ERROR, lf.shortcut_error]
         rounds = 1 if alone and self.data == FIXED else self.rounds
-        effort = {"rounds": rounds, "record_every": self.record_every, "trials": self.trials}
+        effort = {"rounds": rounds, "record_every": 6, "trials": self.trials}
         result = lf.simulate(algorithm, problem, metrics=metrics, **effort, **world)
         kept = result.rounds <= self.rounds
         row |= {name: lf.Along(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
@@ -166,8 +157,8 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
             if (name := part.rows[0]["quantity"]) != ERROR or "row" not in panels:
                 numbered_ticks(ax)
             if name == DIST:
-                ax.set_ylim(*DIST_LIMITS)
-                ax.axhline(LEARNED, color="0.35", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1.5)
+                ax.set_ylim(0.04, 1.3)
+                draw_level(ax, LEARNED)
         sheet.label("round", *(QUANTITIES.values() if "row" in panels else ()))
         sheet.legend(f"{kind}; median and 10-90 % of {table.rows[0]['trials']} trials{more}", ncols=4)
     return sheet.figure

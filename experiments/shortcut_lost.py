@@ -5,14 +5,10 @@ stated distance. Fixed samples and new ones in every round; beside them more cli
 rivals, the gauss-seidel order and FedRep. A run that has not passed 0.5 by the last round is censored: an infinite
 number of rounds, counted, and never left out.
 
-The prediction for fixed samples has no free parameter. Even heads are 0 and B moves in every second round, by ``-eta
-mean Pi_i B w_i w_i'`` (docs/shortcut.md, section 2). Within span(B) that shrinks B to ``1 - eta`` (the heads' second
-moment is I), and QR magnifies what is outside of it by ``1/(1 - eta)``: at eta = 1 without bound. Outside there are two
-parts. The mean, Oja's step with the wrong sign, grows with the distance at rate ``r = eta (k + 1)/(m (1 - eta))`` a
-move. The wander, what n clients of m samples leave of ``mean (Pi_i - I) B w_i w_i'``, is the same in all moves, as the
-samples and the heads are; its spectral norm is about ``v = eta sqrt(k/(m n)) (sqrt(d - k) + sqrt(k))/(1 - eta)``. After
-t moves ``dist^2 = delta^2 exp(2 r t) + (v t)^2``. The mean alone would take some ``m/(eta (k + 1))`` rounds, the wander
-alone ``sqrt(m n)/eta``: the shorter of the two counts. (On new samples the wander of one move is not that of the next.)
+The prediction for fixed samples has no free parameter (`linfed.theory.shortcut_loss_rounds`): of the two parts by which
+B leaves span(B*), the mean of the moves alone would take some ``m/(eta (k + 1))`` rounds, the wander, which is the same
+in all of them, ``sqrt(m n)/eta``: the shorter of the two counts. (On new samples the wander of one move is not that of
+the next.)
 
 References: shortcut draft, (2) to (5); docs/shortcut.md, section 2.
 """
@@ -24,17 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 import linfed as lf
 from linfed.figures.style import draw_level
 from linfed.numerics.linalg import span_distance
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent, share
-from linfed.statistics.intervals import median_interval
-from linfed.statistics.scaling import fit_exponent
+from linfed.statistics.findings import OWN_PREDICTION, Finding, share
 from linfed.study.pages import Figures, bars
+from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
 
-from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK
+from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK, SIZES
 
 SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, beside a prediction"
 
@@ -63,7 +57,8 @@ class Loss:
 
     def run(self) -> dict[str, Any]:
         """Run until every trial has passed `LEARNED` or the rounds are over."""
-        problem = lf.SharedWithShortcuts(n_clients=self.n_clients, dim=DIM, rank=RANK, noise_std=0.1, shortcut_norm=0.5)
+        size = SIZES | {"n_clients": self.n_clients}
+        problem = lf.SharedWithShortcuts(**size, noise_std=0.1, shortcut_norm=0.5)
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
         shared: dict[str, Any] = {"rank": RANK, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
@@ -75,25 +70,11 @@ class Loss:
             lost[np.isinf(lost) & (dist > LEARNED)] = step.number
             if np.isfinite(lost).all():
                 break
+        setting = {"n_samples": self.n_samples, "step_size": self.step_size, "level": LEARNED}
+        told = (self.method, self.kind) == (CLOSED, FIXED)
+        predicted = shortcut_loss_rounds(self.start, **size, **setting) if told else math.nan
         alone = self.n_samples / (self.step_size * (RANK + 1))
-        return {"lost": lost, "dist": dist, "predicted": self.predicted, "mean_alone": alone}
-
-    @property
-    def predicted(self) -> float:
-        """The rounds until (2) to (5) pass `LEARNED` on fixed samples, at least the first; else NaN."""
-        if self.method != CLOSED or self.kind != FIXED:
-            return math.nan
-        shrunk = abs(1.0 - self.step_size)
-        if shrunk == 0.0:
-            return 1.0
-        m, n, eta = self.n_samples, self.n_clients, self.step_size
-        rate = eta * (RANK + 1) / (m * shrunk)
-        wander = eta * math.sqrt(RANK / (m * n)) * (math.sqrt(DIM - RANK) + math.sqrt(RANK)) / shrunk
-
-        def beyond(moves: float) -> float:
-            return self.start**2 * math.exp(2.0 * rate * moves) + (wander * moves) ** 2 - LEARNED**2
-
-        return max(1.0, 2.0 * brentq(beyond, 0.0, LEARNED / wander) - 1.0)  # the first move is in round 1
+        return {"lost": lost, "dist": dist, "predicted": predicted, "mean_alone": alone}
 
 
 def cells(quick: bool) -> dict[str, list[Loss]]:
@@ -154,33 +135,20 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
     out += exponents(many, "n_samples", 1.0, "grow like m on new ones, m > d")
     out += exponents(fixed, "step_size", -1.0, "go like (1 - eta)/eta on fixed samples")
-    constants = f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s"
     known = table.where(method=CLOSED, kind=FIXED, step_size=slow.values("step_size"))
     for (n, start, eta), part in known.by("n_clients", "start", "step_size"):
-        ratios = np.concatenate([(row["lost"] + 1.0) / (row["predicted"] + 1.0) for row in part])
-        text = "The prediction without a free parameter tells the rounds, to a constant between 1 and 2"
-        statistic = "moves until dist > 0.5 over those predicted, median of all runs, censored ones infinite"
-        said = {"where": f"n = {n}, start {start:g}, eta {eta:g}", "text": text, "statistic": statistic}
-        said |= {"source": constants, "detail": f"{np.isinf(ratios).sum()} of {len(ratios)} censored"}
-        out.append(judge(median_interval(ratios), least=1.0, most=2.0, **said))
+        lost = part["lost"]
+        predicted = np.repeat(part["predicted"], lost.shape[-1])
+        out.append(judge_loss_rounds(lost.ravel(), predicted, f"n = {n}, start {start:g}, eta {eta:g}"))
     return out
 
 
 def exponents(table: lf.Table, along: str, claimed: float, law: str) -> list[Finding]:
-    """Judge the exponent of the moves in m or in eta/(1 - eta), over the sizes at which nine of ten runs were lost."""
-    out, in_m = [], along == "n_samples"
-    for (start, other), part in sorted(table.by("start", "step_size" if in_m else "n_samples")):
-        runs = dict(sorted(part.by(along)))
-        reached = [size for size, row in runs.items() if np.isfinite(row["lost"]).mean() >= 0.85]
-        left = [f"{size:g}" for size in runs if size not in reached]
-        if len(reached) < 3:
-            continue
-        rounds = np.stack([np.minimum(runs[size]["lost"], runs[size]["rounds"]) for size in reached], axis=1)
-        moves = (rounds + 1.0) / 2.0 if part.rows[0]["kind"] == FIXED else rounds
-        x = np.array(reached, dtype=float)
-        fitted = fit_exponent(x if in_m else x / (1.0 - x), moves, paired=not in_m)
-        where = f"start {start:g}, {f'eta {other:g}' if in_m else f'm = {other}'}"
-        detail = f"censored at {', '.join(left)}, left out" if left else ""
-        said = {"text": f"The rounds until B is lost {law}", "source": OWN_PREDICTION, "where": where, "detail": detail}
-        out.append(judge_exponent(fitted, claimed, kind="equal", margin=0.2, theorem=False, **said))
-    return out
+    """Judge the exponent of the moves in m or in eta/(1 - eta) for each start and step, or m."""
+    out, in_step = [], along == "step_size"
+    for (start, other), part in sorted(table.by("start", "n_samples" if in_step else "step_size")):
+        where = f"start {start:g}, {f'm = {other}' if in_step else f'eta {other:g}'}"
+        said = {"text": f"The rounds until B is lost {law}", "where": where, "last": part.rows[0]["rounds"]}
+        every, lost = (2 if part.rows[0]["kind"] == FIXED else 1), {size: row["lost"] for size, row in part.by(along)}
+        out.append(judge_loss_exponent(lost, claimed, in_step=in_step, every=every, **said))
+    return [finding for finding in out if finding]

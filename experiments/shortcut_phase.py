@@ -30,12 +30,13 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.numerics.linalg import singular_values
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, share
 from linfed.statistics.intervals import median_interval, quantiles
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 from linfed.study.pages import Figures, heat_map
 
-from ._shortcut import LEARNED, RANK, algorithm_1, joint, problem_of
+from ._shortcut import LEARNED, RANK, SIZES, algorithm_1, joint
 
 SUMMARY = "Shortcut draft: where B is learned, over the shortcuts' size, their steps, and a ridge on them"
 
@@ -57,8 +58,6 @@ class Map:
 
     family: str = GRADIENT
     truth: str = "orthogonal"
-    n_samples: int = 100
-    noise_std: float = 0.1
     sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
     back: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     step_size: float = 0.3
@@ -73,43 +72,29 @@ class Map:
         steps = 3 if self.family == SEVERAL else 1
         return algorithm_1(self.step_size, shortcut_steps=steps, shortcut_step_size=back / steps)
 
-    def problem(self, size: float) -> lf.SharedWithShortcuts | lf.GivenTruth:
-        """Return the truths of a row of the map; shortcuts that are made uncorrelated keep their mean square length."""
-        problem = problem_of(size, noise_std=self.noise_std, orthogonal=self.truth != "any")
-        if self.truth != "uncorrelated":
-            return problem
-        truth = problem.truth(self.seed, range(self.trials))
-        basis = np.linalg.qr(truth.W)[0]
-        S = truth.S - basis @ (basis.mT @ truth.S)
-        S *= np.linalg.norm(truth.S, axis=(-2, -1), keepdims=True) / np.linalg.norm(S, axis=(-2, -1), keepdims=True)
-        return lf.GivenTruth(B=truth.B, W=truth.W, S=S, noise_std=problem.noise_std)
-
-    def ends(self, problems: Sequence[Any], data: Sequence[Any]) -> list[Any]:
-        """Return the dist and the parameter error after the last round, (trials, size, back) each."""
+    def ends(self, worlds: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Return the final dist and parameter error, (trials, size, back) each, of a problem and data for each size."""
         run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
         run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
-        worlds = list(zip(problems, data, strict=True))
-        algorithms = [self.algorithm(back) for back in self.back]
-        found = [[lf.simulate(one, problem, data=seen, **run) for one in algorithms] for problem, seen in worlds]
-        ends = ([[point.metrics[name][:, -1] for point in line] for line in found] for name in run["metrics"])
+        columns = [self.algorithm(back) for back in self.back]
+        found = [[lf.simulate(one, problem, data=data, **run).metrics for one in columns] for problem, data in worlds]
+        ends = ([[point[name][:, -1] for point in line] for line in found] for name in run["metrics"])
         return [np.moveaxis(np.array(values), -1, 0) for values in ends]
 
     def run(self) -> dict[str, Any]:
         """Run every point of the map, and what predicts it, from the same starts."""
-        problems = [self.problem(size) for size in self.sizes]
+        kind = {"orthogonal": self.truth != "any", "uncorrelated": self.truth == "uncorrelated", "noise_std": 0.1}
+        problems = [lf.SharedWithShortcuts(**SIZES, shortcut_norm=size, **kind) for size in self.sizes]
         truths = [problem.truth(self.seed, range(self.trials)) for problem in problems]
-        dist, error = self.ends(problems, [lf.FixedSamples(self.n_samples)] * len(problems))
+        dist, error = self.ends([(problem, lf.FixedSamples(100)) for problem in problems])
         limit = np.stack([lf.subspace_distance(truth.truncated(RANK).B, truth.B) for truth in truths], axis=1)
         if self.family in CLOSED:
             predicted = np.repeat(limit[..., None], len(self.back), axis=-1)
         else:
             whole = {"trials": self.trials, "seed": self.seed}
-            predicted, _ = self.ends(problems, [lf.GivenSamples.population(one, **whole) for one in problems])
-        heads, shortcuts = (
-            np.stack([np.linalg.svd(part, compute_uv=False) for part in parts], axis=1)
-            for parts in ([truth.W for truth in truths], [truth.S for truth in truths])
-        )
-        critical = self.sizes * (heads[..., -1] / shortcuts[..., 0])  # lambda_min(Gamma) = lambda_max(mean s s')
+            predicted, _ = self.ends([(problem, lf.GivenSamples.population(problem, **whole)) for problem in problems])
+        spectra = [singular_values(truth.W)[:, -1] / singular_values(truth.S)[:, 0] for truth in truths]
+        critical = self.sizes * np.stack(spectra, axis=1)  # lambda_min(Gamma) = lambda_max(mean s s')
         points = {"dist": dist, "error": error, "predicted": predicted}
         maps = {name: lf.Along(values, size=self.sizes, back=self.back) for name, values in points.items()}
         of_truths = {"limit": lf.Along(limit, size=self.sizes), "critical": lf.Along(critical, size=self.sizes)}
@@ -171,6 +156,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return how the predictions agree, where B is learned and lost, and the corners of the maps."""
     agree, lines, conditions, corners = [], [], [], []
+    own = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
     for row in tables["map"]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
@@ -180,7 +166,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         detail = f"median |difference| {np.median(np.abs(dist - predicted)):.2g}"
         note = "small ridges slow B: the rounds are too few" if family == PLAIN else ""
         hits, said = (dist < LEARNED) == (predicted < LEARNED), {"text": text, "where": where, "statistic": statistic}
-        agree.append(share_of_points(hits, detail=detail, note=note, **said))
+        trials = range(len(hits))
+        agree.append(share(hits, 0.9, clusters=trials, detail=detail, note=note, **said, **own))
         text = "The population of each data set's own truth tells where B is learned better than any common size"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
         lines += line_findings(row["told"], fixed=common, text=text, where=where)
@@ -193,7 +180,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         short = np.sum((dist[..., most] >= LEARNED) & holds)
         detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
         said = {"text": text, "where": where, "statistic": statistic}
-        conditions.append(share_of_points(learned == holds, detail=detail, **said))
+        conditions.append(share(learned == holds, 0.9, clusters=trials, detail=detail, **said, **own))
         if row["truth"] != "orthogonal":
             continue
         places = {"small and held back": (0, most), "small and hardly held back": (0, least)}
@@ -203,11 +190,3 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             said |= {"where": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
             corners.append(judge(measured, most=LEARNED, strict=True, **said))
     return agree + lines + conditions + corners
-
-
-def share_of_points(hits: Any, **said: Any) -> Finding:
-    """Judge that nine tenths of a map's points are hits (trials, ..), with an interval over the trials."""
-    points = hits.reshape(len(hits), -1)
-    trial = np.broadcast_to(np.arange(len(points))[:, None], points.shape)
-    source = f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"
-    return share(points.ravel(), 0.9, clusters=trial.ravel(), source=source, **said)

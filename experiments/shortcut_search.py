@@ -25,7 +25,7 @@ from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, judge
 from linfed.statistics.intervals import median_interval, quantiles, worst
 from linfed.study.pages import Figures
 
-from ._shortcut import RANK, algorithm_1, joint, problem_of, told
+from ._shortcut import RANK, SIZES, algorithm_1, joint
 
 SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fit, m on both sides of d"
 
@@ -46,7 +46,6 @@ class Search:
     family: str = GRADIENT
     size: float = 0.5
     n_samples: int = 10
-    noise_std: float = 0.1
     steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
     tried: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -71,7 +70,7 @@ class Search:
 
     def run(self) -> list[dict[str, Any]]:
         """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
-        problem = problem_of(self.size, noise_std=self.noise_std)
+        problem = lf.SharedWithShortcuts(**SIZES, shortcut_norm=self.size, noise_std=0.1)
         world: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": (self.seed, self.n_samples)}
         world |= {"rounds": self.rounds, "record_every": self.rounds}
         # No margin for ties: what is to be told apart is smaller.
@@ -80,14 +79,14 @@ class Search:
         rows = [{"method": LOCAL, "error": alone.metrics[ERROR][:, -1]}]
         for method in SEARCHED:
             tried = self.settings(method)
-            candidates = [self.at(method, **setting) for setting in tried]
-            tuning = lf.tune(candidates, problem, trials=self.tuning_trials, **score, **world)
+            settings = [self.at(method, **setting) for setting in tried]
+            tuning = lf.tune(settings, problem, trials=self.tuning_trials, **score, **world)
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
             ends = lf.simulate(best, problem, trials=self.trials, metrics=[ERROR, DIST], **world).metrics
-            error, dist = ends[ERROR], ends[DIST]
-            row = {"method": method, **told(tuning, tried), "error": error[:, 1 if refits else -1], "dist": dist[:, -1]}
-            rows.append(row | ({"refitted_error": error[:, -1]} if refits else {}))
+            error, row = ends[ERROR], {"method": method, **tuning.columns(tried), "dist": ends[DIST][:, -1]}
+            row |= {"error": error[:, 1], "refitted_error": error[:, -1]} if refits else {"error": error[:, -1]}
+            rows.append(row)
         return rows
 
 
@@ -107,43 +106,32 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {}
 
 
-BETTER = "The best setting found has a smaller parameter error than"
-RIVAL = {
-    "text": f"{BETTER} one personal fit at FedRep's B",
-    "statistic": "the fit's error over its error, median of paired trials",
-}
-KEEPS = {
-    "text": "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep",
-    "statistic": "its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
-    "infinite where they gain nothing",
-    "source": OWN_THRESHOLD,
-}
-
-
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge whether the setting that the search found beats Local only and FedRep, and one fit at FedRep's B."""
     out = []
     for (family, size, m), part in tables["search"].by("family", "size", "n_samples"):
         best = {method: part.where(method=method) for method in SEARCHED}
         own, fit = best[OWN], best[FIT]
-        edges = [
-            f"{name} found at the edge of its grid" for method, name in SEARCHED.items() if best[method]["at_edge"]
-        ]
-        where = f"m = {m}, size {size:g}: {family}"
-        said: dict[str, Any] = {"where": where, "source": "the draft's aim", "note": joined(*edges)}
+        edges = [f"{SEARCHED[name]} found at the edge of its grid" for name, one in best.items() if one["at_edge"]]
+        said = {"where": f"m = {m}, size {size:g}: {family}", "note": joined(*edges)}
         found = f"eta {own['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {own['held']:g}"
-        rival = f"the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
         medians = {method: f"{quantiles(one['error'])[0]:.3g}" for method, one in best.items()}
         trained, fitted, alone = (worst(one["error"]) for one in best.values())
-        local, fedrep = part.where(method=LOCAL)["error"], best[FEDREP]["error"]
-        for name, theirs in (("Local only", local), ("FedRep", fedrep)):
-            ratio = {"text": f"{BETTER} {name}", "statistic": f"{name}'s error over its error, median"}
-            detail = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
-            out.append(judge(median_interval(theirs / trained), detail=detail, least=1.0, strict=True, **ratio, **said))
-        detail = f"{medians[FIT]} against {medians[OWN]}; {rival}"
-        out.append(judge(median_interval(fitted / trained), detail=detail, least=1.0, strict=True, **RIVAL, **said))
+        setting = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
+        fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
+        for name, statistic, theirs, detail in (
+            ("Local only", "Local only's error over its error, median", part.where(method=LOCAL)["error"], setting),
+            ("FedRep", "FedRep's error over its error, median", best[FEDREP]["error"], setting),
+            ("one personal fit at FedRep's B", "the fit's error over its error, median of paired trials", fitted, fits),
+        ):
+            text = f"The best setting found has a smaller parameter error than {name}"
+            told = {"text": text, "statistic": statistic, "source": "the draft's aim", "detail": detail, **said}
+            out.append(judge(median_interval(theirs / trained), least=1.0, strict=True, **told))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
-        detail = f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"
-        out.append(judge(median_interval(kept), detail=detail, least=0.9, **said | KEEPS))
+        text = "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep"
+        statistic = "its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+        told = {"text": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
+        told |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
+        out.append(judge(median_interval(kept), least=0.9, **told, **said))
     return out

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from linfed.simulation import simulate as simulate
     from linfed.simulation.engines import ENGINES as ENGINES
     from linfed.simulation.metrics import METRICS as METRICS
+    from linfed.simulation.metrics import shortcut_error as shortcut_error
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result
     from linfed.simulation.results import Status as Status
@@ -162,6 +163,7 @@ _PUBLIC = {
     "grid": "linfed.study.grid",
     "iterate": "linfed.simulation",
     "page": "linfed.study.pages",
+    "shortcut_error": "linfed.simulation.metrics",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",
     "sweep": "linfed.study.cells",

@@ -303,6 +303,7 @@ CALLS = {
         for name, values, wanted in (
             ("shortcut_norm", (-0.1, NAN, None, True), "finite number of at least 0"),
             ("orthogonal", (1, None), "True or False"),
+            ("uncorrelated", (1, None), "True or False"),
             ("sparsity", (0, 1.5, True), "integer of at least 1"),
             ("sparsity", (7,), "at most dim = 6"),
             ("clusters", (0, "two"), "integer of at least 1"),
@@ -314,6 +315,12 @@ CALLS = {
     "sparse and orthogonal": (
         lambda: shortcuts(orthogonal=True, sparsity=2),
         ["orthogonal = True excludes sparsity = 2"],
+    ),
+    "sparse and uncorrelated": (lambda: shortcuts(uncorrelated=True, sparsity=2), ["excludes sparsity = 2"]),
+    "clusters and uncorrelated": (lambda: shortcuts(uncorrelated=True, clusters=3), ["clusters = 3"]),
+    "too few clients for uncorrelated shortcuts": (
+        lambda: shortcuts(uncorrelated=True, n_clients=2),
+        ["uncorrelated = True needs n_clients > rank", "2 <= 2"],
     ),
     "no room for orthogonal shortcuts": (
         lambda: shortcuts(orthogonal=True, rank=6),

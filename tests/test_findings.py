@@ -168,6 +168,7 @@ def test_a_share_of_clusters_is_judged_by_its_clusters():
     judged = share(hits, 0.9, clusters=clusters, **said)
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.detail == "600 of 600 in 6 data sets"
+    assert share(hits.reshape(6, 4, 25), 0.9, clusters=range(6), **said) == judged
     none = share([], 0.9, **said)
     assert (none.verdict, none.vacuous) == (Verdict.VACUOUS, "there is no such point")
 

@@ -165,6 +165,18 @@ def risk(state, truth):
     return np.zeros(len(state.W))
 
 
+@pytest.mark.parametrize("algorithm", [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1)], ids=["local", "none"])
+def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
+    problem = lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=0.5)
+    run = {"data": lf.FixedSamples(9), "rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
+    result, S = lf.simulate(algorithm, problem, **run), problem.truth(0, range(3)).S
+    left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
+    wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
+    np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="needs a truth with shortcuts"):
+        lf.shortcut_error(result.final, None)
+
+
 def returning(value):
     def own(state, truth):
         return value

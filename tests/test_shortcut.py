@@ -604,6 +604,8 @@ KINDS = {
     "sparse clusters": {"sparsity": 3, "clusters": 7},
     "orthogonal clusters": {"orthogonal": True, "clusters": 7},
     "a cluster for each": {"clusters": 40},
+    "uncorrelated": {"uncorrelated": True},
+    "orthogonal, uncorrelated": {"orthogonal": True, "uncorrelated": True},
 }
 
 
@@ -649,7 +651,7 @@ def test_the_law_of_the_shortcuts(kind):
         else:
             entries = own
         size = entries.shape[1]
-        assert size == {"orthogonal": d - k}.get(kind.split()[0], options.get("sparsity", d))
+        assert size == {"orthogonal": d - k}.get(kind.replace(",", "").split()[0], options.get("sparsity", d))
         squares = np.sum(entries**2) * size / 0.7**2
         assert 1e-4 < stats.chi2.cdf(squares, entries.size) < 1 - 1e-4
         assert stats.kstest(entries.ravel() * np.sqrt(size) / 0.7, "norm").pvalue > 1e-4
@@ -694,7 +696,7 @@ def test_the_length_changes_nothing_else(kind):
     norms = {norm: shortcuts(shortcut_norm=norm, **KINDS[kind]).truth(3, range(2)).S for norm in (0, 0.5, 1, 3.7)}
     assert not norms[0].any()
     assert np.array_equal(2 * norms[0.5], norms[1])
-    np.testing.assert_allclose(3.7 * norms[1], norms[3.7], rtol=1e-14)
+    np.testing.assert_allclose(3.7 * norms[1], norms[3.7], rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -705,6 +707,17 @@ def test_a_trials_shortcuts_are_its_own(kind):
         assert together[trial].tobytes() == problem.truth(2, [trial]).S[0].tobytes()
     assert not np.isin(together[0][together[0] != 0], together[1]).any()
     assert not np.isin(together[0][together[0] != 0], problem.truth(1, [0]).S).any()
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_uncorrelated_shortcuts_are_so_to_rounding_and_keep_their_lengths(orthogonal):
+    drawn = shortcuts(orthogonal=orthogonal).truth(2, range(3))
+    truth = shortcuts(orthogonal=orthogonal, uncorrelated=True).truth(2, range(3))
+    assert np.abs(drawn.S.mT @ drawn.W).max() > 0.1
+    np.testing.assert_allclose(truth.S.mT @ truth.W, 0, atol=1e-13)
+    np.testing.assert_allclose(np.linalg.norm(truth.S, axis=(1, 2)), np.linalg.norm(drawn.S, axis=(1, 2)))
+    if orthogonal:
+        np.testing.assert_allclose(truth.S @ truth.B, 0, atol=1e-14)
 
 
 def test_labels_are_those_of_the_truth():

@@ -376,10 +376,11 @@ def test_what_holds_for_another_law_of_x_refuses_this_one(law):
 # --- the trace and its judges --------------------------------------------------------------------------------
 
 
-def traced(algorithm, problem, data, *, rounds=30, trials=3, every=1, seed=3, **more):
+def traced(algorithm, problem, data, *, rounds=30, trials=3, every=1, seed=3, equations=False, **more):
     truth = problem.truth(seed, range(trials))
     run = {"data": data, "rounds": rounds, "trials": trials, "seed": seed, "engine": "explicit", **more}
-    return theory.shortcut_trace(lf.iterate(algorithm, problem, **run), algorithm, truth, every=every)
+    steps = lf.iterate(algorithm, problem, **run)
+    return theory.shortcut_trace(steps, algorithm, truth, every=every, equations=equations)
 
 
 SETTINGS = {
@@ -436,6 +437,19 @@ def test_judges_see_failures():
     assert theory.judge_split(nothing, "here").verdict is Verdict.VACUOUS
 
 
+def test_the_equations_are_judged_by_each_trials_worst_round():
+    trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=4, equations=True)
+    found = {claim.text.split(" is ")[0]: claim for claim in theory.judge_equations(trace, "here")}
+    assert [claim.verdict for claim in found.values()] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.HOLDS]
+    assert found["Equation (18)"].detail == "the worst of 3 trials, 3 values"
+    shortcuts = trace.shortcuts.copy()
+    shortcuts[1, 2], shortcuts[1, 3] = 1e-3, np.nan  # before it diverges
+    broken = theory.judge_equations(dataclasses.replace(trace, shortcuts=shortcuts), "here")
+    assert [claim.verdict for claim in broken] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.VIOLATED]
+    with pytest.raises(ValueError, match="equations = True"):
+        theory.judge_equations(traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=1), "here")
+
+
 def test_a_diverged_trial_leaves_nan_and_the_others_alone():
     problem, algorithm = made(6, 8, 2), algorithm_of(2)
     truth = problem.truth(3, range(2))
@@ -446,12 +460,11 @@ def test_a_diverged_trial_leaves_nan_and_the_others_alone():
             yield dataclasses.replace(step, alive=np.array([True, alive or step.number < 3]))
 
     whole, cut = (theory.shortcut_trace(steps(alive), algorithm, truth) for alive in (True, False))
-    for field in dataclasses.fields(whole):
-        if field.name != "rounds":
-            one, other = getattr(whole, field.name), getattr(cut, field.name)
-            assert np.isnan(other[1, 2:]).all()
-            np.testing.assert_array_equal(one[0], other[0])
-            np.testing.assert_array_equal(one[1, :2], other[1, :2])
+    for name, one in whole.series.items():
+        other = cut.series[name]
+        assert np.isnan(other[1, 2:]).all()
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1, :2], other[1, :2])
     assert theory.judge_bound(cut, "here").verdict is theory.judge_bound(whole, "here").verdict
     assert theory.judge_split(cut, "here").verdict is Verdict.HOLDS
 
@@ -552,3 +565,43 @@ def test_the_condition_names_the_worst_trial_and_few_clients_fail_it():
         theory.top_subspace_distance(Truth(S=one.S), 2)
     with pytest.raises(ValueError, match="shared part and shortcuts"):
         theory.shortcut_spectrum_hypothesis(Truth(B=one.B, W=one.W))
+
+
+# --- how fast (2) to (5) lose a B near B* --------------------------------------------------------------------
+
+SIZES = {"n_clients": 50, "n_samples": 40, "dim": 20, "rank": 2, "step_size": 0.3}
+
+
+def test_the_predicted_loss_is_where_mean_and_wander_pass_the_level():
+    t = (theory.shortcut_loss_rounds(0.3, **SIZES) + 1.0) / 2.0
+    rate, wander = 0.3 * 3 / (40 * 0.7), 0.3 * np.sqrt(2 / (40 * 50)) * (np.sqrt(18) + np.sqrt(2)) / 0.7
+    assert 0.09 * np.exp(2 * rate * t) + (wander * t) ** 2 == pytest.approx(0.25)
+    assert theory.shortcut_loss_rounds(0.3, **{**SIZES, "step_size": 1.0}) == 1.0
+    assert theory.shortcut_loss_rounds(0.5, **SIZES) == 1.0
+    later = [theory.shortcut_loss_rounds(0.3, **{**SIZES, "n_samples": m}) for m in (4 * 10**4, 16 * 10**4)]
+    assert later[1] / later[0] == pytest.approx(2.0, rel=0.1)  # the wander alone
+    for changes, said in (({"rank": 20}, "rank = 20"), ({"step_size": 0.0}, "step_size"), ({"level": 0.2}, "start")):
+        with pytest.raises(ValueError, match=said):
+            theory.shortcut_loss_rounds(0.3, **{**SIZES, **changes})
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.5, Verdict.SUPPORTED), (3.0, Verdict.NOT_SUPPORTED)])
+def test_the_predicted_loss_is_judged_to_a_factor_of_two(factor, verdict):
+    predicted = np.full(16, 40.0)
+    assert theory.judge_loss_rounds(factor * (predicted + 1) - 1, predicted, "here").verdict is verdict
+    assert theory.judge_loss_rounds(predicted * np.inf, predicted, "x").detail == "16 of 16 censored"
+
+
+def test_the_exponent_of_the_loss_leaves_out_sizes_at_which_runs_ended_before():
+    spread = 1 + 0.01 * np.arange(16)
+    said = {"text": "it grows", "where": "here", "last": 600}
+    lost = {m: 2 * np.sqrt(m) * spread - 1 for m in (10, 20, 40)}
+    assert theory.judge_loss_exponent(lost, 0.5, every=2, **said).verdict is Verdict.SUPPORTED
+    assert theory.judge_loss_exponent(lost, 1.0, every=2, **said).verdict is Verdict.NOT_SUPPORTED
+    more = {**lost, 160: np.where(np.arange(16) < 4, np.inf, 300.0)}
+    found = theory.judge_loss_exponent(more, 0.5, every=2, **said)
+    assert found.detail == "censored at 160, left out"
+    assert found.estimate == theory.judge_loss_exponent(lost, 0.5, every=2, **said).estimate
+    assert theory.judge_loss_exponent({m: lost[m] for m in (10, 20)}, 0.5, **said) is None
+    steps = {eta: 10 * (1 - eta) / eta * spread for eta in (0.03, 0.1, 0.3)}
+    assert theory.judge_loss_exponent(steps, -1.0, in_step=True, **said).estimate == pytest.approx(-1.0)

@@ -22,6 +22,15 @@ def test_best_of_a_grid_is_the_least_score():
     np.testing.assert_allclose(tuning.scores, logs[:, 1:].mean(axis=1))
 
 
+def test_columns_tell_the_settings_in_other_terms():
+    tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 40.0, 0.05]}, **SETTING)
+    own = tuning.columns()
+    told = tuning.columns([{"per_cent": 100 * step, "size": size} for step, size in ((0.5, 1), (40.0, 2), (0.05, 3))])
+    assert (told["per_cent"], told["size"], told["best"], own["at_edge"], told["at_edge"]) == (50.0, 1, 0, "", "size")
+    assert told["tried_per_cent"].values.tolist() == [50.0, 4000.0, 5.0]
+    assert np.array_equal(told["score"].values, own["score"].values)
+
+
 def test_edge_of_the_grid_is_reported():
     said = r"best step_size = 0.5 is the largest of its grid \[0.05, 0.5\].*outside.*extend=True"
     with pytest.warns(lf.EdgeWarning, match=said):

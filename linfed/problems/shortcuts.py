@@ -28,6 +28,9 @@ class SharedWithShortcuts(SharedRepresentation):
         Root mean square length of the ``s_i*``, at least 0.
     orthogonal : bool, default False
         Whether every ``s_i*`` is orthogonal to the span of B*; needs dim > rank, and excludes `sparsity`.
+    uncorrelated : bool, default False
+        Whether ``sum_i s_i* w_i*'`` is exactly 0, and `shortcut_norm` the root mean square length of those drawn before
+        they are made so and stretched to it again; needs n_clients > rank, and excludes `sparsity` and `clusters`.
     sparsity : int, optional
         Entries of every ``s_i*`` that are not 0, at places of each client's own; all by default.
     clusters : int, optional
@@ -43,7 +46,7 @@ class SharedWithShortcuts(SharedRepresentation):
     ``s_i*`` is Gaussian with independent entries (on its support, or outside the span of B*), of variance
     ``shortcut_norm^2`` over their number. With one seed B* and the heads are those of `SharedRepresentation`, and the
     shortcuts of two sizes differ by their length alone. New clients have shortcuts of the same law, and with `clusters`
-    those of the clusters.
+    those of the clusters; they are uncorrelated with their heads in the mean only.
 
     **Deviations**: the draft says nothing of the law of ``s_i*``.
 
@@ -54,13 +57,15 @@ class SharedWithShortcuts(SharedRepresentation):
 
     shortcut_norm: float
     orthogonal: bool = False
+    uncorrelated: bool = False
     sparsity: int | None = None
     clusters: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         count = optional(check_integer)
-        check_fields(self, shortcut_norm=non_negative, orthogonal=check_bool, sparsity=count, clusters=count)
+        check_fields(self, shortcut_norm=non_negative, orthogonal=check_bool, uncorrelated=check_bool)
+        check_fields(self, sparsity=count, clusters=count)
         for name, most, of in (("sparsity", self.dim, "dim"), ("clusters", self.n_clients, "n_clients")):
             value = getattr(self, name)
             if value is not None and value > most:
@@ -69,6 +74,10 @@ class SharedWithShortcuts(SharedRepresentation):
             raise ValueError(f"orthogonal = True excludes sparsity = {self.sparsity}: the projection fills the zeros")
         if self.orthogonal and self.dim == self.rank:
             raise ValueError(f"orthogonal = True needs dim > rank; got both {self.dim}")
+        if self.uncorrelated and (self.sparsity, self.clusters) != (None, None):
+            raise ValueError(f"uncorrelated = True excludes sparsity = {self.sparsity} and clusters = {self.clusters}")
+        if self.uncorrelated and self.n_clients <= self.rank:
+            raise ValueError(f"uncorrelated = True needs n_clients > rank; got {self.n_clients} <= {self.rank}")
 
     @property
     def truth_rank(self) -> int | None:  # type: ignore[override]
@@ -80,8 +89,14 @@ class SharedWithShortcuts(SharedRepresentation):
         shared = super().truth(seed, trials)
         assert shared.B is not None
         rngs = generators(seed, Stream.SHORTCUT, trials)
-        S = [self._shortcuts(rng, self.n_clients, B) for rng, B in zip(rngs, shared.B, strict=True)]
-        return replace(shared, S=np.stack(S))
+        S = np.stack([self._shortcuts(rng, self.n_clients, B) for rng, B in zip(rngs, shared.B, strict=True)])
+        if self.uncorrelated and self.shortcut_norm:
+            assert shared.W is not None
+            basis = np.linalg.qr(shared.W)[0]
+            drawn, S = S, S - basis @ (basis.mT @ S)
+            lengths = [np.linalg.norm(shortcuts, axis=(-2, -1), keepdims=True) for shortcuts in (drawn, S)]
+            S *= lengths[0] / lengths[1]
+        return replace(shared, S=S)
 
     def _shortcuts(self, rng: Generator, count: int, B: Array) -> Array:
         """Return the shortcuts of the first clients, (count, d), for B* (d, k)."""

@@ -198,6 +198,37 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
         return span_distance(*bases)
 
 
+def shortcut_error(state: State, truth: Truth | None) -> Array:
+    """Return ``||S - S*||_F``, all clients together: a metric, for ``simulate(..., metrics=[lf.shortcut_error])``.
+
+    Parameters
+    ----------
+    state : State
+        One without shortcuts has S = 0; Local only's predictors are all shortcut.
+    truth : Truth
+
+    Returns
+    -------
+    ndarray (trials,)
+
+    Raises
+    ------
+    ValueError
+        For a truth without shortcuts.
+
+    Notes
+    -----
+    **Deviations**: an addition; the shortcut draft measures nothing.
+
+    References
+    ----------
+    Shortcut draft, problem (1).
+    """
+    if truth is None or truth.S is None:
+        raise ValueError("shortcut_error needs a truth with shortcuts S, such as lf.SharedWithShortcuts has")
+    return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
+
+
 def check_sendable(own: Mapping[str, Metric]) -> None:
     """Raise unless worker processes can be told of these functions, which is by module and name."""
     for name, metric in own.items():

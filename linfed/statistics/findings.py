@@ -201,21 +201,22 @@ def share(hits: npt.ArrayLike, least: float, *, clusters: npt.ArrayLike | None =
 
     Parameters
     ----------
-    hits : array_like of bool (points,)
+    hits : array_like of bool (points,) or (rows, ..)
         Whether a point counts; VACUOUS where there is none.
     least : float
     clusters : array_like (points,), optional
         Each point's cluster, where points are not independent trials (several runs on one data set): the interval is
-        then over clusters. Without it it is Clopper and Pearson's.
+        then over clusters; of hits (rows, ..) each row's. Without it it is Clopper and Pearson's.
     **said
         Other fields of `Finding`.
     """
     values = np.asarray(hits, dtype=bool)
     count, total = int(values.sum()), values.size
-    found = binomial_share(count, total) if clusters is None else clustered_share(values, clusters)
+    sets = None if clusters is None else np.repeat(clusters, values[0].size if total else 1)
+    found = binomial_share(count, total) if sets is None else clustered_share(values.ravel(), sets)
     detail = f"{count} of {total}" if total else "none"
-    if clusters is not None and total:
-        detail += f" in {len(np.unique(np.asarray(clusters)))} data sets"
+    if sets is not None and total:
+        detail += f" in {len(np.unique(sets))} data sets"
     vacuous = "" if total else "there is no such point"
     return judge(found, **{"least": least, "strict": True, "detail": detail, "vacuous": vacuous} | said)
 

@@ -66,8 +66,17 @@ class Tuning:
     curves: Array
     at_edge: tuple[str, ...]
 
-    def columns(self) -> dict[str, Any]:
-        """Return what a table keeps: the chosen values, the fields at an edge, and along ``setting`` what was tried."""
+    def columns(self, settings: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+        """Return what a table keeps: the chosen values, the fields at an edge, and along ``setting`` what was tried.
+
+        Parameters
+        ----------
+        settings : sequence of mapping, optional
+            The settings in terms of one's own, in their order; by default those of the algorithm's fields.
+        """
+        if settings is not None:
+            told = [dict(setting) for setting in settings]
+            return dataclasses.replace(self, settings=told, at_edge=at_edge(told, [self.best])).columns()
         chosen, numbers = self.settings[self.best], range(len(self.settings))
         tried = {name: [plain(setting[name]) for setting in self.settings] for name in chosen}
         return {

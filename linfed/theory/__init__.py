@@ -23,6 +23,7 @@ from linfed.theory.new_clients import new_client_excess_quantile, new_client_mea
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
+    shortcut_loss_rounds,
     shortcut_repulsion,
     shortcut_spectrum_hypothesis,
     shortcut_trace,
@@ -51,6 +52,7 @@ __all__ = [
     "noise_floor",
     "one_round_factor",
     "one_round_means",
+    "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",
     "shortcut_trace",

@@ -1,4 +1,4 @@
-"""The terms of the shortcut draft's bound (22) over a run, and their judges."""
+"""The shortcut draft's equations and the terms of its bound (22) over a run, and their judges."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class ShortcutTrace:
         ``||R^{-1}||``.
     identity : ndarray (trials, R)
         Largest of the relative differences of the two sides of (19), (20) and (21).
+    heads, printed, shortcuts : ndarray (trials, R), optional
+        The same of (9), (16) and (17), which are one; of (9) with the sign as it is printed; and of (18).
 
     Notes
     -----
@@ -47,6 +49,14 @@ class ShortcutTrace:
     noise: Array
     inverse: Array
     identity: Array
+    heads: Array | None = None
+    printed: Array | None = None
+    shortcuts: Array | None = None
+
+    @property
+    def series(self) -> dict[str, Array]:
+        """Everything but the rounds that was recorded, by name."""
+        return {name: values for name, values in vars(self).items() if name != "rounds" and values is not None}
 
     @property
     def bound(self) -> Array:
@@ -54,7 +64,9 @@ class ShortcutTrace:
         return self.contraction + self.concentration + self.shortcut + self.noise
 
 
-def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Truth, *, every: int = 1) -> ShortcutTrace:
+def shortcut_trace(
+    steps: Iterable[Round], algorithm: FedRepShortcut, truth: Truth, *, every: int = 1, equations: bool = False
+) -> ShortcutTrace:
     """Return the terms of (22) over a run.
 
     Parameters
@@ -67,6 +79,8 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
         Of its trials.
     every : int
         Record every so many rounds.
+    equations : bool
+        Record (9) and (16) to (18), too: for the closed form in order "jacobi", of which they speak.
 
     Raises
     ------
@@ -75,7 +89,7 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
 
     References
     ----------
-    Shortcut draft, equations (19) to (22).
+    Shortcut draft, equations (9) to (22).
     """
     if algorithm.refit:
         raise ValueError("algorithm has refit = True: its last round leaves B as it is; give it with refit = False")
@@ -89,12 +103,38 @@ def shortcut_trace(steps: Iterable[Round], algorithm: FedRepShortcut, truth: Tru
         gaps = [seen.split().gap, seen.split_outside().gap, seen.split_in_terms().gap]
         values = {**seen.bound()._asdict(), "identity": np.max(gaps, axis=0)}
         rounds.append(step.number)
+        if equations:
+            sides = {"heads": seen.head_update(), "printed": seen.head_update(sign="printed")}
+            values |= {name: side.gap for name, side in {**sides, "shortcuts": seen.shortcut_equation()}.items()}
         columns.append({name: np.where(step.alive, value, np.nan) for name, value in values.items()})
     if not columns:
         raise ValueError(f"steps holds no round that every = {every} records; give at least one")
     return ShortcutTrace(
         rounds=np.array(rounds), **{name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
     )
+
+
+def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
+    """Judge (9), (16) to (18), and (9) as printed: identities over (2) to (5), by each trial's worst round."""
+    out = []
+    for gaps, equation, note in (
+        (trace.heads, "(9), (16), (17)", ""),
+        (trace.printed, "(9) as printed", "the sign of h_i"),
+        (trace.shortcuts, "(18)", ""),
+    ):
+        if gaps is None:
+            raise ValueError("trace holds no equations; record it with equations = True")
+        finding = judge_identity(
+            np.fmax.reduce(gaps, axis=1),
+            tolerance=IDENTITY_TOLERANCE,
+            text=f"Equation {equation} is an identity over (2)-(5)",
+            where=where,
+            statistic="largest relative difference of the two sides in any round",
+            source=f"shortcut draft, equations {equation}",
+            note=note,
+        )
+        out.append(finding)
+    return out
 
 
 def judge_split(trace: ShortcutTrace, where: str) -> Finding:

@@ -19,4 +19,4 @@ def algorithm_1(step_size: float, **options: Any) -> lf.FedRepShortcut:
 
 def joint(step_size: float, ridge: float) -> lf.FedRepShortcut:
     """Return the closed form that minimises over head and shortcut together, with a ridge on the shortcut."""
-    return algorithm_1(step_size, solver="closed-form", order="joint", ridge=ridge)
+    return algorithm_1(step_size, solver=lf.ClosedForm(order="joint"), ridge=ridge)

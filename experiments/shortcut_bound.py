@@ -27,10 +27,10 @@ SUMMARY = "shortcut draft: its equations as identities over a run, and the terms
 
 CLOSED = "(2)-(5)"
 METHODS: dict[str, dict[str, Any]] = {
-    CLOSED: {"solver": "closed-form"},
-    "(2)-(5), gauss-seidel": {"solver": "closed-form", "order": "gauss-seidel"},
-    "joint ridge 1": {"solver": "closed-form", "order": "joint", "ridge": 1.0},
-    "gradient, eta_s = 0.003": {"solver": "gradient", "shortcut_step_size": 0.003},
+    CLOSED: {"solver": lf.ClosedForm()},
+    "(2)-(5), gauss-seidel": {"solver": lf.ClosedForm(order="gauss-seidel")},
+    "joint ridge 1": {"solver": lf.ClosedForm(order="joint"), "ridge": 1.0},
+    "gradient, eta_s = 0.003": {"solver": lf.GradientSteps(shortcut_step_size=0.003)},
 }
 SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
 TERMS = {"contraction": "#0072B2", "concentration": "#E69F00", "shortcut": "#CC79A7", "noise": "#009E73"}

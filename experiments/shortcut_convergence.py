@@ -87,8 +87,9 @@ class Curve:
         if self.method == JOINT:
             return joint(step_size / (ridge / (1.0 + ridge)), ridge)
         if self.method in (DRAFTED, SMALL):
-            return algorithm_1(step_size, **shortcut)
-        return algorithm_1(step_size, solver="closed-form", order="jacobi" if self.method == JACOBI else "gauss-seidel")
+            return algorithm_1(step_size, solver=lf.GradientSteps(**shortcut))
+        order: Any = "jacobi" if self.method == JACOBI else "gauss-seidel"
+        return algorithm_1(step_size, solver=lf.ClosedForm(order=order))
 
     def run(self) -> dict[str, Any]:
         """Tune on separate trials, then run the trials that count; what the refit makes of them stands by itself."""

@@ -62,8 +62,9 @@ class Loss:
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
         shared: dict[str, Any] = {"rank": RANK, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
-        closed = {**shared, "solver": "closed-form", "order": ORDERS.get(self.method)}
-        algorithm = lf.FedRepShortcut(**closed) if self.method in ORDERS else lf.FedRep(**shared)
+        algorithm: lf.Algorithm = lf.FedRep(**shared)
+        if self.method in ORDERS:
+            algorithm = lf.FedRepShortcut(**shared, solver=lf.ClosedForm(order=ORDERS[self.method]))
         B_star, lost = problem.truth(world["seed"], range(self.trials)).B, np.full(self.trials, np.inf)
         for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, **world):
             dist = span_distance(step.after.B, B_star)

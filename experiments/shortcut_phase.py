@@ -70,7 +70,8 @@ class Map:
         if self.family in CLOSED:
             return joint(self.step_size / (back / (1.0 + back) if self.family == JOINT else 1.0), back)
         steps = 3 if self.family == SEVERAL else 1
-        return algorithm_1(self.step_size, shortcut_steps=steps, shortcut_step_size=back / steps)
+        solver = lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=back / steps)
+        return algorithm_1(self.step_size, solver=solver)
 
     def ends(self, worlds: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Return the final dist and parameter error, (trials, size, back) each, of a problem and data for each size."""

@@ -64,7 +64,7 @@ class Search:
         if method == OWN and self.family == JOINT:
             return joint(step_size * (1.0 + held) / held, held)
         if method == OWN:
-            return algorithm_1(step_size, shortcut_step_size=held)
+            return algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=held))
         fedrep = lf.FedRep(rank=RANK, step_size=step_size, init="random")
         return lf.Personalised(base=fedrep, ridge=held) if method == FIT else fedrep
 

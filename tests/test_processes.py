@@ -22,7 +22,6 @@ LONG = '''
 import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
-import numpy as np
 import linfed as lf
 from linfed.study.store import run_cells
 
@@ -39,10 +38,10 @@ class Long(lf.FedRep):
 class Cell:
     number: int
 
-def run_cell(cell):
-    if cell.number > 0:
-        work()
-    return {"value": np.array(cell.number)}
+    def run(self):
+        if self.number > 0:
+            work()
+        return {"value": self.number}
 
 if __name__ == "__main__":
     import long
@@ -51,18 +50,17 @@ if __name__ == "__main__":
         algorithm = long.Long(rank=2, step_size=0.1, init="random")
         lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=2, trials=2, workers=2)
     else:
-        run_cells(long.run_cell, [long.Cell(1), long.Cell(2)], folder=Path("cells"), workers=2)
+        run_cells([long.Cell(1), long.Cell(2)], folder=Path("cells"), workers=2)
 '''
 
 EXPERIMENT = '''
 """An experiment of two cells, of which the second does not end by itself."""
 import multiprocessing, time
-from dataclasses import dataclass
 from pathlib import Path
 import long
 
 SUMMARY = "waits"
-Cell, run_cell = long.Cell, long.run_cell
+Cell = long.Cell
 
 def wait(name):
     if Path(f"wait-{name}").exists():
@@ -71,16 +69,8 @@ def wait(name):
 
 wait("main" if multiprocessing.parent_process() is None else "worker")
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    trials: int = 1
-    seed: int = 0
-
-def cells(config):
-    return [Cell(0), Cell(1)]
-
-def run_cell(cell):
-    return long.run_cell(cell)
+def cells(quick):
+    return {"values": [Cell(0), Cell(1)]}
 '''
 
 

@@ -729,6 +729,31 @@ def test_a_run_comes_to_rest_where_the_relative_gradient_vanishes():
     assert lf.theory.flute_relative_gradient(final.B, final.W, *data.normal_equations())[0] < 1e-12
 
 
+def test_divergence_is_judged_on_both_sides_of_each_data_sets_own_threshold():
+    excess, threshold = np.linspace(-0.1, 0.3, 9), np.linspace(0.0, 0.2, 200).reshape(2, 100)
+    above = excess > threshold[..., None]
+    both, near, whole, needed, enough = theory.judge_divergence(
+        above, excess, threshold, "all", margin=0.03, notes=("no", "")
+    )
+    for finding, count in ((both, 1800), (whole, 200), (needed, above.sum()), (enough, (~above).sum())):
+        assert finding.verdict is Verdict.SUPPORTED
+        assert finding.detail.startswith(f"{count} of {count}")
+    assert (needed.note, enough.note) == ("no", "")
+    assert (
+        near.detail
+        == f"{near.detail.split()[0]} of {(abs(excess - threshold[..., None]) < 0.03).sum()} in 200 data sets"
+    )
+    # A run that diverges at one point below its threshold, in each data set.
+    wrong = above.copy()
+    wrong[..., 0] = True
+    both, near, whole, needed, enough = theory.judge_divergence(wrong, excess, threshold, "all", margin=0.03)
+    assert both.estimate == pytest.approx(8 / 9)
+    assert (near.estimate, whole.estimate, needed.estimate) == (1.0, 0.0, 1.0)
+    assert enough.verdict is Verdict.NOT_SUPPORTED
+    (outward, *_) = theory.judge_unbounded(~above, excess, threshold, "far", text="outward", margin=0.03)
+    assert (outward.text, outward.where, outward.estimate) == ("outward", "far", 0.0)
+
+
 @pytest.mark.parametrize("factor", [1, 2])
 def test_runs_far_out_on_the_ray_diverge_above_the_threshold_only(factor):
     X, y, A = world()

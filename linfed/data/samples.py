@@ -250,7 +250,7 @@ class GivenSamples:
         """
         m, q = float(self.counts[0]), self.dim + 1
         if np.any(self.counts != m):
-            raise ValueError(f"clients have {_range(self.counts)} samples each: give them equal counts to compress them")
+            raise ValueError(f"clients have {_range(self.counts)} samples each; only equal counts can be compressed")
         if m <= q:
             return self
         if self.X.ndim == 3:

@@ -1,4 +1,4 @@
-"""FLUTE's Theorems 5.1 and 5.5: statements, coordinates, what a run shows of them, judges; its objective and low-rank limit."""
+"""FLUTE's Theorems 5.1 and 5.5: statements, coordinates, runs, judges; its objective and its low-rank limit."""
 
 from __future__ import annotations
 

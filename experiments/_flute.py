@@ -15,7 +15,8 @@ FLUTE, FEDREP, FEDREP_RI = METHODS = ("FLUTE", "FedRep", "FedRep (RI)")
 
 RIVALS = (FEDREP, FEDREP_RI)
 
-SPEEDS = TUNED, *_ = ("tuned", "0.03", "0.03, summed")
+TUNED = "tuned"
+SPEEDS = (TUNED, "0.03", "0.03, summed")
 """What they are run at side by side (`experiments._flute_compared`)."""
 
 FLUTE_STEP = 0.03

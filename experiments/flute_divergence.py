@@ -19,18 +19,18 @@ References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2").
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.statistics.findings import OWN_PREDICTION, Finding, quoted, share
+from linfed.statistics.findings import Finding, quoted, share
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 from linfed.study.pages import Figures, bars, heat_map, level, place
+from linfed.theory.flute import judge_divergence, judge_unbounded
 
-from ._flute import FLUTE_STEP, SPECTRA, Weighted, spectrum
+from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, Weighted
 
 SUMMARY = "FLUTE paper, Appendix C.1: where gamma1 > 2 gamma2 diverges, against where the objective is unbounded below"
 
@@ -67,76 +67,42 @@ class Fate(Weighted):
     spectrum: str = SPECTRA[0]
     weights: tuple[float, ...] = EXCESS
 
-    @property
-    def step_edge(self) -> float:
-        """The excess above which the step is too large for the population's minimum; nan far out."""
-        values = spectrum(self.spectrum, self.dim)
-        return (1.0 - self.step_size * values[0]) / 2.0 if values and self.start != "far" else math.nan
-
-    def data(self) -> lf.GivenSamples:
-        """Return at most d + 1 samples per client with the same A_i and b_i, factored once for all runs."""
-        samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=self.streams)
-        m, d = samples.X.shape[-2:]
-        if m <= d + 1:
-            return samples
-        pairs = zip(samples.X, samples.y, strict=True)
-        R = np.stack([np.linalg.qr(np.concatenate([X, y[..., None]], axis=-1), mode="r") for X, y in pairs])
-        R *= math.sqrt((d + 1) / m)
-        return lf.GivenSamples(R[..., :d], R[..., d])
-
-    def far(self, A: Any) -> tuple[Any, Any]:
-        """Return balanced factors of rank one on the worst ray: one client, in its smallest eigenvector."""
-        trials, eigen = np.arange(self.trials), np.linalg.eigh(A)
-        client = eigen.eigenvalues[..., 0].argmin(axis=-1)
-        B, W = (np.zeros((self.trials, rows, self.rank)) for rows in (self.dim, self.n_clients))
-        B[:, :, 0] = math.sqrt(FAR) * eigen.eigenvectors[trials, client, :, 0]
-        W[trials, client, 0] = math.sqrt(FAR)
-        return B, W
-
     def run(self) -> dict[str, Any]:
         """Return every trial's threshold, and its fate at each excess."""
-        data = self.data()
+        # Factored once for all runs.
+        data = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=self.streams).compressed()
         A, b = data.normal_equations()
-        threshold = lf.theory.flute_divergence_threshold(A)
-        init: dict[str, Any] = {"init": self.far(A)} if self.start == "far" else {}
+        threshold, far = lf.theory.flute_divergence_threshold(A), self.start == "far"
+        init: dict[str, Any] = {"init": lf.theory.flute_worst_ray(A, self.rank, square=FAR)} if far else {}
         fates = [self.fate(data, A, b, excess, **init) for excess in self.weights]
         of_weights = {name: np.stack([fate[name] for fate in fates], axis=1) for name in fates[0]}
         of_weights["unbounded"] = np.array(self.weights) > threshold[:, None]
         told = {fate: line_counts(of_weights[fate][:, None], of_weights["unbounded"][:, None]) for fate in FATES}
         return {
             "threshold": threshold,
-            "step_edge": self.step_edge,
+            # The excess above which the step is too large for the population's minimum, where the run is near it.
+            "step_edge": np.nan if far else (1.0 - self.step_size * self.problem.spectrum[0]) / 2.0,
             **{name: lf.Along(values, excess=self.weights) for name, values in of_weights.items()},
             **{f"{fate}_told": lf.Along(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
         }
 
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
         """Return of each trial at one excess: did it diverge, move outward, its gradient, how near its step's limit."""
-        algorithm = self.flute(2.0 * self.gamma2 + excess, self.step_size, **init)
+        weights = {"gamma1": 2.0 * GAMMA2 + excess, "gamma2": GAMMA2}
+        algorithm = lf.FLUTE(rank=self.rank, step_size=self.step_size, **weights, **init)
         nothing = lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim)))  # then the parameter error is ||B W'||
         kept = {"metrics": ["parameter_error"], "record_every": max(1, self.rounds // 100)}
         result = self.simulate(algorithm, self.rounds, problem=nothing, data=data, **kept)
         lost = np.array([status is lf.Status.DIVERGED for status in result.status])
         lengths = np.nan_to_num(result.metrics["parameter_error"], nan=np.inf)
         largest = np.linalg.svd(result.final.predictors(), compute_uv=False)[:, 0]
+        gradient = lf.theory.flute_relative_gradient(result.final.B, result.final.W, A, b, **weights)
         return {
             "diverged": lost,
             "outward": lengths.max(axis=1) > OUTWARD * lengths[:, 0],
-            "gradient": np.where(lost, np.nan, relative_gradient(algorithm, result.final, A, b)),
+            "gradient": np.where(lost, np.nan, gradient),
             "limit": np.where(lost, np.nan, self.step_size * largest),
         }
-
-
-def relative_gradient(algorithm: lf.FLUTE, state: lf.State, A: Any, b: Any) -> Any:
-    """Return the norm of the objective's gradient over that of the parameters, (trials,)."""
-    B, W = np.asarray(state.B), np.asarray(state.W)
-    with np.errstate(over="ignore", invalid="ignore"):
-        g = (A @ (W @ B.mT)[..., None])[..., 0] - b
-        grow, shrink = 2.0 * algorithm.gamma1, 4.0 * algorithm.gamma2
-        by_B = g.mT @ W - B @ (grow * W.mT @ W - shrink * B.mT @ B)
-        by_W = g @ B - W @ (grow * B.mT @ B - shrink * W.mT @ W)
-        squares = [(part**2).sum(axis=(-2, -1)) for part in (by_B, by_W, B, W)]
-        return np.sqrt((squares[0] + squares[1]) / (squares[2] + squares[3]))
 
 
 def cells(quick: bool) -> dict[str, list[Fate]]:
@@ -190,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             where=start,
         )
     ]
-    same = (finding for start, part in phase.by("start") for finding in same_thing(start, part))
+    same = (finding for start, part in phase.by("start") for finding in against_the_line(start, part))
     return [*usually(phase.where(start="paper")), *same, *lines]
 
 
@@ -211,12 +177,10 @@ def usually(phase: lf.Table) -> list[Finding]:
     ]
 
 
-def same_thing(start: str, phase: lf.Table) -> list[Finding]:
-    """Return how far "unbounded below" and "diverged" are the same, for one kind of run."""
+def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
+    """Return how far "unbounded below" and "diverged" are the same, for one kind of run, and what else became of it."""
     told = {"paper": "paper's start and step", "small step": "paper's start, small step", "far": "far start"}[start]
     excess, unbounded, diverged = phase["excess"], phase["unbounded"], phase["diverged"]  # (m, trials, excess)
-    sets = np.broadcast_to(np.arange(unbounded[..., 0].size).reshape(*unbounded.shape[:2], 1), unbounded.shape)
-    everywhere, near = np.ones_like(unbounded), np.abs(excess - phase["threshold"][..., None]) < MARGIN
     stuck, below = unbounded & ~diverged, diverged & ~unbounded
     resting = stuck & (phase["gradient"] < AT_REST)
     limited = stuck & ~resting & (phase["limit"] >= AT_LIMIT)
@@ -226,25 +190,10 @@ def same_thing(start: str, phase: lf.Table) -> list[Finding]:
     )
     over = np.sum(below & (excess > phase.rows[0]["step_edge"]))
     step = f"{told}: {over} of the {below.sum()} lie above the step's limit at the population's minimum"
-
-    def judged(text: str, statistic: str, hits: Any, among: Any = None, note: str = "") -> Finding:
-        said = {"text": text, "where": told, "statistic": statistic, "source": OWN_PREDICTION, "note": note}
-        return share(hits, 0.95, **said) if among is None else share(hits[among], 0.95, clusters=sets[among], **said)
-
-    fates = {"Diverging and being unbounded below are the same": diverged}
+    line = {"excess": excess, "threshold": phase["threshold"], "where": told, "margin": MARGIN}
+    notes = rest if stuck.any() else "", step if below.any() and start != "far" else ""
+    found = judge_divergence(diverged, notes=notes, **line)
     if start == "far":
-        fates["Far out on the worst ray a run moves outward iff unbounded below"] = phase["outward"]
-    out = []
-    for text, fate in fates.items():
-        agree, whole = fate == unbounded, "share of data sets (m, trial) in which it is so at every excess of the grid"
-        out += [
-            judged(text, "share of (data set, excess) pairs", agree, everywhere),
-            judged(text, f"share of pairs within {MARGIN:g} of the threshold", agree, near),
-            judged(text, whole, agree.all(axis=-1)),
-        ]
-    text, pairs = "Where the objective is unbounded below the run diverges", "share of the pairs above the threshold"
-    out.append(judged(text, pairs, diverged, unbounded, rest if stuck.any() else ""))
-    text = "Where the objective is bounded below the run does not diverge"
-    pairs = "share of the pairs at or below the threshold"
-    out.append(judged(text, pairs, ~diverged, ~unbounded, step if below.any() and start != "far" else ""))
-    return out
+        text = "Far out on the worst ray a run moves outward iff unbounded below"
+        found += judge_unbounded(phase["outward"], text=text, **line)
+    return found

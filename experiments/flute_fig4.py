@@ -25,7 +25,7 @@ from linfed.statistics.findings import Finding, joined, quoted, smaller
 from linfed.statistics.intervals import quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
 
-from ._flute import FLUTE_STEP, SPECTRA, Weighted
+from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, TUNED, Weighted
 
 SUMMARY = "FLUTE paper, Figure 4: gamma1 against gamma2, three pairs of weights"
 
@@ -39,7 +39,6 @@ PAIRS = {"gamma1 = 2 gamma2": 2.0, "gamma1 = gamma2": 1.0, "gamma1 = (2/3) gamma
 
 BEST = "gamma1 = gamma2"
 TRUTHS = {SPECTRA[0]: "spectrum", "": "gaussian"}
-STEPS = PAPER, TUNED = ("paper", "tuned")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,31 +46,28 @@ class Curve(Weighted):
     """The error of one pair of weights, at the paper's step or at a step that is tuned on separate trials."""
 
     pair: str = BEST
-    step: str = PAPER
+    step: str = "paper"
     rounds: int = 2000
-    record_every: int = 10
     step_sizes: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07)
     tuning_trials: int = 10
 
     def run(self) -> dict[str, Any]:
         """Run the trials that count, and the references."""
-        gamma1 = PAIRS[self.pair] * self.gamma2
-        algorithm: lf.Algorithm = self.flute(gamma1, FLUTE_STEP)
+        weights = {"gamma1": PAIRS[self.pair] * GAMMA2, "gamma2": GAMMA2}
+        algorithm: lf.Algorithm = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, **weights)
         columns: dict[str, Any] = {"step_size": FLUTE_STEP}
         if self.step == TUNED:
-            grid = [self.flute(gamma1, step) for step in self.step_sizes]
             lengths = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
-            tuning = self.tune(grid, score="final", **lengths)
+            tuning = self.tune(lf.grid(algorithm, step_size=self.step_sizes), score="final", **lengths)
             algorithm, columns = tuning.algorithm, tuning.columns()
-        result = self.simulate(algorithm, self.rounds, record_every=self.record_every)
+        result = self.simulate(algorithm, self.rounds, record_every=10)
         error = result.metrics["mean_client_error"]
-        ridge = 2.0 * (2.0 - PAIRS[self.pair]) * self.gamma2
         return columns | {
             "error": lf.Along(error, round=result.rounds),
             "final": error[:, -1],
             "least": np.where(np.isnan(error), np.inf, error).min(axis=1),
             "diverged": np.isnan(error[:, -1]),
-            "ridge": self.final(lf.LocalOnly(ridge=ridge)),
+            "ridge": self.final(lf.LocalOnly(ridge=2.0 * (2.0 - PAIRS[self.pair]) * GAMMA2)),
             "oracle": self.final(lf.Oracle(rank=self.rank)),
             "truncation": self.truncation[0],
         }
@@ -82,7 +78,11 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     base = Curve(n_samples=0)
     if quick:
         base = replace(base, trials=6, tuning_trials=3, rounds=200, step_sizes=base.step_sizes[3::2])
-    return {"curves": lf.grid(base, spectrum=list(TRUTHS), step=STEPS, n_samples=(8, 9, 10, 11), pair=list(PAIRS))}
+    return {
+        "curves": lf.grid(
+            base, spectrum=list(TRUTHS), step=("paper", TUNED), n_samples=(8, 9, 10, 11), pair=list(PAIRS)
+        )
+    }
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -103,11 +103,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's figure, the same for Gaussian phi_i, and the tuning."""
     curves = tables["curves"]
-    tuned = curves.where(spectrum=SPECTRA[0], step=TUNED)
     panels = {"column": "n_samples", "title": "m = {}", "by": "pair", "labels": SYMBOLS, "looks": LOOKS}
-    tried = tuning_figure(tuned, "final mean client error", **panels)
-    spectrum, gaussian = (curves_figure(part) for _, part in curves.by("spectrum"))
-    return {"": spectrum, "gaussian": gaussian, "tuning": tried}
+    tried = tuning_figure(curves.where(spectrum=SPECTRA[0], step=TUNED), "final mean client error", **panels)
+    figures = {key: curves_figure(curves.where(spectrum=name)) for name, key in ((SPECTRA[0], ""), ("", "gaussian"))}
+    return {**figures, "tuning": tried}
 
 
 def curves_figure(table: lf.Table) -> Any:
@@ -144,27 +143,18 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 f"best step at the edge of the grid: {', '.join(edge)}" if edge else "",
             ),
         }
-        found += [
-            smaller(
-                worst(best[column]),
-                worst(part.where(pair=rival)[column]),
-                source=EQUAL_BEST,
-                text=f"{BEST} has a smaller error than {rival}",
-                statistic=f"share of paired trials in which the {told} error is smaller",
-                **said,
-            )
-            for column, told in (("final", "final"), ("least", "least recorded"))
+        beats = f"{BEST} has a smaller error than"
+        sentences = [
+            (f"{beats} {rival}", EQUAL_BEST, column, part.where(pair=rival)[column])
+            for column in ("final", "least")
             for rival in PAIRS
             if rival != BEST
         ]
-        found.append(
-            smaller(
-                worst(best["final"]),
-                worst(best["ridge"]),
-                source="nobody: the simplest rival of the sentence above",
-                text=f"FLUTE at {BEST} has a smaller error than a local ridge of the same strength, without federation",
-                statistic="share of paired trials in which the final error is smaller",
-                **said,
-            )
-        )
+        local = f"FLUTE at {beats} a local ridge of the same strength, without federation"
+        sentences.append((local, "nobody: the simplest rival of the sentence above", "final", best["ridge"]))
+        for text, source, column, errors in sentences:
+            told = "final" if column == "final" else "least recorded"
+            statistic = f"share of paired trials in which the {told} error is smaller"
+            pair = worst(best[column]), worst(errors)
+            found.append(smaller(*pair, text=text, source=source, statistic=statistic, **said))
     return found

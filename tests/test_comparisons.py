@@ -1,4 +1,4 @@
-"""Gains in rounds that may be censored, and lines of data sets against a threshold that knows none of them."""
+"""Gains in rounds that may be censored, judges of two methods, lines of data sets against one common threshold."""
 
 import math
 
@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from linfed.statistics.findings import Verdict
-from linfed.statistics.gains import factor_ratio, gain_ratio, gain_told, log_gain, lower_median
+from linfed.statistics.gains import (
+    factor_ratio,
+    gain_ratio,
+    gain_told,
+    judge_fewer_rounds,
+    judge_lower_end,
+    judge_more_reduction,
+    judge_more_speed,
+    log_gain,
+    lower_median,
+    rounds_to_share,
+)
 from linfed.statistics.lines import best_threshold, line_counts, line_findings
 
 INF, NAN = np.inf, np.nan
@@ -89,6 +100,62 @@ def test_trials_without_a_level_are_left_out():
     assert math.isnan(estimate)
     assert (low, high, reason) == (0.0, INF, "too few trials have a level to reach")
     assert gain_told(np.full((2, 3), NAN), 100) == "-"
+
+
+# --- judges of two methods -----------------------------------------------------------------------------------
+
+SAID = {"text": "mine beats the rival", "where": "here", "statistic": "a share", "source": "test"}
+
+
+def test_rounds_to_a_share_of_the_way():
+    curve = np.array([[10.0, 6.0, 2.0, 1.0], [10.0, 9.0, 9.0, 9.0], [10.0, 5.0, NAN, NAN], [10.0, 2.0, 1.0, 0.0]])
+    start, end = np.full(4, 10.0), np.array([0.0, 0.0, 0.0, 10.0])
+    np.testing.assert_array_equal(rounds_to_share(curve, start, end, 0.5), [2.0, INF, 1.0, NAN])
+    np.testing.assert_array_equal(rounds_to_share(curve, start, end, 0.0), [0.0, 0.0, 0.0, NAN])
+
+
+def test_fewer_rounds_are_counted_where_there_is_a_level():
+    rounds = np.array([[10.0] * 12 + [NAN, 30.0], [20.0] * 10 + [INF, 10.0, 5.0, 30.0]])
+    found = judge_fewer_rounds(rounds, **SAID)
+    assert found.verdict is Verdict.SUPPORTED
+    assert found.detail == "11 of 11 that differ; 11 of all 13 smaller, 0 larger, 2 tied; medians 10 and 20"
+    assert judge_fewer_rounds(rounds[::-1], **SAID).verdict is Verdict.NOT_SUPPORTED
+    never = judge_fewer_rounds(np.array([[5.0] * 9, [INF] * 9]), **SAID)
+    assert never.detail == "9 of 9; medians 5 and never"
+    none = judge_fewer_rounds(np.full((2, 9), NAN), **SAID)
+    assert (none.verdict, none.detail) == (Verdict.VACUOUS, "no trial has a level to reach")
+    assert judge_fewer_rounds(np.ones((2, 9)), **SAID).verdict is Verdict.VACUOUS
+
+
+def test_ends_within_the_tie_are_equal():
+    mine, rival = np.full(12, 1.0), np.array([1.2] * 10 + [0.9995, NAN])
+    found = judge_lower_end(np.array([mine, rival]), tie=1e-3, **SAID)
+    assert found.verdict is Verdict.SUPPORTED
+    assert found.detail.startswith("11 of 11 that differ; 11 of all 12 smaller, 0 larger, 1 tied")
+    assert found.detail.endswith("median difference -16.67 %")
+    assert judge_lower_end(np.array([mine, rival]), tie=1e-5, **SAID).detail.startswith("11 of 12")
+    diverged = judge_lower_end(np.array([np.full(9, NAN), np.ones(9)]), tie=1e-3, **SAID)
+    assert diverged.verdict is Verdict.NOT_SUPPORTED
+    assert diverged.detail.endswith("diverges more")
+
+
+def test_more_is_gained_at_the_least_size():
+    jitter = np.random.default_rng(0).uniform(0.99, 1.01, (2, 40))
+    sizes = {k: np.array([[10.0], [10.0 * gain]]) * jitter for k, gain in ((2, 8.0), (4, 4.0), (8, 2.0))}
+    found = judge_more_speed(sizes, 1000, name="k", **SAID)
+    assert found.verdict is Verdict.SUPPORTED
+    assert found.estimate == pytest.approx(4.0, rel=0.05)
+    assert found.detail == "gains 8, 4, 2 at k = 2, 4, 8"
+    flipped = {k: pair[::-1] for k, pair in sizes.items()}
+    assert judge_more_speed(flipped, 1000, name="k", **SAID).verdict is Verdict.NOT_SUPPORTED
+    assert judge_more_speed(flipped, 1000, name="k", signed=False, **SAID).verdict is Verdict.SUPPORTED
+
+    found = judge_more_reduction(sizes, name="k", tie=1e-3, **SAID)
+    assert found.verdict is Verdict.SUPPORTED
+    assert found.estimate == pytest.approx(100 * (1 / 2 - 1 / 8), rel=0.05)
+    assert found.detail.endswith("% at k = 2, 4, 8")
+    same = {k: np.ones((2, 9)) * (1 + k) for k in (2, 8)}
+    assert judge_more_reduction(same, name="k", tie=1e-3, **SAID).estimate == 0.0
 
 
 # --- lines ---------------------------------------------------------------------------------------------------

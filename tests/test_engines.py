@@ -150,6 +150,21 @@ def test_compressed_data_of_each_trial_give_the_values_of_explicit_rows(monkeypa
     assert_close(one, other)
 
 
+@pytest.mark.parametrize("trials", [(), (3,)])
+def test_pseudo_samples_have_the_losses_of_the_samples(trials):
+    held_out = normal(6, 4, 9, seed=2), normal(6, 4, seed=3)
+    data = lf.GivenSamples(normal(*trials, 6, 40, 9), normal(*trials, 6, 40, seed=1), test=held_out)
+    small = data.compressed()
+    assert small.X.shape == (*trials, 6, 10, 9)
+    assert small.test is data.test
+    for one, other in zip(small.normal_equations(), data.normal_equations(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    np.testing.assert_allclose((small.y**2).mean(axis=-1), (data.y**2).mean(axis=-1), rtol=1e-12)
+    assert small.compressed() is small
+    with pytest.raises(ValueError, match=r"1 to 40 samples each"):
+        SAMPLES["given, unequal"].compressed()
+
+
 def test_data_without_a_truth_are_compressed():
     data = given([20] * 6)
     one, other = (lf.simulate(fedrep(), data=data, rounds=50, engine=engine) for engine in ("compressed", "explicit"))

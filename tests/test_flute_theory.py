@@ -686,6 +686,74 @@ def test_the_objective_along_the_worst_ray_turns_at_the_threshold(ratio, gamma2)
         assert objective(B, W, X, y, ratio, 2 * gamma2 + 0.99 * edge, gamma2) > 0
 
 
+def test_the_worst_ray_is_that_of_the_worst_client():
+    A = world()[2]
+    worst, v = ray(A)
+    B, W = lf.theory.flute_worst_ray(A, 2, square=9.0)
+    assert (B.shape, W.shape) == ((4, 2), (len(COUNTS), 2))
+    np.testing.assert_allclose(np.abs(B[:, 0]), 3.0 * np.abs(v))
+    assert W[worst, 0] == 3.0
+    assert np.count_nonzero(W) == 1
+    assert not B[:, 1].any()
+    stacked = lf.theory.flute_worst_ray(np.stack([A, A]), 2, square=9.0)
+    for one, trials in zip((B, W), stacked, strict=True):
+        np.testing.assert_array_equal(np.stack([one, one]), trials)
+    with pytest.raises(ValueError, match=r"A has shape"):
+        lf.theory.flute_worst_ray(np.ones((2, 3, 4)), 2)
+    with pytest.raises(ValueError, match=r"square"):
+        lf.theory.flute_worst_ray(A, 2, square=0.0)
+
+
+def test_the_relative_gradient_is_that_of_the_objective():
+    X, y, _ = world()
+    A, b = lf.GivenSamples(X, y).normal_equations()
+    weights = {"gamma1": 0.3, "gamma2": 0.1, "step_ratio": 0.4}
+    point = normal(8, 2, seed=3)
+
+    def at(flat):
+        parts = flat.reshape(8, 2)
+        return objective(parts[:4], parts[4:], X, y, 0.4, 0.3, 0.1)
+
+    slopes = [(at(point.ravel() + 1e-5 * e) - at(point.ravel() - 1e-5 * e)) / 2e-5 for e in np.eye(16)]
+    found = lf.theory.flute_relative_gradient(point[:4], point[4:], A, b, **weights)
+    assert found == pytest.approx(np.linalg.norm(slopes) / np.linalg.norm(point), rel=1e-8)
+    stacked = lf.theory.flute_relative_gradient(*(np.stack([part, part]) for part in (point[:4], point[4:], A, b)))
+    assert stacked.shape == (2,)
+    assert np.isnan(lf.theory.flute_relative_gradient(np.inf * point[:4], point[4:], A, b))
+
+
+def test_a_run_comes_to_rest_where_the_relative_gradient_vanishes():
+    X, y, _ = world()
+    data = lf.GivenSamples(X, y)
+    final = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=lf.SmallRandom(0.1)), data=data, rounds=4000).final
+    assert lf.theory.flute_relative_gradient(final.B, final.W, *data.normal_equations())[0] < 1e-12
+
+
+def test_divergence_is_judged_on_both_sides_of_each_data_sets_own_threshold():
+    excess, threshold = np.linspace(-0.1, 0.3, 9), np.linspace(0.0, 0.2, 200).reshape(2, 100)
+    above = excess > threshold[..., None]
+    both, near, whole, needed, enough = theory.judge_divergence(
+        above, excess, threshold, "all", margin=0.03, notes=("no", "")
+    )
+    for finding, count in ((both, 1800), (whole, 200), (needed, above.sum()), (enough, (~above).sum())):
+        assert finding.verdict is Verdict.SUPPORTED
+        assert finding.detail.startswith(f"{count} of {count}")
+    assert (needed.note, enough.note) == ("no", "")
+    assert (
+        near.detail
+        == f"{near.detail.split()[0]} of {(abs(excess - threshold[..., None]) < 0.03).sum()} in 200 data sets"
+    )
+    # A run that diverges at one point below its threshold, in each data set.
+    wrong = above.copy()
+    wrong[..., 0] = True
+    both, near, whole, needed, enough = theory.judge_divergence(wrong, excess, threshold, "all", margin=0.03)
+    assert both.estimate == pytest.approx(8 / 9)
+    assert (near.estimate, whole.estimate, needed.estimate) == (1.0, 0.0, 1.0)
+    assert enough.verdict is Verdict.NOT_SUPPORTED
+    (outward, *_) = theory.judge_unbounded(~above, excess, threshold, "far", text="outward", margin=0.03)
+    assert (outward.text, outward.where, outward.estimate) == ("outward", "far", 0.0)
+
+
 @pytest.mark.parametrize("factor", [1, 2])
 def test_runs_far_out_on_the_ray_diverge_above_the_threshold_only(factor):
     X, y, A = world()

@@ -9,7 +9,7 @@ import pytest
 from helpers import assert_one_line, normal
 
 import linfed as lf
-from linfed.study.notes import edges, lost
+from linfed.study.notes import edges, lost, unsettled
 from linfed.study.pages import bars, heat_map, level, place, steps
 
 # --- grids ---------------------------------------------------------------------------------------------------
@@ -446,3 +446,14 @@ def test_heat_maps_bars_and_levels():
     bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
     assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]
     plt.close("all")
+
+
+def test_a_note_says_whose_curves_are_not_at_rest():
+    ends = {"FLUTE": [0.4, 0.3], "FedRep": [0.3, 0.3], "Oracle": [0.3, 0.4], "FedAvg": [0.3, np.nan]}
+    rounds = [0, 5, 10]
+    rows = [{"method": name, "error": lf.Along([[1.0, *end]] * 3, round=rounds)} for name, end in ends.items()]
+    assert unsettled(lf.Table(rows), "error") == (
+        "not at rest: over the second half of the rounds the error of FLUTE falls and that of Oracle (B*) rises"
+    )
+    assert unsettled(lf.Table(rows[1:2]), "error") == ""
+    assert unsettled(lf.Table(rows), "error", change=0.5) == ""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, optional
+from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import Sizes, draw_fixed, everybody
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
@@ -231,6 +232,35 @@ class GivenSamples:
         counts = np.broadcast_to(self.counts, self.X.shape[:-2])[..., None]
         A = self.X.mT @ self.X / counts[..., None]
         return A, (self.y[..., None, :] @ self.X)[..., 0, :] / counts
+
+    def compressed(self) -> GivenSamples:
+        """Return at most d + 1 pseudo-samples per client, whose full-batch quadratic losses are the samples' own.
+
+        Returns
+        -------
+        GivenSamples
+            The triangular factors of ``[X_i, y_i]``, scaled to their own number of rows: the same ``A_i``, ``b_i`` and
+            losses up to rounding, from one factorisation for many runs. The samples themselves where ``m <= d + 1``.
+            Held-out samples stay.
+
+        Raises
+        ------
+        ValueError
+            For clients with different numbers of samples, which pseudo-samples would no longer tell apart.
+        """
+        m, q = float(self.counts[0]), self.dim + 1
+        if np.any(self.counts != m):
+            raise ValueError(f"clients have {_range(self.counts)} samples each; only equal counts can be compressed")
+        if m <= q:
+            return self
+        if self.X.ndim == 3:
+            R = factor_of(self.X, self.y)
+        else:  # trial by trial: a factorisation copies its samples
+            R = np.stack([factor_of(X, y) for X, y in zip(self.X, self.y, strict=True)])
+        R *= np.sqrt(q / m)
+        out = GivenSamples(R[..., :-1], R[..., -1])
+        out.test = self.test
+        return out
 
     @property
     def scale(self) -> Array:

@@ -1,4 +1,4 @@
-"""Gains in rounds: by which factor one method is faster than another, where some runs never arrive.
+"""Two methods on paired trials: which is faster, and by how much where some runs never arrive; which ends lower.
 
 Rounds of a trial are infinite where a run does not reach its level, and NaN where the trial has none. A median that is
 never reached lies beyond the last round, so that a gain may be known between bounds only.
@@ -7,14 +7,15 @@ never reached lies beyond the last round, so that a gain may be known between bo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.statistics.findings import joined
-from linfed.statistics.intervals import Measured, bootstrap_interval
+from linfed.statistics.findings import Finding, joined, judge, smaller
+from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, share_smaller, worst
 
 Bounds: TypeAlias = tuple[Array, Array]
 """A quantity that is known between bounds, which are the same where it is known."""
@@ -144,3 +145,123 @@ def gain_told(rounds: Array, last: int) -> str:
     if low == high or (math.isinf(high) and high > 0 and low > -math.inf):
         return f"{'' if low == high else '> '}{math.exp(low):.2g}"
     return f"< {math.exp(high):.2g}" if high < math.inf else "?"
+
+
+def rounds_to_share(curve: Array, start: Array, end: Array, share: float) -> Array:
+    """Return each trial's rounds to a share of the way from one value down to another.
+
+    Parameters
+    ----------
+    curve : ndarray (trials, rounds + 1)
+        From round 0 on; NaN once a trial has diverged.
+    start, end : ndarray (trials,)
+    share : float
+        From 0 to 1.
+
+    Returns
+    -------
+    ndarray (trials,)
+        Infinite where a run does not get there, NaN where the end is not below the start.
+    """
+    level = end + (1 - share) * (start - end)
+    above = np.nan_to_num(curve, nan=np.inf) - level[:, None]
+    return np.where(end < start, first_round_below(np.arange(float(curve.shape[1])), above, 0.0), np.nan)
+
+
+# --- judges --------------------------------------------------------------------------------------------------
+
+
+def judge_fewer_rounds(rounds: Array, **said: Any) -> Finding:
+    """Judge that one needs fewer rounds than a rival in most paired trials that have a level to reach and do not tie.
+
+    Parameters
+    ----------
+    rounds : ndarray (2, trials)
+        One's own and the rival's.
+    **said
+        Other fields of `Finding`.
+    """
+    known = rounds[:, ~np.isnan(rounds).any(axis=0)]
+    found, detail = share_smaller(*known)
+    if known.size:
+        medians = (f"{middle:g}" if np.isfinite(middle) else "never" for middle in lower_median(known))
+        detail = f"{detail}; medians {' and '.join(medians)}"
+    fields = {
+        "least": 0.5,
+        "strict": True,
+        "vacuous": "no trial has a level to reach, or all tie" if math.isnan(found[0]) else "",
+        "detail": detail if known.size else "no trial has a level to reach",
+    }
+    return judge(found, **fields | said)
+
+
+def judge_lower_end(finals: Array, *, tie: float, **said: Any) -> Finding:
+    """Judge that one ends below a rival in most of the paired trials that do not tie.
+
+    Parameters
+    ----------
+    finals : ndarray (2, trials)
+        One's own final errors and the rival's; diverged trials (NaN) are the worst.
+    tie : float
+        Errors within this relative distance are equal.
+    **said
+        Other fields of `Finding`.
+    """
+    mine, other = worst(finals)
+    equal = np.abs(mine - other) <= tie * np.minimum(mine, other)
+    found = smaller(np.where(equal, other, mine), other, **said)
+    change = float(lower_median(mine / other - 1))
+    told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
+    return replace(found, detail=f"{found.detail}; median difference {told}")
+
+
+def judge_more_speed(rounds: Mapping[int, Array], last: int, *, name: str, signed: bool = True, **said: Any) -> Finding:
+    """Judge that the gain in rounds over a rival is larger at the least of some sizes than at the largest.
+
+    Parameters
+    ----------
+    rounds : mapping of ndarray (2, trials)
+        For each size one's own rounds and the rival's; all trials are paired.
+    last : int
+        The last round.
+    name : str
+        What the sizes are called.
+    signed : bool
+        As in `log_gain`.
+    **said
+        Other fields of `Finding`.
+    """
+    found, vacuous = gain_ratio(rounds[min(rounds)], rounds[max(rounds)], last, signed=signed)
+    gains = ", ".join(gain_told(each, last) for each in rounds.values())
+    detail = f"gains {gains} at {name} = {', '.join(map(str, rounds))}"
+    return judge(found, **{"least": 1.0, "strict": True, "vacuous": vacuous, "detail": detail} | said)
+
+
+def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, **said: Any) -> Finding:
+    """Judge that the reduction of a rival's final error is larger at the least of some sizes than at the largest.
+
+    Parameters
+    ----------
+    finals : mapping of ndarray (2, trials)
+        For each size one's own final errors and the rival's; all trials are paired, diverged ones (NaN) the worst.
+    name : str
+        What the sizes are called.
+    tie : float
+        Errors within this relative distance of the rival's are no reduction.
+    **said
+        Other fields of `Finding`.
+
+    Returns
+    -------
+    Finding
+        Of the median reduction in per cent at the least size, less that at the largest, with a bootstrap interval.
+    """
+    reductions = {size: 1 - np.divide(*worst(pair)) for size, pair in finals.items()}
+    per_cent = {size: 100 * np.where(np.abs(each) <= tie, 0.0, each) for size, each in reductions.items()}
+    few, many = per_cent[min(per_cent)], per_cent[max(per_cent)]
+    index = resampled(len(few))
+    low, high = np.quantile(lower_median(few[index]) - lower_median(many[index]), (0.025, 0.975))
+    told = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
+    detail = f"{told} % at {name} = {', '.join(map(str, per_cent))}"
+    measured = float(lower_median(few) - lower_median(many)), float(low), float(high)
+    return judge(measured, **{"least": 0.0, "strict": True, "detail": detail} | said)

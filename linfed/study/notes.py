@@ -1,4 +1,4 @@
-"""What a reader should know of a setting before its verdict: trials that diverged, steps at the edge of their grid."""
+"""What a reader should know before a verdict: trials that diverged, steps at the edge of a grid, curves not at rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from linfed.figures.style import label
 from linfed.statistics.findings import joined
+from linfed.statistics.quantiles import quantiles
 from linfed.study.table import Table
 
 
@@ -19,3 +20,17 @@ def lost(table: Table, told: str = "its best step", by: str = "method") -> str:
     """Return how many trials of each of these rows' methods diverged, or nothing."""
     counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
     return joined(*(f"{count} trials of {name} diverged at {told}" for name, count in counts if count))
+
+
+def unsettled(table: Table, column: str, *, by: str = "method", change: float = 0.01) -> str:
+    """Return whose median curves still move by a larger share over the second half of the rounds, or nothing."""
+    told = []
+    for row in table:
+        rounds, curve = row["round"], quantiles(row[column])[0]
+        late = curve[2 * rounds >= rounds[-1]]
+        moved = late[-1] / late[0] - 1 if np.isfinite(late[-1]) else 0.0
+        if abs(moved) > change:
+            told.append(f"{label(str(row[by]))} {'rises' if moved > 0 else 'falls'}")
+    return (
+        f"not at rest: over the second half of the rounds the {column} of {' and that of '.join(told)}" if told else ""
+    )

@@ -1,4 +1,4 @@
-"""FLUTE's Theorems 5.1 and 5.5: statements, coordinates, what a run shows of them, judges; and its low-rank limit."""
+"""FLUTE's Theorems 5.1 and 5.5: statements, coordinates, runs, judges; its objective and its low-rank limit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from linfed.theory.flute.judges import (
     PROOF_CONSTANT,
     bound_ratios,
     init_hypothesis,
+    judge_divergence,
     judge_entry,
     judge_rate,
     judge_recursion,
     judge_staying,
+    judge_unbounded,
     step_hypothesis,
 )
 from linfed.theory.flute.low_rank import (
@@ -20,6 +22,7 @@ from linfed.theory.flute.low_rank import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.flute.objective import flute_relative_gradient, flute_worst_ray
 from linfed.theory.flute.theorems import (
     STEP_CONSTANTS,
     flute_bound,
@@ -44,13 +47,17 @@ __all__ = [
     "flute_local_rate",
     "flute_population_minimiser",
     "flute_rate",
+    "flute_relative_gradient",
     "flute_step_limit",
     "flute_trace",
+    "flute_worst_ray",
     "init_hypothesis",
+    "judge_divergence",
     "judge_entry",
     "judge_rate",
     "judge_recursion",
     "judge_staying",
+    "judge_unbounded",
     "step_hypothesis",
     "truncation_error",
     "truncation_floor",

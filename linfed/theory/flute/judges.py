@@ -1,4 +1,4 @@
-"""Judges of FLUTE's Theorems 5.1 and 5.5 over a run: hypotheses, the recursion, entering and staying, the rate."""
+"""Judges of runs of FLUTE: of Theorems 5.1 and 5.5 (hypotheses, recursion, region, rate), and of where it diverges."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from linfed._types import Array
-from linfed.statistics.findings import Finding, Hypothesis, judge_failures, judge_identity, quoted
+from linfed._types import Array, Mask
+from linfed.statistics.findings import (
+    OWN_PREDICTION,
+    Finding,
+    Hypothesis,
+    judge_failures,
+    judge_identity,
+    quoted,
+    share,
+)
 from linfed.theory.flute.theorems import STEP_CONSTANTS, flute_bound, flute_step_limit
 from linfed.theory.flute.trace import FluteTrace
 
@@ -132,3 +140,80 @@ def judge_rate(
         vacuous="" if (says | failed).any() else "the bound is nowhere below the error of predicting 0",
         note=note,
     )
+
+
+# --- where it diverges ---------------------------------------------------------------------------------------
+
+
+def judge_unbounded(
+    happened: Mask, excess: Array, threshold: Array, where: str, *, text: str, margin: float
+) -> list[Finding]:
+    """Judge that something happens to runs just where FLUTE's objective on their data is unbounded below.
+
+    Parameters
+    ----------
+    happened : ndarray of bool (m, trials, E)
+        To the run on each data set, one per number of samples and trial, at each excess.
+    excess : ndarray (E,)
+        ``gamma1 - 2 gamma2``.
+    threshold : ndarray (m, trials)
+        Of each data set (`linfed.theory.flute_divergence_threshold`).
+    where, text : str
+        The setting, and the sentence.
+    margin : float
+        Excesses this near to a data set's threshold are also judged by themselves.
+
+    Returns
+    -------
+    list of Finding
+        Whether the share in which it is so lies above 95 %: of all points, of those near the threshold, and of whole
+        data sets.
+    """
+    line = threshold[..., None]
+    sets = np.broadcast_to(np.arange(line.size).reshape(line.shape), happened.shape)
+    same, near = happened == (excess > line), np.abs(excess - line) < margin
+    said = {"text": text, "where": where, "source": OWN_PREDICTION}
+    whole = "share of data sets (m, trial) in which it is so at every excess of the grid"
+    return [
+        share(same.ravel(), 0.95, clusters=sets.ravel(), statistic="share of (data set, excess) pairs", **said),
+        share(
+            same[near],
+            0.95,
+            clusters=sets[near],
+            statistic=f"share of pairs within {margin:g} of the threshold",
+            **said,
+        ),
+        share(same.all(axis=-1), 0.95, statistic=whole, **said),
+    ]
+
+
+def judge_divergence(
+    diverged: Mask, excess: Array, threshold: Array, where: str, *, margin: float, notes: tuple[str, str] = ("", "")
+) -> list[Finding]:
+    """Judge that runs diverge where FLUTE's objective on their data is unbounded below, only there, and both.
+
+    Parameters
+    ----------
+    diverged : ndarray of bool (m, trials, E)
+    excess, threshold, where, margin
+        As in `judge_unbounded`.
+    notes : pair of str
+        What a reader should know of runs that did not diverge above the threshold, and of those that did below.
+
+    Returns
+    -------
+    list of Finding
+        Those of `judge_unbounded`, then one for each direction.
+    """
+    both = "Diverging and being unbounded below are the same"
+    above = excess > threshold[..., None]
+    sets = np.broadcast_to(np.arange(threshold.size).reshape(threshold.shape)[..., None], above.shape)
+    found = judge_unbounded(diverged, excess, threshold, where, text=both, margin=margin)
+    for text, side, hits, among, note in (
+        ("unbounded below the run diverges", "above", diverged, above, notes[0]),
+        ("bounded below the run does not diverge", "at or below", ~diverged, ~above, notes[1]),
+    ):
+        said = {"text": f"Where the objective is {text}", "statistic": f"share of the pairs {side} the threshold"}
+        fields = {"where": where, "source": OWN_PREDICTION, "note": note}
+        found.append(share(hits[among], 0.95, clusters=sets[among], **said, **fields))
+    return found

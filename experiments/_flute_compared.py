@@ -1,0 +1,254 @@
+"""FLUTE beside FedRep and FedRep (RI), for Figures 1 and 3 of the FLUTE paper: how it is run, drawn and judged.
+
+All methods see the same truths, data and random draws, at three speeds:
+
+- "tuned": every method at a step of its own, chosen on separate trials over one common grid;
+- "0.03": every method at the paper's one step. FLUTE sums over clients and FedRep averages, so the number means
+  different speeds in the two;
+- "0.03, summed": the same number, with FedRep summing over clients too.
+
+The claims are on who needs fewer rounds and who ends lower. Rounds of a trial are NaN where it has no level to reach,
+and infinite where a run does not reach it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import plain_ticks
+from linfed.statistics import gains
+from linfed.statistics.findings import Finding, joined, quoted
+from linfed.statistics.intervals import quantiles
+from linfed.study.notes import edges, lost, unsettled
+from linfed.study.pages import steps
+
+from ._flute import FEDREP, FEDREP_RI, FLUTE, FLUTE_STEP, METHODS, RIVALS, SPEEDS, STEP_SIZES, TUNED, Setting
+
+WAY = (0.8, 0.95, 0.99)
+"""Shares of the way from the start's error to the final one; claims are judged at the middle one."""
+
+LEVEL = f"rounds_to_{WAY[1]}"
+"""The column of rounds by which claims are judged."""
+
+TIE = 1e-3
+"""Final errors within this relative distance count as equal: both runs are then at the same stationary point."""
+
+FIG1, FIG3 = "FLUTE paper, section 7.1, Figure 1", "FLUTE paper, C.1, Figure 3"
+MUCH_FEWER = quoted(FIG1, "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations")
+OUTPERFORMS = quoted(FIG1, "as the learning progresses over more epochs, FLUTE eventually outperforms FedRep")
+SMALL_RANK = quoted(
+    FIG1,
+    "the performance gain of FLUTE is more pronounced [...] where k is relatively small. As k increases, the gap "
+    "between the convergence rates of FLUTE and FedRep narrows",
+)
+GAP_SHRINKS = quoted(
+    FIG3, "an increase in k results in a diminishing discrepancy in convergence speeds between FLUTE and FedRep"
+)
+"""What the paper says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Setting):
+    """All methods at all speeds in one setting: a cell of Figures 1 and 3."""
+
+    rounds: int = 600
+    step_sizes: tuple[float, ...] = STEP_SIZES
+    tuning_trials: int = 10
+    tuning_rounds: int = 300
+
+    @property
+    def cost(self) -> float:
+        """Many clients take long."""
+        return self.n_clients * self.rank
+
+    def algorithms(self, method: str) -> dict[str, tuple[lf.Algorithm, dict[str, Any]]]:
+        """Return a method at each speed, with the columns of its tuning."""
+
+        def at(step: float, **aggregate: str) -> lf.Algorithm:
+            if method == FLUTE:
+                return lf.FLUTE(rank=self.rank, step_size=step)
+            init = "moments" if method == FEDREP else "random"
+            return lf.FedRep(rank=self.rank, step_size=step, init=init, **aggregate)
+
+        grid = [at(step) for step in self.step_sizes]
+        tuning = self.tune(grid, score="area", rounds=self.tuning_rounds, trials=self.tuning_trials)
+        fixed = {"step_size": FLUTE_STEP}
+        runs = (tuning.algorithm, tuning.columns()), (at(FLUTE_STEP), fixed), (at(FLUTE_STEP, aggregate="sum"), fixed)
+        return dict(zip(SPEEDS, runs, strict=True))
+
+    def run(self) -> list[dict[str, Any]]:
+        """Tune every method on separate trials; return a row for each method at each speed, with reference lines."""
+        runs, curves = [], dict[lf.Algorithm, Any]()
+        for method in METHODS:
+            for speed, (algorithm, columns) in self.algorithms(method).items():
+                if algorithm not in curves:
+                    curves[algorithm] = self.simulate(algorithm, self.rounds).metrics["mean_client_error"]
+                runs.append(({"speed": speed, "method": method, **columns}, curves[algorithm]))
+        truncation, start = self.truncation  # all begin at heads of (nearly) 0
+        lines = {"truncation": truncation, "length": start, "oracle": self.final(lf.Oracle(rank=self.rank))}
+        tuned = [curve[:, -1] for row, curve in runs if row["speed"] == TUNED]
+        end = np.nan_to_num(tuned, nan=-1.0).max(axis=0)
+        return [row | lines | measured(curve, start, end) for row, curve in runs]
+
+
+def measured(curve: Any, start: Any, end: Any) -> dict[str, Any]:
+    """Return quantiles of errors (trials, rounds + 1), their ends and least, and rounds to shares of the way."""
+    filled, last = np.nan_to_num(curve, nan=np.inf), curve.shape[1] - 1
+    kept = np.unique(np.concatenate([[0], np.geomspace(1, last, 60).astype(int)]))
+    return {
+        "error": lf.Along(quantiles(curve[:, kept]), quantile=(0.5, 0.1, 0.9), round=kept),
+        "final": curve[:, -1],
+        "least": filled.min(axis=1),
+        "least_round": filled.argmin(axis=1),
+        "diverged": np.isnan(curve[:, -1]),
+        **{f"rounds_to_{share}": gains.rounds_to_share(curve, start, end, share) for share in WAY},
+    }
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
+def curves_figure(table: lf.Table, row: str) -> Any:
+    """Return the curves and reference lines: a column for each rank, a row for each value of a column of the table."""
+    values = table.values(row)
+    with lf.page(table, column="rank", row=row, title="k = {}", height=0.9 + 1.35 * len(values), sharex=True) as sheet:
+        for ax, part in sheet:
+            lf.curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" whose quantiles are the saved
+            for name, line, style in (
+                ("oracle", "oracle (exact heads on $U_k$)", (0, (1, 1))),
+                ("truncation", "truncation $\\Phi_k$", (0, (5, 2))),
+            ):
+                shape = {"color": "0.25", "linewidth": 0.8, "linestyle": style, "zorder": 1.5}
+                ax.axhline(float(np.median(part.rows[0][name])), label=line, **shape)
+            ax.set_xscale("log")
+            plain_ticks(ax)
+        sheet.label("round", *(f"{value}\nmean client error" for value in values))
+        sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
+    return sheet.figure
+
+
+def tuning_figure(table: lf.Table, row: str) -> Any:
+    """Return the tuning curves: a row for each value of a column of the table, a column for each of its ranks."""
+    tuned = table.where(speed=TUNED)
+    ranks = {value: part.values("rank") for value, part in tuned.by(row)}
+    turns = tuned.assign(turn=lambda one: ranks[one[row]].index(one["rank"]))
+    with lf.page(turns, column="turn", row=row, height=0.9 + 1.35 * len(ranks), sharex=True) as sheet:
+        for ax, part in sheet:
+            steps(ax, part)
+            ax.axvline(FLUTE_STEP, color="0.6", linewidth=0.6, zorder=0)
+            ax.set_title(f"k = {part.rows[0]['rank']}")
+        sheet.label("step size", *(f"{value}\nscore" for value in ranks))
+        told = "mean of $\\log_{10}$ error over rounds, 90 % of the tuning trials lie below"
+        sheet.legend(f"{told}; circled: the chosen step; thin line: 0.03")
+    return sheet.figure
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Table]]:
+    """Return the rows of each speed and value of some columns, and what they are called, as a format of columns."""
+    found = [(speed, part) for speed in SPEEDS for _, part in runs.where(speed=speed).by(*names)]
+    return [(f"{speed}: {told.format_map(part.rows[0])}", part) for speed, part in found]
+
+
+def duel(table: lf.Table, rival: str, column: str) -> Any:
+    """Return a column of FLUTE and of its rival, (2, trials)."""
+    return np.stack([table.where(method=method)[column] for method in (FLUTE, rival)])
+
+
+def note(table: lf.Table) -> str:
+    """Return what a reader should know of rows at one speed: diverged trials, steps at the edge of the grid."""
+    return joined(lost(table, "its tuned step" if table.rows[0]["speed"] == TUNED else "step 0.03"), edges(table))
+
+
+def note_on(table: lf.Table, rival: str) -> str:
+    """Return the notes on FLUTE and a rival, at the smallest and the largest rank."""
+    ranks = table.values("rank")
+    return joined(*(note(table.where(rank=k, method=[FLUTE, rival])) for k in (min(ranks), max(ranks))))
+
+
+def order_claims(settings: list[tuple[str, lf.Table]]) -> list[Finding]:
+    """Return the claims that FLUTE needs fewer rounds than FedRep (RI), and ends below either FedRep."""
+    ends = [ends_below(*setting, rival) for rival in RIVALS for setting in settings]
+    return [*(needs_fewer(*setting, FEDREP_RI) for setting in settings), *ends]
+
+
+def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
+    """Return the claim that FLUTE ends below a rival; ties are counted and left out, diverged trials are the worst."""
+    return gains.judge_lower_end(
+        duel(table, rival, "final"),
+        tie=TIE,
+        text=f"FLUTE ends below {rival}",
+        where=where,
+        statistic="share of paired trials with the smaller final error "
+        f"(ties aside: within {100 * TIE:g} %, the same stationary point)",
+        source=OUTPERFORMS,
+        note=joined(unsettled(table.where(method=[FLUTE, rival]), "error"), note_on(table, rival)),
+    )
+
+
+def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
+    """Return the claim that FLUTE needs fewer rounds than a rival to the middle share of the way.
+
+    Its note says of the other shares where they are judged otherwise, and of trials without a level to reach.
+    """
+    said = {
+        "text": f"FLUTE needs fewer rounds than {rival}",
+        "where": where,
+        "statistic": f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the "
+        "start's error to the largest final error of the three tuned methods (ties aside)",
+        "source": MUCH_FEWER,
+    }
+    found = {share: gains.judge_fewer_rounds(duel(table, rival, f"rounds_to_{share}"), **said) for share in WAY}
+    main, aimless = found[WAY[1]], np.isnan(table.where(method=FLUTE)[LEVEL])
+    others = [
+        f"to {100 * share:g} % of the way it is {one.verdict.value}"
+        for share, one in found.items()
+        if one.verdict is not main.verdict
+    ]
+    told = f"in {aimless.sum()} of {len(aimless)} trials a tuned method ends above B = 0: no level, left out"
+    return replace(main, note=joined(*others, told if aimless.any() else "", note_on(table, rival)))
+
+
+def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Finding:
+    """Return the claim that FLUTE's gain in rounds is larger at the smallest of the table's ranks, at one speed.
+
+    The gain is the rival's median over FLUTE's; without `signed` it is the gap, the larger of the two over the smaller.
+    """
+    rounds = {k: duel(part, rival, LEVEL) for k, part in table.by("rank")}
+    mine, other = gains.lower_median(np.nan_to_num(rounds[min(rounds)], nan=np.inf))
+    text = (
+        "FLUTE's gain in rounds over {} is larger" if signed else "the gap between the speeds of FLUTE and {} shrinks"
+    )
+    none = f"FLUTE has no gain at k = {min(rounds)}: it needs as many rounds, or more"
+    return gains.judge_more_speed(
+        rounds,
+        int(table["round"][-1]),
+        name="k",
+        signed=signed,
+        text=text.format(rival) + (" for small k" if signed else " with k"),
+        where=where,
+        source=SMALL_RANK if signed else GAP_SHRINKS,
+        statistic=f"ratio of {'gains' if signed else 'gaps'} at the smallest and the largest k, a gain being the "
+        "rival's median rounds over FLUTE's" + ("" if signed else ", a gap the larger of the two over the smaller"),
+        note=joined(none if signed and not mine < other else "", note_on(table, rival)),
+    )
+
+
+def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
+    """Return the claim that FLUTE's gain in the final error is larger at the smallest rank, at one speed."""
+    return gains.judge_more_reduction(
+        {k: duel(part, rival, "final") for k, part in table.by("rank")},
+        name="k",
+        tie=TIE,
+        text=f"FLUTE's gain in the final error over {rival} is larger for small k",
+        where=where,
+        source=SMALL_RANK,
+        statistic="median gain in per cent of the rival's error (a tie is none), at the smallest k less at the largest",
+        note=note_on(table, rival),
+    )

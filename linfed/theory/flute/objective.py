@@ -1,0 +1,101 @@
+"""FLUTE's objective on data: how far a point is from stationary, and the ray along which it is unbounded below."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.errors import check_array, check_integer, check_number, check_shape
+
+
+def flute_relative_gradient(
+    B: npt.ArrayLike,
+    W: npt.ArrayLike,
+    A: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    gamma1: float = 0.25,
+    gamma2: float = 0.125,
+    step_ratio: float = 1.0,
+) -> Array:
+    """Return the norm of the objective's gradient at B and W over that of (B, W): 0 where a run comes to rest.
+
+    Parameters
+    ----------
+    B, W : array_like (.., d, k) and (.., n, k)
+        E.g. of ``result.final``, trials first.
+    A, b : array_like (.., n, d, d) and (.., n, d)
+        ``X_i'X_i/m_i`` and ``X_i'y_i/m_i``, as `linfed.GivenSamples.normal_equations` returns them.
+    gamma1, gamma2 : float
+        Weights of the regulariser.
+    step_ratio : float
+        ``eta_r / eta_l``, with the factor of the data gradient in eta_l (`linfed.FLUTE.step_ratio`).
+
+    Returns
+    -------
+    ndarray (..,)
+        Not finite where B or W is not.
+
+    Notes
+    -----
+    The objective is ``sum_i (1/2m_i)||X_i B w_i - y_i||^2 - step_ratio [gamma1 ||B W'||^2 - gamma2 (||B'B||^2 +
+    ||W'W||^2)]``; a round of `linfed.FLUTE` is a step along its negative gradient.
+
+    **Deviations**: an addition.
+
+    References
+    ----------
+    FLUTE paper, equations (3) to (6).
+    """
+    B, W, A, b = (np.asarray(value, dtype=float) for value in (B, W, A, b))
+    with np.errstate(over="ignore", invalid="ignore"):
+        g = (A @ (W @ B.mT)[..., None])[..., 0] - b
+        grow, shrink = 2.0 * step_ratio * gamma1, 4.0 * step_ratio * gamma2
+        by_B = g.mT @ W - B @ (grow * W.mT @ W - shrink * B.mT @ B)
+        by_W = g @ B - W @ (grow * B.mT @ B - shrink * W.mT @ W)
+        squares = [(part**2).sum(axis=(-2, -1)) for part in (by_B, by_W, B, W)]
+        return np.asarray(np.sqrt((squares[0] + squares[1]) / (squares[2] + squares[3])))
+
+
+def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tuple[Array, Array]:
+    """Return the balanced factors of rank one along which the objective on data first falls without bound.
+
+    Parameters
+    ----------
+    A : array_like (n, d, d) or (trials, n, d, d)
+        ``X_i'X_i/m_i``.
+    rank : int
+        Columns k of B and W.
+    square : float
+        ``||B||_F^2 = ||W||_F^2``.
+
+    Returns
+    -------
+    B, W : ndarray (d, k) and (n, k), or with a leading trial axis
+        All for the client whose A_i has the least eigenvalue, along its eigenvector: an ``init`` of `linfed.FLUTE` from
+        far out.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, or values out of range.
+
+    Notes
+    -----
+    On it the objective turns from rising to falling at `linfed.theory.flute_divergence_threshold`.
+
+    **Deviations**: an addition.
+    """
+    A = check_array("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
+    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    rank, length = check_integer("rank", rank), math.sqrt(check_number("square", square, positive=True))
+    stack = A if A.ndim == 4 else A[None]
+    eigen = np.linalg.eigh(stack)
+    trials, client = np.arange(len(stack)), eigen.eigenvalues[..., 0].argmin(axis=-1)
+    B, W = (np.zeros((len(stack), rows, rank)) for rows in (A.shape[-1], A.shape[-3]))
+    B[:, :, 0] = length * eigen.eigenvectors[trials, client, :, 0]
+    W[trials, client, 0] = length
+    return (B, W) if A.ndim == 4 else (B[0], W[0])

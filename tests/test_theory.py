@@ -94,6 +94,8 @@ def test_the_spectral_radius_tells_convergence_from_divergence(radius, K):
     setting["server_step_size"] = (1 + radius) / largest
     matrix = lf.theory.fedavg_iteration_matrix(A, server_step_size=setting["server_step_size"], **theory)
     assert np.abs(np.linalg.eigvals(matrix)).max() == pytest.approx(radius, rel=1e-12)
+    rate = lf.theory.fedavg_rate(A, server_step_size=setting["server_step_size"], **theory)
+    assert rate == pytest.approx(radius, rel=1e-12)
     problem = lf.GivenTruth(Phi=np.zeros((4, 4)))
     result = lf.simulate(lf.FedAvg(**setting), problem, data=drawn.data(), rounds=900)
     diverges = radius > 1
@@ -174,6 +176,8 @@ def test_trials_are_an_axis_of_fixed_point_and_matrix():
         np.testing.assert_allclose(points[t], lf.theory.fedavg_fixed_point(A[t], b[t], **setting), **TOLERANCE)
         one = lf.theory.fedavg_iteration_matrix(A[t], server_step_size=0.5, **setting)
         np.testing.assert_allclose(matrices[t], one, **TOLERANCE)
+        rates = lf.theory.fedavg_rate(A, server_step_size=0.5, **setting)
+        assert rates[t] == pytest.approx(np.abs(np.linalg.eigvals(one)).max(), rel=1e-12)
     result = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=3), data=lf.GivenSamples(X, y), rounds=800)
     equal = lf.theory.fedavg_fixed_point(A, b, step_size=0.1, local_steps=3)
     np.testing.assert_allclose(result.final.S[:, 0], equal, **TOLERANCE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix
+from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -38,6 +38,7 @@ __all__ = [
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
+    "fedavg_rate",
     "flute_bound",
     "flute_divergence_threshold",
     "flute_gap",

@@ -19,7 +19,12 @@ from linfed.theory.flute import (
     truncation_error,
     truncation_floor,
 )
-from linfed.theory.new_clients import new_client_excess_quantile, new_client_mean_risk, single_model_floor
+from linfed.theory.new_clients import (
+    new_client_excess_quantile,
+    new_client_mean_risk,
+    outside_length,
+    single_model_floor,
+)
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -52,6 +57,7 @@ __all__ = [
     "noise_floor",
     "one_round_factor",
     "one_round_means",
+    "outside_length",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",
     "shortcut_trace",

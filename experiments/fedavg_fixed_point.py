@@ -35,50 +35,35 @@ ONE_LAYER = ("FedAvg, one layer", "FedAvg, one layer, K = 10")
 class OneLayer(Clients):
     """FedAvg on the one-layer model: its clients' errors, its fixed point, and the way to it."""
 
-    def rates(self, A: Any, step: float) -> Any:
-        """Return the spectral radius of the iteration's matrix, (trials,)."""
-        matrix = lf.theory.fedavg_iteration_matrix(A, step_size=step, local_steps=FEDAVG[self.method]["local_steps"])
-        return np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1)
-
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the step that comes nearer by a factor e in the fewest rounds, in the worst of separate trials."""
-        apart = (*world["seed"], 1)
+        apart, local_steps = (*world["seed"], 1), FEDAVG[self.method]["local_steps"]
         A, _ = world["data"].draw(self.problem, trials=2 * self.trials, seed=apart).normal_equations()
-        worst = [self.rates(A, step).max() for step in self.steps]
-        scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
         settings = [{"step_size": step} for step in self.steps]
+        worst = [lf.theory.fedavg_rate(A, local_steps=local_steps, **setting).max() for setting in settings]
+        scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
         best = smallest(settings, within(scores))
-        return self.algorithm(self.steps[best]), {
-            "step_size": self.steps[best],
-            "best": best,
-            "at_edge": ", ".join(at_edge(settings, [best])),
-            "score": lf.Along(scores, setting=range(len(scores))),
-        }
+        columns = {**settings[best], "best": best, "at_edge": ", ".join(at_edge(settings, [best]))}
+        return self.algorithm(self.steps[best]), columns | {"score": lf.Along(scores, setting=range(len(scores)))}
 
     def run(self) -> dict[str, Any]:
         """Return the clients' errors, and the predicted fixed point's; its rate, and the measured way to it."""
         found, seed = super().run(), (self.seed, self.n_samples)
         samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=seed)
         A, b = samples.normal_equations()
-        step, local_steps = found["step_size"], FEDAVG[self.method]["local_steps"]
+        setting = {"step_size": found["step_size"], "local_steps": FEDAVG[self.method]["local_steps"]}
         # A trial whose iteration diverges shows it in its rate, in the table.
-        point = lf.theory.fedavg_fixed_point(A, b, step_size=step, local_steps=local_steps, stable=False)
+        point = lf.theory.fedavg_fixed_point(A, b, stable=False, **setting)
         Phi = self.problem.truth(seed, range(self.trials)).dense()
         # The distance from the fixed point, by a run whose "truth" it is.
-        way = lf.simulate(
-            self.algorithm(step),
-            lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape)),
-            data=samples,
-            rounds=self.rounds,
-            trials=self.trials,
-            metrics=["mean_client_error"],
-            record_every=5,
-        )
+        target = lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape))
+        options = {"rounds": self.rounds, "trials": self.trials, "metrics": ["mean_client_error"], "record_every": 5}
+        way = lf.simulate(self.algorithm(found["step_size"]), target, data=samples, **options)
         difference = point[:, None] - Phi
         distance = way.metrics["mean_client_error"] / np.linalg.norm(point, axis=-1)[:, None]
         return found | {
             "fixed_point_squared_error": np.vecdot(difference, difference).mean(axis=-1),
-            "rate": self.rates(A, step),
+            "rate": lf.theory.fedavg_rate(A, **setting),
             "distance": lf.Along(distance, round=way.rounds),
         }
 

@@ -109,8 +109,7 @@ class Tuned(Setting):
     @property
     def cost(self) -> float:
         """Long runs first."""
-        local_steps: int = FEDAVG.get(self.method, {}).get("local_steps", 1)
-        return 0 if self.method in UNTUNED else self.n_samples * local_steps
+        return 0 if self.method in UNTUNED else self.n_samples * FEDAVG.get(self.method, {}).get("local_steps", 1)
 
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the method at the step with the least final metric in nine of ten separate trials, and its columns."""

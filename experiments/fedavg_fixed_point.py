@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level
 from linfed.statistics.findings import Finding
 from linfed.study.choice import at_edge, smallest, within
-from linfed.study.pages import Figures
+from linfed.study.pages import Figures, median_level
 
 from ._fedrep import FEDAVG, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples
@@ -60,11 +59,11 @@ class OneLayer(Clients):
         options = {"rounds": self.rounds, "trials": self.trials, "metrics": ["mean_client_error"], "record_every": 5}
         way = lf.simulate(self.algorithm(found["step_size"]), target, data=samples, **options)
         difference = point[:, None] - Phi
-        distance = way.metrics["mean_client_error"] / np.linalg.norm(point, axis=-1)[:, None]
+        length = np.linalg.norm(point, axis=-1)[:, None]
         return found | {
             "fixed_point_squared_error": np.vecdot(difference, difference).mean(axis=-1),
             "rate": lf.theory.fedavg_rate(A, **setting),
-            "distance": lf.Along(distance, round=way.rounds),
+            "distance": lf.Along(way.metrics["mean_client_error"] / length, round=way.rounds),
         }
 
 
@@ -77,37 +76,31 @@ def cells(quick: bool) -> dict[str, list[Clients]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the fixed points with the way to them, and the errors against rounds."""
-    panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}"}
     table = tables["curves"]
     trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
-    with lf.page(table, **panels, height=2.3, sharey=True) as ways:
+    with lf.page(table, column="n_samples", title="m = {}", height=2.3, sharey=True) as ways:
         for ax, part in ways:
             lf.curves(ax, part, "round", "curve", order=("FedAvg", *ONE_LAYER, "FedRep"))
-            level(ax, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
-            level(ax, part.where(method="Oracle"), "mean", "oracle", below=True)
+            median_level(ax, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+            median_level(ax, part.where(method="Oracle"), "mean", "oracle", below=True)
         ways.label("round", "mean squared error of clients")
         ways.legend(trials)
-    with lf.page(table, **panels, row=2, height=3.8, sharex=True, sharey="row") as sheet:
+    with lf.page(table, column="n_samples", title="m = {}", row=2, height=3.8, sharex=True, sharey="row") as sheet:
         for (upper, part), (lower, _) in zip(sheet.row(0), sheet.row(1), strict=True):
             lf.curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
             for row in part.where(method=list(ONE_LAYER)):
                 local_steps = FEDAVG[row["method"]]["local_steps"]
-                level(upper, row, "fixed_point_squared_error", f"fixed point, K = {local_steps}")
+                median_level(upper, row, "fixed_point_squared_error", f"fixed point, K = {local_steps}")
                 lf.curves(lower, row, "round", "distance")
                 logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
                 fit = np.exp(np.median(logs, axis=0))
                 shown = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
                 lower.plot(row["round"], shown, color="black", linewidth=0.6, label="_rate")
-            level(upper, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+            median_level(upper, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
             upper.set_yscale("linear")
         sheet.label("round", "mean squared\nerror of clients", "relative distance from\nthe fixed point")
         sheet.legend(f"{trials}; thin black: the predicted rate")
     return {"": sheet.figure, "rounds": ways.figure}
-
-
-def level(ax: Any, row: lf.Table, column: str, text: str, **options: Any) -> None:
-    """Draw the median of a column over trials, named in the first panel alone."""
-    draw_level(ax, float(np.median(row[column])), text if row["n_samples"] == SIZES[0] else "", **options)
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

@@ -104,8 +104,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                     **said,
                 )
             )
-        found += more_samples(table.where(method="FedAvg"), ", best step" if preset == PAPER else "")
         ruled = "at m = d least squares interpolates: single clients with huge errors rule the mean"
+        found += more_samples(table.where(method="FedAvg"), ", best step" if preset == PAPER else "")
         found += [
             smaller(
                 worst(after[client]),

@@ -20,7 +20,6 @@ Shakkottai 2022, "FedAvg with fine tuning: local updates lead to representation 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,9 +67,7 @@ class NewClients(Tuned):
 
     def run(self) -> dict[str, Any]:
         """Tune the step on separate trials, run the trials that count, and let new clients join."""
-        result, columns = self.trained(
-            lambda tried: np.median(self.errors(tried, [self.dim])[:, 0], axis=-1), self.seed
-        )
+        result, columns = self.trained(lambda run: np.median(self.errors(run, (self.dim,))[:, 0], axis=-1), self.seed)
         errors, B = self.errors(result, N_NEW), result.final.B
         rank, outside = self.dim, np.zeros(1)  # of a client that fits all parameters
         if B is not None:
@@ -90,7 +87,7 @@ class NewClients(Tuned):
             "diverged": np.isnan(errors[:, 0, 0]),
         }
 
-    def errors(self, result: lf.Result, sizes: Sequence[int]) -> Any:
+    def errors(self, result: lf.Result, sizes: tuple[int, ...]) -> Any:
         """Return ``||theta - phi||^2`` of new clients, (trials, sizes, clients)."""
         return self.squared_error(result.new_clients(sizes, clients=NEW_CLIENTS))
 

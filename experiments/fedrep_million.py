@@ -10,8 +10,6 @@ References: docs/exact-law.md; Collins, Hassani, Mokhtari and Shakkottai 2021, A
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +21,7 @@ from linfed.figures.style import COLUMN_WIDTH
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import largest_factor, median_interval
 from linfed.study.pages import Figures
+from linfed.system.memory import peak_memory
 
 from ._fedrep import Setting
 
@@ -50,9 +49,8 @@ class Million(Setting):
     def run(self) -> dict[str, Any]:
         """Return distances, measured and predicted, the seconds since the start, and the peak memory in the end."""
         engines, runs = zip(*(self.one((self.seed, trial)) for trial in range(self.trials)), strict=True)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         curves = {name: lf.Along([run[name] for run in runs], round=range(self.rounds + 1)) for name in runs[0]}
-        return {"engine": engines[0], "peak_gigabytes": peak / 1e9, **curves}
+        return {"engine": engines[0], "peak_gigabytes": peak_memory() / 1e9, **curves}
 
     def one(self, seed: tuple[int, int]) -> tuple[str, dict[str, Any]]:
         """Return a trial's engine and its curves, with the prediction for its heads."""

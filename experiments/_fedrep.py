@@ -17,6 +17,9 @@ from linfed.simulation.participation import n_participants
 
 PAPER, NOTEBOOK = "paper", "notebook"
 
+DRAWN = {PAPER: (1.0, "squared error of a {}"), NOTEBOOK: (0.5, "half the squared error")}
+"""What is drawn of a squared error, and its name: the notebook's errors carry the factor 1/2."""
+
 UNTUNED = ("LocalOnly", "Oracle")
 """Methods without a step size; one round is all they need."""
 
@@ -33,7 +36,6 @@ STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 QUICK: dict[str, Any] = {"trials": 10, "tuning_trials": 4, "rounds": 100, "steps": STEPS[2:-1:2]}
 """What a quick run changes."""
 
-NOTEBOOK_NOISE = 1e-3
 NOTEBOOK_RIDGE = 1e-5
 
 
@@ -58,18 +60,12 @@ class Setting:
         """The truth, as the paper or as the notebook has it."""
         own: dict[str, Any] = {"noise_std": math.sqrt(self.noise_variance)}
         if self.preset == NOTEBOOK:
-            design = lf.Gaussian(covariance=1.0 / self.n_samples)
-            own = {"noise_std": NOTEBOOK_NOISE, "head_norm": 1.0, "design": design}
+            own = {"noise_std": 1e-3, "head_norm": 1.0, "design": lf.Gaussian(covariance=1.0 / self.n_samples)}
         return lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, **own)
-
-    @property
-    def x_variance(self) -> float:
-        """The variance of each entry of x."""
-        return 1.0 if self.preset == PAPER else 1.0 / self.n_samples
 
     def squared_error(self, risk: Any) -> Any:
         """Return ``||theta - phi||^2`` for a risk."""
-        return (2 * risk - self.problem.noise_std**2) / self.x_variance
+        return (2 * risk - self.problem.noise_std**2) / self.problem.design.variance
 
     def scaled(self, step: float) -> float:
         """Return a step on B for one that is given in the paper's normalisation.
@@ -91,10 +87,8 @@ class Setting:
 
     def algorithm(self, step: float = 1.0) -> lf.Algorithm:
         """Return the method at a step in the paper's normalisation."""
-        if self.method == "LocalOnly":
-            return lf.LocalOnly()
-        if self.method == "Oracle":
-            return lf.Oracle(rank=self.rank)
+        if self.method in UNTUNED:
+            return lf.LocalOnly() if self.method == "LocalOnly" else lf.Oracle(rank=self.rank)
         if self.method == "FedRep":
             return self.fedrep(step)
         if self.method == "FedPer":
@@ -115,25 +109,23 @@ class Tuned(Setting):
     @property
     def cost(self) -> float:
         """Long runs first."""
-        local_steps: int = FEDAVG.get(self.method, {}).get("local_steps", 1)
-        return 0 if self.method in UNTUNED else self.n_samples * local_steps
+        return 0 if self.method in UNTUNED else self.n_samples * FEDAVG.get(self.method, {}).get("local_steps", 1)
 
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the method at the step with the least final metric in nine of ten separate trials, and its columns."""
         if self.method in UNTUNED:
             return self.algorithm(), {}
-        options: dict[str, Any] = {"rounds": self.rounds, "trials": self.tuning_trials, "record_every": self.rounds}
+        world |= {"rounds": self.rounds, "trials": self.tuning_trials, "record_every": self.rounds}
         algorithms = [self.algorithm(step) for step in self.steps]
-        tuning = lf.tune(algorithms, self.problem, metric=metric, score="final", quantile=0.9, **options, **world)
+        tuning = lf.tune(algorithms, self.problem, metric=metric, score="final", quantile=0.9, **world)
         return tuning.algorithm, tuning.columns()
 
     def trained(self, metric: Any, seed: Any, **options: Any) -> tuple[lf.Result, dict[str, Any]]:
         """Tune the step for a metric, then run the trials that count; return their result, and the tuning's columns."""
         world = {"data": lf.FixedSamples(self.n_samples), "participation": self.participation, "seed": seed}
         algorithm, columns = self.tuned(metric, **world)
-        rounds = 1 if self.method in UNTUNED else self.rounds
-        options = {"metrics": [], "rounds": rounds, "trials": self.trials, **options, **world}
-        return lf.simulate(algorithm, self.problem, **options), columns
+        world |= {"rounds": 1 if self.method in UNTUNED else self.rounds, "trials": self.trials}
+        return lf.simulate(algorithm, self.problem, **{"metrics": [], **options, **world}), columns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level
 from linfed.statistics.findings import Finding
 from linfed.study.choice import at_edge, smallest, within
-from linfed.study.pages import Figures
+from linfed.study.pages import Figures, median_level
 
 from ._fedrep import FEDAVG, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples
@@ -35,51 +34,36 @@ ONE_LAYER = ("FedAvg, one layer", "FedAvg, one layer, K = 10")
 class OneLayer(Clients):
     """FedAvg on the one-layer model: its clients' errors, its fixed point, and the way to it."""
 
-    def rates(self, A: Any, step: float) -> Any:
-        """Return the spectral radius of the iteration's matrix, (trials,)."""
-        matrix = lf.theory.fedavg_iteration_matrix(A, step_size=step, local_steps=FEDAVG[self.method]["local_steps"])
-        return np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1)
-
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the step that comes nearer by a factor e in the fewest rounds, in the worst of separate trials."""
-        apart = (*world["seed"], 1)
+        apart, local_steps = (*world["seed"], 1), FEDAVG[self.method]["local_steps"]
         A, _ = world["data"].draw(self.problem, trials=2 * self.trials, seed=apart).normal_equations()
-        worst = [self.rates(A, step).max() for step in self.steps]
-        scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
         settings = [{"step_size": step} for step in self.steps]
+        worst = [lf.theory.fedavg_rate(A, local_steps=local_steps, **setting).max() for setting in settings]
+        scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
         best = smallest(settings, within(scores))
-        return self.algorithm(self.steps[best]), {
-            "step_size": self.steps[best],
-            "best": best,
-            "at_edge": ", ".join(at_edge(settings, [best])),
-            "score": lf.Along(scores, setting=range(len(scores))),
-        }
+        columns = {**settings[best], "best": best, "at_edge": ", ".join(at_edge(settings, [best]))}
+        return self.algorithm(self.steps[best]), columns | {"score": lf.Along(scores, setting=range(len(scores)))}
 
     def run(self) -> dict[str, Any]:
         """Return the clients' errors, and the predicted fixed point's; its rate, and the measured way to it."""
         found, seed = super().run(), (self.seed, self.n_samples)
         samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=seed)
         A, b = samples.normal_equations()
-        step, local_steps = found["step_size"], FEDAVG[self.method]["local_steps"]
+        setting = {"step_size": found["step_size"], "local_steps": FEDAVG[self.method]["local_steps"]}
         # A trial whose iteration diverges shows it in its rate, in the table.
-        point = lf.theory.fedavg_fixed_point(A, b, step_size=step, local_steps=local_steps, stable=False)
+        point = lf.theory.fedavg_fixed_point(A, b, stable=False, **setting)
         Phi = self.problem.truth(seed, range(self.trials)).dense()
         # The distance from the fixed point, by a run whose "truth" it is.
-        way = lf.simulate(
-            self.algorithm(step),
-            lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape)),
-            data=samples,
-            rounds=self.rounds,
-            trials=self.trials,
-            metrics=["mean_client_error"],
-            record_every=5,
-        )
+        target = lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape))
+        options = {"rounds": self.rounds, "trials": self.trials, "metrics": ["mean_client_error"], "record_every": 5}
+        way = lf.simulate(self.algorithm(found["step_size"]), target, data=samples, **options)
         difference = point[:, None] - Phi
-        distance = way.metrics["mean_client_error"] / np.linalg.norm(point, axis=-1)[:, None]
+        length = np.linalg.norm(point, axis=-1)[:, None]
         return found | {
             "fixed_point_squared_error": np.vecdot(difference, difference).mean(axis=-1),
-            "rate": self.rates(A, step),
-            "distance": lf.Along(distance, round=way.rounds),
+            "rate": lf.theory.fedavg_rate(A, **setting),
+            "distance": lf.Along(way.metrics["mean_client_error"] / length, round=way.rounds),
         }
 
 
@@ -92,37 +76,31 @@ def cells(quick: bool) -> dict[str, list[Clients]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the fixed points with the way to them, and the errors against rounds."""
-    panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}"}
     table = tables["curves"]
     trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
-    with lf.page(table, **panels, height=2.3, sharey=True) as ways:
+    with lf.page(table, column="n_samples", title="m = {}", height=2.3, sharey=True) as ways:
         for ax, part in ways:
             lf.curves(ax, part, "round", "curve", order=("FedAvg", *ONE_LAYER, "FedRep"))
-            level(ax, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
-            level(ax, part.where(method="Oracle"), "mean", "oracle", below=True)
+            median_level(ax, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+            median_level(ax, part.where(method="Oracle"), "mean", "oracle", below=True)
         ways.label("round", "mean squared error of clients")
         ways.legend(trials)
-    with lf.page(table, **panels, row=2, height=3.8, sharex=True, sharey="row") as sheet:
+    with lf.page(table, column="n_samples", title="m = {}", row=2, height=3.8, sharex=True, sharey="row") as sheet:
         for (upper, part), (lower, _) in zip(sheet.row(0), sheet.row(1), strict=True):
             lf.curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
             for row in part.where(method=list(ONE_LAYER)):
                 local_steps = FEDAVG[row["method"]]["local_steps"]
-                level(upper, row, "fixed_point_squared_error", f"fixed point, K = {local_steps}")
+                median_level(upper, row, "fixed_point_squared_error", f"fixed point, K = {local_steps}")
                 lf.curves(lower, row, "round", "distance")
                 logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
                 fit = np.exp(np.median(logs, axis=0))
                 shown = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
                 lower.plot(row["round"], shown, color="black", linewidth=0.6, label="_rate")
-            level(upper, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+            median_level(upper, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
             upper.set_yscale("linear")
         sheet.label("round", "mean squared\nerror of clients", "relative distance from\nthe fixed point")
         sheet.legend(f"{trials}; thin black: the predicted rate")
     return {"": sheet.figure, "rounds": ways.figure}
-
-
-def level(ax: Any, row: lf.Table, column: str, text: str, **options: Any) -> None:
-    """Draw the median of a column over trials, named in the first panel alone."""
-    draw_level(ax, float(np.median(row[column])), text if row["n_samples"] == SIZES[0] else "", **options)
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

@@ -20,6 +20,7 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1 and Figure
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,25 +28,21 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import draw_level, label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
-from linfed.statistics.intervals import bootstrap_interval, clustered_share, quantiles, worst
+from linfed.statistics.intervals import clustered_share, median_ratio, worst
 from linfed.study.notes import edges, lost
 from linfed.study.pages import Figures, tuning_figure
 
-from ._fedrep import NOTEBOOK, PAPER, QUICK, UNTUNED, Clients
+from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
 
-PLACE = "FedRep paper, Figure 1"
-FEDREP_SMALL = quoted(
-    PLACE, "FedRep exploits a common representation of the clients to achieve small error in all cases"
-)
-FEDAVG_CANNOT = quoted(
-    PLACE, "FedAvg cannot overcome client heterogeneity even when the number of training samples is large"
-)
-LOCAL_SUFFERS = quoted(PLACE, "Local only training suffers in small-training data regime")
+paper = partial(quoted, "FedRep paper, Figure 1")
+FEDREP_SMALL = paper("FedRep exploits a common representation of the clients to achieve small error in all cases")
+FEDAVG_CANNOT = paper("FedAvg cannot overcome client heterogeneity even when the number of training samples is large")
+LOCAL_SUFFERS = paper("Local only training suffers in small-training data regime")
 
 TUNED = {PAPER: ("FedRep", "FedAvg", "FedAvg + FT"), NOTEBOOK: ("FedRep", "FedAvg", "FedPer")}
-DRAWN = ("LocalOnly", "FedAvg", "FedAvg + FT", "FedPer", "FedRep", "Oracle")
+METHODS = ("LocalOnly", "FedAvg", "FedAvg + FT", "FedPer", "FedRep", "Oracle")
 SIZES = (5, 10, 20)
 
 
@@ -59,64 +56,56 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's reading, the notebook's, and the tuning."""
     table, figures = tables["clients"], {}
     panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}", "height": 2.3, "sharey": True}
-    for preset, name, half, ylabel in (
-        (PAPER, "", 1.0, "squared error of a client"),
-        (NOTEBOOK, NOTEBOOK, 0.5, "half the squared error"),
-    ):
-        part = table.where(preset=preset).assign(ordered=ordered)
+    for preset, part in table.assign(ordered=ordered).by("preset"):
+        factor, ylabel = DRAWN[preset]
         with lf.page(part, **panels) as sheet:
+            sheet.curves("share", "ordered", order=METHODS)
             for ax, panel in sheet:
-                lf.curves(ax, panel, "share", "ordered", order=DRAWN, scale=lambda values, half=half: half * values)
                 floor = np.median(panel.where(method="FedAvg")["single_model_floor"])
-                draw_level(ax, half * float(floor), label="single-model floor")
-            sheet.label("clients by error (%)", ylabel)
+                draw_level(ax, factor * float(floor), label="single-model floor")
+            sheet.label("clients by error (%)", ylabel.format("client"))
             sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
-        figures[name] = sheet.figure
+        figures["" if preset == PAPER else preset] = sheet.figure
     tried = tuning_figure(table.where(preset=PAPER), "final client error", x="steps", log=True, **panels)
     return figures | {"tuning": tried}
 
 
 def ordered(row: lf.Table) -> lf.Along:
     """Return the errors of each trial's clients in ascending order."""
-    return lf.Along(np.sort(row["squared_error"]), share=100 * (row["client"] + 0.5) / row["n_clients"])
-
-
-# --- claims --------------------------------------------------------------------------------------------------
+    errors = DRAWN[row["preset"]][0] * np.sort(row["squared_error"])
+    return lf.Along(errors, share=100 * (row["client"] + 0.5) / row["n_clients"])
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return what the paper says of Figure 1, judged on its reading (preset ``paper``) and on the notebook's."""
     found = []
     for preset, table in tables["clients"].by("preset"):
-        found += [
-            smaller(
-                errors(part, "FedRep", "median"),
-                errors(part, rival, "median"),
-                source=FEDREP_SMALL,
-                text=f"FedRep has a smaller error than {label(rival)}",
-                where=f"{preset}: m = {m}",
-                statistic="share of paired trials in which the median client's error is smaller",
-                note=note(part, "FedRep", rival),
+        for m, part in table.by("n_samples"):
+            said = {"where": f"{preset}: m = {m}", "source": FEDREP_SMALL}
+            found += [
+                smaller(
+                    *(errors(part, name, "median") for name in ("FedRep", rival)),
+                    text=f"FedRep has a smaller error than {label(rival)}",
+                    statistic="share of paired trials in which the median client's error is smaller",
+                    note=note(part, "FedRep", rival),
+                    **said,
+                )
+                for rival in ("FedAvg", "LocalOnly", *(("FedPer",) if preset == NOTEBOOK else ()))
+            ]
+            fedrep, fedavg, local = (errors(part, name) for name in ("FedRep", "FedAvg", "LocalOnly"))
+            found.append(
+                judge(
+                    clustered_share(fedrep < np.minimum(fedavg, local)),
+                    text="FedRep has the smallest of the three errors, client by client",
+                    statistic="share of the clients for which it has",
+                    least=0.5,
+                    strict=True,
+                    note=note(part, "FedRep", "FedAvg"),
+                    **said,
+                )
             )
-            for rival in ("FedAvg", "LocalOnly", *(("FedPer",) if preset == NOTEBOOK else ()))
-            for m, part in table.by("n_samples")
-        ]
-        found += [
-            judge(
-                clustered_share(errors(part, "FedRep") < np.minimum(errors(part, "FedAvg"), errors(part, "LocalOnly"))),
-                text="FedRep has the smallest of the three errors, client by client",
-                where=f"{preset}: m = {m}",
-                statistic="share of the clients for which it has",
-                source=FEDREP_SMALL,
-                least=0.5,
-                strict=True,
-                note=note(part, "FedRep", "FedAvg"),
-            )
-            for m, part in table.by("n_samples")
-        ]
-        found += more_samples(table.where(method="FedAvg"), ", best step" if preset == PAPER else "")
         ruled = "at m = d least squares interpolates: single clients with huge errors rule the mean"
-        local = list(table.where(method="LocalOnly").by("n_samples"))
+        found += more_samples(table.where(method="FedAvg"), ", best step" if preset == PAPER else "")
         found += [
             smaller(
                 worst(after[client]),
@@ -128,7 +117,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 note=ruled if client == "mean" else "",
             )
             for client in ("median", "mean")
-            for (small, before), (large, after) in itertools.pairwise(local)
+            for (small, before), (large, after) in itertools.pairwise(table.where(method="LocalOnly").by("n_samples"))
         ]
     return found
 
@@ -141,12 +130,7 @@ def errors(part: lf.Table, method: str, column: str = "squared_error") -> Any:
 def more_samples(table: lf.Table, told: str) -> list[Finding]:
     """Judge that FedAvg, in one form at several m, gains nothing from the largest m over the smallest, or hardly."""
     (small, before), *_, (large, after) = table.by("n_samples")
-
-    def ratio(above: Any, below: Any) -> float:
-        return float(quantiles(above)[0] / quantiles(below)[0])
-
-    means = worst(after["mean"]), worst(before["mean"])
-    measured = ratio(*means), *bootstrap_interval(ratio, means, paired=True)
+    measured = median_ratio(worst(after["mean"]), worst(before["mean"]))
     return [
         judge(
             measured,

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import linfed as lf
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.gains import factor_ratio
-from linfed.statistics.intervals import first_round_below, probability_smaller
+from linfed.statistics.intervals import first_round_below
 from linfed.study.notes import edges
 from linfed.study.pages import Figures
 
@@ -29,13 +30,13 @@ from ._fedrep import NOTEBOOK, PAPER, Setting
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
 
-PLACE = "FedRep paper, section 5.1, Figure 3"
-MORE_CLIENTS = quoted(PLACE, "by increasing the number of nodes n, clients converge to the true representation faster")
-FASTEST = quoted(PLACE, "FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD")
-MORE_UPDATES = quoted(
-    PLACE, "running more local updates for finding the local head accelerates the convergence speed of FedRep"
+paper = partial(quoted, "FedRep paper, section 5.1, Figure 3")
+MORE_CLIENTS = paper("by increasing the number of nodes n, clients converge to the true representation faster")
+FASTEST = paper("FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD")
+MORE_UPDATES = paper(
+    "running more local updates for finding the local head accelerates the convergence speed of FedRep"
 )
-SCALES = quoted(PLACE, "GD-GD and 10GD-GD [...] do not scale properly with n")
+SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
@@ -61,23 +62,6 @@ class Curve(Setting):
         """Long runs first, and those with a larger grid."""
         return self.n_clients * (2 if self.method.endswith(OWN) else 1)
 
-    @property
-    def pairs(self) -> list[tuple[float, float]]:
-        """The (step, head step) pairs to try: equal ones, or all pairs (of every other step where a run is long)."""
-        if not self.method.endswith(OWN):
-            return [(step, step) for step in self.steps]
-        return list(itertools.product(self.steps if self.n_clients < 1000 else self.steps[1::2], HEAD_STEPS))
-
-    @property
-    def effort(self) -> dict[str, int]:
-        """Trials and rounds that tell the steps apart: many clients hardly differ from trial to trial."""
-        if self.n_clients < 1000:
-            return {"trials": self.tuning_trials, "rounds": self.rounds}
-        # The slowest method needs some sixty rounds at n = 1,000, and thirty at n = 10,000; the notebook's gradient
-        # methods are slow, and some steps turn unstable late.
-        enough = self.rounds if self.preset == NOTEBOOK else 100 if self.n_clients < 10_000 else 45
-        return {"trials": min(self.tuning_trials, 4), "rounds": min(self.rounds, enough)}
-
     def at(self, step: float, head_step: float) -> lf.FedRep:
         """Return the method at steps that are given in the paper's normalisation."""
         if self.method == "FedRep":
@@ -89,21 +73,28 @@ class Curve(Setting):
 
     def run(self) -> dict[str, Any]:
         """Tune the steps on separate trials, then run the trials that count."""
-        world: dict[str, Any] = {
-            "data": (lf.FreshSamples if self.preset == PAPER else lf.FixedSamples)(self.n_samples),
-            "participation": self.participation,
-            "seed": (self.seed, self.n_clients),  # trials at different n are then independent
-        }
-        candidates = [self.at(*pair) for pair in self.pairs]
-        tuning = lf.tune(candidates, self.problem, score=lf.RoundsTo(NEAR), **self.effort, **world)
+        data = (lf.FreshSamples if self.preset == PAPER else lf.FixedSamples)(self.n_samples)
+        seed = (self.seed, self.n_clients)  # trials at different n are then independent
+        world: dict[str, Any] = {"data": data, "participation": self.participation, "seed": seed}
+        # Of head steps of their own all pairs are tried, of every other step where a run is long.
+        steps, trials, rounds = self.steps, self.tuning_trials, self.rounds
+        if self.n_clients >= 1000:
+            # Many clients hardly differ from trial to trial. The slowest method needs some sixty rounds at n = 1,000,
+            # and thirty at n = 10,000; the notebook's gradient methods are slow, and some steps turn unstable late.
+            steps, trials = steps[1::2], min(trials, 4)
+            rounds = rounds if self.preset == NOTEBOOK else min(rounds, 100 if self.n_clients < 10_000 else 45)
+        own = self.method.endswith(OWN)
+        pairs = list(itertools.product(steps, HEAD_STEPS)) if own else [(step, step) for step in self.steps]
+        candidates = [self.at(*pair) for pair in pairs]
+        tuning = lf.tune(candidates, self.problem, score=lf.RoundsTo(NEAR), trials=trials, rounds=rounds, **world)
         wanted: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "metrics": ["subspace_distance"]}
         result = lf.simulate(tuning.algorithm, self.problem, **wanted, **world)
-        rounds, distance = result.rounds, result.metrics["subspace_distance"]
+        recorded, distance = result.rounds, result.metrics["subspace_distance"]
         return tuning.columns() | {
-            "pair": self.pairs[tuning.best],
+            "pair": pairs[tuning.best],
             "participants": result.participants,
-            "distance": lf.Along(distance, round=rounds),
-            **{f"rounds_to_{level:g}": first_round_below(rounds, distance, level) for level in (0.1, NEAR)},
+            "distance": lf.Along(distance, round=recorded),
+            **{f"rounds_to_{level:g}": first_round_below(recorded, distance, level) for level in (0.1, NEAR)},
         }
 
 
@@ -119,15 +110,15 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's reading, and the notebook's with the squared distance."""
     figures = {}
-    for preset, power, told, name in ((PAPER, 1, "", ""), (NOTEBOOK, 2, "the notebook's conventions, ", NOTEBOOK)):
-        table = tables["curves"].where(preset=preset)
+    for preset, table in tables["curves"].by("preset"):
+        power, told = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
         with lf.page(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
             for ax, part in sheet:
                 lf.curves(ax, part, "round", "distance", order=METHODS, scale=lambda values, power=power: values**power)
                 ax.axhline(NEAR**power, color="0.5", linewidth=0.6, zorder=0)
             sheet.label("round", "squared subspace distance" if power == 2 else "subspace distance to B*")
             sheet.legend(f"{told}median and 10-90 % of {table.rows[0]['trials']} trials")
-        figures[name] = sheet.figure
+        figures["" if preset == PAPER else preset] = sheet.figure
     return figures
 
 
@@ -137,49 +128,46 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for preset, table in tables["curves"].by("preset"):
         fedrep = table.where(method="FedRep")
         found += [
-            judge(
-                probability_smaller(after["rounds_to_0.01"], before["rounds_to_0.01"]),
+            smaller(
+                *(part["rounds_to_0.01"] for part in (after, before)),
+                paired=False,
                 text="FedRep converges in fewer rounds with more clients",
                 source=MORE_CLIENTS,
                 where=f"{preset}: n = {large:,} against {small:,}",
                 statistic="P(fewer rounds to distance 0.01)",
-                least=0.5,
-                strict=True,
                 note=note(before) or note(after),
             )
             for (small, before), (large, after) in itertools.pairwise(fedrep.by("n_clients"))
         ]
         rivals = [name for name in table.values("method") if name != "FedRep"]
-        for first, second in [("FedRep", "10GD-GD"), ("10GD-GD", "GD-GD"), *(("FedRep", name) for name in rivals[2:])]:
-            found += [
-                smaller(
-                    *(part.where(method=name)["rounds_to_0.01"] for name in (first, second)),
-                    source=FASTEST if first == "FedRep" else MORE_UPDATES,
-                    text=f"{first} needs fewer rounds than {second}",
-                    where=f"{preset}: n = {n:,}",
-                    statistic="share of paired trials with fewer rounds to distance 0.01 (ties aside)",
-                    note=note(part),
-                )
-                for n, part in table.where(method=[first, second]).by("n_clients")
-            ]
-        able = [row["n_clients"] for row in fedrep.rows if row["participants"] >= row["rank"]]
-        if len(able) > 1:
-            small, large, last = able[0], able[-1], int(table["round"][-1])
-            to = {name: part.where(n_clients=[small, large])["rounds_to_0.01"] for name, part in table.by("method")}
-            for name in rivals:
-                measured, told = factor_ratio(to["FedRep"], to[name], last)
-                found.append(
-                    judge(
-                        measured,
-                        text=f"{name} gains less from more clients than FedRep",
-                        source=SCALES,
-                        where=f"{preset}: n = {small:,} to {large:,}",
-                        statistic=f"FedRep's factor of fewer rounds to distance 0.01 over {name}'s",
-                        least=1.0,
-                        strict=True,
-                        note=told,
-                    )
-                )
+        found += [
+            smaller(
+                *(part.where(method=name)["rounds_to_0.01"] for name in (first, second)),
+                source=FASTEST if first == "FedRep" else MORE_UPDATES,
+                text=f"{first} needs fewer rounds than {second}",
+                where=f"{preset}: n = {n:,}",
+                statistic="share of paired trials with fewer rounds to distance 0.01 (ties aside)",
+                note=note(part),
+            )
+            for first, second in [METHODS[:2], METHODS[1:], *(("FedRep", name) for name in rivals[2:])]
+            for n, part in table.where(method=[first, second]).by("n_clients")
+        ]
+        small, *_, large = [row["n_clients"] for row in fedrep.rows if row["participants"] >= row["rank"]]
+        to = {name: part["rounds_to_0.01"] for name, part in table.where(n_clients=[small, large]).by("method")}
+        gains = {name: factor_ratio(to["FedRep"], to[name], int(table["round"][-1])) for name in rivals}
+        found += [
+            judge(
+                measured,
+                text=f"{name} gains less from more clients than FedRep",
+                source=SCALES,
+                where=f"{preset}: n = {small:,} to {large:,}",
+                statistic=f"FedRep's factor of fewer rounds to distance 0.01 over {name}'s",
+                least=1.0,
+                strict=True,
+                note=told,
+            )
+            for name, (measured, told) in gains.items()
+        ]
     return found
 
 

@@ -20,7 +20,6 @@ Shakkottai 2022, "FedAvg with fine tuning: local updates lead to representation 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,22 +33,16 @@ from linfed.statistics.intervals import median_interval, worst
 from linfed.study.notes import edges, lost
 from linfed.study.pages import Figures, tuning_figure
 
-from ._fedrep import NOTEBOOK, PAPER, QUICK, Tuned
+from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, Tuned
 
 SUMMARY = "FedRep paper, Figure 4: risk on a new client against its samples, FedRep, FedAvg, Local only"
 
-PLACE = "FedRep paper, section 5.1, Figure 4"
-ACCURATE = quoted(
-    PLACE,
-    "the representation learned by FedRep allows an accurate model to be found [...] as long as m_new >= k",
-    threshold=True,
+paper = partial(quoted, "FedRep paper, section 5.1, Figure 4", threshold=True)
+ACCURATE = paper(
+    "the representation learned by FedRep allows an accurate model to be found [...] as long as m_new >= k"
 )
-FEDAVG_LARGE = quoted(
-    PLACE,
-    "The large error for FedAvg demonstrates that it does not learn the ground-truth representation",
-    threshold=True,
-)
-LOCAL = quoted(PLACE, "drastically improves over the complexity for Local Only (m_new = Omega(d))", threshold=True)
+LARGE = paper("The large error for FedAvg demonstrates that it does not learn the ground-truth representation")
+LOCAL = paper("drastically improves over the complexity for Local Only (m_new = Omega(d))")
 
 METHODS = {
     PAPER: ("LocalOnly", "FedAvg", "FedAvg, K = 10", "FedRep", "Oracle"),
@@ -74,39 +67,29 @@ class NewClients(Tuned):
 
     def run(self) -> dict[str, Any]:
         """Tune the step on separate trials, run the trials that count, and let new clients join."""
-        result, columns = self.trained(
-            lambda tried: np.median(self.errors(tried, [self.dim])[:, 0], axis=-1), self.seed
-        )
-        errors, outside = self.errors(result, N_NEW), np.zeros(1)
-        if result.final.B is not None:
-            truth = self.problem.truth(self.seed, range(self.trials))
-            assert truth.B is not None
-            columns["distance"] = lf.subspace_distance(result.final.B, truth.B)
+        result, columns = self.trained(lambda run: np.median(self.errors(run, (self.dim,))[:, 0], axis=-1), self.seed)
+        errors, B = self.errors(result, N_NEW), result.final.B
+        rank, outside = self.dim, np.zeros(1)  # of a client that fits all parameters
+        if B is not None:
+            truth, kept = self.problem.truth(self.seed, range(self.trials)), np.isfinite(errors[:, 0, 0])
             Phi = self.problem.new_clients(truth, NEW_CLIENTS, self.seed, range(self.trials)).dense()
-            Q = np.linalg.qr(result.final.B)[0]
-            outside = np.linalg.norm(Phi - Phi @ Q @ np.swapaxes(Q, -1, -2), axis=-1)[np.isfinite(errors[:, 0, 0])]
+            columns["distance"] = lf.subspace_distance(B, truth.B)
+            rank, outside = self.rank, lf.theory.outside_length(B[kept], Phi[kept])
+        # With x of variance v the error is that of standard x with the noise divided by sqrt(v).
+        noise_std = self.problem.noise_std / np.sqrt(self.problem.design.variance)
+        law = partial(lf.theory.new_client_excess_quantile, outside=outside, noise_std=noise_std, rank=rank)
+        predicted = [[2 * law(q, n_samples=m) if m >= rank else np.nan for q in QUANTILES] for m in N_NEW]
         length = self.rank if self.preset == PAPER else 1.0  # ||phi||^2 of every client
         return columns | {
             "squared_error": lf.Along(errors, n_new=N_NEW, client=range(NEW_CLIENTS)),
             "unexplained": lf.Along(np.median(errors, axis=-1) / length, n_new=N_NEW),
-            "predicted": lf.Along(self.predicted(outside), n_new=N_NEW, quantile=QUANTILES),
+            "predicted": lf.Along(predicted, n_new=N_NEW, quantile=QUANTILES),
             "diverged": np.isnan(errors[:, 0, 0]),
         }
 
-    def errors(self, result: lf.Result, sizes: Sequence[int]) -> Any:
+    def errors(self, result: lf.Result, sizes: tuple[int, ...]) -> Any:
         """Return ``||theta - phi||^2`` of new clients, (trials, sizes, clients)."""
         return self.squared_error(result.new_clients(sizes, clients=NEW_CLIENTS))
-
-    def predicted(self, outside: Any) -> list[list[float]]:
-        """Return the error's quantiles in theory, (sizes, quantiles), NaN where samples are fewer than B's columns.
-
-        They follow from the lengths of the new clients' regressors outside the learned subspace.
-        """
-        rank = self.dim if self.method == "LocalOnly" else self.rank
-        # With x of variance v the error is that of standard x with the noise divided by sqrt(v).
-        noise_std = self.problem.noise_std / np.sqrt(self.x_variance)
-        law = partial(lf.theory.new_client_excess_quantile, noise_std=noise_std, rank=rank)
-        return [[2 * law(q, outside, n_samples=m) if m >= rank else np.nan for q in QUANTILES] for m in N_NEW]
 
 
 def cells(quick: bool) -> dict[str, list[NewClients]]:
@@ -118,27 +101,22 @@ def cells(quick: bool) -> dict[str, list[NewClients]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the paper's reading, the notebook's, and the tuning."""
-    from matplotlib.ticker import NullLocator
-
     table, figures = tables["clients"], {}
-    for preset, name, half, ylabel in (
-        (PAPER, "", 1.0, "squared error of a new client"),
-        (NOTEBOOK, NOTEBOOK, 0.5, "half the squared error"),
-    ):
-        part = table.where(preset=preset)
+    for preset, part in table.by("preset"):
+        factor, ylabel = DRAWN[preset]
         with lf.page(part, width=COLUMN_WIDTH, height=3.0) as sheet:
             ax = sheet.axes[0, 0]
             for row in part:
                 method, predicted = row["method"], row["predicted"][:, QUANTILES.index(0.5)]
                 clients = row["squared_error"].swapaxes(1, 2).reshape(-1, len(N_NEW))
-                draw_curve(row["n_new"], half * clients, ax=ax, label=label(method), ylabel="", method=method)
-                ax.plot(N_NEW, half * predicted, "_", markersize=9, color="black", label=f"_{method}")
+                draw_curve(row["n_new"], factor * clients, ax=ax, label=label(method), ylabel="", method=method)
+                ax.plot(N_NEW, factor * predicted, "_", markersize=9, color="black", label=f"_{method}")
             ax.lines[-1].set_label("median in theory")
-            sheet.label("samples of the new client", ylabel, xscale="log")
+            sheet.label("samples of the new client", ylabel.format("new client"), xscale="log")
             ax.set_xticks(N_NEW, [str(size) for size in N_NEW])
-            ax.xaxis.set_minor_locator(NullLocator())
+            ax.xaxis.minorticks_off()
             sheet.legend(f"median and 10-90 % of {len(clients):,} new clients", ncols=2)
-        figures[name] = sheet.figure
+        figures["" if preset == PAPER else preset] = sheet.figure
     told = "squared error of the median\nnew client with d samples"
     steps = {"xlabel": "step size (the paper's normalisation)", "x": "steps", "log": True, "sharey": False}
     return figures | {"tuning": tuning_figure(table, told, column="preset", title="{}", height=2.4, **steps)}
@@ -149,11 +127,10 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     enough = [m for m in N_NEW if m >= NewClients.rank]
     below, above = [m for m in N_NEW if m < NewClients.dim], [m for m in N_NEW if m >= NewClients.dim]
     small, high = {"most": SMALL}, {"least": SMALL}
+    stays = "{}'s error on a new client stays high"
     said = [
         ("FedRep", enough, small, "{}'s error on a new client is small once m_new >= k", ACCURATE),
-        ("FedAvg", N_NEW, high, "{}'s error on a new client stays high", FEDAVG_LARGE),
-        ("FedAvg, K = 10", N_NEW, high, "{}'s error on a new client stays high", FEDAVG_LARGE),
-        ("FedPer", N_NEW, high, "{}'s error on a new client stays high", FEDAVG_LARGE),
+        *((name, N_NEW, high, stays, LARGE) for name in ("FedAvg", "FedAvg, K = 10", "FedPer")),
         ("LocalOnly", below, high, "{}'s error is not small below m_new = d", LOCAL),
         ("LocalOnly", above, small, "{}'s error is small from m_new = d on", LOCAL),
     ]

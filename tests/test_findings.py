@@ -23,6 +23,7 @@ from linfed.statistics.findings import (
     share,
     smaller,
 )
+from linfed.statistics.intervals import probability_smaller
 
 HOLDING, FAILING = Hypothesis(text="a <= b", left=1.0, right=2.0), Hypothesis(text="c <= d", left=3.0, right=2.0)
 SAID = {"text": "t", "where": "w", "source": OWN_PREDICTION}
@@ -155,6 +156,9 @@ def test_a_share_without_ties_stands_beside_that_of_all_trials():
     judged = smaller(first, second, **SAID, statistic="s")
     assert judged.verdict is Verdict.SUPPORTED
     assert judged.detail == "12 of 12 that differ; 12 of all 50 smaller, 0 larger, 38 tied"
+    apart = smaller(first, second, paired=False, **SAID, statistic="s")
+    assert (apart.estimate, apart.low, apart.high) == probability_smaller(first, second)
+    assert (apart.least, apart.strict, apart.detail) == (0.5, True, "")
     tied = smaller(first, first, **SAID, statistic="s")
     assert tied.verdict is Verdict.VACUOUS
     assert tied.vacuous == "all 50 trials tie"

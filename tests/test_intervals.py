@@ -11,7 +11,9 @@ from linfed.statistics.intervals import (
     bootstrap_interval,
     clustered_share,
     first_round_below,
+    largest_factor,
     median_interval,
+    median_ratio,
     probability_smaller,
     share_smaller,
     smallest_constant,
@@ -43,6 +45,26 @@ def test_share_smaller_leaves_ties_out_and_tells_of_all_trials():
     assert share_smaller(first, first)[0][1:] == (0.0, 1.0)
     assert share_smaller(first, first + 1)[1] == "4 of 4 that differ; 4 of all 5 smaller, 0 larger, 1 tied"
     assert share_smaller(first[:3], first[:3] + 1)[1] == "3 of 3"
+
+
+def test_a_ratio_of_medians_is_of_paired_trials():
+    """Trials that differ by much, but by the same factor within each pair: the ratio is known exactly."""
+    first = np.random.default_rng(0).lognormal(sigma=2.0, size=41)
+    assert median_ratio(3 * first, first) == pytest.approx((3.0, 3.0, 3.0), rel=1e-12)
+    estimate, low, high = median_ratio(first, np.ones(41))
+    assert estimate == np.median(first)
+    assert low < estimate < high
+    first[:30] = np.nan
+    assert median_ratio(first, np.ones(41))[0] == np.inf
+
+
+def test_the_largest_factor_is_that_of_the_worst_round_whichever_is_larger():
+    predicted = np.random.default_rng(0).lognormal(sigma=0.1, size=(21, 4))
+    assert largest_factor(predicted, predicted) == pytest.approx((1.0, 1.0, 1.0), rel=1e-12)
+    for factors in ([1.0, 1.1, 0.5, 1.5], [1.0, 1.1, 2.0, 1.5]):
+        assert largest_factor(predicted * factors, predicted) == pytest.approx((2.0, 2.0, 2.0), rel=1e-12)
+    estimate, low, high = largest_factor(predicted, np.ones((21, 4)))
+    assert 1.0 <= low < estimate < high
 
 
 def test_points_of_one_cluster_are_not_independent():

@@ -94,6 +94,8 @@ def test_the_spectral_radius_tells_convergence_from_divergence(radius, K):
     setting["server_step_size"] = (1 + radius) / largest
     matrix = lf.theory.fedavg_iteration_matrix(A, server_step_size=setting["server_step_size"], **theory)
     assert np.abs(np.linalg.eigvals(matrix)).max() == pytest.approx(radius, rel=1e-12)
+    rate = lf.theory.fedavg_rate(A, server_step_size=setting["server_step_size"], **theory)
+    assert rate == pytest.approx(radius, rel=1e-12)
     problem = lf.GivenTruth(Phi=np.zeros((4, 4)))
     result = lf.simulate(lf.FedAvg(**setting), problem, data=drawn.data(), rounds=900)
     diverges = radius > 1
@@ -174,6 +176,8 @@ def test_trials_are_an_axis_of_fixed_point_and_matrix():
         np.testing.assert_allclose(points[t], lf.theory.fedavg_fixed_point(A[t], b[t], **setting), **TOLERANCE)
         one = lf.theory.fedavg_iteration_matrix(A[t], server_step_size=0.5, **setting)
         np.testing.assert_allclose(matrices[t], one, **TOLERANCE)
+        rates = lf.theory.fedavg_rate(A, server_step_size=0.5, **setting)
+        assert rates[t] == pytest.approx(np.abs(np.linalg.eigvals(one)).max(), rel=1e-12)
     result = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=3), data=lf.GivenSamples(X, y), rounds=800)
     equal = lf.theory.fedavg_fixed_point(A, b, step_size=0.1, local_steps=3)
     np.testing.assert_allclose(result.final.S[:, 0], equal, **TOLERANCE)
@@ -326,6 +330,17 @@ def test_the_mean_is_infinite_at_k_and_k_plus_one_unless_nothing_is_left_to_expl
     assert 0 < medians[1] < medians[0] < INF
 
 
+def test_lengths_outside_are_what_least_squares_leaves():
+    B, Phi = normal(3, 6, 2), normal(3, 5, 6, seed=1)
+    lengths = lf.theory.outside_length(B, Phi)
+    assert lengths.shape == (3, 5)
+    for trial, client in np.ndindex(3, 5):
+        phi = Phi[trial, client]
+        left = phi - B[trial] @ np.linalg.lstsq(B[trial], phi)[0]
+        assert lengths[trial, client] == pytest.approx(np.linalg.norm(left), rel=1e-12)
+    np.testing.assert_allclose(lf.theory.outside_length(B[1], Phi[1]), lengths[1], **TOLERANCE)
+
+
 def test_under_a_covariance_the_mean_risk_is_that_of_whitened_lengths():
     """Against 4,000 fits: 4.5 standard errors are 7e-6 false alarms; the unwhitened length is far off."""
     design = lf.Gaussian(covariance=np.geomspace(0.2, 5.0, 5))
@@ -401,6 +416,10 @@ def quantile(q=0.5, outside=1.0, **changes):
     return lf.theory.new_client_excess_quantile(q, outside, **{"noise_std": 0.1, "rank": 3, "n_samples": 8} | changes)
 
 
+def outside(B=A[0, :, :2], Phi=VECTOR):
+    return lf.theory.outside_length(B, Phi)
+
+
 CALLS = {
     **{
         f"{call.__name__}, {name} = {value!r}": (
@@ -440,6 +459,11 @@ CALLS = {
         for call in (mean, quantile)
         for value in (-1.0, [0.5, NAN], INF, [])
     },
+    "NaN in B": (lambda: outside(np.full((3, 2), NAN)), ["B holds 6 values"]),
+    "B of one axis": (lambda: outside(np.ones(3)), ["B has shape (3,)", "(d, k)"]),
+    "Phi of one axis": (lambda: outside(Phi=np.ones(3)), ["Phi has shape (3,)", "(n, d)"]),
+    "Phi of another dimension": (lambda: outside(Phi=np.ones((4, 5))), ["Phi has shape (4, 5)", "(4, 3)"]),
+    "Phi of other trials": (lambda: outside(Phi=np.ones((2, 4, 3))), ["Phi has shape (2, 4, 3)", "(4, 3)"]),
     **{f"q = {q!r}": (lambda q=q: quantile(q), [f"q = {q!r}"]) for q in (-0.1, 1.1, NAN, "half", 0.0, 1.0)},
 }
 
@@ -450,6 +474,6 @@ def test_a_bad_call_says_what_is_wrong_in_one_line(name):
 
 
 def test_the_calls_that_the_bad_ones_change_pass():
-    assert (point().shape, matrix().shape, mean().shape) == ((3,), (3, 3), ())
+    assert (point().shape, matrix().shape, mean().shape, outside().shape) == ((3,), (3, 3), (), (4,))
     assert 0 < quantile() < mean(n_samples=5)
     assert mean(n_samples=3) == INF

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_choice, check_number, shown
-from linfed.statistics.intervals import Measured, binomial_share, clustered_share, share_smaller
+from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
 OWN_PREDICTION = "own prediction"
 """Source of a statement that this project derived."""
@@ -189,8 +189,14 @@ def judge(measured: Measured, **said: Any) -> Finding:
     return Finding(estimate=estimate, low=low, high=high, **said)
 
 
-def smaller(first: Array, second: Array, **said: Any) -> Finding:
-    """Judge that the first is the smaller one in most of the paired trials that differ; VACUOUS where all tie."""
+def smaller(first: Array, second: Array, *, paired: bool = True, **said: Any) -> Finding:
+    """Judge that the first is the smaller one in most of the paired trials that differ; VACUOUS where all tie.
+
+    Of trials that are not `paired`, each of the first is compared with each of the second, and a tie counts half
+    (`probability_smaller`).
+    """
+    if not paired:
+        return judge(probability_smaller(first, second), **{"least": 0.5, "strict": True} | said)
     found, detail = share_smaller(first, second)
     tied = f"all {len(first)} trials tie" if np.isnan(found[0]) else ""
     return judge(found, **{"least": 0.5, "strict": True, "detail": detail, "vacuous": tied} | said)

@@ -157,6 +157,44 @@ def median_interval(values: Array) -> Measured:
     return (median(values), *bootstrap_interval(median, (values,)))
 
 
+def median_ratio(first: Array, second: Array) -> Measured:
+    """Return the ratio of two lower medians over paired trials, the first's over the second's, with its interval.
+
+    Parameters
+    ----------
+    first, second : ndarray (trials,)
+        Positive values; those of diverged trials (NaN) are the worst.
+    """
+
+    def ratio(above: Array, below: Array) -> float:
+        return float(quantiles(above)[0] / quantiles(below)[0])
+
+    return (ratio(first, second), *bootstrap_interval(ratio, (first, second), paired=True))
+
+
+def largest_factor(measured: Array, predicted: Array) -> Measured:
+    """Return the largest factor by which the median curve over trials differs from the median prediction.
+
+    Parameters
+    ----------
+    measured, predicted : ndarray (trials, R)
+        Positive; a trial's prediction may depend on its truth, so that both are resampled together.
+
+    Returns
+    -------
+    estimate, low, high : float
+        At least 1: in the worst round, whichever of the two is the larger. With a percentile bootstrap interval.
+    """
+
+    def factor(i: Array) -> float:
+        k = i.astype(int)
+        ratios = quantiles(measured[k])[0] / np.median(predicted[k], axis=0)
+        return float(np.maximum(ratios, 1 / ratios).max())
+
+    everyone = np.arange(float(len(measured)))
+    return (factor(everyone), *bootstrap_interval(factor, (everyone,)))
+
+
 def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measured:
     """Return the smallest constant with which a bound would hold in all but a share of the trials.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from linfed.errors import shown
-from linfed.figures.style import PAGE_WIDTH, Look, draw_curve, label, look, style
+from linfed.figures.style import PAGE_WIDTH, Look, draw_curve, draw_level, label, look, style
 from linfed.statistics.quantiles import quantiles
 from linfed.study.table import Table
 
@@ -246,6 +246,16 @@ def tuning_figure(
         sheet.label(xlabel, ylabel, **({"yscale": "log"} if log else {}))
         sheet.legend(told, ncols=ncols)
     return sheet.figure
+
+
+def median_level(ax: Axes, row: Table, column: str, text: str, **options: Any) -> None:
+    """Draw the median of one row's column over its trials as a level, named in the first column of panels alone.
+
+    `options` are those of `linfed.figures.style.draw_level`.
+    """
+    place = ax.get_subplotspec()
+    named = place is None or place.is_first_col()
+    draw_level(ax, float(np.median(row[column])), text if named else "", **options)
 
 
 def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str], **options: Any) -> AxesImage:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 
 from linfed.errors import SizeError, check_number
 
@@ -13,6 +15,16 @@ def physical_memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # not on every system
         return 8e9
+
+
+def peak_memory() -> float:
+    """Return the largest number of bytes that this process has held at a time; NaN where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return math.nan
+    # In bytes on macOS, in kilobytes elsewhere.
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def budget_bytes(memory_budget: float | None = None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix
+from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -21,7 +21,12 @@ from linfed.theory.flute import (
     truncation_error,
     truncation_floor,
 )
-from linfed.theory.new_clients import new_client_excess_quantile, new_client_mean_risk, single_model_floor
+from linfed.theory.new_clients import (
+    new_client_excess_quantile,
+    new_client_mean_risk,
+    outside_length,
+    single_model_floor,
+)
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -41,6 +46,7 @@ __all__ = [
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
+    "fedavg_rate",
     "flute_bound",
     "flute_divergence_threshold",
     "flute_gap",
@@ -56,6 +62,7 @@ __all__ = [
     "noise_floor",
     "one_round_factor",
     "one_round_means",
+    "outside_length",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",

@@ -128,6 +128,46 @@ def fedavg_iteration_matrix(
     return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
 
 
+def fedavg_rate(
+    A: npt.ArrayLike,
+    *,
+    step_size: float,
+    local_steps: int = 1,
+    server_step_size: float = 1.0,
+    weights: npt.ArrayLike | None = None,
+) -> Array:
+    """Return the factor by which a round of FedAvg brings it nearer to its fixed point in the end.
+
+    Parameters
+    ----------
+    A, step_size, local_steps, server_step_size, weights
+        As in `fedavg_iteration_matrix`.
+
+    Returns
+    -------
+    ndarray () or (trials,)
+        The spectral radius of `fedavg_iteration_matrix`: FedAvg converges where it is below 1. (Where no sample sees a
+        direction it is 1, and nothing moves there.)
+
+    Raises
+    ------
+    ValueError
+        As in `fedavg_iteration_matrix`.
+
+    Notes
+    -----
+    **Deviations**: none.
+
+    References
+    ----------
+    As in `fedavg_fixed_point`.
+    """
+    matrix = fedavg_iteration_matrix(
+        A, step_size=step_size, local_steps=local_steps, server_step_size=server_step_size, weights=weights
+    )
+    return np.asarray(np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1))
+
+
 def _local_maps(
     A: npt.ArrayLike, step_size: float, local_steps: int, weights: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:

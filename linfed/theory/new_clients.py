@@ -8,7 +8,7 @@ from scipy import optimize, stats
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_integer, check_noise_std, check_number
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
 from linfed.problems import Truth
 from linfed.simulation.metrics import client_risks
 
@@ -38,6 +38,36 @@ def single_model_floor(truth: Truth) -> Array:
     """
     W, S = (None if part is None else part.mean(axis=1, keepdims=True) for part in (truth.W, truth.S))
     return client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1)
+
+
+def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
+    """Return the lengths of regressors' parts outside the span of a representation, ``||(I - BB') phi||``.
+
+    Parameters
+    ----------
+    B : array_like (d, k) or (trials, d, k)
+        Its columns are made orthonormal.
+    Phi : array_like (n, d) or (trials, n, d)
+        A regressor in each row, e.g. ``problem.new_clients(truth, 100, seed, [0]).dense()``.
+
+    Returns
+    -------
+    ndarray (n,) or (trials, n)
+        What `new_client_mean_risk` and `new_client_excess_quantile` take.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit.
+
+    Notes
+    -----
+    **Deviations**: none.
+    """
+    basis = np.linalg.qr(check_array("B", B, [("d", "k"), ("trials", "d", "k")]))[0]
+    Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])
+    check_shape("Phi", Phi, (*basis.shape[:-2], Phi.shape[-2], basis.shape[-2]), "(n, d) for every B")
+    return np.asarray(np.linalg.norm(Phi - Phi @ basis @ basis.mT, axis=-1))
 
 
 def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int, n_samples: int) -> Array:

@@ -10,15 +10,11 @@ References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 import linfed as lf
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, judge
-from linfed.statistics.intervals import median_interval
 from linfed.study.pages import Figures
 from linfed.theory import flute
 
@@ -86,67 +82,11 @@ def _errors(ax: Any, population: lf.Table, part: lf.Table, last: int) -> None:
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Return the rates and the floors against their predictions, and fresh samples against reused ones."""
     table = tables["runs"]
-    fixed = {one["n_samples"]: one for one in table.where(name=BASE, data=FIXED)}
+    population = [(trace_of(one), one["setting"]) for one in table.where(data=POPULATION)]
+    fixed = {one["n_samples"]: trace_of(one) for one in table.where(name=BASE, data=FIXED)}
     fresh = [one for one in table.where(data=FRESH) if one["n_samples"] in fixed]
     return [
-        *(_local_rate(one) for one in table.where(data=POPULATION) if near(one).any()),
-        *(_floor(one) for one in table.where(data=FIXED)),
-        *(_fresh(one, fixed[one["n_samples"]]) for one in fresh),
+        *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
+        *(flute.judge_floor(one["error"][:, -1], one["floor"], one["setting"]) for one in table.where(data=FIXED)),
+        *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
     ]
-
-
-def near(one: lf.Table) -> Any:
-    """Return where the error is small, yet above rounding; nowhere if some trial never comes there."""
-    share = one["error"] / one["error"][:, :1]
-    found = (share < 1e-3) & (share > 1e-8)
-    return found & (found.sum(axis=1) > 2).all()
-
-
-def _local_rate(one: lf.Table) -> lf.Finding:
-    """Compare the measured rate at the population with the derivative's."""
-    setting = one["singular_value"], one["rank"], one["step_size"]
-    predicted, promised = (math.log(rate(*setting)) for rate in (flute.flute_local_rate, flute.flute_rate))
-    runs = zip(near(one), one["error"], strict=True)
-    slopes = np.array([stats.linregress(one["round"][mask], np.log(error[mask])).slope for mask, error in runs])
-    return judge(
-        median_interval(slopes / predicted),
-        least=0.99,
-        most=1.01,
-        theorem=True,
-        source=f"{OWN_PREDICTION}; the 1 % is an {OWN_THRESHOLD}",
-        text="Near the truncation the error falls by 1 - eta Delta / 2 a round",
-        where=one["setting"],
-        statistic="measured log rate over the predicted one, median over trials",
-        detail=f"{predicted / promised:.1f} times faster than the theorem's 1 - eta Delta/16",
-    )
-
-
-def _floor(one: lf.Table) -> lf.Finding:
-    """Compare the floor on fixed data with the first-order prediction."""
-    return judge(
-        median_interval(one["final"] / one["floor"]),
-        least=0.8,
-        most=1.1,
-        theorem=True,
-        source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
-        note="a mean of norms is below their root mean square",
-        text="With m fixed the error ends at a floor that the perturbation of the truncation predicts",
-        where=one["setting"],
-        statistic="final error over predicted root mean square, median over trials",
-    )
-
-
-def _fresh(one: lf.Table, fixed: lf.Table) -> lf.Finding:
-    """Compare fresh with reused samples, after as many rounds."""
-    reused = fixed["error"][:, np.searchsorted(fixed["round"][:-1], one["round"][-1])]
-    averaged = math.sqrt(one["step_size"] * float(flute.flute_gap(one["singular_value"], one["rank"])) / 4.0)
-    return judge(
-        median_interval(one["final"] / reused),
-        least=1.0,
-        theorem=True,
-        source="FLUTE paper, proof of Theorem 5.5, which treats the samples of Algorithm 1 as fresh",
-        text="Reused samples cost no more than fresh ones (the proof treats them as fresh)",
-        where=one["setting"],
-        statistic="error with fresh samples over error with one data set, median over trials",
-        detail=f"averaging over 4 / (eta Delta) rounds would give {averaged:.2g}",
-    )

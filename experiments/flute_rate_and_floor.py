@@ -18,18 +18,7 @@ import linfed as lf
 from linfed.study.pages import Figures
 from linfed.theory import flute
 
-from ._flute_followed import (
-    BASE,
-    FEW,
-    FIXED,
-    FRESH,
-    LARGE_STEP,
-    POPULATION,
-    Followed,
-    least_constant,
-    settings,
-    trace_of,
-)
+from ._flute_followed import BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
 
 SUMMARY = "FLUTE at Theorem 5.5's step: the rate and the floor of its error, predicted, and fresh against reused data"
 
@@ -40,7 +29,7 @@ KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples ever
 
 def cells(quick: bool) -> dict[str, list[Followed]]:
     """Return the runs in which the theorem's conditions hold and m is not too small."""
-    return {"runs": [run for run in settings(quick) if run.name not in (LARGE_STEP, FEW)]}
+    return {"runs": [run for run in settings(quick) if run.name not in SPOILT]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

@@ -21,18 +21,7 @@ from linfed.figures.style import PAGE_WIDTH, draw_level
 from linfed.study.pages import Figures
 from linfed.theory import flute
 
-from ._flute_followed import (
-    ALLOWED,
-    BASE,
-    FEW,
-    FIXED,
-    LARGE_STEP,
-    POPULATION,
-    Followed,
-    least_constant,
-    settings,
-    trace_of,
-)
+from ._flute_followed import ALLOWED, BASE, FIXED, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
 
 SUMMARY = "FLUTE paper, Theorem 5.5: recursion, region, entry time and bound, with the constants that would pass"
 
@@ -64,7 +53,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     handles, labels = axes[0].get_legend_handles_labels()
     told = "median over trials; dashed: the region's bound"
     region.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=told)
-    held = [one for one in table if one["name"] != LARGE_STEP]
+    held = list(table.where(step_factor=1.0))
     constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(held)), layout="constrained")
     for position, one in enumerate(reversed(held)):
         estimate, low, high = least_constant(one)
@@ -80,7 +69,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Return the theorem's statements with their judgements."""
     table = tables["runs"]
     found, beyond, constants = [], [], []
-    within = [one for one in table if one["name"] not in (LARGE_STEP, FEW)]
+    within = [one for one in table if one["name"] not in SPOILT]
     least = [least_constant(one)[0] for one in within]
     moved = (
         f"it moves from {min(least):.2g} to {max(least):.2g} over these settings; that it hardly moves with m "
@@ -100,6 +89,6 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
             told = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
             beyond.append(flute.judge_beyond(trace, until=until, note=told, **said))
-        if one["name"] not in (LARGE_STEP, FEW):
+        if one["name"] not in SPOILT:
             constants.append(flute.judge_constant(trace, until=until, note=moved, **said))
     return found + beyond + constants

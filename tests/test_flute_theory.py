@@ -575,8 +575,9 @@ def test_a_bound_that_holds_no_longer_beyond_the_covered_round():
         assert found.note == f"m covers 20; its least constant up to there is {least:.2g}"
 
 
-def falling(rate, rounds=np.arange(0, 24_001, 600), **changes):
+def falling(rate, last=24_000, **changes):
     """Return a trace of 20 trials whose error falls by a factor a round, to a floor of 1e-9."""
+    rounds = np.arange(0, last + 1, 600)
     error = np.maximum(np.tile(rate ** rounds.astype(float), (20, 1)), 1e-9)
     shape = {"spectrum": np.tile([1.0, 0.2, 0.0], (20, 1)), "rounds": rounds, "error": error, "entry": np.zeros(20)}
     return hand_made(inside=np.ones(error.shape, dtype=bool), **shape | changes)
@@ -589,7 +590,7 @@ def test_the_local_rate_is_judged_where_runs_are_near():
     assert found.estimate == pytest.approx(1.0)
     assert theory.judge_local_rate(falling(local**1.05), "w").verdict is Verdict.VIOLATED
     assert theory.judge_local_rate(falling(local**0.95), "w").verdict is Verdict.VIOLATED
-    far = falling(local, rounds=np.arange(0, 6001, 600))
+    far = falling(local, last=6000)
     assert not far.near.any()
     assert theory.judge_local_rate(far, "w").verdict is Verdict.VACUOUS
 

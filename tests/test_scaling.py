@@ -1,8 +1,10 @@
 """Fitted exponents: exact laws, the coverage of the interval, and what is wrong is named."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from linfed.figures.laws import draw_law
 from linfed.statistics.findings import Verdict
 from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
 
@@ -117,3 +119,16 @@ def test_one_constant_is_judged_by_the_spread_of_many():
         found = judge_one_constant(ratios, most=1.5, source="own prediction", text="one constant serves")
         assert (found.verdict, found.where) == (verdict, "3 settings")
         assert found.estimate == pytest.approx(spread, rel=0.01)
+
+
+def test_a_law_is_drawn_with_both_exponents():
+    figure, ax = plt.subplots()
+    draw_law(ax, SIZES, measured_with(-0.5), np.tile(2.0 * SIZES**-0.25, (40, 1)), method="FLUTE")
+    assert [text.get_text() for text in ax.texts] == ["-0.50 (-0.25)"]
+    assert ax.get_legend_handles_labels()[1] == ["predicted", "measured"]
+    predicted, measured = ax.lines[1], ax.containers[0].lines[0]
+    np.testing.assert_allclose(predicted.get_ydata(), 2.0 * SIZES**-0.25)
+    np.testing.assert_allclose(measured.get_ydata(), SIZES**-0.5, rtol=0.01)
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "3", "10"]
+    plt.close(figure)

@@ -52,25 +52,24 @@ class Followed:
 
     def run(self) -> dict[str, Any]:
         """Return what the theorem speaks of, round by round, the last round that m covers, and the predicted floor."""
-        rest = min(self.n_clients, self.dim) - self.rank
-        spectrum = (1.0,) * self.rank + (1.0 - self.gap / 2.0,) * rest
+        m, k = self.n_samples, self.rank
+        spectrum = (1.0,) * k + (1.0 - self.gap / 2.0,) * (min(self.n_clients, self.dim) - k)
         problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, spectrum=spectrum, noise_std=0.5)
-        step = self.step_factor * float(flute.flute_step_limit(spectrum, self.rank))
-        algorithm = lf.FLUTE(rank=self.rank, step_size=step, init=lf.SmallRandom(self.alpha))
+        step = self.step_factor * float(flute.flute_step_limit(spectrum, k))
+        algorithm = lf.FLUTE(rank=k, step_size=step, init=lf.SmallRandom(self.alpha))
         of_trials: dict[str, Any] = {"trials": self.trials, "seed": self.seed}
         truth = problem.truth(self.seed, range(self.trials))
-        setting, covered, engine = f"{self.data}, m = {self.n_samples:,}", math.inf, "compressed"
+        setting, covered, engine = f"{self.data}, m = {m:,}", math.inf, "compressed"
         if self.data == POPULATION:
             setting, engine, data = self.data, "explicit", lf.GivenSamples.population(problem, **of_trials)
         else:
-            fixed, fresh = lf.FixedSamples(self.n_samples, in_law=True), lf.FreshSamples(self.n_samples)
-            data = fixed if self.data == FIXED else fresh
-            covered = flute.flute_covered_rounds(spectrum, self.rank, step, self.n_samples)
+            data = lf.FixedSamples(m, in_law=True) if self.data == FIXED else lf.FreshSamples(m)
+            covered = flute.flute_covered_rounds(spectrum, k, step, m)
         steps = lf.iterate(algorithm, problem, data=data, rounds=self.rounds, engine=engine, **of_trials)
         trace = flute.flute_trace(steps, algorithm, truth, every=max(1, self.rounds // 600))
         followed = {name: getattr(trace, name) for name in ("error", "inside", "identity", "alive")}
         followed |= dict(zip(flute.Region._fields, np.moveaxis(trace.region, -1, 0), strict=True))
-        floor = {"floor": lf.theory.truncation_floor(truth, self.rank, self.n_samples)} if self.data == FIXED else {}
+        floor = {"floor": lf.theory.truncation_floor(truth, k, m)} if self.data == FIXED else {}
         return {
             "setting": setting if self.name == BASE else f"{self.name}, {setting}",
             "step_size": step,

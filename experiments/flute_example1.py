@@ -73,52 +73,37 @@ class Example:
     trials: int = 50
     seed: int = 0
 
-    @property
-    def singular_values(self) -> Any:
-        """lambda_1 > .. > lambda_M; lambda_1 = d in both sweeps."""
-        if self.ratio:
-            return self.dim * self.ratio ** np.arange(self.n_clients)
-        return np.array(spectrum("2d/(i+1)", self.dim))[: self.n_clients]
-
     def run(self) -> list[dict[str, Any]]:
         """Return the distances from u_1: of averages, of FLUTE and of FedRep, and how long FedRep takes from each."""
-        M, values = self.n_clients, self.singular_values
+        M, d = self.n_clients, self.dim
+        values = d * self.ratio ** np.arange(M) if self.ratio else np.array(spectrum("2d/(i+1)", d))[:M]
         seed = (self.seed, M, round(1e6 * self.ratio))  # one truth for all sample counts
-        U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, self.dim, M)))
+        U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, d, M)))
         noise = 0.0 if self.n_samples == POPULATION else math.sqrt(0.3)
         problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
         of_trials: dict[str, Any] = {"trials": self.trials, "seed": seed}
-        if self.n_samples == POPULATION:
-            data = lf.GivenSamples.population(problem, **of_trials)
-        else:
-            data = lf.FixedSamples(self.n_samples).draw(problem, **of_trials)
-        distance: dict[str, Any] = {"metrics": ["subspace_distance"], "data": data, **of_trials}
-
-        def fedrep(init: Any) -> tuple[Any, Any]:
-            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
-            result = lf.simulate(algorithm, problem, rounds=self.fedrep_rounds, **distance)
-            curve = result.metrics["subspace_distance"]
-            return curve[:, -1], first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
-
-        theta = np.asarray(lf.simulate(lf.LocalOnly(), problem, data=data, rounds=1, **of_trials).final.S)
-        rows = []
+        draw = lf.FixedSamples(self.n_samples).draw if self.n_samples else lf.GivenSamples.population
+        given = {"problem": problem, "data": draw(problem, **of_trials), **of_trials}
+        theta = np.asarray(lf.simulate(lf.LocalOnly(), rounds=1, **given).final.S)
+        given["metrics"] = ["subspace_distance"]
+        rows, starts = dict[str, Any](), dict[str, Any]()
         for name, power in POWERS.items():
             average = (theta / np.linalg.norm(theta, axis=-1, keepdims=True) ** power).mean(axis=1)[..., None]
-            taken = fedrep(average / np.linalg.norm(average, axis=1, keepdims=True))[1]
-            found = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": closed_form(values, power)}
-            rows.append({"method": name, **found, "rounds_to_0.1": taken})
+            starts[name] = average / np.linalg.norm(average, axis=1, keepdims=True)
+            weights = (values / values[0]) ** (2.0 - 2.0 * power)
+            exact = math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2, without cancellation
+            rows[name] = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": exact}
         flute = lf.FLUTE(rank=1, step_size=FLUTE_STEP)
-        result = lf.simulate(flute, problem, rounds=self.rounds, record_every=self.rounds, **distance)
-        rows.append({"method": "FLUTE", "distance": result.metrics["subspace_distance"][:, -1]})
-        end, taken = fedrep("random")
-        rows.append({"method": "FedRep", "distance": end, "rounds_to_0.1": taken})
-        return [{"sweep": "ratio" if self.ratio else "clients", **row} for row in rows]
-
-
-def closed_form(values: Any, power: float) -> float:
-    """Return the distance from u_1 of the average with ``w_i ~ lambda_i^power``, of exact phi_i."""
-    weights = (values / values[0]) ** (2.0 - 2.0 * power)
-    return math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2, without cancellation
+        result = lf.simulate(flute, rounds=self.rounds, record_every=self.rounds, **given)
+        rows["FLUTE"] = {"distance": result.metrics["subspace_distance"][:, -1]}
+        for name, init in {**starts, "FedRep": "random"}.items():
+            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
+            result = lf.simulate(algorithm, rounds=self.fedrep_rounds, **given)
+            curve = result.metrics["subspace_distance"]
+            taken = first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
+            rows.setdefault(name, {"distance": curve[:, -1]})["rounds_to_0.1"] = taken
+        sweep = "ratio" if self.ratio else "clients"
+        return [{"sweep": sweep, "method": name, **row} for name, row in rows.items()]
 
 
 def cells(quick: bool) -> dict[str, list[Example]]:
@@ -131,8 +116,6 @@ def cells(quick: bool) -> dict[str, list[Example]]:
     sweeps = [(M, 0.0) for M in clients] + [(example.dim, q) for q in ratios]
     return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}
 
-
-# --- figures -------------------------------------------------------------------------------------------------
 
 LOOKS = {
     "w = lambda": ("#D55E00", "D", "average, w = λ"),
@@ -171,8 +154,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
     table = table.where(method=["FedRep", *POWERS])
     with lf.page(table, height=4.2, **shape) as rounds:
-        taken = table["rounds_to_0.1"]
-        limits = -0.5, 2.0 * taken[np.isfinite(taken)].max()
+        limits = -0.5, 2.0 * np.max(table["rounds_to_0.1"], where=np.isfinite(table["rounds_to_0.1"]), initial=0.0)
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=limits)
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
@@ -189,18 +171,16 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
     colour, marker, name = LOOKS[part.rows[0]["method"]]
     ax.set(xlabel=xlabel, xscale=xscale)
-    x, (median, low, high) = part[moves], (np.maximum(found, LOWEST) for found in quantiles(part[y].T))
-    fine = np.isfinite(median)
+    x, found = part[moves], np.maximum(quantiles(part[y].T), LOWEST)
+    fine = np.isfinite(found[0])
     if fine.any():
-        below, above = median[fine] - low[fine], np.where(np.isfinite(high), high, median)[fine] - median[fine]
+        median, low, high = found[:, fine]
+        above = np.where(np.isfinite(high), high, median) - median
         shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7, "label": name}
-        shape["fillstyle"] = "none" if name == "FedRep" else "full"
-        bars = [below.tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
-        ax.errorbar(x[fine], median[fine], yerr=bars, color=colour, marker=marker, **shape | options)
+        shape |= {"color": colour, "marker": marker, "fillstyle": "none" if name == "FedRep" else "full"}
+        bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
+        ax.errorbar(x[fine], median, yerr=bars, **shape | options)
     return x
-
-
-# --- claims --------------------------------------------------------------------------------------------------
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:

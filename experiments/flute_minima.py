@@ -116,13 +116,13 @@ class Ends:
         found = {"rounds": rounds, "settled": settled, "risk": value, "gradient": gradient}
         found["error"] = np.linalg.norm(Theta - Phi, axis=-1).mean(axis=-1)
         found["weakest"] = values[:, self.rank - 1] / values[:, 0]
-        by_start = {"start": range(len(B) // self.trials)}
-        axes = {**by_start, "client": range(self.n_clients), "coordinate": range(self.dim)}
+        start = range(len(B) // self.trials)
+        axes = {"start": start, "client": range(self.n_clients), "coordinate": range(self.dim)}
         return {
             "setting": f"m = {self.n_samples}, k = {self.rank}",
             "step_size": step,
             "predictors": lf.Along(Theta.reshape(self.trials, -1, self.n_clients, self.dim), **axes),
-            **{name: lf.Along(ends.reshape(self.trials, -1), **by_start) for name, ends in found.items()},
+            **{name: lf.Along(ends.reshape(self.trials, -1), start=start) for name, ends in found.items()},
         }
 
 
@@ -156,8 +156,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
 ACROSS = "FLUTE and FedRep (RI), one start"
 MOMENTS = "FLUTE and FedRep"
 WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
@@ -165,28 +163,22 @@ WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
 
 
 def pairs_of(part: lf.Table) -> lf.Table:
-    """Return for each pair, (trials, couples of starts): whether both runs settled, and at one minimum, and how much
-    larger the first's risk and error are.
-    """  # noqa: D205
+    """Return whether both runs of each pair settled, and at one minimum, and the first's excess: (trials, couples)."""
     runs, each = dict(part.by("method")), list(range(part.rows[0]["starts"]))
     later, earlier = np.tril_indices(len(each), -1)
-    chosen = [
-        (ACROSS, (FLUTE, each), (FEDREP_RI, each)),
-        (MOMENTS, (FLUTE, each), (FEDREP, [0] * len(each))),
-        *((pair, (name, later), (name, earlier)) for name, pair in WITHIN.items()),
-    ]
+    chosen = {
+        ACROSS: ((FLUTE, each), (FEDREP_RI, each)),
+        MOMENTS: ((FLUTE, each), (FEDREP, [0] * len(each))),
+        **{pair: ((name, later), (name, earlier)) for name, pair in WITHIN.items()},
+    }
     rows = []
-    for pair, *both in chosen:
+    for pair, both in chosen.items():
         names = ("predictors", "risk", "error", "settled")
         Theta, risk, error, settled = ([runs[one][name][:, starts] for one, starts in both] for name in names)
         apart = np.linalg.norm(Theta[0] - Theta[1], axis=(-2, -1)) / np.linalg.norm(Theta[0], axis=(-2, -1))
-        found = {
-            "settled": settled[0] & settled[1],
-            "risk": risk[0] / risk[1] - 1.0,
-            "error": error[0] / error[1] - 1.0,
-        }
-        found["same"] = (apart < SAME_POINT) & (np.abs(found["risk"]) < SAME_RISK)
-        couples = range(apart.shape[1])
+        excess = {"risk": risk[0] / risk[1] - 1.0, "error": error[0] / error[1] - 1.0}
+        same, couples = (apart < SAME_POINT) & (np.abs(excess["risk"]) < SAME_RISK), range(apart.shape[1])
+        found = {"settled": settled[0] & settled[1], "same": same, **excess}
         rows.append({"pair": pair, **{name: lf.Along(values, couple=couples) for name, values in found.items()}})
     return lf.Table(rows)
 

@@ -10,8 +10,6 @@ References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import linfed as lf
@@ -33,39 +31,34 @@ def cells(quick: bool) -> dict[str, list[Followed]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the errors against the theorem."""
+    """Return the errors on each kind of data beside the population's, the bound, the predicted rate and floors."""
     base = tables["runs"].where(name=BASE)
-    with lf.page(base.where(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
-        last = base.where(data=FIXED)["round"][-1]
-        sheet.label("round", "mean distance from the truncation", yscale="log", ylim=(1e-8, 2), xlim=(0, last))
-        for ax, part in sheet:
-            _errors(ax, base.where(data=POPULATION), part, last)
-        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials", ncols=4)
-    return {"": sheet.figure}
-
-
-def _errors(ax: Any, population: lf.Table, part: lf.Table, last: int) -> None:
-    """Draw the errors on one kind of data beside those at the population, the bound, the predicted rate and floors."""
-    for one in population + part:
-        told = f"m = {one['n_samples']:,}" if one["n_samples"] else POPULATION
-        low, middle, high = np.quantile(one["error"], (0.1, 0.5, 0.9), axis=0)
-        ax.plot(one["round"], middle, color=COLOURS[one["n_samples"]], label=told)
-        ax.fill_between(one["round"], low, high, color=COLOURS[one["n_samples"]], alpha=0.2, linewidth=0)
-        if one["data"] == FIXED:
-            ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
-            told = "floor, predicted" if one["n_samples"] == 100 else "_floor"
-            ax.plot(ends, [level] * 2, color="black", linewidth=0.8, linestyle=(0, (2, 1.5)), label=told)
+    population, last = base.where(data=POPULATION), base.where(data=FIXED)["round"][-1]
     trace, grey = trace_of(population), {"color": "0.45", "linewidth": 1.0}
-    spectrum, entry, middle = trace.spectrum[0], trace.entry.min(), float(np.median(trace.entry))
-    after = trace.rounds[trace.rounds > entry]
-    bound = flute.flute_bound(spectrum, trace.rank, trace.step_size, trace.n_clients, after)
-    ax.plot(after, least_constant(population)[0] * bound, label="the bound, least constant", **grey)
-    t = np.linspace(entry, last, 50)
+    spectrum, entry, entered = trace.spectrum[0], trace.entry.min(), float(np.median(trace.entry))
+    after, t = trace.rounds[trace.rounds > entry], np.linspace(entry, last, 50)
+    scale = flute.flute_bound(spectrum, trace.rank, trace.step_size, trace.n_clients, after)
+    bound = least_constant(population)[0] * scale
     start = float(np.interp(t[0], trace.rounds, np.median(trace.error, axis=0)))
     local = start * flute.flute_local_rate(spectrum, trace.rank, trace.step_size) ** (t - t[0])
-    ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
-    ax.axvline(middle, color="0.7", linewidth=0.8, zorder=0)
-    ax.annotate("$T_R$", (middle, 1.0), xytext=(3, 0), textcoords="offset points")
+    with lf.page(base.where(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
+        sheet.label("round", "mean distance from the truncation", yscale="log", ylim=(1e-8, 2), xlim=(0, last))
+        for ax, part in sheet:
+            for one in population + part:
+                told = f"m = {one['n_samples']:,}" if one["n_samples"] else POPULATION
+                low, middle, high = np.quantile(one["error"], (0.1, 0.5, 0.9), axis=0)
+                ax.plot(one["round"], middle, color=COLOURS[one["n_samples"]], label=told)
+                ax.fill_between(one["round"], low, high, color=COLOURS[one["n_samples"]], alpha=0.2, linewidth=0)
+                if one["data"] == FIXED:
+                    ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
+                    told = "floor, predicted" if one["n_samples"] == 100 else "_floor"
+                    ax.plot(ends, [level] * 2, color="black", linewidth=0.8, linestyle=(0, (2, 1.5)), label=told)
+            ax.plot(after, bound, label="the bound, least constant", **grey)
+            ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
+            ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
+            ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")
+        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials", ncols=4)
+    return {"": sheet.figure}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, look
+from linfed.figures.laws import draw_law
+from linfed.figures.style import PAGE_WIDTH
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
 from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.study.pages import Figures
@@ -128,28 +129,13 @@ def cells(quick: bool) -> dict[str, list[Floor]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the floors of every sweep with their prediction."""
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
     table = tables["floors"]
     figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.3), layout="constrained")
     for ax, (sweep, (moves, *_, fixed)) in zip(axes.ravel(), SWEEPS.items(), strict=False):
         part = table.where(sweep=sweep)
-        at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
-        low, middle, high = np.quantile(measured, (0.1, 0.5, 0.9), axis=0)
-        ax.errorbar(at, middle, yerr=(middle - low, high - middle), label="measured", **look("FLUTE"))
-        ax.plot(at, np.median(predicted, axis=0), color="black", linewidth=0.9, linestyle=":", label="predicted")
-        ax.set(xscale="log", yscale="log", xlabel=LABELS[moves], title=fixed)
-        slopes = f"{fit_exponent(at, measured)[0]:.2f} ({fit_exponent(at, predicted)[0]:.2f})"
-        ax.text(0.5, 0.97, slopes, transform=ax.transAxes, ha="center", va="top", fontsize=7)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, high * (high / low) ** 0.15)  # room for the text
-        shown = at if len(at) < 6 else at[1::2]
-        ax.set_xticks(shown, [f"{value:,g}" if value < 10_000 else f"{value:.0e}" for value in shown])
-        ax.xaxis.set_minor_locator(NullLocator())
-        if high / low < 3:
-            ax.yaxis.set_major_locator(MaxNLocator(4))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE")
+        ax.set(xlabel=LABELS[moves], title=fixed)
     for ax in axes[:, 0]:
         ax.set_ylabel("root mean square distance\nfrom the truncation")
     axes[-1, -1].set_axis_off()
@@ -164,16 +150,20 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     bounds, predictions = [], []
     for sweep, (moves, *_, fixed) in SWEEPS.items():
         part = table.where(sweep=sweep)
-        at, measured, predicted, note = part[moves], part["rms"].T, part["predicted"].T, _note(part)
+        at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
+        lost, moved = int(part["diverged"].sum()), part["moved"].max()
+        told = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
+        note = joined(f"{lost} trials diverged" if lost else "", told)
         if sweep in BOUNDS:
             claimed, kind, text, source = BOUNDS[sweep]
             said = {"text": text, "where": fixed, "source": f"{source}; the margin is an {OWN_THRESHOLD}", "note": note}
             bounds.append(judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **said))
-        law, where = "is that of the first-order law", f"{sweep}: {fixed}"
-        said = {"text": f"The exponent {law}", "where": where, "note": note}
-        predictions.append(judge_predicted_exponent(at, measured, predicted, margin=MARGIN, **said))
-        said = {"text": f"The floor {law}", "where": where}
-        predictions.append(judge_farthest_off(measured, predicted, least=0.9, most=1.1, **said))
+        where = f"{sweep}: {fixed}"
+        exponent, floor = (f"The {what} is that of the first-order law" for what in ("exponent", "floor"))
+        predictions += [
+            judge_predicted_exponent(at, measured, predicted, margin=MARGIN, text=exponent, where=where, note=note),
+            judge_farthest_off(measured, predicted, least=0.9, most=1.1, text=floor, where=where),
+        ]
     slow = table.where(sweep=SLOW)
     fast = table.where(sweep="m", n_samples=slow["n_samples"])
     step = judge_identity(
@@ -185,13 +175,6 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         statistic="largest relative difference on the same data",
     )
     return [*bounds, _one_constant(table), *predictions, step]
-
-
-def _note(part: lf.Table) -> str:
-    """Return what a reader should know of a sweep: trials that diverged, errors that had not settled."""
-    lost, moved = int(part["diverged"].sum()), part["moved"].max()
-    told = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}"
-    return joined(f"{lost} trials diverged" if lost else "", told if moved > 1e-6 else "")
 
 
 def _one_constant(table: lf.Table) -> lf.Finding:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,22 +47,12 @@ POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 """The average's name, and p of its ``w_i ~ lambda_i^p``."""
 FIRST, SECOND = tuple(POWERS)[:2]
 
-PLACE = "FLUTE paper, Example 1"
-DEVIATES = quoted(
-    PLACE, "B = (1/M) sum_i u_i, which deviates significantly from the column space of B*", threshold=True
-)
-HEAVIER = quoted(
-    PLACE,
-    "u_1 will have a heavier weight in the aggregated representation, which will eventually help recover",
-    threshold=True,
-)
+QUOTED = partial(quoted, "FLUTE paper, Example 1", threshold=True)
+DEVIATES = QUOTED("B = (1/M) sum_i u_i, which deviates significantly from the column space of B*")
+HEAVIER = QUOTED("u_1 will have a heavier weight in the aggregated representation, which will eventually help recover")
 
-RECOVERED = 0.1
-"""A direction within this distance counts as recovered."""
-FAR = 0.5
-"""A direction beyond this distance, 30 degrees, counts as far."""
-JUDGED = {"clients": (2, 10), "ratio": (0.005, 0.15, 0.5, 0.9)}
-"""Points of each sweep at which claims are judged; the first average is at every M."""
+RECOVERED, FAR = 0.1, 0.5
+"""A direction within the one distance counts as recovered; beyond the other, 30 degrees, as far."""
 POPULATION = 0
 """Stands for the number of samples where clients recover their phi_i exactly."""
 
@@ -77,61 +68,42 @@ class Example:
     n_clients: int = 10
     ratio: float = 0.0
     dim: int = 10
-    noise_variance: float = 0.3
     rounds: int = 3000
     fedrep_rounds: int = 600
     trials: int = 50
     seed: int = 0
 
-    @property
-    def singular_values(self) -> Any:
-        """lambda_1 > .. > lambda_M; lambda_1 = d in both sweeps."""
-        if self.ratio:
-            return self.dim * self.ratio ** np.arange(self.n_clients)
-        return np.array(spectrum("2d/(i+1)", self.dim))[: self.n_clients]
-
     def run(self) -> list[dict[str, Any]]:
         """Return the distances from u_1: of averages, of FLUTE and of FedRep, and how long FedRep takes from each."""
-        M, d, values = self.n_clients, self.dim, self.singular_values
+        M, d = self.n_clients, self.dim
+        values = d * self.ratio ** np.arange(M) if self.ratio else np.array(spectrum("2d/(i+1)", d))[:M]
         seed = (self.seed, M, round(1e6 * self.ratio))  # one truth for all sample counts
         U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, d, M)))
-        noise = 0.0 if self.n_samples == POPULATION else math.sqrt(self.noise_variance)
+        noise = 0.0 if self.n_samples == POPULATION else math.sqrt(0.3)
         problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
-        if self.n_samples == POPULATION:
-            X = np.broadcast_to(math.sqrt(d) * np.eye(d), (self.trials, M, d, d))  # A_i = I
-            Phi = np.swapaxes(U * values, -1, -2)
-            data = lf.GivenSamples(X, (X @ Phi[..., None])[..., 0])
-        else:
-            data = lf.FixedSamples(self.n_samples).draw(problem, trials=self.trials, seed=seed)
-
-        def simulate(algorithm: lf.Algorithm, rounds: int, **options: Any) -> lf.Result:
-            return lf.simulate(algorithm, problem, data=data, rounds=rounds, trials=self.trials, seed=seed, **options)
-
-        def fedrep(init: Any) -> tuple[Any, Any]:
-            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
-            result = simulate(algorithm, self.fedrep_rounds, metrics=["subspace_distance"])
-            curve = result.metrics["subspace_distance"]
-            return curve[:, -1], first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
-
-        theta = np.asarray(simulate(lf.LocalOnly(), 1).final.S)
-        rows = []
+        of_trials: dict[str, Any] = {"trials": self.trials, "seed": seed}
+        draw = lf.FixedSamples(self.n_samples).draw if self.n_samples else lf.GivenSamples.population
+        given = {"problem": problem, "data": draw(problem, **of_trials), **of_trials}
+        theta = np.asarray(lf.simulate(lf.LocalOnly(), rounds=1, **given).final.S)
+        given["metrics"] = ["subspace_distance"]
+        rows, starts = dict[str, Any](), dict[str, Any]()
         for name, power in POWERS.items():
             average = (theta / np.linalg.norm(theta, axis=-1, keepdims=True) ** power).mean(axis=1)[..., None]
-            taken = fedrep(average / np.linalg.norm(average, axis=1, keepdims=True))[1]
-            found = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": closed_form(values, power)}
-            rows.append({"method": name, **found, "rounds_to_0.1": taken})
+            starts[name] = average / np.linalg.norm(average, axis=1, keepdims=True)
+            weights = (values / values[0]) ** (2.0 - 2.0 * power)
+            exact = math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2, without cancellation
+            rows[name] = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": exact}
         flute = lf.FLUTE(rank=1, step_size=FLUTE_STEP)
-        flute = simulate(flute, self.rounds, record_every=self.rounds, metrics=["subspace_distance"])
-        rows.append({"method": "FLUTE", "distance": flute.metrics["subspace_distance"][:, -1]})
-        distance, taken = fedrep("random")
-        rows.append({"method": "FedRep", "distance": distance, "rounds_to_0.1": taken})
-        return [{"sweep": "ratio" if self.ratio else "clients", **row} for row in rows]
-
-
-def closed_form(values: Any, power: float) -> float:
-    """Return the distance from u_1 of the average with ``w_i ~ lambda_i^power``, of exact phi_i."""
-    weights = (values / values[0]) ** (2.0 - 2.0 * power)
-    return math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2, without cancellation
+        result = lf.simulate(flute, rounds=self.rounds, record_every=self.rounds, **given)
+        rows["FLUTE"] = {"distance": result.metrics["subspace_distance"][:, -1]}
+        for name, init in {**starts, "FedRep": "random"}.items():
+            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
+            result = lf.simulate(algorithm, rounds=self.fedrep_rounds, **given)
+            curve = result.metrics["subspace_distance"]
+            taken = first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
+            rows.setdefault(name, {"distance": curve[:, -1]})["rounds_to_0.1"] = taken
+        sweep = "ratio" if self.ratio else "clients"
+        return [{"sweep": sweep, "method": name, **row} for name, row in rows.items()]
 
 
 def cells(quick: bool) -> dict[str, list[Example]]:
@@ -145,8 +117,6 @@ def cells(quick: bool) -> dict[str, list[Example]]:
     return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}
 
 
-# --- figures -------------------------------------------------------------------------------------------------
-
 LOOKS = {
     "w = lambda": ("#D55E00", "D", "average, w = λ"),
     "w = sqrt(lambda/M)": ("#E69F00", "s", "average, w = √(λ/M)"),
@@ -157,9 +127,10 @@ LOOKS = {
 LOWEST = 1e-4
 """Distances below this are drawn here."""
 SWEEPS = {
-    "clients": ("n_clients", "clients M, λ = 2d/(i+1)", "linear"),
-    "ratio": ("ratio", "ratio q of λ = d, dq, dq², ..; M = d", "log"),
+    "clients": ("n_clients", "clients M, λ = 2d/(i+1)", "linear", (2, 10)),
+    "ratio": ("ratio", "ratio q of λ = d, dq, dq², ..; M = d", "log", (0.005, 0.15, 0.5, 0.9)),
 }
+"""What moves in each sweep, its axis, and the points at which claims are judged; the first average is at every M."""
 
 
 def told(samples: int) -> str:
@@ -183,8 +154,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
     table = table.where(method=["FedRep", *POWERS])
     with lf.page(table, height=4.2, **shape) as rounds:
-        taken = table["rounds_to_0.1"]
-        limits = -0.5, 2.0 * taken[np.isfinite(taken)].max()
+        limits = -0.5, 2.0 * np.max(table["rounds_to_0.1"], where=np.isfinite(table["rounds_to_0.1"]), initial=0.0)
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=limits)
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
@@ -198,21 +168,19 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     """Draw a method's medians with 10-90 % over its sweep, where there are any, and return the sweep's points."""
-    moves, xlabel, xscale = SWEEPS[part.rows[0]["sweep"]]
+    moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
     colour, marker, name = LOOKS[part.rows[0]["method"]]
     ax.set(xlabel=xlabel, xscale=xscale)
-    x, (median, low, high) = part[moves], (np.maximum(found, LOWEST) for found in quantiles(part[y].T))
-    fine = np.isfinite(median)
+    x, found = part[moves], np.maximum(quantiles(part[y].T), LOWEST)
+    fine = np.isfinite(found[0])
     if fine.any():
-        below, above = median[fine] - low[fine], np.where(np.isfinite(high), high, median)[fine] - median[fine]
+        median, low, high = found[:, fine]
+        above = np.where(np.isfinite(high), high, median) - median
         shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7, "label": name}
-        shape["fillstyle"] = "none" if name == "FedRep" else "full"
-        bars = [below.tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
-        ax.errorbar(x[fine], median[fine], yerr=bars, color=colour, marker=marker, **shape | options)
+        shape |= {"color": colour, "marker": marker, "fillstyle": "none" if name == "FedRep" else "full"}
+        bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
+        ax.errorbar(x[fine], median, yerr=bars, **shape | options)
     return x
-
-
-# --- claims --------------------------------------------------------------------------------------------------
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
@@ -222,35 +190,28 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         own = dict(part.by("method"))
         at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in own.items()}
         where = f"{told(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
+        most, less = partial(share, least=0.5, where=where), partial(smaller, where=where)
         if sweep == "clients":
             text = f"The average with {FIRST} deviates significantly from u_1"
             statistic = f"share of trials in which its distance is above {FAR:g} (30 degrees)"
-            found.append(share(at[FIRST] > FAR, 0.5, source=DEVIATES, text=text, where=where, statistic=statistic))
-        if (clients if sweep == "clients" else ratio) not in JUDGED[sweep]:
+            found.append(most(at[FIRST] > FAR, source=DEVIATES, text=text, statistic=statistic))
+        if part.rows[0][SWEEPS[sweep][0]] not in SWEEPS[sweep][-1]:
             continue
         if samples == POPULATION:
-            found.append(
-                judge_identity(
-                    np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0),
-                    tolerance=1e-12,
-                    source=OWN_PREDICTION,
-                    text="The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)",
-                    where=where,
-                    statistic="largest difference of the three distances from theirs",
-                )
-            )
-        paired: dict[str, Any] = {"where": where, "statistic": "share of paired trials"}
-        text = f"With {SECOND} the average is nearer to u_1 than with {FIRST}"
-        found.append(smaller(at[SECOND], at[FIRST], source=HEAVIER, text=text, **paired))
+            gaps = np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0)
+            text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
+            said = {"source": OWN_PREDICTION, "statistic": "largest difference of the three distances from theirs"}
+            found.append(judge_identity(gaps, tolerance=1e-12, text=text, where=where, **said))
+        text, paired = f"With {SECOND} the average is nearer to u_1 than with {FIRST}", "share of paired trials"
+        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=paired))
+        statistic = f"share of trials in which the distance is below {RECOVERED:g}"
         for name, source in ((SECOND, HEAVIER), ("FLUTE", OWN_THRESHOLD), ("FedRep", OWN_THRESHOLD)):
             text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
-            statistic = f"share of trials in which the distance is below {RECOVERED:g}"
-            hits = at[name] < RECOVERED
-            found.append(share(hits, 0.5, source=source, text=text, where=where, statistic=statistic))
+            found.append(most(at[name] < RECOVERED, source=source, text=text, statistic=statistic))
         text = f"FLUTE is nearer to u_1 than the average with {SECOND}"
-        found.append(smaller(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, **paired))
+        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=paired))
         text = f"The heavier weight helps: FedRep gets to u_1 sooner from the average with {SECOND} than {FIRST}"
-        statistic = f"share of paired trials with fewer rounds to distance {RECOVERED:g}"
-        taken = own[SECOND]["rounds_to_0.1"], own[FIRST]["rounds_to_0.1"]
-        found.append(smaller(*taken, source=HEAVIER, text=text, where=where, statistic=statistic))
+        statistic = f"{paired} with fewer rounds to distance {RECOVERED:g}"
+        taken = (own[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
+        found.append(less(*taken, source=HEAVIER, text=text, statistic=statistic))
     return found

@@ -27,8 +27,9 @@ import numpy as np
 import linfed as lf
 from linfed.numerics.linalg import orthonormalize
 from linfed.statistics.findings import OWN_THRESHOLD, judge, share
-from linfed.statistics.intervals import bootstrap_interval
+from linfed.statistics.intervals import clustered_difference
 from linfed.study.pages import Figures
+from linfed.theory import at_exact_heads
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, METHODS
 
@@ -40,18 +41,6 @@ SAME_POINT, SAME_RISK = 1e-3, 1e-6
 """Relative distances of predictors and of risks below which two end points are one minimum."""
 
 
-def exact(data: lf.GivenSamples, B: Any) -> tuple[Any, Any, Any]:
-    """Return risk and relative gradient (T,), and predictors (T, n, d), with exact heads at the span of B."""
-    (A, b), Q = data.normal_equations(), orthonormalize(B)[:, None]
-    AQ = A @ Q
-    W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])
-    Theta = (Q @ W)[..., 0]
-    g = (AQ @ W)[..., 0] - b
-    risk = 0.5 * ((data.y**2).mean(axis=-1) - np.vecdot(b, Theta)).mean(axis=-1)
-    size = np.linalg.norm(b, axis=-1) * np.linalg.norm(W[..., 0], axis=-1)
-    return risk, np.linalg.norm(g.mT @ W[..., 0], axis=(-2, -1)) / size.sum(axis=-1), Theta
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ends:
     """All data sets and starts of one method in one setting, after Figure 1."""
@@ -61,7 +50,6 @@ class Ends:
     rank: int
     n_clients: int = 30
     dim: int = 10
-    noise_variance: float = 0.3
     starts: int = 3
     block: int = 1000
     blocks: int = 15
@@ -81,22 +69,19 @@ class Ends:
 
     def begin(self, trials: int, seed: Any) -> tuple[Any, lf.GivenSamples, Any, Any]:
         """Return truths (T, n, d), samples, B and heads of all data sets and starts; starts of a data set in turn."""
-        noise = math.sqrt(self.noise_variance)
-        problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=noise)
+        problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=math.sqrt(0.3))
         samples = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
-        truths = problem.truth(seed, range(trials)).dense()
         none: dict[str, Any] = {"rounds": 0, "trials": trials}
         if self.method == FEDREP:
-            moments = lf.simulate(lf.FedRep(rank=self.rank, step_size=1.0), data=samples, **none).final
-            return truths, samples, moments.B, moments.W
-        flute = lf.FLUTE(rank=self.rank, step_size=1.0)
-        draws = [
-            lf.simulate(flute, problem, data=lf.FixedSamples(1), seed=(self.seed, self.rank, start), **none).final
-            for start in range(self.starts)
-        ]
+            draws = [lf.simulate(lf.FedRep(rank=self.rank, step_size=1.0), data=samples, **none).final]
+        else:
+            none |= {"algorithm": lf.FLUTE(rank=self.rank, step_size=1.0), "data": lf.FixedSamples(1)}
+            seeds = [(self.seed, self.rank, start) for start in range(self.starts)]
+            draws = [lf.simulate(problem=problem, seed=of_start, **none).final for of_start in seeds]
         B, W = (np.concatenate(np.stack([getattr(draw, name) for draw in draws], axis=1)) for name in "BW")
-        Phi, X, y = (np.repeat(part, self.starts, axis=0) for part in (truths, samples.X, samples.y))
-        return Phi, lf.GivenSamples(X, y), B if self.method == FLUTE else orthonormalize(B), W
+        truths = problem.truth(seed, range(trials)).dense()
+        Phi, X, y = (np.repeat(part, len(draws), axis=0) for part in (truths, samples.X, samples.y))
+        return Phi, lf.GivenSamples(X, y), orthonormalize(B) if self.method == FEDREP_RI else B, W
 
     def tuned(self) -> float:
         """Return the step whose gradient is the lowest in nine of ten runs after a block, on separate data sets."""
@@ -104,7 +89,7 @@ class Ends:
         found = []
         for step in self.step_sizes:
             with np.errstate(all="ignore"):
-                gradient = exact(data, self.advance(step, data, B, W)[0])[1]
+                gradient = at_exact_heads(data, self.advance(step, data, B, W)[0]).gradient
             found.append(np.quantile(np.nan_to_num(gradient, nan=np.inf), 0.9, method="inverted_cdf"))
         return self.step_sizes[int(np.argmin(found))]
 
@@ -112,16 +97,15 @@ class Ends:
         """Run every start until it has settled, or to the last round."""
         step = self.tuned()
         Phi, data, B, W = self.begin(self.trials, (self.seed, self.n_samples))
-        value, gradient, Theta = exact(data, B)
+        value, gradient, Theta = at_exact_heads(data, B)
         rounds, settled = np.zeros(len(B), dtype=int), np.zeros(len(B), dtype=bool)
-        B, W = B.copy(), W.copy()
         for _ in range(self.blocks):
             left = np.flatnonzero(~settled)
             if not len(left):
                 break
             own = lf.GivenSamples(data.X[left], data.y[left])
             B[left], W[left] = self.advance(step, own, B[left], W[left])
-            new, gradient[left], Theta[left] = exact(own, B[left])
+            new, gradient[left], Theta[left] = at_exact_heads(own, B[left])
             reached = W[left] @ B[left].mT if self.method == FLUTE else Theta[left]
             apart = np.linalg.norm(reached - Theta[left], axis=(-2, -1)) / np.linalg.norm(Theta[left], axis=(-2, -1))
             still = np.abs(new - value[left]) < CHANGE * new
@@ -132,13 +116,13 @@ class Ends:
         found = {"rounds": rounds, "settled": settled, "risk": value, "gradient": gradient}
         found["error"] = np.linalg.norm(Theta - Phi, axis=-1).mean(axis=-1)
         found["weakest"] = values[:, self.rank - 1] / values[:, 0]
-        by_start = {"start": range(len(B) // self.trials)}
-        axes = {**by_start, "client": range(self.n_clients), "coordinate": range(self.dim)}
+        start = range(len(B) // self.trials)
+        axes = {"start": start, "client": range(self.n_clients), "coordinate": range(self.dim)}
         return {
             "setting": f"m = {self.n_samples}, k = {self.rank}",
             "step_size": step,
             "predictors": lf.Along(Theta.reshape(self.trials, -1, self.n_clients, self.dim), **axes),
-            **{name: lf.Along(ends.reshape(self.trials, -1), **by_start) for name, ends in found.items()},
+            **{name: lf.Along(ends.reshape(self.trials, -1), start=start) for name, ends in found.items()},
         }
 
 
@@ -172,8 +156,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-# --- claims --------------------------------------------------------------------------------------------------
-
 ACROSS = "FLUTE and FedRep (RI), one start"
 MOMENTS = "FLUTE and FedRep"
 WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
@@ -181,25 +163,22 @@ WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
 
 
 def pairs_of(part: lf.Table) -> lf.Table:
-    """Return for each pair, (trials, couples of starts): whether both runs settled, and at one minimum; how far their
-    predictors are apart, relatively, and how much larger the first's risk and error are.
-    """  # noqa: D205
+    """Return whether both runs of each pair settled, and at one minimum, and the first's excess: (trials, couples)."""
     runs, each = dict(part.by("method")), list(range(part.rows[0]["starts"]))
     later, earlier = np.tril_indices(len(each), -1)
-    chosen = [
-        (ACROSS, (FLUTE, each), (FEDREP_RI, each)),
-        (MOMENTS, (FLUTE, each), (FEDREP, [0] * len(each))),
-        *((pair, (name, later), (name, earlier)) for name, pair in WITHIN.items()),
-    ]
+    chosen = {
+        ACROSS: ((FLUTE, each), (FEDREP_RI, each)),
+        MOMENTS: ((FLUTE, each), (FEDREP, [0] * len(each))),
+        **{pair: ((name, later), (name, earlier)) for name, pair in WITHIN.items()},
+    }
     rows = []
-    for pair, *both in chosen:
+    for pair, both in chosen.items():
         names = ("predictors", "risk", "error", "settled")
         Theta, risk, error, settled = ([runs[one][name][:, starts] for one, starts in both] for name in names)
         apart = np.linalg.norm(Theta[0] - Theta[1], axis=(-2, -1)) / np.linalg.norm(Theta[0], axis=(-2, -1))
         excess = {"risk": risk[0] / risk[1] - 1.0, "error": error[0] / error[1] - 1.0}
-        same = (apart < SAME_POINT) & (np.abs(excess["risk"]) < SAME_RISK)
-        found = {"settled": settled[0] & settled[1], "same": same, "apart": apart, **excess}
-        couples = range(apart.shape[1])
+        same, couples = (apart < SAME_POINT) & (np.abs(excess["risk"]) < SAME_RISK), range(apart.shape[1])
+        found = {"settled": settled[0] & settled[1], "same": same, **excess}
         rows.append({"pair": pair, **{name: lf.Along(values, couple=couples) for name, values in found.items()}})
     return lf.Table(rows)
 
@@ -215,54 +194,35 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
 
 def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
     """Return the findings of a setting's pairs; those of runs that have not settled do not count."""
-    said = {"source": OWN_THRESHOLD, "note": note}
     once, lower = [], []
     for pair, of in pairs.by("pair"):
-        where, settled, differ = f"{setting}: {pair}", of["settled"], of["settled"] & ~of["same"]
+        settled, differ = of["settled"], of["settled"] & ~of["same"]
+        said = {"where": f"{setting}: {pair}", "source": OWN_THRESHOLD, "note": note}
         text = "Two runs on one data set settle at the same minimum"
-        statistic, sets = "share of pairs of settled runs; intervals over data sets", np.nonzero(settled)[0]
-        shared = {"text": text, "where": where, "statistic": statistic, **said}
-        once.append(share(of["same"][settled], 0.95, clusters=sets, **shared))
+        said["statistic"] = "share of pairs of settled runs; intervals over data sets"
+        once.append(share(of["same"][settled], 0.95, clusters=np.nonzero(settled)[0], text=text, **said))
+        said["statistic"] = "share of pairs of settled runs at different minima; intervals over data sets"
         for name, what in (("risk", "empirical risk"), ("error", "mean client error")):
             if pair in (ACROSS, MOMENTS):
-                text = f"Where they differ, FLUTE's minimum has the lower {what}"
-                statistic = "share of pairs of settled runs at different minima; intervals over data sets"
-                excess, sets = of[name][differ], np.nonzero(differ)[0]
-                shared = {"text": text, "where": where, "statistic": statistic, **said}
-                finding = share(excess < 0, 0.5, clusters=sets, **shared)
+                text, excess = f"Where they differ, FLUTE's minimum has the lower {what}", of[name][differ]
+                finding = share(excess < 0, 0.5, clusters=np.nonzero(differ)[0], text=text, **said)
                 counts = f"{(excess < 0).sum()} lower, {(excess > 0).sum()} higher, {(settled & of['same']).sum()} tied"
                 lower.append(replace(finding, detail=f"{counts}; {finding.detail}"))
-    return [*once, _method_against_start(pairs, where=setting, **said), *lower]
-
-
-def _method_against_start(pairs: lf.Table, **said: Any) -> lf.Finding:
-    """Judge whether two methods from one start part as often as two starts of one method."""
     known = np.any([of["settled"].any(axis=1) for of in pairs], axis=0)
-
-    def counts(*names: str) -> list[Any]:
-        """Return the numbers of pairs at one minimum, and of all, in each data set."""
-        chosen = [pairs.where(pair=name) for name in names]
-        hits = (
-            np.concatenate([of["settled"] & of["same"] for of in chosen], axis=1),
-            np.concatenate([of["settled"] for of in chosen], axis=1),
-        )
-        return [part[known].sum(axis=1).astype(float) for part in hits]
-
-    def difference(a: Any, of_a: Any, w: Any, of_w: Any) -> float:
-        return float(a.sum() / max(1.0, of_a.sum()) - w.sum() / max(1.0, of_w.sum()))
-
-    across, within = counts(ACROSS), counts(*WITHIN.values())
-    none = not across[1].sum() or not within[1].sum()
-    ends = np.nan, np.nan
-    if not none and known.sum() > 1:
-        ends = bootstrap_interval(difference, (*across, *within), paired=True)
-    shares = [f"{100 * (same.sum() / of.sum()):.0f} %" if of.sum() else "-" for same, of in (across, within)]
-    return judge(
-        (np.nan if none else difference(*across, *within), *ends),
+    across, within = (
+        [np.concatenate([of[name] for of in pairs.where(pair=kinds)], axis=1)[known] for name in ("same", "settled")]
+        for kinds in ([ACROSS], list(WITHIN.values()))
+    )
+    difference, shares = clustered_difference(across, within)
+    parting = judge(
+        difference,
+        source=OWN_THRESHOLD,
         text="From one start FLUTE and FedRep part as often as one method does from two",
+        where=setting,
         statistic="share of settled pairs at the same minimum, two methods less two starts; interval over data sets",
         least=-0.1,
         most=0.1,
-        detail=f"{shares[0]} against {shares[1]}",
-        **said,
+        detail=shares,
+        note=note,
     )
+    return [*once, parting, *lower]

@@ -23,33 +23,28 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, look
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, judge, judge_exponent, judge_identity, quoted
-from linfed.statistics.intervals import bootstrap_interval
-from linfed.statistics.scaling import fit_exponent
+from linfed.figures.laws import draw_law
+from linfed.figures.style import PAGE_WIDTH
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
+from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.study.pages import Figures
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
 
 REMARKS = "FLUTE paper, Remark 5.2"
-INDEPENDENT = "When d < M, the sample complexity of FLUTE becomes independent with M"
+SAMPLES = quoted(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
+INDEPENDENT = quoted(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
+SPEEDUP = quoted(REMARKS, "FLUTE achieves a linear speedup in terms of M in the high dimensional setting")
+CLOSING = quoted("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / Delta)^10)")
 BOUNDS = {
-    "m": (-0.5, "at most", "The error falls at least like m^-1/2"),
-    "n above d": (0.0, "at most", "With more clients than dimensions the error does not grow with n"),
-    "d above n": (0.5, "at most", "With more dimensions than clients the error grows at most like d^1/2"),
-    "Delta": (-5.0, "at least", "As the gap closes the error grows at most like Delta^-5"),
-    "n, noiseless": (0.0, "at most", "Without noise the error does not grow with n"),
+    "m": (-0.5, "at most", "The error falls at least like m^-1/2", SAMPLES),
+    "n above d": (0.0, "at most", "With more clients than dimensions the error does not grow with n", INDEPENDENT),
+    "d above n": (0.5, "at most", "With more dimensions than clients the error grows at most like d^1/2", SPEEDUP),
+    "Delta": (-5.0, "at least", "As the gap closes the error grows at most like Delta^-5", CLOSING),
+    "n, noiseless": (0.0, "at most", "Without noise the error does not grow with n", INDEPENDENT),
 }
-"""The exponents of the theorem's bound: the error falls at least, or grows at most, so fast."""
-SOURCES = {
-    "m": quoted(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))"),
-    "n above d": quoted(REMARKS, INDEPENDENT),
-    "d above n": quoted(REMARKS, "FLUTE achieves a linear speedup in terms of M in the high dimensional setting"),
-    "Delta": quoted("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / Delta)^10)"),
-    "n, noiseless": quoted(REMARKS, INDEPENDENT),
-}
-"""What the paper says of each."""
+"""The exponents of the theorem's bound: the error falls at least, or grows at most, so fast; and the paper's words."""
 
 MARGIN = 0.03
 """By how much an exponent may miss what is said of it: a sharp law lies at its edge, and no interval at one side."""
@@ -71,10 +66,9 @@ class Floor:
     seed: int = 0
 
     @property
-    def problem(self) -> lf.UnderParameterized:
-        """The truths."""
-        values = [1.0] * self.rank + [1.0 - self.gap / 2.0] * 3
-        return lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, spectrum=values, noise_std=self.noise_std)
+    def spectrum(self) -> tuple[float, ...]:
+        """Singular values of the truths."""
+        return (1.0,) * self.rank + (1.0 - self.gap / 2.0,) * 3
 
     @property
     def rounds(self) -> int:
@@ -89,17 +83,13 @@ class Floor:
 
     def run(self) -> dict[str, Any]:
         """Return the floor of every trial, measured and predicted."""
-        result = lf.simulate(
-            lf.FLUTE(rank=self.rank, step_size=self.step),
-            self.problem,
-            data=lf.FixedSamples(self.n_samples, in_law=True),
-            rounds=self.rounds,
-            trials=self.trials,
-            seed=self.seed,
-            metrics=["mean_truncation_error"],
-            record_every=max(1, self.rounds // 10),
-        )
-        truth = self.problem.truth(self.seed, range(self.trials))
+        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "spectrum": self.spectrum}
+        problem = lf.UnderParameterized(**sizes, noise_std=self.noise_std)
+        algorithm = lf.FLUTE(rank=self.rank, step_size=self.step)
+        told: dict[str, Any] = {"metrics": ["mean_truncation_error"], "record_every": max(1, self.rounds // 10)}
+        told |= {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(self.n_samples, in_law=True), **told)
+        truth = problem.truth(self.seed, range(self.trials))
         error = result.metrics["mean_truncation_error"]
         difference = result.final.predictors() - truth.truncated(self.rank).dense()
         return {
@@ -107,7 +97,7 @@ class Floor:
             "rms": np.sqrt(np.square(difference).sum(axis=(-2, -1)) / self.n_clients),
             "moved": np.abs(error[:, -1] - error[:, -2]) / error[:, -1],
             "predicted": lf.theory.truncation_floor(truth, self.rank, self.n_samples),
-            "diverged": np.array([status is lf.Status.DIVERGED for status in result.status]),
+            "diverged": np.isnan(error[:, -1]),
         }
 
 
@@ -133,35 +123,19 @@ def cells(quick: bool) -> dict[str, list[Floor]]:
     for sweep, (moves, values, few, stays, _) in SWEEPS.items():
         floors += lf.grid(replace(base, sweep=sweep, **stays), **{moves: few if quick else values})
     slow = replace(base, sweep=SLOW, n_samples=3_000)
-    assert slow.problem.spectrum is not None
-    return {"floors": [*floors, replace(slow, step=float(flute_step_limit(slow.problem.spectrum, slow.rank)))]}
+    return {"floors": [*floors, replace(slow, step=float(flute_step_limit(slow.spectrum, slow.rank)))]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the floors of every sweep with their prediction."""
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
     table = tables["floors"]
     figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.3), layout="constrained")
     for ax, (sweep, (moves, *_, fixed)) in zip(axes.ravel(), SWEEPS.items(), strict=False):
         part = table.where(sweep=sweep)
-        at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
-        low, middle, high = np.quantile(measured, (0.1, 0.5, 0.9), axis=0)
-        ax.errorbar(at, middle, yerr=(middle - low, high - middle), label="measured", **look("FLUTE"))
-        ax.plot(at, np.median(predicted, axis=0), color="black", linewidth=0.9, linestyle=":", label="predicted")
-        ax.set(xscale="log", yscale="log", xlabel=LABELS[moves], title=fixed)
-        slopes = f"{fit_exponent(at, measured)[0]:.2f} ({fit_exponent(at, predicted)[0]:.2f})"
-        ax.text(0.5, 0.97, slopes, transform=ax.transAxes, ha="center", va="top", fontsize=7)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, high * (high / low) ** 0.15)  # room for the text
-        shown = at if len(at) < 6 else at[1::2]
-        ax.set_xticks(shown, [f"{value:,g}" if value < 10_000 else f"{value:.0e}" for value in shown])
-        ax.xaxis.set_minor_locator(NullLocator())
-        if high / low < 3:
-            ax.yaxis.set_major_locator(MaxNLocator(4))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE")
+        ax.set(xlabel=LABELS[moves], title=fixed)
     for ax in axes[:, 0]:
         ax.set_ylabel("root mean square distance\nfrom the truncation")
     axes[-1, -1].set_axis_off()
@@ -173,27 +147,37 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Return the theorem's exponents as bounds, its constant, the predictions, and the step's part in it."""
     table = tables["floors"]
-    bounds, predicted = [], []
+    bounds, predictions = [], []
     for sweep, (moves, *_, fixed) in SWEEPS.items():
         part = table.where(sweep=sweep)
+        at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
+        lost, moved = int(part["diverged"].sum()), part["moved"].max()
+        told = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
+        note = joined(f"{lost} trials diverged" if lost else "", told)
         if sweep in BOUNDS:
-            claimed, kind, text = BOUNDS[sweep]
-            said = {"text": text, "where": fixed, "source": f"{SOURCES[sweep]}; the margin is an {OWN_THRESHOLD}"}
-            fitted = fit_exponent(part[moves], part["error"].T)
-            bounds.append(judge_exponent(fitted, claimed, kind=kind, margin=MARGIN, note=_note(part), **said))
-        predicted += _predicted(part, part[moves], f"{sweep}: {fixed}")
-    return [*bounds, _constants(table), *predicted, _same_floor(table)]
+            claimed, kind, text, source = BOUNDS[sweep]
+            said = {"text": text, "where": fixed, "source": f"{source}; the margin is an {OWN_THRESHOLD}", "note": note}
+            bounds.append(judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **said))
+        where = f"{sweep}: {fixed}"
+        exponent, floor = (f"The {what} is that of the first-order law" for what in ("exponent", "floor"))
+        predictions += [
+            judge_predicted_exponent(at, measured, predicted, margin=MARGIN, text=exponent, where=where, note=note),
+            judge_farthest_off(measured, predicted, least=0.9, most=1.1, text=floor, where=where),
+        ]
+    slow = table.where(sweep=SLOW)
+    fast = table.where(sweep="m", n_samples=slow["n_samples"])
+    step = judge_identity(
+        np.abs(slow["error"] / fast["error"] - 1.0),
+        tolerance=1e-6,
+        source=OWN_PREDICTION,
+        text="The floor does not depend on the step",
+        where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
+        statistic="largest relative difference on the same data",
+    )
+    return [*bounds, _one_constant(table), *predictions, step]
 
 
-def _note(part: lf.Table) -> str:
-    lost, moved = int(part["diverged"].sum()), part["moved"].max()
-    notes = [f"{lost} trials diverged"] if lost else []
-    if moved > 1e-6:
-        notes.append(f"in the last tenth of the rounds the error still moved by up to {moved:.1g}")
-    return "; ".join(notes)
-
-
-def _constants(table: lf.Table) -> lf.Finding:
+def _one_constant(table: lf.Table) -> lf.Finding:
     """Judge whether one constant serves ``sqrt(max(d, n) / (n m))``, as far as the law behind it lets it.
 
     ``d + n - k`` lies between the maximum and twice that, and singular values t below the first k add up to the factor
@@ -203,70 +187,9 @@ def _constants(table: lf.Table) -> lf.Finding:
     most = math.sqrt(2.0 * (1.0 + t**2) / (1.0 - t**2) ** 2)
     noisy = table.where(gap=Floor.gap, noise_std=Floor.noise_std, step=Floor.step)
     bound = np.sqrt(np.maximum(noisy["dim"], noisy["n_clients"]) / (noisy["n_clients"] * noisy["n_samples"]))
-    groups = list(noisy["error"] / bound[:, None])
-    medians = np.median(groups, axis=1)
-
-    def spread(*samples: Any) -> float:
-        found = np.median(samples, axis=1)
-        return float(found.max() / found.min())
-
-    return judge(
-        (spread(*groups), *bootstrap_interval(spread, groups, paired=True, resamples=500)),
+    return judge_one_constant(
+        noisy["error"].T / bound,
         most=most,
-        theorem=True,
         source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
         text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",
-        where=f"{len(groups)} settings",
-        statistic="largest least constant over the smallest",
-        detail=f"constants from {medians.min():.3g} to {medians.max():.3g}",
-    )
-
-
-def _predicted(part: lf.Table, at: Any, where: str) -> list[lf.Finding]:
-    """Compare a sweep's floors and their exponent with the prediction."""
-    measured, foreseen = part["rms"].T, fit_exponent(at, part["predicted"].T)[0]
-    estimate, low, high = fit_exponent(at, measured)
-    # The prediction is a root mean square over data sets: so is what it is held against.
-    groups = list(np.square(part["rms"] / part["predicted"]))
-
-    def worst(*samples: Any) -> float:
-        roots = [math.sqrt(float(np.mean(sample))) for sample in samples]
-        return max(roots, key=lambda root: abs(math.log(root)))
-
-    said: dict[str, Any] = {"where": where, "theorem": True}
-    return [
-        judge(
-            (estimate - foreseen, low - foreseen, high - foreseen),
-            least=-MARGIN,
-            most=MARGIN,
-            source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
-            text="The exponent is that of the first-order law",
-            statistic="fitted exponent less the predicted one",
-            detail=f"measured {estimate:.3f}, predicted {foreseen:.3f}",
-            note=_note(part),
-            **said,
-        ),
-        judge(
-            (worst(*groups), *bootstrap_interval(worst, groups, paired=True, resamples=500)),
-            least=0.9,
-            most=1.1,
-            source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
-            text="The floor is that of the first-order law",
-            statistic="measured over predicted root mean square, at the point that is farthest off",
-            **said,
-        ),
-    ]
-
-
-def _same_floor(table: lf.Table) -> lf.Finding:
-    """Compare the floor at the theorem's step with that at the larger one, on the same data."""
-    slow = table.where(sweep=SLOW)
-    fast = table.where(sweep="m", n_samples=slow["n_samples"])
-    return judge_identity(
-        np.abs(slow["error"] / fast["error"] - 1.0),
-        tolerance=1e-6,
-        source=OWN_PREDICTION,
-        text="The floor does not depend on the step",
-        where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
-        statistic="largest relative difference on the same data",
     )

@@ -13,33 +13,19 @@ References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 import linfed as lf
 from linfed.figures.style import PAGE_WIDTH, draw_level
-from linfed.statistics.findings import judge, judge_failures, quoted
 from linfed.study.pages import Figures
 from linfed.theory import flute
 
-from ._flute_followed import (
-    ALLOWED,
-    BASE,
-    FEW,
-    FIXED,
-    LARGE_STEP,
-    POPULATION,
-    Followed,
-    least_constant,
-    settings,
-    trace_of,
-)
+from ._flute_followed import ALLOWED, BASE, FIXED, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
 
 SUMMARY = "FLUTE paper, Theorem 5.5: recursion, region, entry time and bound, with the constants that would pass"
 
-PROOFS = 4.0 * flute.PROOF_CONSTANT
 BOUNDS = {
     "largest": ("$\\sigma_1^2(\\Theta)$ $\\leq 2\\lambda_1'$", 4.0),
     "rest": ("$\\sigma_1^2(\\Theta_{res})$ $\\leq \\lambda_k'-\\Delta/2$", 2.0 - Followed.gap / 2.0),
@@ -58,17 +44,17 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     import matplotlib.pyplot as plt
 
     table = tables["runs"]
+    base = table.where(name=BASE, data=[POPULATION, FIXED])
     region, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.5), layout="constrained")
     for ax, (name, (title, bound)) in zip(axes, BOUNDS.items(), strict=True):
-        for one in table.where(name=BASE, data=[POPULATION, FIXED]):
+        for one in base:
             ax.plot(one["round"], np.median(one[name], axis=0), label=one["setting"], linewidth=1.0)
         draw_level(ax, bound)
         ax.set(yscale="log", xscale="log", xlabel="round", title=title)
         ax.set_xlim(left=30)
-    handles, labels = axes[0].get_legend_handles_labels()
-    told = "median over trials; dashed: the region's bound"
-    region.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=told)
-    held = [one for one in table if one["name"] != LARGE_STEP]
+    shape = {"loc": "outside upper center", "title": "median over trials; dashed: the region's bound"}
+    region.legend(*axes[0].get_legend_handles_labels(), ncols=len(base), **shape)
+    held = list(table.where(step_factor=1.0))
     constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(held)), layout="constrained")
     for position, one in enumerate(reversed(held)):
         estimate, low, high = least_constant(one)
@@ -82,56 +68,27 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Return the theorem's statements with their judgements."""
-    table, found = tables["runs"], []
-    runs = [(one, trace_of(one)) for one in table]
-    for one, trace in runs:
-        note = "" if one["covered"] == math.inf else "up to the round that m covers"
-        until = {"constant": PROOFS, "until": one["covered"], "note": note}
-        found.append(flute.judge_rate(trace, **until, allowed=ALLOWED, **_setting(one)))
-    found += [flute.judge_recursion(trace, one["setting"]) for one, trace in runs]
-    found += [flute.judge_entry(trace, allowed=ALLOWED, **_setting(one)) for one, trace in runs]
-    found += [flute.judge_staying(trace, allowed=ALLOWED, **_setting(one)) for one, trace in runs]
-    fixed = table.where(name=BASE, data=FIXED)
-    found += [_beyond(one) for one in fixed if one["covered"] < one["round"][-1]]
-    return found + _constants([one for one in table if one["name"] not in (LARGE_STEP, FEW)])
-
-
-def _setting(one: lf.Table, *hypotheses: lf.Hypothesis) -> dict[str, Any]:
-    """Return where a finding was made, and the theorem's conditions: the given ones, and that on the start."""
-    return {"where": one["setting"], "hypotheses": (*hypotheses, flute.init_hypothesis(one["alpha"], one["dim"]))}
-
-
-def _beyond(one: lf.Table) -> lf.Finding:
-    """Judge the bound beyond the rounds that m covers, with the least constant that passes up to there."""
-    constant, trace = least_constant(one)[0], trace_of(one)
-    told = f"m = {one['n_samples']:,} covers {one['covered']:,.0f} rounds"
-    return judge_failures(
-        flute.bound_ratios(trace) > constant,
-        text="The bound goes on holding beyond the round that m covers (the theorem does not say so)",
-        source="nobody: what the theorem leaves open",
-        allowed=ALLOWED,
-        note=f"{told}; its least constant up to there is {constant:.2g}",
-        **_setting(one, flute.step_hypothesis(trace)),
-    )
-
-
-def _constants(runs: Sequence[lf.Table]) -> list[lf.Finding]:
-    """Report the least constant of every setting, and how far it moves."""
-    least = [least_constant(one) for one in runs]
+    table = tables["runs"]
+    found, beyond, constants = [], [], []
+    for one in table:
+        trace, until = trace_of(one), one["covered"]
+        start = flute.init_hypothesis(one["alpha"], one["dim"])
+        said = {"where": one["setting"], "allowed": ALLOWED, "hypotheses": (start,)}
+        note = "" if until == math.inf else "up to the round that m covers"
+        found += [
+            flute.judge_rate(trace, constant=4.0 * flute.PROOF_CONSTANT, until=until, note=note, **said),
+            flute.judge_recursion(trace, one["setting"]),
+            flute.judge_entry(trace, **said),
+            flute.judge_staying(trace, **said),
+        ]
+        if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
+            told = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
+            beyond.append(flute.judge_beyond(trace, until=until, note=told, **said))
+        if one["name"] not in SPOILT:
+            constants.append(flute.judge_constant(trace, until=until, **said))
+    least = [finding.estimate for finding in constants]
     moved = (
-        f"it moves from {min(least)[0]:.2g} to {max(least)[0]:.2g} over these settings; that it hardly moves with m "
+        f"it moves from {min(least):.2g} to {max(least):.2g} over these settings; that it hardly moves with m "
         "is by the definition of the covered round: the bound falls to m^-1/2 of its scale there, as the floor does"
     )
-    return [
-        judge(
-            constant,
-            most=PROOFS,
-            theorem=True,
-            source=quoted("FLUTE paper, Theorem 5.5", "there exist positive constants c1 and c2"),
-            text="Theorem 5.5 holds with the proof's constant, 4 x 400",
-            statistic="least constant with which its bound holds in 95 % of trials, up to the covered round",
-            note=moved,
-            **_setting(one, flute.step_hypothesis(trace_of(one))),
-        )
-        for constant, one in zip(least, runs, strict=True)
-    ]
+    return found + beyond + [replace(finding, note=moved) for finding in constants]

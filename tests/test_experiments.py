@@ -314,7 +314,8 @@ def test_theorem55_judges_reject_what_is_false(done):
 @speaks_of("flute-rate-and-floor")
 def test_rate_and_floor_judges_reject_what_is_false(done):
     module, tables = of(done)
-    claims = module.claims({"runs": tables["runs"].assign(final=lambda row: 2.0 * row["final"])})
+    false = tables["runs"].assign(error=lambda row: lf.Along(2.0 * row["error"], round=row["round"]))
+    claims = module.claims({"runs": false})
     floors = {claim.verdict for claim in claims if claim.text.startswith("With m fixed the error ends")}
     assert floors == {Verdict.VIOLATED}
 

@@ -551,6 +551,76 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
     assert "the premise occurred in none of 2 trials" in never.remarks
 
 
+def test_the_least_constant_is_judged_by_the_proofs():
+    bound = float(lf.theory.flute_bound([1.0, 0.2], 1, 0.001, 4, [30])[0])
+
+    def judged(error, **changes):
+        trace = hand_made([[9.0, 8.0, 3.0, error]] * 2, **changes)
+        return theory.judge_constant(trace, "w", allowed=0.05)
+
+    assert judged(1500.0 * bound).verdict is Verdict.HOLDS
+    assert judged(1500.0 * bound).estimate == pytest.approx(1500.0)
+    assert judged(1700.0 * bound).verdict is Verdict.VIOLATED
+    assert judged(np.nan).verdict is Verdict.VIOLATED
+    assert judged(1.0, step_size=0.1).verdict is Verdict.HYPOTHESES_FAIL
+    assert "in 95 % of trials" in judged(1.0).statistic
+
+
+def test_a_bound_that_holds_no_longer_beyond_the_covered_round():
+    for last, verdict, detail in ((2.0, Verdict.INCONCLUSIVE, "0 of 2"), (9.5, Verdict.VIOLATED, "2 of 2")):
+        trace = hand_made([[9.0, 8.0, 3.0, last]] * 2, entry=np.zeros(2))
+        found = theory.judge_beyond(trace, "w", until=20, allowed=0.1, note="m covers 20")
+        assert (found.verdict, found.detail) == (verdict, detail)
+        least = theory.least_constant(trace, allowed=0.1, until=20)[0]
+        assert found.note == f"m covers 20; its least constant up to there is {least:.2g}"
+
+
+def falling(rate, last=24_000, **changes):
+    """Return a trace of 20 trials whose error falls by a factor a round, to a floor of 1e-9."""
+    rounds = np.arange(0, last + 1, 600)
+    error = np.maximum(np.tile(rate ** rounds.astype(float), (20, 1)), 1e-9)
+    shape = {"spectrum": np.tile([1.0, 0.2, 0.0], (20, 1)), "rounds": rounds, "error": error, "entry": np.zeros(20)}
+    return hand_made(inside=np.ones(error.shape, dtype=bool), **shape | changes)
+
+
+def test_the_local_rate_is_judged_where_runs_are_near():
+    local = float(lf.theory.flute_local_rate([1.0, 0.2, 0.0], 1, 0.001))
+    found = theory.judge_local_rate(falling(local), "w")
+    assert (found.verdict, found.detail[:9]) == (Verdict.HOLDS, "8.0 times")
+    assert found.estimate == pytest.approx(1.0)
+    assert theory.judge_local_rate(falling(local**1.05), "w").verdict is Verdict.VIOLATED
+    assert theory.judge_local_rate(falling(local**0.95), "w").verdict is Verdict.VIOLATED
+    far = falling(local, last=6000)
+    assert not far.near.any()
+    assert theory.judge_local_rate(far, "w").verdict is Verdict.VACUOUS
+
+
+def test_floors_are_judged_by_their_prediction():
+    floor = np.linspace(1.0, 2.0, 20)
+    wanted = ((0.95, Verdict.HOLDS), (0.7, Verdict.VIOLATED), (1.2, Verdict.VIOLATED), (np.nan, Verdict.VIOLATED))
+    for share, verdict in wanted:
+        assert theory.judge_floor(share * floor, floor, "w").verdict is verdict
+
+
+def test_fresh_and_reused_samples_are_compared_after_as_many_rounds():
+    reused = hand_made([[9.0, 5.0, 3.0, 1.0]] * 2)
+    short = {"rounds": np.array([0, 10, 20]), "inside": np.ones((2, 3), dtype=bool)}
+    found = theory.judge_fresh(hand_made([[9.0, 5.0, 6.0]] * 2, **short), reused, "w")
+    assert (found.verdict, found.estimate) == (Verdict.HOLDS, 2.0)
+    assert found.detail == f"averaging over 4 / (eta Delta) rounds would give {math.sqrt(0.001 * 1.6 / 4):.2g}"
+    assert theory.judge_fresh(hand_made([[9.0, 5.0, 1.5]] * 2, **short), reused, "w").verdict is Verdict.VIOLATED
+
+
+def test_the_covered_rounds_turn_the_condition_on_m_around():
+    covered = theory.flute_covered_rounds([1.0, 0.2], 1, 0.01, 5000)
+    assert (1 - 0.01 * 1.6 / 16) ** (-2 * covered) == pytest.approx(5000)
+    assert theory.flute_covered_rounds([1.0, 0.2], 1, 0.01, 1) == 0
+    assert theory.flute_covered_rounds([1.0, 1.0], 1, 0.01, 5000) == math.inf
+    assert theory.flute_covered_rounds([1.0, 0.2], 1, 20.0, 5000) == math.inf
+    with pytest.raises(ValueError, match="n_samples"):
+        theory.flute_covered_rounds([1.0, 0.2], 1, 0.01, 0)
+
+
 # --- what rank k can reach -----------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from scipy import stats
 from linfed.statistics.intervals import (
     binomial_share,
     bootstrap_interval,
+    clustered_difference,
     clustered_share,
     first_round_below,
     largest_factor,
@@ -178,3 +179,30 @@ def test_a_diverged_trial_has_an_infinite_ratio():
     constant, low, high = smallest_constant([*[1.0] * 18, *[np.inf] * 4], allowed=0.1)
     assert (constant, high) == (np.inf, np.inf)
     assert not np.isnan(low)
+
+
+def test_a_difference_of_shares_is_taken_over_the_clusters_of_both():
+    rng = np.random.default_rng(0)
+    easy = rng.random((200, 1)) < 0.5
+    first, second = np.repeat(easy, 4, axis=1), np.repeat(easy, 3, axis=1)
+    second[:40] = False
+    every = np.ones(first.shape, dtype=bool), np.ones(second.shape, dtype=bool)
+    (estimate, low, high), detail = clustered_difference((first, every[0]), (second, every[1]))
+    assert estimate == pytest.approx(easy.mean() - easy[40:].sum() / 200)
+    assert low < estimate < high < 0.2  # what the clusters share does not widen it
+    assert detail == f"{100 * easy.mean():.0f} % against {100 * easy[40:].sum() / 200:.0f} %"
+    one_way = clustered_difference((second, every[1]), (first, every[0]))[0]
+    assert one_way == pytest.approx((-estimate, -high, -low))
+
+
+def test_points_that_do_not_count_say_nothing_of_a_difference():
+    hits, counted = np.array([[1, 1], [1, 0], [0, 1]], dtype=bool), np.array([[1, 0], [1, 1], [0, 0]], dtype=bool)
+    found, detail = clustered_difference((hits, counted), (hits, np.ones_like(hits)))
+    assert found[0] == pytest.approx(2 / 3 - 4 / 6)
+    assert detail == "67 % against 67 %"
+    none = np.zeros_like(hits)
+    found, detail = clustered_difference((hits, counted), (hits, none))
+    assert np.isnan(found).all()
+    assert detail == "67 % against -"
+    found, _ = clustered_difference((hits[:1], counted[:1]), (hits[:1], counted[:1]))
+    np.testing.assert_array_equal(found, [0.0, np.nan, np.nan])

@@ -1,9 +1,12 @@
 """Fitted exponents: exact laws, the coverage of the interval, and what is wrong is named."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from linfed.statistics.scaling import fit_exponent
+from linfed.figures.laws import draw_law
+from linfed.statistics.findings import Verdict
+from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 2.0])
@@ -76,3 +79,56 @@ def test_the_fit_is_a_function_of_its_input():
 def test_what_is_wrong_is_named(x, values, message):
     with pytest.raises(ValueError, match=message):
         fit_exponent(x, values)
+
+
+SIZES = np.array([1.0, 3.0, 10.0])
+SAID = {"text": "a law", "where": "here"}
+
+
+def measured_with(exponent, level=1.0):
+    noise = np.exp(0.01 * np.random.default_rng(0).standard_normal((40, 3)))
+    return level * SIZES**exponent * noise
+
+
+def test_a_predicted_exponent_is_judged_whatever_its_level():
+    predicted = np.tile(SIZES**-0.5, (40, 1))
+    for exponent, verdict in ((-0.5, Verdict.HOLDS), (-0.4, Verdict.VIOLATED), (-0.6, Verdict.VIOLATED)):
+        found = judge_predicted_exponent(SIZES, measured_with(exponent, 7.0), predicted, margin=0.03, **SAID)
+        assert found.verdict is verdict
+        assert found.estimate == pytest.approx(exponent + 0.5, abs=0.01)
+
+
+def test_a_predicted_level_is_judged_where_it_is_farthest_off():
+    predicted = np.tile(SIZES**-0.5, (40, 1))
+    for factors, ratio, verdict in (
+        ((1.0, 1.0, 1.05), 1.05, Verdict.HOLDS),
+        ((1.3, 1.0, 1.0), 1.3, Verdict.VIOLATED),
+        ((1.3, 1.0, 0.5), 0.5, Verdict.VIOLATED),  # by its logarithm
+    ):
+        found = judge_farthest_off(measured_with(-0.5) * factors, predicted, least=0.9, most=1.1, **SAID)
+        assert found.verdict is verdict
+        assert found.estimate == pytest.approx(ratio, rel=0.01)
+
+
+def test_one_constant_is_judged_by_the_spread_of_many():
+    for factors, spread, verdict in (
+        ((2.0, 2.2, 2.0), 1.1, Verdict.HOLDS),
+        ((2.0, 6.0, 3.0), 3.0, Verdict.VIOLATED),
+    ):
+        ratios = measured_with(0.0) * factors
+        found = judge_one_constant(ratios, most=1.5, source="own prediction", text="one constant serves")
+        assert (found.verdict, found.where) == (verdict, "3 settings")
+        assert found.estimate == pytest.approx(spread, rel=0.01)
+
+
+def test_a_law_is_drawn_with_both_exponents():
+    figure, ax = plt.subplots()
+    draw_law(ax, SIZES, measured_with(-0.5), np.tile(2.0 * SIZES**-0.25, (40, 1)), method="FLUTE")
+    assert [text.get_text() for text in ax.texts] == ["-0.50 (-0.25)"]
+    assert ax.get_legend_handles_labels()[1] == ["predicted", "measured"]
+    predicted, measured = ax.lines[1], ax.containers[0].lines[0]
+    np.testing.assert_allclose(predicted.get_ydata(), 2.0 * SIZES**-0.25)
+    np.testing.assert_allclose(measured.get_ydata(), SIZES**-0.5, rtol=0.01)
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "3", "10"]
+    plt.close(figure)

@@ -119,6 +119,46 @@ def clustered_share(
     return (estimate, *bootstrap_interval(share, (everyone,), confidence=confidence, seed=seed))
 
 
+def clustered_difference(
+    first: tuple[npt.ArrayLike, npt.ArrayLike],
+    second: tuple[npt.ArrayLike, npt.ArrayLike],
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[Measured, str]:
+    """Return the difference of two shares of points that come in the same clusters, with an interval over the clusters.
+
+    Parameters
+    ----------
+    first, second : pair of array_like of bool (clusters, points)
+        Whether a point hits, and whether it counts at all. The two may have different points.
+    confidence : float
+    seed : int
+        Seed of the bootstrap, which resamples clusters whole: both shares see the same ones.
+
+    Returns
+    -------
+    (estimate, low, high) : tuple of float
+        NaN where no point of a share counts; without an interval if there is one cluster.
+    detail : str
+        Both shares in words.
+    """
+    masks = [(np.asarray(hits, dtype=bool), np.asarray(counted, dtype=bool)) for hits, counted in (first, second)]
+    counts = [part.sum(axis=1).astype(float) for hits, counted in masks for part in (hits & counted, counted)]
+
+    def difference(a: Array, of_a: Array, b: Array, of_b: Array) -> float:
+        return float(a.sum() / max(1.0, of_a.sum()) - b.sum() / max(1.0, of_b.sum()))
+
+    shares = [f"{100 * (hit.sum() / of.sum()):.0f} %" if of.sum() else "-" for hit, of in (counts[:2], counts[2:])]
+    detail = " against ".join(shares)
+    if "-" in shares:
+        return (np.nan, np.nan, np.nan), detail
+    ends = np.nan, np.nan
+    if len(counts[0]) > 1:
+        ends = bootstrap_interval(difference, counts, paired=True, confidence=confidence, seed=seed)
+    return (difference(*counts), *ends), detail
+
+
 def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95, seed: int = 0) -> Measured:
     """Return P(first < second) + P(tie)/2 for independent trials, with a bootstrap interval.
 

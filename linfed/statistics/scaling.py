@@ -1,6 +1,9 @@
-"""Scaling laws: exponents fitted to measurements, with intervals over trials."""
+"""Scaling laws: exponents fitted to measurements, with intervals over trials, and judges of predicted laws."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +11,7 @@ from scipy import stats
 
 from linfed._types import Array
 from linfed.errors import check_array, check_shape
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import bootstrap_interval
 
 
@@ -59,3 +63,90 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
         return float(stats.linregress(logs, [np.log(np.median(column)) for column in columns]).slope)
 
     return (slope(*table.T), *bootstrap_interval(slope, list(table.T), paired=paired, resamples=500))
+
+
+def judge_predicted_exponent(
+    x: npt.ArrayLike, measured: npt.ArrayLike, predicted: npt.ArrayLike, *, margin: float, **said: Any
+) -> Finding:
+    """Judge whether measurements have the exponent of what predicts each of them.
+
+    Parameters
+    ----------
+    x : array_like (P,)
+    measured, predicted : array_like (trials, P)
+        As `fit_exponent` takes them.
+    margin : float
+        By how much the exponents may differ.
+    **said
+        Other fields of `Finding`.
+    """
+    estimate, low, high = fit_exponent(x, measured)
+    foreseen = fit_exponent(x, predicted)[0]
+    fields = {
+        "least": -margin,
+        "most": margin,
+        "theorem": True,
+        "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+        "statistic": "fitted exponent less the predicted one",
+        "detail": f"measured {estimate:.3f}, predicted {foreseen:.3f}",
+    }
+    return judge((estimate - foreseen, low - foreseen, high - foreseen), **fields | said)
+
+
+def judge_farthest_off(
+    measured: npt.ArrayLike, predicted: npt.ArrayLike, *, least: float, most: float, **said: Any
+) -> Finding:
+    """Judge the level of a prediction without a free parameter at the point where it is farthest off.
+
+    Parameters
+    ----------
+    measured, predicted : array_like (trials, P)
+        Positive. What is predicted is a root mean square over trials, e.g. over data sets, and so is their ratio.
+    least, most : float
+        The range in which the ratio should lie.
+    **said
+        Other fields of `Finding`.
+    """
+    groups = list(np.square(np.asarray(measured) / np.asarray(predicted)).T)
+
+    def farthest(*samples: Array) -> float:
+        roots = [math.sqrt(float(np.mean(sample))) for sample in samples]
+        return max(roots, key=lambda root: abs(math.log(root)))
+
+    fields = {
+        "theorem": True,
+        "source": f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
+        "statistic": "measured over predicted root mean square, at the point that is farthest off",
+    }
+    found = farthest(*groups), *bootstrap_interval(farthest, groups, paired=True, resamples=500)
+    return judge(found, **{"least": least, "most": most} | fields | said)
+
+
+def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Finding:
+    """Judge whether one constant serves a law in many settings.
+
+    Parameters
+    ----------
+    ratios : array_like (trials, P)
+        Measured values over the law with constant 1; a setting's constant is its median over trials.
+    most : float
+        The largest constant over the smallest, at most.
+    **said
+        Other fields of `Finding`.
+    """
+    groups = list(np.asarray(ratios).T)
+
+    def spread(*samples: Array) -> float:
+        constants = np.median(samples, axis=1)
+        return float(constants.max() / constants.min())
+
+    medians = np.median(groups, axis=1)
+    fields = {
+        "most": most,
+        "theorem": True,
+        "where": f"{len(groups)} settings",
+        "statistic": "largest least constant over the smallest",
+        "detail": f"constants from {medians.min():.3g} to {medians.max():.3g}",
+    }
+    found = spread(*groups), *bootstrap_interval(spread, groups, paired=True, resamples=500)
+    return judge(found, **fields | said)

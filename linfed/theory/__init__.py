@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
+from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -38,11 +39,13 @@ from linfed.theory.shortcut import (
 )
 
 __all__ = [
+    "AtExactHeads",
     "FluteTrace",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
+    "at_exact_heads",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",

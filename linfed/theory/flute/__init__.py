@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from linfed.theory.flute.beyond import (
+    judge_beyond,
+    judge_constant,
+    judge_floor,
+    judge_fresh,
+    judge_local_rate,
+    least_constant,
+)
 from linfed.theory.flute.coordinates import Region, ThetaCoordinates
 from linfed.theory.flute.judges import (
     IDENTITY_TOLERANCE,
@@ -26,6 +34,7 @@ from linfed.theory.flute.objective import flute_relative_gradient, flute_worst_r
 from linfed.theory.flute.theorems import (
     STEP_CONSTANTS,
     flute_bound,
+    flute_covered_rounds,
     flute_gap,
     flute_local_rate,
     flute_rate,
@@ -42,6 +51,7 @@ __all__ = [
     "ThetaCoordinates",
     "bound_ratios",
     "flute_bound",
+    "flute_covered_rounds",
     "flute_divergence_threshold",
     "flute_gap",
     "flute_local_rate",
@@ -52,12 +62,18 @@ __all__ = [
     "flute_trace",
     "flute_worst_ray",
     "init_hypothesis",
+    "judge_beyond",
+    "judge_constant",
     "judge_divergence",
     "judge_entry",
+    "judge_floor",
+    "judge_fresh",
+    "judge_local_rate",
     "judge_rate",
     "judge_recursion",
     "judge_staying",
     "judge_unbounded",
+    "least_constant",
     "step_hypothesis",
     "truncation_error",
     "truncation_floor",

@@ -59,13 +59,11 @@ def judge_recursion(trace: FluteTrace, where: str) -> Finding:
 
 def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
     """Judge Proposition A.2: the region R is entered by round T_R; runs that end before, outside of R, say nothing."""
-    reached = trace.inside.any(axis=1)
-    first = np.where(reached, trace.rounds[trace.inside.argmax(axis=1)], np.inf)
     # Between recorded rounds the entry is known up to the distance to the one before.
     due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
     return judge_failures(
-        first > due,
-        premise=reached | (due <= trace.rounds[-1]),
+        trace.entered > due,
+        premise=np.isfinite(trace.entered) | (due <= trace.rounds[-1]),
         text="Theta enters the region R by round T_R",
         where=where,
         source=_ENTERS,

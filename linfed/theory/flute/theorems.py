@@ -5,6 +5,8 @@ The analysis (Appendix A) speaks of ``gamma1 = 2 gamma2 = 1/4``, equal steps, an
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -134,3 +136,31 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     with np.errstate(divide="ignore"):  # without a gap the theorem says nothing
         scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (step_size * gap**2)
     return np.asarray(scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** np.asarray(rounds))
+
+
+def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n_samples: int) -> float:
+    """Return the last round that m samples of every client cover in Theorem 5.5.
+
+    Parameters
+    ----------
+    spectrum : array_like (r,)
+        Singular values of Phi.
+    rank : int
+        k.
+    step_size : float
+        eta.
+    n_samples : int
+        m.
+
+    Returns
+    -------
+    float
+        ``log m / (-2 log(1 - eta Delta / 16))``, from the condition that m grows like ``(1 - eta Delta / 16)^(-2T)``,
+        whose other factors are left out. Infinite where that factor is not between 0 and 1: there is no condition.
+
+    References
+    ----------
+    FLUTE paper, Theorem 5.5.
+    """
+    rate = float(flute_rate(spectrum, rank, step_size))
+    return math.log(check_integer("n_samples", n_samples)) / (-2.0 * math.log(rate)) if 0 < rate < 1 else math.inf

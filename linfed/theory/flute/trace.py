@@ -60,6 +60,21 @@ class FluteTrace:
     identity: Array
     alive: Mask
 
+    @property
+    def entered(self) -> Array:
+        """First recorded round at which Theta lies in the region R, infinite where none is, (trials,)."""
+        return np.where(self.inside.any(axis=1), self.rounds[self.inside.argmax(axis=1)], np.inf)
+
+    @property
+    def near(self) -> Mask:
+        """Where the error lies between 1e-3 and 1e-8 of the first: near the truncation, yet above rounding.
+
+        Nowhere if some trial has not three such rounds.
+        """
+        share = self.error / self.error[:, :1]
+        found = np.asarray((share < 1e-3) & (share > 1e-8))
+        return found & bool((found.sum(axis=1) > 2).all())
+
 
 def flute_trace(
     steps: Iterable[Round], algorithm: FLUTE, truth: Truth, *, every: int = 1, identity: bool = True

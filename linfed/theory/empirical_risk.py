@@ -1,0 +1,69 @@
+"""The empirical risk as a function of the representation alone, every client's head exact: its stationary points."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.data.samples import GivenSamples
+from linfed.errors import check_shape
+from linfed.numerics.linalg import orthonormalize
+
+
+class AtExactHeads(NamedTuple):
+    """The empirical risk and its relative gradient (trials,), and the predictors (trials, n, d)."""
+
+    risk: Array
+    gradient: Array
+    predictors: Array
+
+
+def at_exact_heads(data: GivenSamples, B: npt.ArrayLike) -> AtExactHeads:
+    """Return the mean empirical risk with exact heads at the span of B, and how far it is from stationary.
+
+    Parameters
+    ----------
+    data : GivenSamples
+        With k samples or more for every client.
+    B : array_like (trials, d, k)
+        Representations, of full rank; only their span matters. NaN, where a run has diverged, gives NaN.
+
+    Returns
+    -------
+    AtExactHeads
+        risk : ``(1/n) sum_i min_w (1/2m_i) ||X_i Q w - y_i||^2`` with Q an orthonormal basis of the span.
+        gradient : ``||sum_i g_i w_i'||_F`` by Q with ``g_i = A_i Q w_i - b_i``, relative to ``sum_i ||b_i|| ||w_i||``.
+        predictors : ``Q w_i``.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, or a client with fewer than k samples.
+
+    Notes
+    -----
+    Fixed points of FedRep with exact heads are the stationary points of this risk; so are those of rank k of FLUTE at
+    ``gamma1 = 2 gamma2``, whose heads are then exact.
+
+    **Deviations**: an addition.
+    """
+    B = np.asarray(B, dtype=float)
+    check_shape("B", B, (data.n_trials or len(B), data.dim, B.shape[-1]), "(trials, d, k)")
+    least = int(data.counts.min())
+    if least < B.shape[-1]:
+        raise ValueError(f"B has {B.shape[-1]} columns and a client {least} samples: its head is not unique")
+    (A, b), Q = data.normal_equations(), orthonormalize(B)[:, None]
+    AQ = A @ Q
+    W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])
+    predictors = (Q @ W)[..., 0]
+    g = (AQ @ W)[..., 0] - b
+    squares = (data.y**2).sum(axis=-1) / data.counts
+    size = np.linalg.norm(b, axis=-1) * np.linalg.norm(W[..., 0], axis=-1)
+    return AtExactHeads(
+        risk=0.5 * (squares - np.vecdot(b, predictors)).mean(axis=-1),
+        gradient=np.linalg.norm(g.mT @ W[..., 0], axis=(-2, -1)) / size.sum(axis=-1),
+        predictors=predictors,
+    )

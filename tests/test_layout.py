@@ -1,6 +1,7 @@
 """The package's layout: imports go from later rooms to earlier ones only, and no file holds more than one sitting."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,22 @@ def test_imports_go_from_later_rooms_to_earlier_ones():
 
 def test_no_file_is_longer_than_one_sitting():
     assert too_long(PACKAGE) == {}
+
+
+def test_contributing_names_every_file_of_a_room():
+    """But those of folders that it names as a whole, and the algorithms, one file each."""
+    told = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = dict(line.split("|")[1:3] for line in told.splitlines() if line.startswith("| `"))
+    for room in (path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"):
+        (text,) = (text for name, text in rows.items() if name.strip() == f"`{room.name}/`")
+        files = {path.name for path in room.rglob("*.py") if path.name != "__init__.py"}
+        whole = [room / name for name in re.findall(r"`(\w+)/`(?! \(`)", text)]
+        unnamed = {path.name for folder in whole for path in folder.glob("*.py")} - {"__init__.py"}
+        if room.name == "algorithms":
+            unnamed |= {type_.__module__.rpartition(".")[2] + ".py" for type_ in lf.ALGORITHMS.values()}
+        named = set(re.findall(r"`(\w+\.py)`", text))
+        assert named <= files, room.name
+        assert files <= named | unnamed, room.name
 
 
 def test_an_experiment_is_content_only():

@@ -111,8 +111,7 @@ def page(
     >>> import linfed as lf
     >>> table = lf.Table([{"m": m, "error": lf.Along([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
     >>> with lf.page(table, column="m") as sheet:
-    ...     for ax, part in sheet:
-    ...         lf.curves(ax, part, "round", "error", by="m")
+    ...     sheet.curves("round", "error", by="m")
     ...     sheet.label("round", "error")
     >>> sheet.axes.shape
     (1, 2)

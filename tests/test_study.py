@@ -125,6 +125,7 @@ def test_what_a_table_does_not_have(table):
     assert_one_line(lambda: list(table.by("path")), ["'path' holds arrays"], KeyError)
     two = lf.Table([{"a.x": 1, "b.x": 2}])
     assert_one_line(lambda: two["x"], ["'x' may be 'a.x' or 'b.x'"], KeyError)
+    assert lf.Table([{"a.b.x": 1, "c.x": 2}])["x"] == 2
     ragged = lf.Table([{"e": lf.Along(normal(2, n), round=range(n))} for n in (2, 3)])
     assert_one_line(lambda: ragged["e"], ["'e' of different shapes"], ValueError)
     assert_one_line(lambda: ragged["round"], ["differ along 'round'"], ValueError)

@@ -43,7 +43,7 @@ class Table:
     Notes
     -----
     A column of a dataclass's field within a field has a dotted name, ``problem.n_clients``; its last part is enough
-    where no other column ends in it.
+    where no other column ends in it, or only longer paths do.
 
     Examples
     --------
@@ -162,7 +162,8 @@ class Table:
         columns = self.columns
         if name in columns:
             return name
-        ending = [column for column in columns if column.endswith(f".{name}")]
+        found = [column for column in columns if column.endswith(f".{name}")]
+        ending = [column for column in found if column.count(".") == min(other.count(".") for other in found)]
         if len(ending) == 1:
             return ending[0]
         axes = {axis for row in self.rows for value in row.values() if isinstance(value, Along) for axis in value.axes}

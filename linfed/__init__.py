@@ -89,11 +89,11 @@ if TYPE_CHECKING:
     from linfed.study.along import Along as Along
     from linfed.study.cells import Run as Run
     from linfed.study.cells import sweep as sweep
+    from linfed.study.choice import RoundsTo as RoundsTo
     from linfed.study.grid import grid as grid
     from linfed.study.pages import curves as curves
     from linfed.study.pages import page as page
     from linfed.study.table import Table as Table
-    from linfed.study.tuning import RoundsTo as RoundsTo
     from linfed.study.tuning import Tuned as Tuned
     from linfed.study.tuning import Tuning as Tuning
     from linfed.study.tuning import tune as tune
@@ -142,7 +142,7 @@ _PUBLIC = {
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
     "Round": "linfed.simulation",
-    "RoundsTo": "linfed.study.tuning",
+    "RoundsTo": "linfed.study.choice",
     "Run": "linfed.study.cells",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",

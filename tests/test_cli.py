@@ -275,6 +275,21 @@ def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
     assert Path("ran.txt").read_text().split() == ["0", "1", "2"]
 
 
+def test_draw_goes_on_where_a_claim_was_wrong(toy):
+    """Tables and what they are of are saved before anything is judged."""
+    call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out")
+    assert run(*call) == 0
+    module = sys.modules[f"{toy.name}.toy_one"]
+    judged, module.claims = module.claims, lambda tables: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run(*call, "--trials", 9)
+    module.claims = judged
+    assert run(*call, "--draw") == 0
+    described = json.loads(Path("out/toy-one.json").read_text())
+    assert described["tables"]["values"]["shared"]["trials"] == 9
+    assert len(described["claims"]) == 1
+
+
 def test_reproduce_quick_seed_and_all(toy, capsys):
     assert run("reproduce", "all", "--quick", "--seed", 7, "--experiments", toy, "--workers", 1) == 0
     described = json.loads(Path("results/quick/toy-one.json").read_text())

@@ -1,5 +1,6 @@
 """Cells: files of their own, taken up again, on any executor."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -129,4 +130,24 @@ def test_the_code_of_what_a_cell_is_made_of_counts(tmp_path, monkeypatch):
     cells = [Of((own_algorithm.Own(),))]
     assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
     module.write_text(module.read_text() + "# changed\n")
+    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
+
+
+def test_what_a_module_imports_beside_it_counts(tmp_path, monkeypatch):
+    """A helper, a base class in another module, and a function inside a partial."""
+    (tmp_path / "beside_it.py").write_text("K = 1\nclass Base:\n    def run(self):\n        return {'value': K}\n")
+    (tmp_path / "of_cells.py").write_text(
+        "from dataclasses import dataclass\nimport beside_it\n"
+        "@dataclass(frozen=True)\nclass Inherits(beside_it.Base):\n    n: object = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import of_cells
+
+    cells = [of_cells.Inherits()]
+    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
+    (tmp_path / "beside_it.py").write_text((tmp_path / "beside_it.py").read_text() + "# changed\n")
+    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
+    cells = [Of(functools.partial(of_cells.beside_it.Base.run, 1))]
+    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
+    (tmp_path / "beside_it.py").write_text((tmp_path / "beside_it.py").read_text() + "# again\n")
     assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]

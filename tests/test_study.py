@@ -471,3 +471,149 @@ def test_a_note_says_whose_curves_are_not_at_rest():
     )
     assert unsettled(lf.Table(rows[1:2]), "error") == ""
     assert unsettled(lf.Table(rows), "error", change=0.5) == ""
+
+
+def test_a_line_has_one_look_on_the_whole_page():
+    """In whatever order the panels meet it, and where it is missing."""
+    rows = [(10, "a"), (10, "b"), (20, "b"), (20, "a"), (30, "b")]
+    table = lf.Table([{"n": n, "rule": rule, "e": lf.Along(normal(3, 2), round=[0, 1])} for n, rule in rows])
+    with lf.page(table, column="n") as sheet:
+        sheet.curves("round", "e", by="rule")
+    colours = {(line.get_label(), line.get_color(), line.get_marker()) for ax in sheet.axes[0] for line in ax.lines}
+    assert len(colours) == 2
+    plt.close("all")
+
+
+def test_a_line_is_one_row_along_the_axis(drawn):
+    with lf.page(drawn) as sheet:
+        ax = sheet.axes[0, 0]
+        said = ["4 rows have algorithm = 'FedRep'", "'problem.n_clients' or 'data.n_samples'"]
+        assert_one_line(lambda: lf.curves(ax, drawn, "round", "risk", by="algorithm"), said)
+        one = drawn.where(n_clients=10, n_samples=3)
+        assert_one_line(lambda: lf.curves(ax, one, "round", "diverged", by="rank"), ["'problem.rank'"], KeyError)
+        for y in ("diverged", "participants"):
+            assert_one_line(
+                lambda y=y: lf.curves(ax, one, "round", y, by="algorithm"), [f"{y!r} lies along", "'round'"]
+            )
+    figures = plt.get_fignums()
+    with pytest.raises(RuntimeError, match="broken"), lf.page(drawn):
+        raise RuntimeError("broken")
+    assert plt.get_fignums() == figures
+    with lf.page(drawn, column="n_samples", title=r"$\frac{1}{2}$") as sheet:
+        pass
+    assert sheet.axes[0, 0].get_title() == r"$\frac{1}{2}$"
+
+
+def test_rows_that_an_index_does_not_tell_apart_are_no_dataset():
+    pytest.importorskip("xarray")
+    rows = [
+        {"h": h, "t": "same", "s": v, "e": lf.Along([v, v], r=[0, 1])} for h, v in (("a", 1.0), ("b", 2.0), ("a", 3.0))
+    ]
+    assert_one_line(lambda: lf.Table(rows).to_xarray("h"), ["rows 0 and 2 have h = 'a'"])
+    assert_one_line(lambda: lf.Table(rows).to_xarray(), ["rows 0 and 1 have no index"])
+    data = lf.Table(rows[:2]).to_xarray("h")
+    assert data["s"].sel(h="b") == 2.0
+    assert data["e"].sel(h="a").values.tolist() == [1.0, 1.0]
+
+
+def test_a_short_name_is_no_guess():
+    rows = [{"a.x": 1, "b.c.x": n} for n in (1, 2)]
+    assert_one_line(lambda: lf.Table(rows).values("x"), ["'a.x' or 'b.c.x'"], KeyError)
+    assert lf.Table([{**row, "b.c.x": 1} for row in rows]).values("x") == [1]
+
+
+def test_several_values_and_nan_are_found():
+    table = lf.Table([{"n": n, "t": (n, 1), "x": x} for n, x in ((1, 0.5), (2, np.nan), (3, np.nan))])
+    for several in ((1, 3), [1, 3], {1, 3}, range(1, 4, 2), np.array([1, 3])):
+        assert table.where(n=several)["n"].tolist() == [1, 3]
+    assert table.where(t=(2, 1))["n"] == 2
+    assert table.where(t=[(2, 1), (3, 1)])["n"].tolist() == [2, 3]
+    assert table.where(x=np.nan)["n"].tolist() == [2, 3]
+    assert [len(part) for _, part in table.by("x")] == [1, 2]
+
+
+def test_names_are_not_taken_twice(tmp_path):
+    for name in ("trial", "r"):
+        row = {name: 5, "a": lf.Along([1, 2], r=[0, 1])}
+        assert_one_line(lambda row=row: lf.Table([row]), [f"a column {name!r}", "name of an axis"])
+    assert_one_line(lambda: lf.Along([[1, 2]], trial=[0, 1]), ["trial is the name of the first axis"])
+    table = lf.Table([{"a@r": np.zeros(2), "a": lf.Along([[1, 2], [3, 4]], r=[7, 8])}])
+    assert lf.Table.load(table.save(tmp_path / "t.npz"))["a@r"].tolist() == [0.0, 0.0]
+    assert_one_line(lambda: table.records("round"), ["('round',)", "('r',)"], KeyError)
+
+    def participants(state, truth):
+        return np.zeros(len(state.B))
+
+    run = replace(RUN, metrics=["risk", participants])
+    assert_one_line(lambda: lf.sweep([run]), ["function 'participants'", "rename it"])
+
+
+def test_arrays_of_other_things_are_refused():
+    for values in (np.array([None, 1.0]), np.array([1j]), np.ma.masked_array([1.0, 2.0], mask=[True, False])):
+        assert_one_line(lambda values=values: lf.Table([{"x": values}]), ["x is an array of dtype"], TypeError)
+    assert_one_line(lambda: lf.Along([None, 1.0], r=[0, 1]), ["dtype object"], TypeError)
+
+
+def test_values_of_one_text_are_told_apart():
+    given = [lf.GivenSamples(normal(2, 3, 4, seed=seed), normal(2, 3, seed=seed)) for seed in (0, 1, 0)]
+    run = lf.Run(algorithm=lf.LocalOnly(), data=given[0], rounds=1)
+    table = lf.sweep(lf.grid(run, data=given))
+    assert len(table.values("data")) == 2
+    inits = [lf.GivenSubspace(normal(8, 2, seed=seed)) for seed in (0, 1)]
+    table = lf.sweep(lf.grid(replace(RUN, rounds=0), **{"algorithm.init": inits}))
+    assert len(table.values("algorithm.init.B")) == 2
+    assert "data=..." not in repr(table)
+
+
+def test_an_own_metric_and_a_grid_with_none():
+    heads = lf.GradientHeads(steps=2)
+    grid = {"heads.step_size": (None, 0.1), "step_size": (0.2, 0.3)}
+    base = replace(RUN.algorithm, heads=heads)
+    with pytest.warns(lf.EdgeWarning):
+        (row,) = lf.sweep([replace(RUN, algorithm=lf.Tuned(base=base, grid=grid, trials=2))])
+    assert np.isnan(row["tried_heads.step_size"]).sum() == 2
+    shorter = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.3,)}, trials=2, rounds=0))
+    (row,) = lf.sweep([shorter])
+    assert row["score"].shape == (1,)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    returned: object
+
+    def run(self):
+        if self.returned == "raises":
+            raise RuntimeError("unlucky")
+        return self.returned
+
+
+@pytest.mark.parametrize("returned", [None, 3, "text", ("a", "b")])
+def test_what_a_cell_must_return_is_said(returned):
+    assert_one_line(lambda: lf.sweep([Wrong(returned)]), ["Wrong.run returned", "a mapping, or a list"], TypeError)
+
+
+def test_a_cell_that_raises_is_named(tmp_path):
+    with pytest.raises(RuntimeError, match="unlucky") as caught:
+        lf.sweep([Wrong("raises")])
+    assert caught.value.__notes__ == ["in the cell Wrong(returned='raises')"]
+    assert_one_line(lambda: lf.sweep(RUN), ["cells = Run(", "lf.grid(run, ...)"], TypeError)
+    (tmp_path / "file").write_text("")
+    for store in (tmp_path / "file", ""):
+        assert_one_line(lambda store=store: lf.sweep([RUN], store=store), ["store = ", "no folder to write in"])
+
+
+def test_equal_cells_on_threads_do_not_write_one_file(tmp_path):
+    with ThreadPoolExecutor(4) as executor:
+        table = lf.sweep([RUN] * 8, executor=executor, store=tmp_path)
+    assert len(table) == 8
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_grids_of_fields_that_are_called_base():
+    fit = lf.Personalised(base=RUN.algorithm, ridge=0.1)
+    assert [one.base.step_size for one in lf.grid(fit, base=lf.grid(RUN.algorithm, step_size=(0.1, 0.2)))] == [0.1, 0.2]
+    assert_one_line(lambda: lf.grid(RUN, n_clients=(3,)), ["did you mean 'problem.n_clients'"])
+
+
+def test_empty_arrays_are_shown_as_such():
+    assert "empty" in lf.Table([{"a": np.zeros(0)}, {"a": np.zeros(0)}])._repr_html_()

@@ -22,8 +22,12 @@ class Along:
     Along((1, 3), trial, round)
     """
 
-    def __init__(self, values: npt.ArrayLike, **axes: npt.ArrayLike) -> None:
+    def __init__(self, values: npt.ArrayLike, /, **axes: npt.ArrayLike) -> None:
         self.values = np.asarray(values)
+        if self.values.dtype.kind not in "biufU":
+            raise TypeError(f"values are of dtype {self.values.dtype}; numbers, truth values or words are allowed")
+        if "trial" in axes:
+            raise ValueError("trial is the name of the first axis, which has no labels: name the others")
         self.axes = {name: np.asarray(labels) for name, labels in axes.items()}
         lengths = tuple(len(labels) for labels in self.axes.values())
         self.trials = self.values.ndim == len(lengths) + 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,9 @@ class Run(Configuration):
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
         diverged = np.array([status is Status.DIVERGED for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
+        own = {**tuned, **told, "diverged": diverged, "round": None, **{field.name: None for field in fields(self)}}
+        for name in metrics.keys() & own.keys():
+            raise ValueError(f"metrics holds a function {name!r}, which is the name of a column already: rename it")
         return {**tuned, **told, "diverged": diverged, **metrics}
 
     def _simulated(self) -> tuple[Result, Row]:
@@ -105,6 +109,18 @@ class Run(Configuration):
         return result, columns
 
 
+def _folder(store: str | os.PathLike[str]) -> Path:
+    """Return the folder of a store, made if it is not there."""
+    folder = Path(store).expanduser()
+    try:
+        if not os.fspath(store):
+            raise NotADirectoryError(errno.ENOTDIR, "it has no name")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"store = {shown(os.fspath(store))} is no folder to write in: {error.strerror}") from None
+    return folder
+
+
 def sweep(
     cells: Sequence[Cell],
     *,
@@ -121,7 +137,8 @@ def sweep(
         `Run`, or frozen dataclasses of one's own with ``run()``, e.g. from `grid`. A cell with an attribute ``cost``
         starts before those of less.
     store : path, optional
-        A folder that keeps every finished cell: a sweep that is stopped goes on from there.
+        A folder that keeps every finished cell: a sweep that is stopped goes on from there. A cell is computed anew
+        when it, linfed, or the modules of its classes and functions have changed, or what these import beside them.
     executor : concurrent.futures.Executor, optional
         Runs the cells; it is not shut down.
     workers : int
@@ -154,12 +171,14 @@ def sweep(
 
     **Deviations**: none.
     """
+    if isinstance(cells, str) or not isinstance(cells, Iterable):
+        raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
     cells = list(cells)
     for index, cell in enumerate(cells):
         if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
             raise TypeError(f"cells[{index}] = {shown(cell)} must be a lf.Run, or a dataclass of one's own with run()")
     workers = check_integer("workers", workers)
-    folder = None if store is None else Path(store)
+    folder = None if store is None else _folder(store)
     done = run_cells(cells, folder=folder, workers=workers, executor=executor, progress=progress)
     table = sum(done.tables, Table())
     edges = [row for row in table.rows if row.get("at_edge")]

@@ -1,21 +1,76 @@
-"""Which setting of a grid is chosen, the smallest within a margin of the best, and how a grid goes on at its ends."""
+"""Scores of curves; which setting of a grid is chosen, the smallest near the best; and what comes beyond its ends."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Indices
+from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
-from linfed.errors import is_real
+from linfed.errors import check_number, is_real
 from linfed.study.grid import at_path, changed
 
 MARGIN = 0.01
 """Scores that differ by no more than this share of the best are taken as equal: the smallest setting has it."""
+
+
+def area(rounds: Indices, curve: Array) -> float:
+    """Return the mean of log10 of a curve over its rounds, but the first."""
+    logs = np.log10(np.maximum(curve, np.finfo(float).tiny))
+    return float(logs[1:].mean()) if len(logs) > 1 else float(logs[0])
+
+
+def final(rounds: Indices, curve: Array) -> float:
+    """Return the last value of a curve."""
+    return float(curve[-1])
+
+
+SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": area, "final": final}
+"""Those that have a name."""
+
+
+@dataclass(frozen=True)
+class RoundsTo(Configuration):
+    """A score for `tune`: the fewest rounds to a level.
+
+    Parameters
+    ----------
+    level : float
+        Positive. The round at which the curve first comes down to it, between two recorded rounds interpolated in the
+        logarithm; a curve that never does scores past the end, the further off the worse.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.RoundsTo(0.1)([0, 1, 2], [1.0, 0.2, 0.05])
+    1.5
+    """
+
+    level: float
+
+    def __post_init__(self) -> None:
+        check_number("level", self.level, positive=True)
+
+    def __call__(self, rounds: npt.ArrayLike, curve: npt.ArrayLike) -> float:
+        """Return the score of a curve."""
+        at = np.asarray(rounds)
+        if len(at) < 2:
+            raise ValueError(
+                "RoundsTo needs a curve over rounds, and a function as the metric is measured at the end alone"
+            )
+        logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(self.level)
+        below = np.flatnonzero(logs <= 0)
+        if not below.size:
+            return float(at[-1] * (1.0 + logs.min()))
+        i = int(below[0])
+        return float(at[i] - (logs[i] / (logs[i] - logs[i - 1])) * (at[i] - at[i - 1])) if i else float(at[0])
 
 
 def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithmic: bool = False) -> list[int]:

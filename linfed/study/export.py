@@ -43,6 +43,9 @@ def _constant(rows: Rows, name: str) -> bool:
 
 def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
+    shapes = list(dict.fromkeys(tuple(v.axes) for row in rows for v in row.values() if isinstance(v, Along)))
+    if along and tuple(along) not in shapes:
+        raise KeyError(f"nothing lies along {tuple(along)}; here: {', '.join(map(str, shapes)) or 'no axes'}")
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
@@ -93,8 +96,15 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     import xarray
 
     parts = []
+    keys = [tuple(row[column] for column in index.values()) for row in rows]
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
+            told = ", ".join(f"{name} = {value!r}" for name, value in zip(index, key, strict=True)) or "no index"
+            raise ValueError(f"rows {keys.index(key)} and {number} have {told}: give columns that tell all rows apart")
+    others = [name for name in varying(rows) if name not in index.values()] if len(rows) > 1 else []
     for row in rows:
-        found = {
+        numbers = {name: row[name] for name in others if not isinstance(row.get(name), Along | np.ndarray | None)}
+        found = numbers | {
             name: xarray.DataArray(value.values, dims=value.names, coords=dict(value.axes))
             if isinstance(value, Along)
             else xarray.DataArray(value, dims="trial")
@@ -123,7 +133,10 @@ def _brief(value: Any) -> str:
     if isinstance(value, Along) and not value.trials:
         return f"{value.values.size} values"
     if isinstance(value, Along | np.ndarray):
-        array = value.values.reshape(len(value.values), -1)[:, -1] if isinstance(value, Along) else value
+        array = value.values if isinstance(value, Along) else value
+        if not array.size:
+            return "empty"
+        array = array.reshape(len(array), -1)[:, -1]
         if array.dtype.kind == "b":
             return f"{array.sum()} of {array.size}"
         return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else shown(array)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from linfed.data.samples import GivenSamples
 from linfed.errors import shown, suggestion
 
 Row: TypeAlias = Mapping[str, Any]
@@ -29,7 +31,7 @@ class Cell(Protocol):
 C = TypeVar("C")
 
 
-def grid(base: C, **axes: Sequence[Any]) -> list[C]:
+def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
     """Return copies of a frozen dataclass, a cell or an algorithm, at every point of a grid, the last axis fastest.
 
     Parameters
@@ -91,8 +93,10 @@ def check_path(base: object, path: str) -> None:
             raise TypeError(f"{where} has no fields to replace: it must be a dataclass")
         known = [field.name for field in dataclasses.fields(found) if field.init]
         if name not in known:
+            deeper = [one for one, _ in fields_of(base) if one.endswith(f".{path}")]
+            meant = f" (did you mean {deeper[0]!r}?)" if deeper else suggestion(name, known)
             raise ValueError(
-                f"{path!r}: {type(found).__name__} has no field {name!r}{suggestion(name, known)}; allowed: "
+                f"{path!r}: {type(found).__name__} has no field {name!r}{meant}; allowed: "
                 + ", ".join(repr(field) for field in known)
             )
         found = getattr(found, name)
@@ -119,11 +123,17 @@ def differing(values: Sequence[object], prefix: str = "") -> list[str]:
     paths = []
     for field in dataclasses.fields(values[0]):  # type: ignore[arg-type]
         found = [getattr(value, field.name) for value in values]
-        if all(one == found[0] for one in found):
+        if all(_equal(one, found[0]) for one in found):
             continue
         within = dataclasses.is_dataclass(found[0]) and len({type(one) for one in found}) == 1
         paths += differing(found, f"{prefix}{field.name}.") if within else [prefix + field.name]
     return paths
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.array_equal(first, second)
+    return bool(first == second)
 
 
 def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -148,4 +158,12 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, tuple | list):
         return tuple(plain(part) for part in value)
-    return getattr(value, "__name__", None) or shown(value)
+    return getattr(value, "__name__", None) or _text(value)
+
+
+def _text(value: Any) -> str:
+    """Return the text of a value, with a digest where two of one text may differ."""
+    arrays = [value] if isinstance(value, np.ndarray) else [value.X, value.y] if isinstance(value, GivenSamples) else []
+    whole = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays) or repr(value).encode()
+    text = shown(value)
+    return f"{text} #{zlib.crc32(whole):08x}" if arrays or text.endswith("...") else text

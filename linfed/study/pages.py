@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from linfed.errors import shown
-from linfed.figures.style import PAGE_WIDTH, Look, draw_curve, draw_level, label, look, style
+from linfed.figures.style import LOOKS, PAGE_WIDTH, Look, draw_curve, draw_level, label, look, style
 from linfed.statistics.quantiles import quantiles
+from linfed.study.along import Along
+from linfed.study.export import varying
 from linfed.study.table import Table
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 Figures: TypeAlias = "dict[str, Figure]"
 """What an experiment draws, by what its files' names end in."""
+
+
+_TURNS_OF: WeakKeyDictionary[Any, dict[Any, int]] = WeakKeyDictionary()
+"""Of each figure: whose turn of the looks a line without one of its own has, the same in all panels."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ def page(
 
     if not len(table):
         raise ValueError(f"table = {shown(table)} has no rows to draw")
-    told = title if callable(title) else (title or f"{column} = {{}}").format
+    told = title if callable(title) else _titled(title or f"{column} = {{}}")
     columns = [(value, part) for value, part in table.by(column)] if column else [(None, table)]
     keys: list[Any] = table.values(row) if isinstance(row, str) else [None] * (row or 1)
     with style():
@@ -131,7 +138,23 @@ def page(
             if column or title:
                 ax.set_title(told(value))
         parts = [[part.where(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
-        yield Page(figure, axes, parts)
+        try:
+            yield Page(figure, axes, parts)
+        except BaseException:
+            plt.close(figure)
+            raise
+
+
+def _titled(title: str) -> Callable[[Any], str]:
+    """Return a format of a value; a text that is none stays as it is."""
+
+    def told(value: Any) -> str:
+        try:
+            return title.format(value)
+        except (IndexError, KeyError, ValueError):
+            return title
+
+    return told
 
 
 def curves(
@@ -175,7 +198,12 @@ def curves(
     """
     chosen = slice(None) if at is None else at
     parts = dict(table.by(by))
+    turns = _TURNS_OF.setdefault(ax.figure, {})
     for name in parts if order is None else [name for name in order if name in parts]:
+        _check_curve(parts[name], x, y, by, name)
+        shape = (looks or {}).get(name, str(name) if str(name) in LOOKS else "")
+        if not shape:
+            shape = tuple(look("", turns.setdefault(name, len(turns))).values())
         draw_curve(
             parts[name][x][chosen],
             scale(parts[name][y])[:, chosen],
@@ -183,9 +211,22 @@ def curves(
             label=(labels or {}).get(name, label(name) if isinstance(name, str) else f"{by} = {name}"),
             ylabel="",
             band=band,
-            method=(looks or {}).get(name, str(name)),
+            method=shape,
             options=line_options,
         )
+
+
+def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
+    """Raise unless a line is one row, and its column lies along x."""
+    if len(part) > 1:
+        differ = [one for one in varying(part.rows) if not isinstance(part.rows[0].get(one), Along | np.ndarray)]
+        raise ValueError(
+            f"{len(part)} rows have {by} = {name!r}, and a line is one row: choose some with where(), or tell them "
+            f"apart by {' or '.join(map(repr, differ)) or 'another column'}"
+        )
+    axes = part.axes(y)
+    if len(axes) != 2 or axes[1] != x:
+        raise ValueError(f"{y!r} lies along {axes}, and a curve needs an array over trials and {x!r}")
 
 
 def bars(ax: Axes, x: Any, values: Any, method: str, *, label: str = "", **options: Any) -> None:

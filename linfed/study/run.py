@@ -98,6 +98,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
         described, tables, cells, reused = _computed(name, module, out, options)
         files = save_tables(name, tables, out)
         described["seconds"] = round(time.perf_counter() - started, 3)
+        _save_json(name, described, [], out)  # so that a mistake in what follows costs no computation
     claims = by_sentence(module.claims(tables))
     files.append(_save_json(name, described, claims, out))
     files += _draw(name, module, tables, out)

@@ -7,9 +7,11 @@ computed, and the next one with the same cells takes it up where it stopped.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import pickle
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -72,8 +74,8 @@ def run_cells(
 
     Notes
     -----
-    A file is used again only while the cell, linfed's code, and the modules of the cell's classes and functions, with
-    the modules beside them whose names begin with an underscore, are the same to the letter.
+    A file is used again only while the cell, linfed's code, and the modules of the cell's classes and functions are the
+    same to the letter; with them those below their folder that they import, or whose names begin with an underscore.
     """
     paths: list[Path | None] = [None] * len(cells)
     if folder is not None:
@@ -113,7 +115,11 @@ def run_cells(
 def _compute(cell: Cell, path: Path | None) -> Table:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgeWarning)  # the column `at_edge` says it
-        table = Table.of([cell], [cell.run()])
+        try:
+            table = Table.of([cell], [cell.run()])
+        except Exception as error:
+            error.add_note(f"in the cell {shown(cell)}")
+            raise
     if path is not None:
         table.save(path)
     return table
@@ -131,23 +137,39 @@ def _key(cell: Cell, digests: dict[frozenset[Path], str]) -> str:
 
 def _modules(value: Any) -> Iterator[Path]:
     """Yield the files of the classes and functions that a cell is made of, where they are not linfed's own."""
-    own = value if inspect.isfunction(value) else type(value)
-    if dataclasses.is_dataclass(value) or inspect.isfunction(value):
-        if own.__module__.partition(".")[0] != "linfed":
-            try:
-                yield Path(inspect.getfile(own))
-            except (OSError, TypeError):
-                raise ValueError(
-                    f"store= needs the code of {shown(own)}, which has no file: put it into a module, or give no store"
-                ) from None
-        if dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                yield from _modules(getattr(value, field.name))
+    if isinstance(value, functools.partial):
+        yield from _modules([value.func, value.args, value.keywords])
     elif isinstance(value, tuple | list):
         for part in value:
             yield from _modules(part)
     elif isinstance(value, dict):
         yield from _modules(list(value.values()))
+    elif dataclasses.is_dataclass(value) or callable(value):
+        classes = [value] if inspect.isfunction(value) or isinstance(value, type) else type(value).__mro__[:-1]
+        for own in classes:
+            if own.__module__.partition(".")[0] not in ("linfed", "abc", "typing", "builtins"):
+                try:
+                    yield from _with_imported(Path(inspect.getfile(own)), own.__module__)
+                except (OSError, TypeError):
+                    raise ValueError(
+                        f"store= needs the code of {shown(own)}, which has no file: put it into a module or drop store="
+                    ) from None
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for field in dataclasses.fields(value):
+                yield from _modules(getattr(value, field.name))
+
+
+def _with_imported(path: Path, name: str) -> set[Path]:
+    """Return a module's file, and the files below its folder of what it has imported, and so on."""
+    found, waiting = {path}, [name]
+    for one in waiting:
+        for value in list(vars(sys.modules[one]).values()) if one in sys.modules else []:
+            other = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+            file = getattr(sys.modules.get(other or ""), "__file__", None)
+            if file and other not in waiting and path.parent in Path(file).parents and "site-packages" not in file:
+                found.add(Path(file))
+                waiting.append(str(other))
+    return found
 
 
 def _code_digest(modules: frozenset[Path]) -> str:

@@ -25,6 +25,10 @@ FORMAT = 1
 """Of a table's file."""
 
 
+NAN = float("nan")
+"""Stands for every NaN by which rows are grouped."""
+
+
 class Table:
     """Rows by value: what `lf.sweep` returns, and what figures and judges take.
 
@@ -43,7 +47,7 @@ class Table:
     Notes
     -----
     A column of a dataclass's field within a field has a dotted name, ``problem.n_clients``; its last part is enough
-    where no other column ends in it, or only longer paths do.
+    where no other column ends in it, or only longer paths that are the same in all rows.
 
     Examples
     --------
@@ -65,7 +69,12 @@ class Table:
         rows: list[Row] = []
         for cell, found in zip(cells, results, strict=True):
             fields = dict(fields_of(cell))
-            rows += [{**fields, **row} for row in ([found] if isinstance(found, Mapping) else found)]
+            several = [found] if isinstance(found, Mapping) else found
+            if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
+                raise TypeError(
+                    f"{type(cell).__name__}.run returned {shown(found)}, expected a mapping, or a list of mappings"
+                )
+            rows += [{**fields, **row} for row in several]
         return cls(rows)
 
     @classmethod
@@ -92,12 +101,15 @@ class Table:
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     def where(self, **wanted: Any) -> Table:
-        """Return the rows whose columns have the wanted values; of a list, one of them."""
+        """Return the rows whose columns have the wanted values; of a list, a range, a set or an array, one of them.
+
+        So of a tuple, in a column that does not hold tuples. NaN is a value like others here.
+        """
         columns = {self._key(name): value for name, value in wanted.items()} if self.rows else {}
 
         def fits(row: Row) -> bool:
             return all(
-                name in row and (row[name] in value if isinstance(value, list) else row[name] == value)
+                name in row and any(_same(row[name], one) for one in _one_of(value, row[name]))
                 for name, value in columns.items()
             )
 
@@ -108,7 +120,7 @@ class Table:
         columns = [self._key(name) for name in names] if self.rows else []
         groups: dict[Any, list[dict[str, Any]]] = {}
         for row in self.rows:
-            key = tuple(row.get(column) for column in columns)
+            key = tuple(NAN if _is_nan(row.get(column)) else row.get(column) for column in columns)
             groups.setdefault(key[0] if len(names) == 1 else key, []).append(row)
         for key, rows in groups.items():
             yield key, Table._of_rows(rows)
@@ -116,6 +128,11 @@ class Table:
     def values(self, name: str) -> list[Any]:
         """Return the different values of a column of numbers or words, in the order of first sight."""
         return [value for value, _ in self.by(name)]
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """Return the names of the axes of a column, "trial" first; none for numbers and words."""
+        value = self.rows[0].get(self._column(name)) if self.rows else None
+        return value.names if isinstance(value, Along) else ("trial",) if isinstance(value, np.ndarray) else ()
 
     def assign(self, **functions: Callable[[Table], Any]) -> Table:
         """Return the table with further columns, each a function of one row's table."""
@@ -162,8 +179,10 @@ class Table:
         columns = self.columns
         if name in columns:
             return name
-        found = [column for column in columns if column.endswith(f".{name}")]
-        ending = [column for column in found if column.count(".") == min(other.count(".") for other in found)]
+        ending = sorted((one for one in columns if one.endswith(f".{name}")), key=lambda one: one.count("."))
+        depths = [one.count(".") for one in ending]
+        if len(ending) > 1 and depths[0] < depths[1] and not set(ending[1:]) & set(export.varying(self.rows)):
+            ending = [one for one in ending[:1] if all(one in row for row in self.rows)] or ending
         if len(ending) == 1:
             return ending[0]
         axes = {axis for row in self.rows for value in row.values() if isinstance(value, Along) for axis in value.axes}
@@ -230,7 +249,7 @@ class Table:
                 if isinstance(value, Along):
                     words[name] = {"axes": list(value.axes)}
                     arrays[key] = value.values
-                    arrays |= {f"{key}@{axis}": labels for axis, labels in value.axes.items()}
+                    arrays |= {f"{key}//{axis}": labels for axis, labels in value.axes.items()}
                 elif isinstance(value, np.ndarray):
                     words[name], arrays[key] = {"axes": []}, value
                 else:
@@ -267,11 +286,31 @@ def _checked_row(row: Row) -> dict[str, Any]:
         told = " and ".join(f"{name} {count}" for count, name in counts.items())
         raise ValueError(f"a row has arrays of different numbers of trials: {told}; name another axis with lf.Along")
     axes: dict[str, Any] = {}
+    taken = {
+        "trial",
+        *(axis for value in kept.values() if isinstance(value, Along) for axis in value.axes),
+    } & kept.keys()
+    if taken:
+        raise ValueError(f"a row has a column {min(taken)!r}, which is also the name of an axis: give it another one")
     for name, value in kept.items():
         for axis, labels in value.axes.items() if isinstance(value, Along) else ():
             if not np.array_equal(axes.setdefault(axis, labels), labels):
                 raise ValueError(f"{name} lies along {axis!r} with other labels than a column of the same row")
     return kept
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
+
+
+def _same(first: Any, second: Any) -> bool:
+    return bool(first == second) or (_is_nan(first) and _is_nan(second))
+
+
+def _one_of(wanted: Any, held: Any) -> Any:
+    """Return the values that are wanted of a column, which holds e.g. `held`."""
+    several = isinstance(wanted, list | range | set | frozenset | np.ndarray)
+    return wanted if several or (isinstance(wanted, tuple) and not isinstance(held, tuple)) else [wanted]
 
 
 def _of_trials(value: Any) -> bool:
@@ -283,6 +322,8 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(value, Along):
         return value
     if isinstance(value, np.ndarray) and value.ndim:
+        if value.dtype.kind not in "biufU" or isinstance(value, np.ma.MaskedArray):
+            raise TypeError(f"{name} is an array of dtype {value.dtype}; numbers, truth values or words are allowed")
         if value.ndim > 1:
             raise TypeError(
                 f"{name} has shape {value.shape}: give an array with more than trials as lf.Along(values, axis=labels)"
@@ -299,7 +340,7 @@ def _checked(name: str, value: Any) -> Any:
 def _value(key: str, word: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     if "value" in word:
         return _tuples(word["value"])
-    axes = {axis: arrays[f"{key}@{axis}"] for axis in word["axes"]}
+    axes = {axis: arrays[f"{key}//{axis}"] for axis in word["axes"]}
     return Along(arrays[key], **axes) if axes else arrays[key]
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import Configuration
@@ -24,7 +23,7 @@ from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.study.along import Along
-from linfed.study.choice import MARGIN, at_edge, beyond, edge_message, smallest, within
+from linfed.study.choice import MARGIN, SCORES, area, at_edge, beyond, edge_message, smallest, within
 from linfed.study.grid import at_path, changed, check_path, differing, plain
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -78,7 +77,7 @@ class Tuning:
             told = [dict(setting) for setting in settings]
             return dataclasses.replace(self, settings=told, at_edge=at_edge(told, [self.best])).columns()
         chosen, numbers = self.settings[self.best], range(len(self.settings))
-        tried = {name: [plain(setting[name]) for setting in self.settings] for name in chosen}
+        tried = {name: _column([plain(setting[name]) for setting in self.settings]) for name in chosen}
         return {
             **{name: plain(value) for name, value in chosen.items()},
             "best": self.best,
@@ -86,6 +85,13 @@ class Tuning:
             "score": Along(self.scores, setting=numbers),
             **{f"tried_{name}": Along(values, setting=numbers) for name, values in tried.items()},
         }
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Return values of one kind, as an array takes them: None among numbers is NaN, and others are words."""
+    numbers = [math.nan if value is None else value for value in values]
+    plainly = all(isinstance(value, bool | int | float) for value in numbers)
+    return numbers if plainly else [str(value) for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,52 +140,7 @@ class Tuned(Configuration):
     def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> Tuning:
         """Return what `tune` finds for a run's problem, rounds and other options."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
-        return tune(self.base, problem, rounds=self.rounds or rounds, **own, **options)
-
-
-def _area(rounds: Indices, curve: Array) -> float:
-    logs = np.log10(np.maximum(curve, np.finfo(float).tiny))
-    return float(logs[1:].mean()) if len(logs) > 1 else float(logs[0])
-
-
-def _final(rounds: Indices, curve: Array) -> float:
-    return float(curve[-1])
-
-
-@dataclass(frozen=True)
-class RoundsTo(Configuration):
-    """A score for `tune`: the fewest rounds to a level.
-
-    Parameters
-    ----------
-    level : float
-        Positive. The round at which the curve first comes down to it, between two recorded rounds interpolated in the
-        logarithm; a curve that never does scores past the end, the further off the worse.
-
-    Examples
-    --------
-    >>> import linfed as lf
-    >>> lf.RoundsTo(0.1)([0, 1, 2], [1.0, 0.2, 0.05])
-    1.5
-    """
-
-    level: float
-
-    def __post_init__(self) -> None:
-        check_number("level", self.level, positive=True)
-
-    def __call__(self, rounds: npt.ArrayLike, curve: npt.ArrayLike) -> float:
-        """Return the score of a curve."""
-        at = np.asarray(rounds)
-        logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(self.level)
-        below = np.flatnonzero(logs <= 0)
-        if not below.size:
-            return float(at[-1] * (1.0 + logs.min()))
-        i = int(below[0])
-        return float(at[i] - (logs[i] / (logs[i] - logs[i - 1])) * (at[i] - at[i - 1])) if i else 0.0
-
-
-_SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": _area, "final": _final}
+        return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **own, **options)
 
 
 def tune(
@@ -266,7 +227,7 @@ def tune(
     **Deviations**: the papers do not say how they chose their steps.
     """
     algorithm, grid = _candidates(algorithm, grid)
-    judge = score if callable(score) else _SCORES[check_choice("score", score, _SCORES)]
+    judge = score if callable(score) else SCORES[check_choice("score", score, SCORES)]
     settings, level = _settings(algorithm, grid), check_number("quantile", quantile, minimum=0.0, maximum=1.0)
     seed = check_seed(seed)
     entropy = (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
@@ -294,7 +255,7 @@ def tune(
             curve = np.quantile(values, level, axis=0, method="inverted_cdf")
             curves.append(curve)
             scores.append(judge(recorded, curve) if np.isfinite(curve[-1]) else np.inf)
-        ties = within(scores, margin, logarithmic=judge is _area)
+        ties = within(scores, margin, logarithmic=judge is area)
         if not ties:
             raise ValueError(f"every setting of the grid diverged or has no score: {grid!r}; try smaller steps")
         best = smallest(settings, ties)

@@ -204,9 +204,12 @@ def curves(
         shape = (looks or {}).get(name, str(name) if str(name) in LOOKS else "")
         if not shape:
             shape = tuple(look("", turns.setdefault(name, len(turns))).values())
+        values = scale(parts[name][y])[:, chosen]
+        if not np.isfinite(values).any():  # all trials diverged
+            continue
         draw_curve(
             parts[name][x][chosen],
-            scale(parts[name][y])[:, chosen],
+            values,
             ax=ax,
             label=(labels or {}).get(name, label(name) if isinstance(name, str) else f"{by} = {name}"),
             ylabel="",

@@ -47,7 +47,7 @@ class Table:
     Notes
     -----
     A column of a dataclass's field within a field has a dotted name, ``problem.n_clients``; its last part is enough
-    where no other column ends in it, or only longer paths that are the same in all rows.
+    where no other column ends in it.
 
     Examples
     --------
@@ -179,10 +179,7 @@ class Table:
         columns = self.columns
         if name in columns:
             return name
-        ending = sorted((one for one in columns if one.endswith(f".{name}")), key=lambda one: one.count("."))
-        depths = [one.count(".") for one in ending]
-        if len(ending) > 1 and depths[0] < depths[1] and not set(ending[1:]) & set(export.varying(self.rows)):
-            ending = [one for one in ending[:1] if all(one in row for row in self.rows)] or ending
+        ending = [column for column in columns if column.endswith(f".{name}")]
         if len(ending) == 1:
             return ending[0]
         axes = {axis for row in self.rows for value in row.values() if isinstance(value, Along) for axis in value.axes}

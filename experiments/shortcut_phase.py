@@ -53,13 +53,13 @@ CLOSED = (JOINT, PLAIN)
 class Map:
     """One family of algorithms on one kind of truth; all sizes are chosen here: the draft names none.
 
-    `sizes` are those of the shortcuts; `back` is what holds the learned ones back, ``tau_s eta_s`` or the ridge.
+    `sizes` are those of the shortcuts; `held` is what holds the learned ones back, ``tau_s eta_s`` or the ridge.
     """
 
     family: str = GRADIENT
     truth: str = "orthogonal"
     sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-    back: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    held: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     step_size: float = 0.3
     rounds: int = 200
     trials: int = 20
@@ -77,7 +77,7 @@ class Map:
         """Return the final dist and parameter error, (trials, size, back) each, of a problem and data for each size."""
         run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
         run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
-        columns = [self.algorithm(back) for back in self.back]
+        columns = [self.algorithm(back) for back in self.held]
         found = [[lf.simulate(one, problem, data=data, **run).metrics for one in columns] for problem, data in worlds]
         ends = ([[point[name][:, -1] for point in line] for line in found] for name in run["metrics"])
         return [np.moveaxis(np.array(values), -1, 0) for values in ends]
@@ -90,14 +90,14 @@ class Map:
         dist, error = self.ends([(problem, lf.FixedSamples(100)) for problem in problems])
         limit = np.stack([lf.subspace_distance(truth.truncated(RANK).B, truth.B) for truth in truths], axis=1)
         if self.family in CLOSED:
-            predicted = np.repeat(limit[..., None], len(self.back), axis=-1)
+            predicted = np.repeat(limit[..., None], len(self.held), axis=-1)
         else:
             whole = {"trials": self.trials, "seed": self.seed}
             predicted, _ = self.ends([(problem, lf.GivenSamples.population(problem, **whole)) for problem in problems])
         spectra = [singular_values(truth.W)[:, -1] / singular_values(truth.S)[:, 0] for truth in truths]
         critical = self.sizes * np.stack(spectra, axis=1)  # lambda_min(Gamma) = lambda_max(mean s s')
         points = {"dist": dist, "error": error, "predicted": predicted}
-        maps = {name: lf.Along(values, size=self.sizes, back=self.back) for name, values in points.items()}
+        maps = {name: lf.Along(values, size=self.sizes, back=self.held) for name, values in points.items()}
         of_truths = {"limit": lf.Along(limit, size=self.sizes), "critical": lf.Along(critical, size=self.sizes)}
         lost, said = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
         return maps | of_truths | {"told": lf.Along(line_counts(lost, said), among=AMONG, count=COUNTED)}
@@ -105,11 +105,11 @@ class Map:
 
 def cells(quick: bool) -> dict[str, list[Map]]:
     """Return the maps: both families on every kind of truth, several steps and a plain step on one."""
-    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, back=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
+    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, held=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
         few: dict[str, Any] = {"sizes": (0.5, 3.0), "trials": 6}
-        steps = replace(steps, back=(0.003, 0.3), rounds=60, **few)
-        ridges = replace(ridges, back=(0.1, 1.0), rounds=20, **few)
+        steps = replace(steps, held=(0.003, 0.3), rounds=60, **few)
+        ridges = replace(ridges, held=(0.1, 1.0), rounds=20, **few)
     maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
     return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 

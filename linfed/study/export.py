@@ -38,14 +38,23 @@ def _constant(rows: Rows, name: str) -> bool:
     first, *others = (row.get(name) for row in rows)
     if any(isinstance(value, Along | np.ndarray) for value in (first, *others)):
         return False
-    return all(other is first or other == first or (other != other and first != first) for other in others)  # NaN
+    return all(same(other, first) for other in others)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Return whether two numbers or words are the same; NaN is the same as NaN."""
+    return bool(first is second or first == second or (first != first and second != second))
+
+
+def shapes(rows: Rows) -> list[tuple[str, ...]]:
+    """Return the axes along which there are arrays, each combination once."""
+    return list(dict.fromkeys(tuple(v.axes) for row in rows for v in row.values() if isinstance(v, Along)))
 
 
 def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
-    shapes = list(dict.fromkeys(tuple(v.axes) for row in rows for v in row.values() if isinstance(v, Along)))
-    if along and tuple(along) not in shapes:
-        raise KeyError(f"nothing lies along {tuple(along)}; here: {', '.join(map(str, shapes)) or 'no axes'}")
+    if along and tuple(along) not in shapes(rows):
+        raise KeyError(f"nothing lies along {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
@@ -78,9 +87,8 @@ def _long(own: Row, arrays: Mapping[str, Along]) -> list[dict[str, Any]]:
 def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
     """Write records to CSV files, one for each combination of axes (`Table.to_csv`)."""
     stem = os.fspath(path).removesuffix(".csv")
-    axes = dict.fromkeys(tuple(value.axes) for row in rows for value in row.values() if isinstance(value, Along))
     written = []
-    for along in [(), *axes]:
+    for along in [(), *shapes(rows)]:
         lines = records(rows, along)
         target = Path("-".join([stem, *along]) + ".csv")
         with replacing(target) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:

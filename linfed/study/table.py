@@ -109,7 +109,7 @@ class Table:
 
         def fits(row: Row) -> bool:
             return all(
-                name in row and any(_same(row[name], one) for one in _one_of(value, row[name]))
+                name in row and any(export.same(row[name], one) for one in _one_of(value, row[name]))
                 for name, value in columns.items()
             )
 
@@ -298,10 +298,6 @@ def _checked_row(row: Row) -> dict[str, Any]:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
-
-
-def _same(first: Any, second: Any) -> bool:
-    return bool(first == second) or (_is_nan(first) and _is_nan(second))
 
 
 def _one_of(wanted: Any, held: Any) -> Any:

@@ -80,7 +80,7 @@ def run_cells(
     paths: list[Path | None] = [None] * len(cells)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        digests: dict[frozenset[Path], str] = {}
+        digests: dict[frozenset[Any], str] = {}
         paths = [folder / f"{_key(cell, digests)}.npz" for cell in cells]
     missing = [index for index, path in enumerate(paths) if path is None or not path.exists()]
     missing.sort(key=lambda index: -getattr(cells[index], "cost", 0.0))
@@ -125,38 +125,42 @@ def _compute(cell: Cell, path: Path | None) -> Table:
     return table
 
 
-def _key(cell: Cell, digests: dict[frozenset[Path], str]) -> str:
+def _key(cell: Cell, digests: dict[frozenset[Any], str]) -> str:
     """Return a name for a cell's file: a digest of the cell and of the code that computes it."""
-    kind = type(cell)
-    modules = frozenset(_modules(cell))
-    if modules not in digests:
-        digests[modules] = _code_digest(modules)
-    text = "\n".join((kind.__module__, kind.__qualname__, np.__version__, digests[modules]))
+    kind, made_of = type(cell), frozenset(_owners(cell))
+    if made_of not in digests:
+        digests[made_of] = _code_digest(made_of)
+    text = "\n".join((kind.__module__, kind.__qualname__, np.__version__, digests[made_of]))
     return hashlib.sha256(text.encode() + pickle.dumps(cell, protocol=4)).hexdigest()[:24]
 
 
-def _modules(value: Any) -> Iterator[Path]:
-    """Yield the files of the classes and functions that a cell is made of, where they are not linfed's own."""
+def _owners(value: Any) -> Iterator[Any]:
+    """Yield the classes and functions that a cell is made of, where they are not linfed's own."""
     if isinstance(value, functools.partial):
-        yield from _modules([value.func, value.args, value.keywords])
+        yield from _owners([value.func, value.args, value.keywords])
     elif isinstance(value, tuple | list):
         for part in value:
-            yield from _modules(part)
+            yield from _owners(part)
     elif isinstance(value, dict):
-        yield from _modules(list(value.values()))
+        yield from _owners(list(value.values()))
     elif dataclasses.is_dataclass(value) or callable(value):
-        classes = [value] if inspect.isfunction(value) or isinstance(value, type) else type(value).__mro__[:-1]
-        for own in classes:
+        owners = [value] if inspect.isfunction(value) or isinstance(value, type) else type(value).__mro__[:-1]
+        for own in owners:
             if own.__module__.partition(".")[0] not in ("linfed", "abc", "typing", "builtins"):
-                try:
-                    yield from _with_imported(Path(inspect.getfile(own)), own.__module__)
-                except (OSError, TypeError):
-                    raise ValueError(
-                        f"store= needs the code of {shown(own)}, which has no file: put it into a module or drop store="
-                    ) from None
+                yield own
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             for field in dataclasses.fields(value):
-                yield from _modules(getattr(value, field.name))
+                yield from _owners(getattr(value, field.name))
+
+
+def _file_of(own: Any) -> Path:
+    """Return the file of a class or a function, or raise."""
+    try:
+        return Path(inspect.getfile(own))
+    except (OSError, TypeError):
+        raise ValueError(
+            f"store= needs the code of {shown(own)}, which has no file: put it into a module or drop store="
+        ) from None
 
 
 def _with_imported(path: Path, name: str) -> set[Path]:
@@ -172,9 +176,10 @@ def _with_imported(path: Path, name: str) -> set[Path]:
     return found
 
 
-def _code_digest(modules: frozenset[Path]) -> str:
-    """Return a digest of the code that a cell's rows rest on: linfed, its modules and their helpers."""
+def _code_digest(owners: frozenset[Any]) -> str:
+    """Return a digest of the code that a cell's rows rest on: linfed, the modules of its owners and their helpers."""
     digest = hashlib.sha256()
+    modules = {path for own in owners for path in _with_imported(_file_of(own), own.__module__)}
     beside = {helper for module in modules for helper in module.parent.glob("_*.py")}  # what experiments share
     for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), *sorted({*modules, *beside})]:
         digest.update(path.read_bytes())

@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import linfed
 from linfed.errors import UsageError, check_integer
 from linfed.statistics.findings import Finding, by_sentence, findings_table
 from linfed.study import export
@@ -28,6 +25,7 @@ from linfed.study.along import Along
 from linfed.study.experiments import load
 from linfed.study.table import Table
 from linfed.system.files import replacing
+from linfed.system.machine import commit, processors, provenance
 
 Tables: TypeAlias = dict[str, Table]
 
@@ -110,7 +108,7 @@ def _computed(name: str, module: ModuleType, out: Path, options: Options) -> tup
     """Return what describes a run, its tables, the number of its cells, and of those from an earlier run."""
     from linfed.study.store import run_cells
 
-    workers = default_workers() if options.workers is None else check_integer("workers", options.workers)
+    workers = processors() if options.workers is None else check_integer("workers", options.workers)
     changes = {"trials": options.trials, "seed": options.seed}
     lists: dict[str, Sequence[Any]] = {
         key: [_changed(cell, changes) for cell in cells] for key, cells in module.cells(options.quick).items()
@@ -119,20 +117,14 @@ def _computed(name: str, module: ModuleType, out: Path, options: Options) -> tup
     done = run_cells(everything, folder=out / "cells", workers=workers, label=name)
     found = iter(done.tables)
     tables = {key: sum((next(found) for _ in cells), Table()) for key, cells in lists.items()}
-    return _described(name, options, tables), tables, len(everything), done.reused
+    described = _described(name, Path(module.__file__ or "").parent, options, tables)
+    return described, tables, len(everything), done.reused
 
 
 def _changed(cell: Any, changes: dict[str, Any]) -> Any:
     """Return a cell with those of the changes that are told and that are fields of it."""
     names = {field.name for field in dataclasses.fields(cell)}
     return dataclasses.replace(cell, **{k: v for k, v in changes.items() if v is not None and k in names})
-
-
-def default_workers() -> int:
-    """Return the number of processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
@@ -160,10 +152,8 @@ def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
         raise UsageError(f"--draw {name}: {str(out)!r} holds no tables of it ({told}); run it without --draw") from None
 
 
-def _described(name: str, options: Options, tables: Tables) -> dict[str, Any]:
-    """Return what is kept of a run beside its tables: what all rows of a table share, versions."""
-    import matplotlib
-    import scipy
+def _described(name: str, folder: Path, options: Options, tables: Tables) -> dict[str, Any]:
+    """Return what is kept of a run beside its tables: what all rows of a table share, and what computed it."""
 
     def shared(table: Table) -> dict[str, Any]:
         other = set(export.varying(table.rows)) if len(table) > 1 else set[str]()
@@ -176,13 +166,8 @@ def _described(name: str, options: Options, tables: Tables) -> dict[str, Any]:
         "quick": options.quick,
         "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},
         "seconds": 0.0,
-        "versions": {
-            "linfed": linfed.__version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "matplotlib": matplotlib.__version__,
-        },
+        **provenance(),
+        "commit": commit(folder),
     }
 
 

@@ -1,0 +1,67 @@
+"""What numbers were computed with: versions, BLAS, the machine, and the commit of a checkout."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import threadpoolctl
+
+import linfed
+
+
+def processors() -> int:
+    """Return the number of processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def provenance() -> dict[str, Any]:
+    """Return what is kept beside numbers: versions, BLAS, the kind of machine, and linfed's commit, if it has one."""
+    import numpy as np  # noqa: F401  so that its BLAS is there to be seen
+
+    names = ("numpy", "scipy", "matplotlib")
+    return {
+        "versions": {
+            "linfed": linfed.__version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in names},
+        },
+        "blas": [
+            f"{pool['internal_api']} {pool['version']} ({pool.get('architecture', 'architecture not told')})"
+            for pool in threadpoolctl.threadpool_info()
+            if pool["user_api"] == "blas"
+        ],
+        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
+        "commit": commit(),
+    }
+
+
+def commit(folder: Path | None = None) -> str | None:
+    """Return the commit of the checkout that a folder lies in, by default linfed's own, or None.
+
+    "and changes" stands after it where tracked files there, or of linfed, are not as they were committed.
+    """
+    own = Path(linfed.__file__).parent
+    found = _git(folder or own, "rev-parse", "HEAD")
+    if not found or not _git(folder or own, "ls-files", "--", "."):  # installed within somebody else's checkout
+        return None
+    folders = [own] if folder is None else [folder, own]
+    changed = any(_git(one, "status", "--porcelain", "--untracked-files=no", "--", ".") for one in folders)
+    return f"{found} and changes" if changed else found
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return what git says of a folder; nothing where there is no git, or no checkout."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import SizeError as SizeError
+    from linfed.errors import StoreWarning as StoreWarning
+    from linfed.errors import SweepError as SweepError
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
@@ -88,11 +90,12 @@ if TYPE_CHECKING:
     from linfed.statistics.findings import Verdict as Verdict
     from linfed.study.along import Along as Along
     from linfed.study.cells import Run as Run
-    from linfed.study.cells import sweep as sweep
     from linfed.study.choice import RoundsTo as RoundsTo
     from linfed.study.grid import grid as grid
     from linfed.study.pages import curves as curves
     from linfed.study.pages import page as page
+    from linfed.study.store import Store as Store
+    from linfed.study.sweep import sweep as sweep
     from linfed.study.table import Table as Table
     from linfed.study.tuning import Tuned as Tuned
     from linfed.study.tuning import Tuning as Tuning
@@ -103,7 +106,6 @@ __version__ = "0.1.0"
 # Names are loaded when first used, so that `import linfed` and `linfed --help` come back at once.
 _PUBLIC = {
     "ALGORITHMS": "linfed.algorithms",
-    "METRICS": "linfed.simulation.metrics",
     "Algorithm": "linfed.algorithms.base",
     "Along": "linfed.study.along",
     "Asks": "linfed.algorithms.base",
@@ -133,6 +135,7 @@ _PUBLIC = {
     "Initial": "linfed.algorithms.initial",
     "InitialFactors": "linfed.algorithms.initial",
     "LocalOnly": "linfed.algorithms.local_only",
+    "METRICS": "linfed.simulation.metrics",
     "Moments": "linfed.algorithms.initial",
     "Oracle": "linfed.algorithms.oracle",
     "Personalised": "linfed.algorithms.personalised",
@@ -150,6 +153,9 @@ _PUBLIC = {
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
     "Status": "linfed.simulation.results",
+    "Store": "linfed.study.store",
+    "StoreWarning": "linfed.errors",
+    "SweepError": "linfed.errors",
     "Table": "linfed.study.table",
     "TrueSubspace": "linfed.algorithms.initial",
     "Truth": "linfed.problems",
@@ -166,7 +172,7 @@ _PUBLIC = {
     "shortcut_error": "linfed.simulation.metrics",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",
-    "sweep": "linfed.study.cells",
+    "sweep": "linfed.study.sweep",
     "theory": "linfed.theory",
     "tune": "linfed.study.tuning",
 }

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from linfed.errors import SweepError
+    from linfed.study.schedule import Means
+
+
+KEPT = "what was finished is kept, and the same command goes on from there"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,9 +40,60 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--trials", type=int, metavar="T", help="trials of each setting")
     run.add_argument("--seed", type=int, metavar="S", help="seed of the run")
     run.add_argument("--out", metavar="DIR", help="where to write (default: results, or results/quick)")
-    run.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     run.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
+    _add_means(run)
     return top
+
+
+def _add_means(command: argparse.ArgumentParser) -> None:
+    """Add the options that say where cells are run."""
+    command.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
+    command.add_argument("--dask", metavar="ADDRESS", help="run the cells on a Dask cluster, e.g. tcp://host:8786")
+    command.add_argument(
+        "--mpi", action="store_true", help="run them on MPI: mpiexec -n 9 python -m mpi4py.futures -m linfed .."
+    )
+    command.add_argument("--shard", metavar="I/N", help="run the I-th of N parts of the cells only")
+    command.add_argument("--keep", action="store_true", help="take finished cells even if the code has changed since")
+    command.add_argument("--fresh", action="store_true", help="compute every cell anew")
+
+
+@contextmanager
+def _means(given: argparse.Namespace) -> Iterator[Means]:
+    """Return a context with where cells are to be run; executors that it opens are closed at its end."""
+    from linfed.errors import UsageError
+    from linfed.study.schedule import Means
+    from linfed.system.clusters import dask_executor, mpi_executor
+    from linfed.system.machine import processors
+
+    if given.workers is not None and given.workers < 1:
+        raise UsageError(f"--workers {given.workers} must be at least 1")
+    for one, other in itertools.combinations(("dask", "mpi", "workers"), 2):
+        if getattr(given, one) and getattr(given, other):
+            raise UsageError(f"--{one} and --{other} exclude each other")
+    if given.keep and given.fresh:
+        raise UsageError("--keep and --fresh contradict each other")
+    options = {"shard": _shard(given.shard), "keep": given.keep, "fresh": given.fresh}
+    if given.dask is not None:
+        with dask_executor(given.dask) as executor:
+            yield Means(executor=executor, **options)
+    elif given.mpi:
+        with mpi_executor() as executor:
+            yield Means(executor=executor, **options)
+    else:
+        yield Means(workers=given.workers or processors(), **options)
+
+
+def _shard(given: str | None) -> tuple[int, int] | None:
+    from linfed.errors import UsageError
+
+    if given is None:
+        return None
+    number, _, count = given.partition("/")
+    if not (
+        number.isascii() and number.isdigit() and count.isascii() and count.isdigit() and 1 <= int(number) <= int(count)
+    ):
+        raise UsageError(f"--shard {given} must be I/N with I from 1 to N, e.g. 1/2")
+    return int(number), int(count)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,8 +143,7 @@ def _signals(act: Callable[[int, object], None]) -> Iterator[None]:
 
 def _stopped(why: str, status: int) -> int:
     """Say why a run stopped, and return its exit status."""
-    kept = "what was finished is kept, and the same command goes on from there"
-    print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
+    print(f"linfed: {why}; {KEPT}", file=sys.stderr, flush=True)
     return status
 
 
@@ -130,15 +189,15 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
-    from linfed.errors import UsageError
+    from linfed.errors import SweepError, UsageError
     from linfed.study.experiments import experiment_files, experiments_folder, load
     from linfed.study.run import Options, report, reproduce, writable_folder
 
-    for name, minimum in (("trials", 1), ("seed", 0), ("workers", 1)):
+    for name, minimum in (("trials", 1), ("seed", 0)):
         value = getattr(given, name)
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
-        if value is not None and given.draw and name != "workers":
+        if value is not None and given.draw:
             raise UsageError(f"--draw takes what an earlier run saved: --{name} {value} changes nothing in it")
     folder = experiments_folder(given.experiments)
     everything = list(experiment_files(folder)) if "all" in given.names else []
@@ -146,20 +205,40 @@ def _reproduce(given: argparse.Namespace) -> int:
         if name != "all":
             load(name, folder)
     names = everything if "all" in given.names else list(dict.fromkeys(given.names))
-    options = Options(
-        quick=given.quick,
-        trials=given.trials,
-        seed=given.seed,
-        out=given.out,
-        workers=given.workers,
-        draw=given.draw,
-    )
-    writable_folder(options.folder)
+    writable_folder(Options(quick=given.quick, out=given.out).folder)
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
-    with _signals(_interrupt):
+    status = 0
+    with _means(given) as means, _signals(_interrupt):
+        options = Options(
+            quick=given.quick,
+            trials=given.trials,
+            seed=given.seed,
+            out=given.out,
+            draw=given.draw,
+            means=means,
+        )
         for name in names:
-            print(report(name, reproduce(name, folder, options)), flush=True)
-    return 0
+            try:
+                done = reproduce(name, folder, options)
+            except SweepError as error:
+                status = _failed(name, error)
+                continue
+            if done is None:
+                print(f"{name}: shard {given.shard} is done; copy the stores together and run it without --shard")
+            else:
+                print(report(name, done), flush=True)
+    return status
+
+
+def _failed(name: str, error: SweepError) -> int:
+    """Tell of cells that raised: the first as Python does, all in a line each; return the exit status."""
+    import traceback
+
+    traceback.print_exception(error.failures[0].error)
+    for failure in error.failures:
+        print(f"linfed: {name}: {failure}", file=sys.stderr)
+    print(f"linfed: {name}: {str(error).partition(',')[0]}; {KEPT}", file=sys.stderr, flush=True)
+    return 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -43,8 +43,21 @@ class WorkerError(RuntimeError):
     """A worker process that died; the message says what may have happened."""
 
 
+class SweepError(RuntimeError):
+    """Cells that raised: `failures` has them and their errors, `table` the rows of all others."""
+
+    def __init__(self, message: str, failures: Any = (), table: Any = None) -> None:
+        super().__init__(message)
+        self.failures = failures
+        self.table = table
+
+
 class EdgeWarning(UserWarning):
     """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
+
+
+class StoreWarning(UserWarning):
+    """Something of a store that is not as it was left: a file that is torn or foreign, or numbers of other code."""
 
 
 class WriteError(OSError):

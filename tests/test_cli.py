@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -298,26 +299,57 @@ def test_reproduce_quick_seed_and_all(toy, capsys):
     assert "NOT SUPPORTED" in capsys.readouterr().out
 
 
-def test_a_run_that_breaks_off_keeps_its_cells(toy):
-    with pytest.raises(RuntimeError, match="unlucky"):
-        run("reproduce", "toy-one", "--seed", 13, "--experiments", toy, "--workers", 1)
+def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
+    call = ("reproduce", "toy-one", "--seed", 13, "--experiments", toy, "--workers", 1)
+    assert run(*call) == 1
     assert Path("ran.txt").read_text().split() == ["0", "1", "2"]
-    with pytest.raises(RuntimeError, match="unlucky"):
-        run("reproduce", "toy-one", "--seed", 13, "--experiments", toy, "--workers", 1)
+    errors = capsys.readouterr().err
+    assert errors.startswith("Traceback")
+    assert "linfed: toy-one: RuntimeError: unlucky" in errors
+    assert errors.splitlines()[-1].startswith("linfed: toy-one: 1 of 3 cells raised; what was finished is kept")
+    assert run(*call) == 1
     assert Path("ran.txt").read_text().split() == ["0", "1", "2", "2"]
 
 
-def test_cells_are_used_again_until_their_code_changes(toy, capsys):
+@pytest.mark.filterwarnings("ignore::linfed.StoreWarning")
+def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsys):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
     assert run(*call) == 0
     assert "earlier run" not in capsys.readouterr().out
     assert run(*call) == 0
     assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
     module = toy / "toy_one.py"
-    module.write_text(module.read_text() + "# changed\n")
+    module.write_text(module.read_text().replace("values are large", "they are large") + "# changed\n")
+    assert run(*call) == 0
+    assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
+    module.write_text(module.read_text().replace("self.number + self.size", "self.size + self.number"))
+    assert run(*call, "--keep") == 0
+    assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
     assert run(*call) == 0
     assert "earlier run" not in capsys.readouterr().out
-    assert Path("ran.txt").read_text().split() == ["0", "1", "2"] * 2
+    assert run(*call, "--fresh") == 0
+    assert Path("ran.txt").read_text().split() == ["0", "1", "2"] * 3
+
+
+def test_shards_are_put_together(toy, capsys):
+    call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
+    for number in (1, 2):
+        assert run(*call, "--shard", f"{number}/2", "--out", f"out-{number}") == 0
+        assert "toy-one: shard" in capsys.readouterr().out
+        assert not Path(f"out-{number}/toy-one.json").exists()
+    shutil.copytree("out-2/cells", "out-1/cells", dirs_exist_ok=True)
+    assert run(*call, "--out", "out-1") == 0
+    assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
+    assert sorted(Path("ran.txt").read_text().split()) == ["0", "1", "2"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the cluster
+def test_cells_run_on_a_dask_cluster(toy, capsys):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(1, processes=False, threads_per_worker=1, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        assert run("reproduce", "toy-one", "--experiments", toy, "--dask", address) == 0
+    assert "values are large" in capsys.readouterr().out
 
 
 def test_a_bug_in_an_experiment_is_not_called_a_mistake_of_the_user(toy):
@@ -336,12 +368,12 @@ def test_json_is_strict(toy):
 
 
 def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
-    from linfed.study import store as sweep
+    from linfed.study import schedule
 
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep, "_compute", interrupted)
+    monkeypatch.setattr(schedule, "compute", interrupted)
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 130
     assert capsys.readouterr().err == (
         "linfed: interrupted; what was finished is kept, and the same command goes on from there\n"
@@ -362,6 +394,12 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--trials", "0"], ["--trials 0", "at least 1"]),
         (["reproduce", "toy-one", "--seed", "-1"], ["--seed -1", "at least 0"]),
         (["reproduce", "toy-one", "--workers", "0"], ["--workers 0", "at least 1"]),
+        (["reproduce", "toy-one", "--shard", "0/2"], ["--shard 0/2", "I from 1 to N"]),
+        (["reproduce", "toy-one", "--shard", "3/2"], ["--shard 3/2", "I from 1 to N"]),
+        (["reproduce", "toy-one", "--shard", "half"], ["--shard half", "e.g. 1/2"]),
+        (["reproduce", "toy-one", "--keep", "--fresh"], ["--keep and --fresh contradict"]),
+        (["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"], ["--dask and --workers exclude"]),
+        (["reproduce", "toy-one", "--dask", "nowhere:no"], ["--dask nowhere:no: no scheduler there"]),
         (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "--trials 3", "changes nothing"]),
         (["reproduce", "toy-one", "--draw", "--out", "empty"], ["--draw toy-one", "'empty' holds no tables of it"]),
         (["reproduce", "toy-one", "--out", "file/below"], ["--out", "cannot be written"]),

@@ -23,7 +23,6 @@ import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 import linfed as lf
-from linfed.study.store import run_cells
 
 def work():
     Path(f"working-{os.getpid()}").touch()
@@ -50,7 +49,7 @@ if __name__ == "__main__":
         algorithm = long.Long(rank=2, step_size=0.1, init="random")
         lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=2, trials=2, workers=2)
     else:
-        run_cells([long.Cell(1), long.Cell(2)], folder=Path("cells"), workers=2)
+        lf.sweep([long.Cell(1), long.Cell(2)], store="cells", workers=2)
 '''
 
 EXPERIMENT = '''
@@ -175,11 +174,11 @@ KEPT = "linfed: interrupted; what was finished is kept, and the same command goe
 def test_a_stopped_command_says_so_in_one_line_and_keeps_what_is_done(workers, sent, status, folder):
     with Started(folder, *REPRODUCE, workers) as started:
         busy = started.workers(1)
-        assert wait_for(lambda: list(folder.glob("out/cells/*.npz")))
+        assert wait_for(lambda: list(folder.glob("out/cells/*.cell")))
         started.process.send_signal(getattr(signal, sent))
         assert started.ended() == (status, KEPT)
         assert wait_for(lambda: not any(map(running, busy)))
-    assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".npz"]
+    assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".cell"]
 
 
 @pytest.mark.parametrize("process", ["main", "worker"])
@@ -191,14 +190,19 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(process, folder):
         assert started.ended() == (130, KEPT)
 
 
-def test_a_killed_worker_is_one_line(folder):
+def test_a_cell_whose_worker_is_killed_twice_is_told(folder):
+    """Whoever kills it, a memory that ran out, say: once is bad luck, and the cell is run again."""
     with Started(folder, *REPRODUCE, 2) as started:
-        (busy,) = started.workers(1)
-        assert wait_for(lambda: list(folder.glob("out/cells/*.npz")))
-        os.kill(busy, signal.SIGKILL)
+        for count in (1, 2):
+            (busy,) = wait_for(lambda count=count: [pid for pid in started.workers(count) if running(pid)])
+            assert wait_for(lambda: list(folder.glob("out/cells/*.cell")))
+            os.kill(busy, signal.SIGKILL)
         status, errors = started.ended()
     assert status == 1
-    assert errors.startswith("linfed: workers = 2: a worker process died")
-    assert errors.count("\n") == 1
-    assert "finished is kept" in errors
-    assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".npz"]
+    *_, failed, last = errors.strip().splitlines()
+    assert failed.startswith("linfed: slow: WorkerError: workers = 2: a worker process died")
+    assert failed.endswith("in the cell Cell(number=1)")
+    assert (
+        last == "linfed: slow: 1 of 2 cells raised; what was finished is kept, and the same command goes on from there"
+    )
+    assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".cell"]

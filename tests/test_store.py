@@ -1,25 +1,40 @@
-"""Cells: files of their own, taken up again, on any executor."""
+"""The store: what names a cell, what is believed of its file, and what a sweep takes from it."""
 
 import functools
+import json
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import linfed
-from linfed.study.store import run_cells
+import linfed as lf
+from linfed.errors import WriteError
+from linfed.study.canonical import Description
+from linfed.study.code import code_digest, statements
+from linfed.study.store import keys_of
+from tests.helpers import assert_one_line
+
+RAN = []
 
 
 @dataclass(frozen=True)
 class Square:
     number: int
     fails: bool = False
+    seed: int = 0
 
     def run(self):
         RAN.append(self.number)
         if self.fails:
             raise RuntimeError("unlucky")
-        return {"value": self.number**2}
+        return {"value": self.number**2, "each": np.arange(3.0) * self.number}
 
 
 @dataclass(frozen=True)
@@ -27,88 +42,6 @@ class Costly(Square):
     @property
     def cost(self):
         return self.number
-
-
-RAN = []
-
-
-def values(found):
-    return [table["value"] for table in found.tables]
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    RAN.clear()
-
-
-def test_progress_is_a_truth_value_or_none(tmp_path):
-    with pytest.raises(ValueError, match=r"progress = 'yes' must be True, False, or None"):
-        run_cells([Square(3)], folder=tmp_path, progress="yes")
-    assert RAN == []
-
-
-@pytest.mark.parametrize("threads", [0, 2])
-def test_results_come_in_the_order_of_the_cells(tmp_path, threads):
-    cells = [Square(3), Square(1), Square(2)]
-    if threads:
-        with ThreadPoolExecutor(threads) as executor:
-            found = run_cells(cells, folder=tmp_path / "cells", executor=executor)
-    else:
-        found = run_cells(cells, folder=tmp_path / "cells")
-    assert values(found) == [9, 1, 4]
-    assert found.reused == 0
-    assert sorted(RAN) == [1, 2, 3]
-    again = run_cells([Square(2), Square(4)], folder=tmp_path / "cells")
-    assert (values(again), again.reused) == ([4, 16], 1)
-    assert sorted(RAN) == [1, 2, 3, 4]
-
-
-def test_a_file_is_of_no_use_once_linfed_has_changed(tmp_path, monkeypatch):
-    package = tmp_path / "linfed"
-    (package / "data").mkdir(parents=True)
-    for name in ("__init__.py", "data/batch.py"):
-        (package / name).write_text("")
-    monkeypatch.setattr(linfed, "__file__", str(package / "__init__.py"))
-
-    def reused():
-        return run_cells([Square(1)], folder=tmp_path / "cells").reused
-
-    assert (reused(), reused()) == (0, 1)
-    for name in ("__init__.py", "data/batch.py"):
-        (package / name).write_text("# changed\n")
-        assert (reused(), reused()) == (0, 1)
-    (package / "data" / "new.py").write_text("# new\n")
-    assert (reused(), reused()) == (0, 1)
-
-
-def test_a_failing_cell_keeps_the_others(tmp_path):
-    with ThreadPoolExecutor(1) as executor, pytest.raises(RuntimeError, match="unlucky"):
-        run_cells([Square(1), Square(2, fails=True), Square(3)], folder=tmp_path, executor=executor)
-    assert 1 in RAN
-    RAN.clear()
-    found = run_cells([Square(1)], folder=tmp_path)
-    assert found.reused == 1
-    assert not RAN
-
-
-def test_the_longest_cells_start_first(tmp_path):
-    assert values(run_cells([Costly(2), Costly(5), Costly(3)], folder=tmp_path)) == [4, 25, 9]
-    assert RAN == [5, 3, 2]
-
-
-def test_without_a_folder_nothing_is_kept():
-    for _ in range(2):
-        assert values(run_cells([Square(3), Square(3)])) == [9, 9]
-    assert RAN == [3] * 4
-
-
-def test_a_cell_of_a_class_without_a_file_needs_no_store(tmp_path):
-    namespace = {"__name__": "nowhere"}
-    exec("class Own:\n    def run(self):\n        return {'value': 1}", namespace)
-    own = dataclass(frozen=True)(namespace["Own"])()
-    assert values(run_cells([own])) == [1]
-    with pytest.raises(ValueError, match=r"store= needs the code of .*Own.*, which has no file"):
-        run_cells([own], folder=tmp_path)
 
 
 @dataclass(frozen=True)
@@ -120,34 +53,538 @@ class Of:
         return {"value": 1}
 
 
-def test_the_code_of_what_a_cell_is_made_of_counts(tmp_path, monkeypatch):
-    """An algorithm of one's own in a module of its own: its change is a change of the cell."""
-    module = tmp_path / "own_algorithm.py"
-    module.write_text("from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Own:\n    step: float = 1.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    import own_algorithm
-
-    cells = [Of((own_algorithm.Own(),))]
-    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
-    module.write_text(module.read_text() + "# changed\n")
-    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
+@pytest.fixture(autouse=True)
+def fresh():
+    RAN.clear()
 
 
-def test_what_a_module_imports_beside_it_counts(tmp_path, monkeypatch):
-    """A helper, a base class in another module, and a function inside a partial."""
-    (tmp_path / "beside_it.py").write_text("K = 1\nclass Base:\n    def run(self):\n        return {'value': K}\n")
-    (tmp_path / "of_cells.py").write_text(
-        "from dataclasses import dataclass\nimport beside_it\n"
-        "@dataclass(frozen=True)\nclass Inherits(beside_it.Base):\n    n: object = 1\n"
+def values(table):
+    return [row["value"] for row in table]
+
+
+def ran(cells, store, **options):
+    """Return how many cells a sweep computed."""
+    RAN.clear()
+    lf.sweep(cells, store=store, **options)
+    return len(RAN)
+
+
+# --- what names a cell ---------------------------------------------------------------------------------------
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+EQUAL = [
+    (0.5, np.float64(0.5)),
+    (3, np.int32(3)),
+    ("a" * 30, "".join(["a"] * 30)),
+    ({"a": 1, "b": 2.0}, {"b": 2.0, "a": 1}),
+    (frozenset(["x", "yy", "zzz"]), frozenset(["zzz", "yy", "x"])),
+    (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3))),
+    (np.arange(3.0), np.arange(3.0).astype(">f8")),
+    ((lf.FedRep(rank=2, step_size=1),), (lf.FedRep(rank=2, step_size=1.0),)),
+    (float("nan"), -float("nan")),
+    (Fraction(2, 4), Fraction(1, 2)),
+    (Path("a/b"), Path("a") / "b"),
+]
+DIFFERENT = [
+    (1, 1.0),
+    (1, True),
+    ("1", 1),
+    (None, "None"),
+    ((1, 2), [1, 2]),
+    (0.1, 0.1 + 2**-56),
+    ({"a": 1}, {"a": 2}),
+    (np.arange(3), np.arange(3.0)),
+    (np.arange(4.0), np.arange(4.0).reshape(2, 2)),
+    (Colour.RED, Colour.BLUE),
+    (Square(1), Costly(1)),
+    (Square, Costly),
+    (len, max),
+    (functools.partial(max, 1), functools.partial(max, 2)),
+    (lf.FedRep(rank=2, step_size=1.0), lf.FedRep(rank=2, step_size=1.1)),
+    (Fraction(1, 2), Fraction(1, 3)),
+    (b"1", "1"),
+    ("\ud83d", "?"),
+    (np.sin, np.cos),
+    (1j, 1.0),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), EQUAL)
+def test_equal_values_have_one_text(one, other):
+    assert Description(one).text == Description(other).text
+    json.loads(Description(one).text, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_different_values_have_different_texts(one, other):
+    assert Description(one).text != Description(other).text
+
+
+def test_what_cannot_be_told_from_others_is_refused(tmp_path):
+    def inner():
+        pass
+
+    itself = []
+    itself.append(itself)
+    for value in (lambda: 1, inner):
+        assert_one_line(lambda v=value: Description(v), ["store= cannot tell", "a module defines"], TypeError)
+    assert_one_line(lambda: Description(itself), ["holds itself"], TypeError)
+    with (tmp_path / "open").open("w") as file:
+        assert_one_line(lambda: Description(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
+    assert_one_line(lambda: lf.sweep([Of(lambda: 1)], store=tmp_path), ["store= cannot tell"], TypeError)
+    assert values(lf.sweep([Of(lambda: 1)])) == [1]
+
+
+def test_a_cell_of_a_class_without_a_file_needs_no_store(tmp_path):
+    namespace = {"__name__": "nowhere"}
+    exec("class Own:\n    def run(self):\n        return {'value': 1}", namespace)
+    own = dataclass(frozen=True)(namespace["Own"])()
+    assert values(lf.sweep([own])) == [1]
+    assert_one_line(lambda: lf.sweep([own], store=tmp_path), ["store= needs the code of", "which has no file"])
+
+
+# --- what code counts ----------------------------------------------------------------------------------------
+
+OWN = '''"""A module of one's own."""
+from dataclasses import dataclass
+import numpy as np
+from beside_it import helper, unused
+import further.below as below
+import wholly
+
+LABEL = "distance"
+FACTOR = 2
+TABLE = {}
+TABLE["a"] = 1
+
+def scaled(x):
+    """Return a product."""
+    return FACTOR * x  # here
+
+class Base:
+    def shifted(self):
+        return helper(1) + below.deep() + wholly.one()
+
+@dataclass(frozen=True)
+class Own(Base):
+    n: int = 1
+
+    def run(self):
+        from late import later
+        return {"value": scaled(self.n) + self.shifted() + TABLE["a"] + later}
+
+def plot(tables):
+    return LABEL, unused()
+
+if __name__ == "__main__":
+    print(LABEL)
+'''
+MODULES = {
+    "own_cell.py": OWN,
+    "beside_it.py": "def helper(x):\n    return x + K\n\ndef unused():\n    return 0\n\nK = 1\n",
+    "further/__init__.py": "",
+    "further/below.py": "def deep():\n    return 1\n\ndef other():\n    return 2\n",
+    "wholly.py": "from further.star import *\n\ndef one():\n    return STAR\n",
+    "further/star.py": "STAR = 1\n",
+    "late.py": "later = 1\n",
+}
+COUNTS = [
+    ("own_cell.py", "FACTOR = 2", "FACTOR = 3"),
+    ("own_cell.py", "return FACTOR * x", "return FACTOR * x * 1"),
+    ("own_cell.py", 'TABLE["a"] = 1', 'TABLE["a"] = 2'),
+    ("own_cell.py", "def shifted(self):", "def shifted(self, more=0):"),
+    ("own_cell.py", "self.n)", "self.n + 0)"),
+    ("own_cell.py", "LABEL = ", "TABLE.update(a=3)\nLABEL = "),
+    ("beside_it.py", "K = 1", "K = 2"),
+    ("further/below.py", "return 1", "return 3"),
+    ("further/star.py", "STAR = 1", "STAR = 2"),
+    ("late.py", "later = 1", "later = 2"),
+]
+COUNTS_NOT = [
+    ("own_cell.py", "# here", "# there"),
+    ("own_cell.py", "Return a product", "Say it otherwise"),
+    ("own_cell.py", '"distance"', '"error"'),
+    ("own_cell.py", "return LABEL, unused()", "return None"),
+    ("own_cell.py", "    print(LABEL)", "    print(1)"),
+    ("own_cell.py", "FACTOR * x", "FACTOR   *   x"),
+    ("own_cell.py", "A module of one", "The module of one"),
+    ("own_cell.py", "LABEL = ", "MORE = 1\nLABEL = "),
+    ("beside_it.py", "return 0", "return 1"),
+    ("further/below.py", "return 2", "return 3"),
+]
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """Return a folder of modules of one's own, imported anew."""
+    folder = tmp_path / "modules"
+    for name, text in MODULES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    import importlib
+    import sys
+
+    for name in ("own_cell", "beside_it", "further", "further.below", "further.star", "wholly", "late"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.import_module(name)
+    return folder
+
+
+def written(path, old, new):
+    """Change a file's text, which has a new time."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_the_code_that_counts(changed, modules):
+    import own_cell
+
+    for name, old, new in COUNTS if changed else COUNTS_NOT:
+        before = code_digest([own_cell.Own])
+        written(modules / name, old, new)
+        assert (code_digest([own_cell.Own]) != before) is changed, (name, old)
+
+
+def test_functions_and_what_partials_hold_count(modules):
+    import own_cell
+
+    assert set(statements([("own_cell", "plot")])) == {"own_cell", "beside_it"}
+    cells = [Of(functools.partial(own_cell.scaled, 1)), Of((own_cell.plot,)), Of({"a": own_cell.Own})]
+    before = keys_of(cells)
+    written(modules / "own_cell.py", "FACTOR * x", "FACTOR + x")
+    assert [one.code != other.code for one, other in zip(before, keys_of(cells), strict=True)] == [True, False, True]
+
+
+def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
+    package = tmp_path / "linfed"
+    for name in ("data/batch.py", "figures/style.py", "study/pages.py", "study/tuning.py", "cli.py", "__init__.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("x = 1\n")
+    monkeypatch.setattr(linfed, "__file__", str(package / "__init__.py"))
+    cells, store = [Square(1)], tmp_path / "store"
+    assert [ran(cells, store), ran(cells, store)] == [1, 0]
+    changes = (
+        ("data/batch.py", "x = 1  # said\n", 0),
+        ("data/batch.py", '"""Said."""\nx = 1\n', 0),
+        ("data/batch.py", "x = 2\n", 1),
+        ("study/tuning.py", "x = 2\n", 1),
+        ("figures/style.py", "x = 2\n", 0),
+        ("study/pages.py", "x = 2\n", 0),
+        ("cli.py", "x = 2\n", 0),
+        ("data/new.py", "x = 2\n", 1),
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    import of_cells
+    for second, (name, text, count) in enumerate(changes):
+        (package / name).write_text(text)
+        os.utime(package / name, ns=(0, 10**9 * second))
+        assert ran(cells, store) == count, (name, text)
 
-    cells = [of_cells.Inherits()]
-    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
-    (tmp_path / "beside_it.py").write_text((tmp_path / "beside_it.py").read_text() + "# changed\n")
-    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
-    cells = [Of(functools.partial(of_cells.beside_it.Base.run, 1))]
-    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
-    (tmp_path / "beside_it.py").write_text((tmp_path / "beside_it.py").read_text() + "# again\n")
-    assert [run_cells(cells, folder=tmp_path / "cells").reused for _ in range(2)] == [0, 1]
+
+def test_keep_takes_what_other_code_computed_and_says_so(modules, tmp_path):
+    import own_cell
+
+    cells = lf.grid(own_cell.Own(), n=(1, 2))
+    table = lf.sweep(cells, store=tmp_path)
+    written(modules / "own_cell.py", "FACTOR = 2", "FACTOR = 5")
+    assert len(lf.Store(tmp_path).missing(cells)) == 2
+    with pytest.warns(lf.StoreWarning, match="2 of 2 cells are of other code than the present, and kept"):
+        assert values(lf.sweep(cells, store=tmp_path, keep=True)) == values(table)
+    lf.sweep(cells[:1], store=tmp_path)
+    with pytest.warns(lf.StoreWarning, match="1 of 2 cells"):
+        lf.sweep(cells, store=tmp_path, keep=True)
+
+
+def test_fresh_computes_what_is_there(tmp_path):
+    cells = [Square(1), Square(2)]
+    assert [ran(cells, tmp_path), ran(cells, tmp_path, fresh=True), ran(cells, tmp_path)] == [2, 2, 0]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+# --- what is believed of a file ------------------------------------------------------------------------------
+
+CELLS = [Square(3), Square(1), Square(2)]
+
+
+def torn(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def told_otherwise(path):
+    path.write_bytes(path.read_bytes().replace(b'"seed": 0', b'"seed": 1'))
+
+
+def of_another(path):
+    other = next(one for one in path.parent.glob("*.cell") if one != path)
+    shutil.copy(other, path)
+
+
+def of_another_format(path):
+    path.write_bytes(path.read_bytes().replace(b"linfed cell 1 ", b"linfed cell 0 "))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (torn, "is torn"),
+        (flipped, "is torn"),
+        (told_otherwise, "is torn"),
+        (lambda path: path.write_bytes(b""), "is no cell that linfed wrote"),
+        (lambda path: path.write_bytes(os.urandom(500)), "is no cell that linfed wrote"),
+        (of_another, "holds another cell than its name says"),
+        (of_another_format, "is of format 0, and this linfed reads 1"),
+    ],
+)
+def test_a_file_that_is_not_what_it_says_is_set_aside_and_computed_anew(spoil, told, tmp_path):
+    table = lf.sweep(CELLS, store=tmp_path)
+    path = tmp_path / keys_of(CELLS)[1].name
+    spoil(path)
+    spoiled = path.read_bytes()
+    RAN.clear()
+    with pytest.warns(lf.StoreWarning, match=f"{path.name}' {told}.*: set aside in") as caught:
+        again = lf.sweep(CELLS, store=tmp_path)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+    assert RAN == [1]
+    assert again.payload()[1] == table.payload()[1]
+    assert (tmp_path / "aside" / path.name).read_bytes() == spoiled
+    assert ran(CELLS, tmp_path) == 0
+
+
+def test_every_place_where_a_file_may_end_is_found_out(tmp_path):
+    lf.sweep([Square(3)], store=tmp_path)
+    (path,) = tmp_path.glob("*.cell")
+    whole = path.read_bytes()
+    for end in range(0, len(whole), 97):
+        path.write_bytes(whole[:end])
+        with pytest.warns(lf.StoreWarning):
+            assert lf.Store(tmp_path).missing([Square(3)])
+
+
+def test_a_folder_of_a_cells_name_is_set_aside(tmp_path):
+    (tmp_path / keys_of(CELLS)[0].name).mkdir()
+    with pytest.warns(lf.StoreWarning, match="Is a directory|denied"):
+        assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+
+
+def test_what_a_table_holds_comes_back_to_the_last_bit(tmp_path):
+    rows = [
+        {"a": 0.1 + 0.2, "b": float("nan"), "c": -0.0, "d": (1, (2.5, None)), "e": True, "f": "\u00fc", "g": 2**70},
+        {"x": np.array([1.0, -0.0, np.nan]), "y": lf.Along(np.zeros((3, 0)), r=[]), "w": np.array(["a", "bc", ""])},
+        {"z": lf.Along(np.arange(6, dtype=np.float32).reshape(3, 2), s=["one", "two"]), "t": np.zeros(3, bool)},
+    ]
+    cell = Returns(len(rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Returns, "rows", rows, raising=False)
+        first, again = lf.sweep([cell], store=tmp_path), lf.sweep([cell], store=tmp_path)
+    for one, other in zip(first.payload()[0].items(), again.payload()[0].items(), strict=True):
+        assert one[0] == other[0]
+        assert one[1].dtype == other[1].dtype
+        assert one[1].shape == other[1].shape
+        assert one[1].tobytes() == other[1].tobytes()
+    assert repr(first.payload()[1]) == repr(again.payload()[1])
+    again.rows[1]["x"][0] = 2.0  # as of a cell that has just run
+
+
+@dataclass(frozen=True)
+class Returns:
+    number: int
+
+    def run(self):
+        return self.rows
+
+
+def test_a_record_says_how_a_cell_was_computed(tmp_path):
+    lf.sweep([Square(3, seed=7)], store=tmp_path)
+    record, none = lf.Store(tmp_path).records([Square(3, seed=7), Square(4)])
+    assert none is None
+    assert record["seed"] == 7
+    assert record["config"]["fields"] == {"number": 3, "fails": False, "seed": 7}
+    assert record["versions"]["numpy"] == np.__version__
+    assert record["machine"].endswith("processors")
+    assert 0 <= record["seconds"] < 10
+    assert record["blas"]
+    assert {"commit", "ended"} <= record.keys()
+
+
+def test_missing_cells_and_the_table_of_what_is_there(tmp_path):
+    store = lf.Store(tmp_path)
+    lf.sweep(CELLS[:2], store=store)
+    RAN.clear()
+    assert store.missing(CELLS) == CELLS[2:]
+    assert values(store.table(CELLS[:2])) == [9, 1]
+    assert values(store.table(CELLS, incomplete=True)) == [9, 1]
+    assert_one_line(lambda: store.table(CELLS), ["1 of 3 cells are missing", "incomplete=True"])
+    assert RAN == []
+    for path in (tmp_path / "file", ""):
+        (tmp_path / "file").write_text("")
+        assert_one_line(lambda path=path: lf.Store(path), ["store = ", "no folder to write in"])
+
+
+def test_stores_merge_by_copying(tmp_path):
+    one, other = (lf.sweep(CELLS, store=tmp_path / str(i), shard=(i, 2)) for i in (1, 2))
+    assert (values(one), values(other)) == ([9, 4], [1])
+    for path in (tmp_path / "2").iterdir():
+        shutil.copy(path, tmp_path / "1")
+    assert ran(CELLS, tmp_path / "1") == 0
+    assert values(lf.Store(tmp_path / "1").table(CELLS)) == [9, 1, 4]
+
+
+def test_what_a_killed_process_was_writing_is_removed_when_it_is_old(tmp_path):
+    lf.sweep(CELLS, store=tmp_path)
+    old, young = tmp_path / ".0-0.cell.12.34", tmp_path / ".1-1.cell.12.34"
+    for path in (old, young):
+        path.write_text("half")
+    os.utime(old, (0, 0))
+    assert ran(CELLS, tmp_path) == 0
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_store_that_cannot_be_written_is_one_line_and_keeps_what_is_there(tmp_path, monkeypatch):
+    lf.sweep(CELLS[:1], store=tmp_path)
+    kept = Path.open
+
+    def full(path, mode="r", *arguments, **options):
+        if "w" in mode:
+            raise OSError(28, "No space left on device")
+        return kept(path, mode, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        assert_one_line(
+            lambda: lf.sweep(CELLS, store=tmp_path), ["cannot be written: No space left on device"], WriteError
+        )
+    assert lf.Store(tmp_path).missing(CELLS) == CELLS[1:]
+    assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+
+
+# --- what a sweep does ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_results_come_in_the_order_of_the_cells(tmp_path, threads):
+    if threads:
+        with ThreadPoolExecutor(threads) as executor:
+            table = lf.sweep(CELLS, store=tmp_path, executor=executor)
+    else:
+        table = lf.sweep(CELLS, store=tmp_path)
+    assert values(table) == [9, 1, 4]
+    assert sorted(RAN) == [1, 2, 3]
+    assert values(lf.sweep([Square(2), Square(4)], store=tmp_path)) == [4, 16]
+    assert sorted(RAN) == [1, 2, 3, 4]
+
+
+def test_equal_cells_are_computed_once_where_they_are_kept(tmp_path):
+    assert values(lf.sweep([Square(3)] * 3, store=tmp_path)) == [9] * 3
+    assert RAN == [3]
+    assert len(list(tmp_path.iterdir())) == 1
+    assert values(lf.sweep([Square(3)] * 2)) == [9, 9]
+    assert RAN == [3] * 3
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_cell_that_raises_costs_no_other_cell_anything(tmp_path, threads):
+    cells = [Square(1), Square(2, fails=True), Square(3), Square(4, fails=True)]
+    with ThreadPoolExecutor(1) as executor, pytest.raises(lf.SweepError) as caught:
+        lf.sweep(cells, store=tmp_path, executor=executor if threads else None)
+    error = caught.value
+    assert str(error).startswith("2 of 4 cells raised, the others are finished: RuntimeError: unlucky (")
+    assert "test_store.py:" in str(error)
+    assert "in the cell Square(number=2, fails=True, seed=0); RuntimeError" in str(error)
+    assert "\n" not in str(error)
+    assert [failure.cell for failure in error.failures] == [cells[1], cells[3]]
+    assert values(error.table) == [1, 9]
+    assert isinstance(error.__cause__, RuntimeError)
+    assert ran([cells[0], cells[2]], tmp_path) == 0
+
+
+def test_the_longest_cells_start_first(tmp_path):
+    assert values(lf.sweep([Costly(2), Costly(5), Costly(3)], store=tmp_path)) == [4, 25, 9]
+    assert RAN == [5, 3, 2]
+
+
+RUN = lf.Run(
+    algorithm=lf.FedRep(rank=2, step_size=0.5, init="random"),
+    problem=lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.1),
+    data=lf.FreshSamples(n_samples=6),
+    rounds=12,
+    trials=7,
+    participation=0.5,
+)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """As if two trials of `RUN` took a second."""
+    from linfed.simulation import job
+
+    floats = job.bytes_per_trial(RUN._job(), np.inf) / 8
+    monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 1 / (2 * floats * RUN.rounds))
+
+
+def test_the_parts_of_a_long_run_are_joined_bit_for_bit(slow, tmp_path):
+    whole = lf.sweep([RUN])
+    parts = RUN.parts()
+    assert [(part.first, part.last) for part in parts] == [(0, 1), (1, 3), (3, 5), (5, 7)]
+    again = lf.sweep([RUN], store=tmp_path)
+    assert whole.payload()[1] == again.payload()[1]
+    for name, array in whole.payload()[0].items():
+        assert array.tobytes() == again.payload()[0][name].tobytes()
+    assert [path.name for path in tmp_path.iterdir()] == [keys_of([RUN])[0].name]
+    assert lf.Store(tmp_path).records([RUN])[0]["parts"] == 4
+
+
+def test_the_parts_of_a_run_that_was_stopped_are_taken_up(slow, tmp_path, monkeypatch):
+    parts = RUN.parts()
+    lf.sweep([*parts[:2], parts[3]], store=tmp_path)
+    from linfed.study import cells
+
+    made = []
+    simulated = cells.simulate_trials
+    monkeypatch.setattr(cells, "simulate_trials", lambda job, trials: made.append(trials) or simulated(job, trials))
+    table = lf.sweep([RUN], store=tmp_path)
+    assert made == [range(3, 5)]
+    assert table["risk"].tobytes() == lf.sweep([RUN])["risk"].tobytes()
+    lf.sweep(parts, store=tmp_path / "all")
+    monkeypatch.setattr(cells, "simulate_trials", None)
+    assert lf.sweep([RUN], store=tmp_path / "all")["risk"].tobytes() == table["risk"].tobytes()
+
+
+def test_a_short_run_and_a_tuned_one_are_not_divided(slow):
+    assert len(replace(RUN, trials=1).parts()) == 1
+    assert replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.2)})).parts() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments", "error"),
+    [
+        ({"progress": "yes"}, ["progress = 'yes' must be True, False, or None"], ValueError),
+        ({"workers": 0}, ["workers = 0", "at least 1"], ValueError),
+        ({"pending": 0}, ["pending = 0", "at least 1"], ValueError),
+        ({"shard": 3}, ["shard = 3 must be (i, n)"], ValueError),
+        ({"shard": (3, 2)}, ["shard[0] = 3 must be an integer from 1 to 2"], ValueError),
+        ({"shard": (0, 2)}, ["shard[0] = 0"], ValueError),
+        ({"keep": True}, ["keep = True speaks of a store"], ValueError),
+        ({"fresh": True}, ["fresh = True speaks of a store"], ValueError),
+        ({"keep": True, "fresh": True, "store": "here"}, ["keep = True and fresh = True contradict"], ValueError),
+        ({"keep": 1, "store": "here"}, ["keep = 1 must be True or False"], ValueError),
+        ({"executor": 3}, ["executor = 3 must have a method submit"], TypeError),
+    ],
+)
+def test_wrong_options_are_one_line_before_anything_runs(options, fragments, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(lambda: lf.sweep(CELLS, **options), fragments, error)
+    assert RAN == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -131,6 +132,17 @@ def simulate(
     if workers > 1:
         check_sendable(job.plan.own)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
+    return _result(job, chunks, workers, disable, started)
+
+
+def simulate_trials(job: Job, trials: range) -> Result:
+    """Return the result of some of a job's trials, consecutive ones, bit for bit what it is among the others."""
+    started = time.perf_counter()
+    part = replace(job, trials=len(trials))
+    return _result(part, trial_chunks(part, 1, budget_bytes(), first=trials.start), 1, True, started)
+
+
+def _result(job: Job, chunks: Chunks, workers: int, disable: bool | None, started: float) -> Result:
     check_joined(job, 0.0)
     pieces: list[Piece] = []
     with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:

@@ -1,14 +1,9 @@
-"""The plain cell, a run of `simulate` as a value, and the sweep that runs any cells and fills their table."""
+"""The plain cell, a run of `simulate` as a value, whole or in parts of its trials."""
 
 from __future__ import annotations
 
-import errno
-import os
-import warnings
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,16 +11,15 @@ import numpy as np
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import EdgeWarning, check_instance, check_integer, shown
+from linfed.errors import check_instance
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation import simulate
+from linfed.simulation.job import Job, checked_job, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result, Status
+from linfed.simulation.run import simulate, simulate_trials
 from linfed.study.along import Along
-from linfed.study.grid import Cell, Row
-from linfed.study.store import run_cells
-from linfed.study.table import Table
+from linfed.study.grid import Row
 from linfed.study.tuning import Tuned
 
 
@@ -75,13 +69,32 @@ class Run(Configuration):
     def __post_init__(self) -> None:
         check_instance("algorithm", self.algorithm, (Algorithm, Tuned), "an algorithm, or lf.Tuned(base=..., grid=...)")
 
+    def check(self) -> None:
+        """Raise for arguments that `simulate` would not take; what a tuning is told is found when it runs."""
+        self._job()
+
     def simulate(self) -> Result:
         """Return the result of the run, tuned before if it is to be."""
-        return self._simulated()[0]
+        return simulate(self._tuned()[0], **self._options())
 
     def run(self) -> Row:
         """Return the run's row: metrics along the rounds, and how it went."""
-        result, tuned = self._simulated()
+        algorithm, tuned = self._tuned()
+        return self._row(simulate(algorithm, **self._options()), tuned)
+
+    def parts(self) -> Sequence[Part]:
+        """Return cells for some of the trials each, about a second long; of a tuned run none."""
+        if isinstance(self.algorithm, Tuned):
+            return []
+        return [Part(run_of=self, first=trials.start, last=trials.stop) for trials in trials_of_a_second(self._job())]
+
+    def joined(self, rows: Sequence[Row]) -> Row:
+        """Return the row of the rows of all parts."""
+        names = [name for name in rows[0] if name.partition(".")[0] not in ("run_of", "first", "last")]
+        return {name: _joined(name, [row[name] for row in rows]) for name in names}
+
+    def _row(self, result: Result, tuned: Row) -> Row:
+        """Return what a table keeps of a result, and of the tuning before it."""
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
         diverged = np.array([status is Status.DIVERGED for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
@@ -90,104 +103,44 @@ class Run(Configuration):
             raise ValueError(f"metrics holds a function {name!r}, which is the name of a column already: rename it")
         return {**tuned, **told, "diverged": diverged, **metrics}
 
-    def _simulated(self) -> tuple[Result, Row]:
-        """Return the result, and the columns of the tuning before it."""
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("data", "participation", "seed", "engine")}
-        algorithm, columns = self.algorithm, dict[str, Any]()
-        if isinstance(algorithm, Tuned):
-            tuning = algorithm.tune(self.problem, rounds=self.rounds, **options)
-            algorithm, columns = tuning.algorithm, tuning.columns()
-        result = simulate(
-            algorithm,
-            self.problem,
-            rounds=self.rounds,
-            trials=self.trials,
-            metrics=self.metrics,
-            record_every=self.record_every,
-            **options,
-        )
-        return result, columns
+    def _tuned(self) -> tuple[Algorithm, Row]:
+        """Return the algorithm, tuned where it is to be, and the columns of the tuning."""
+        if not isinstance(self.algorithm, Tuned):
+            return self.algorithm, {}
+        names = ("data", "participation", "seed", "engine")
+        tuning = self.algorithm.tune(self.problem, rounds=self.rounds, **{name: getattr(self, name) for name in names})
+        return tuning.algorithm, tuning.columns()
+
+    def _options(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(Run) if field.name != "algorithm"}
+
+    def _job(self) -> Job:
+        algorithm = self.algorithm.base if isinstance(self.algorithm, Tuned) else self.algorithm
+        return checked_job(algorithm, **self._options())
 
 
-def _folder(store: str | os.PathLike[str]) -> Path:
-    """Return the folder of a store, made if it is not there."""
-    folder = Path(store).expanduser()
-    try:
-        if not os.fspath(store):
-            raise NotADirectoryError(errno.ENOTDIR, "it has no name")
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"store = {shown(os.fspath(store))} is no folder to write in: {error.strerror}") from None
-    return folder
+@dataclass(frozen=True, kw_only=True)
+class Part(Configuration):
+    """Some of a run's trials, from `first` up to `last`: a cell too."""
+
+    run_of: Run
+    first: int
+    last: int
+
+    @property
+    def seed(self) -> Seed:
+        """The run's."""
+        return self.run_of.seed
+
+    def run(self) -> Row:
+        """Return the row of these trials."""
+        return self.run_of._row(simulate_trials(self.run_of._job(), range(self.first, self.last)), {})
 
 
-def sweep(
-    cells: Sequence[Cell],
-    *,
-    store: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
-    workers: int = 1,
-    progress: bool | None = None,
-) -> Table:
-    """Run cells, here or in other processes, and return their table.
-
-    Parameters
-    ----------
-    cells : sequence of cells
-        `Run`, or frozen dataclasses of one's own with ``run()``, e.g. from `grid`. A cell with an attribute ``cost``
-        starts before those of less.
-    store : path, optional
-        A folder that keeps every finished cell: a sweep that is stopped goes on from there. A cell is computed anew
-        when it, linfed, or the modules of its classes and functions have changed, or what these import beside them.
-    executor : concurrent.futures.Executor, optional
-        Runs the cells; it is not shut down.
-    workers : int
-        Worker processes; 1 runs here. (A script that asks for more needs the usual ``if __name__ == "__main__":``
-        guard.)
-    progress : bool or None
-        Show a progress bar on standard error; None shows it on a terminal only.
-
-    Returns
-    -------
-    Table
-        A row for each cell in their order, or several where its run returns several.
-
-    Raises
-    ------
-    TypeError
-        For something that is no cell.
-    WorkerError
-        If a worker process dies.
-
-    Warns
-    -----
-    EdgeWarning
-        Where the chosen value of a tuned hyper-parameter is an end of its grid.
-
-    Notes
-    -----
-    Cells with one seed see the same truths, samples and participants where their sizes are the same; the table is the
-    same to the last bit wherever they run.
-
-    **Deviations**: none.
-    """
-    if isinstance(cells, str) or not isinstance(cells, Iterable):
-        raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
-    cells = list(cells)
-    for index, cell in enumerate(cells):
-        if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
-            raise TypeError(f"cells[{index}] = {shown(cell)} must be a lf.Run, or a dataclass of one's own with run()")
-    workers = check_integer("workers", workers)
-    folder = None if store is None else _folder(store)
-    done = run_cells(cells, folder=folder, workers=workers, executor=executor, progress=progress)
-    table = sum(done.tables, Table())
-    edges = [row for row in table.rows if row.get("at_edge")]
-    if edges:
-        names = ", ".join(dict.fromkeys(str(row["at_edge"]) for row in edges))
-        warnings.warn(
-            f"the best {names} is an end of its grid in {len(edges)} of {len(table)} rows (column 'at_edge'): the "
-            "optimum may lie outside; widen the grid",
-            EdgeWarning,
-            stacklevel=2,
-        )
-    return table
+def _joined(name: str, values: list[Any]) -> Any:
+    """Return a column of all trials from that of some of them each."""
+    if name == "trials":
+        return sum(values)
+    if isinstance(values[0], Along):
+        return Along(np.concatenate([value.values for value in values]), **values[0].axes)
+    return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]

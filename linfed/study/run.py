@@ -11,21 +11,24 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from linfed.errors import UsageError, check_integer
+from linfed.errors import SweepError, UsageError
 from linfed.statistics.findings import Finding, by_sentence, findings_table
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.experiments import load
+from linfed.study.schedule import Means, run_cells
+from linfed.study.store import Store
+from linfed.study.sweep import told_failures
 from linfed.study.table import Table
 from linfed.system.files import replacing
-from linfed.system.machine import commit, processors, provenance
+from linfed.system.machine import commit, provenance
 
 Tables: TypeAlias = dict[str, Table]
 
@@ -50,8 +53,8 @@ class Options:
     trials: int | None = None
     seed: int | None = None
     out: str | None = None
-    workers: int | None = None
     draw: bool = False
+    means: Means = field(default_factory=Means)
 
     @property
     def folder(self) -> str:
@@ -70,7 +73,7 @@ class Reproduction:
     seconds: float
 
 
-def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
+def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
     """Run one experiment from its cells to its claims, or take its tables from an earlier run.
 
     Parameters
@@ -81,6 +84,16 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
         Folder of the experiments.
     options : Options
         Trials, seed and so on; what is None stays as the experiment's cells have it.
+
+    Returns
+    -------
+    Reproduction or None
+        None where a shard is done and cells of others are still missing.
+
+    Raises
+    ------
+    SweepError
+        If cells raised; the others are kept.
 
     Notes
     -----
@@ -93,8 +106,17 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
         described, tables = load_tables(name, out)
         cells, reused, files = 0, 0, list[Path]()
     else:
-        described, tables, cells, reused = _computed(name, module, out, options)
-        files = save_tables(name, tables, out)
+        lists = _cells(module, options)
+        everything = [cell for cells in lists.values() for cell in cells]
+        done = run_cells(everything, Store(out / "cells"), options.means, label=name)
+        if done.failures:
+            raise SweepError(told_failures(done), done.failures) from done.failures[0].error
+        if None in done.tables:
+            return None
+        found = iter([table for table in done.tables if table is not None])
+        tables = {key: sum((next(found) for _ in own), Table()) for key, own in lists.items()}
+        cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
+        described = _described(name, folder, options, tables)
         described["seconds"] = round(time.perf_counter() - started, 3)
         _save_json(name, described, [], out)  # so that a mistake in what follows costs no computation
     claims = by_sentence(module.claims(tables))
@@ -104,21 +126,10 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction:
     return Reproduction(files=files, claims=claims, cells=cells, reused=reused, seconds=seconds)
 
 
-def _computed(name: str, module: ModuleType, out: Path, options: Options) -> tuple[dict[str, Any], Tables, int, int]:
-    """Return what describes a run, its tables, the number of its cells, and of those from an earlier run."""
-    from linfed.study.store import run_cells
-
-    workers = processors() if options.workers is None else check_integer("workers", options.workers)
+def _cells(module: ModuleType, options: Options) -> dict[str, list[Any]]:
+    """Return an experiment's cells by table, with the options' changes."""
     changes = {"trials": options.trials, "seed": options.seed}
-    lists: dict[str, Sequence[Any]] = {
-        key: [_changed(cell, changes) for cell in cells] for key, cells in module.cells(options.quick).items()
-    }
-    everything = [cell for cells in lists.values() for cell in cells]
-    done = run_cells(everything, folder=out / "cells", workers=workers, label=name)
-    found = iter(done.tables)
-    tables = {key: sum((next(found) for _ in cells), Table()) for key, cells in lists.items()}
-    described = _described(name, Path(module.__file__ or "").parent, options, tables)
-    return described, tables, len(everything), done.reused
+    return {key: [_changed(cell, changes) for cell in cells] for key, cells in module.cells(options.quick).items()}
 
 
 def _changed(cell: Any, changes: dict[str, Any]) -> Any:

@@ -1,186 +1,302 @@
-"""Where cells are run, and kept: each one's rows in a file of its own.
+"""The store of a sweep: a folder with a file for each finished cell, which says of what it is and is believed only so.
 
-A cell's rows are written by rename as soon as they are there, so a sweep that is killed loses nothing that was
-computed, and the next one with the same cells takes it up where it stopped.
+A file's name is the digest of the cell's configuration (`linfed.study.canonical`) and of the code that computed it
+(`linfed.study.code`). It is written by rename, and begins with a digest of all that follows: what a crash, a copy or
+another program left behind is found out when it is read, set aside, and computed anew. Two stores merge by copying.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import errno
 import hashlib
-import inspect
-import pickle
-import sys
+import json
+import math
+import os
+import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm.std import tqdm
 
-import linfed
-from linfed.errors import EdgeWarning, check_progress, shown
+from linfed._types import Json
+from linfed.errors import StoreWarning, shown
+from linfed.study.canonical import Description, text_of
+from linfed.study.code import code_digest
 from linfed.study.grid import Cell
 from linfed.study.table import Table
-from linfed.system.processes import worker_pool
+from linfed.system.files import replacing
+
+FORMAT = 1
+"""Of a cell's file."""
+
+SUFFIX = ".cell"
+
+MAGIC = b"linfed cell "
+
+STALE = 3600.0
+"""Seconds after which a file that was being written is what a killed process left."""
 
 
-class Cells(NamedTuple):
-    """The table of each cell, and how many of them were taken from files of an earlier run."""
+class Key(NamedTuple):
+    """What a cell's file is named by: digests of its configuration and of its code; and the configuration's text."""
 
-    tables: list[Table]
-    reused: int
+    config: str
+    code: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return f"{self.config}-{self.code}{SUFFIX}"
 
 
-def run_cells(
-    cells: Sequence[Cell],
-    *,
-    folder: Path | None = None,
-    workers: int = 1,
-    executor: Executor | None = None,
-    progress: bool | None = None,
-    label: str = "",
-) -> Cells:
-    """Run every cell that `folder` does not hold yet.
+class Done(NamedTuple):
+    """A finished cell: its table, and the record of how it was computed."""
+
+    table: Table
+    record: dict[str, Any]
+
+
+class Store:
+    """Finished cells in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Made where it is not there.
+
+    Raises
+    ------
+    ValueError
+        For a folder that cannot be made.
+
+    Notes
+    -----
+    A file holds the cell's rows; its configuration as canonical JSON; digests of the configuration, the code and the
+    rows; and a record: the seed, linfed's commit, versions, BLAS, the machine, the seconds it took, and when it ended.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import linfed as lf
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(n_samples=6), rounds=5,
+    ...              problem=lf.SharedRepresentation(n_clients=20, dim=6, rank=2))
+    >>> cells = lf.grid(run, seed=range(4))
+    >>> store = lf.Store(tempfile.mkdtemp())
+    >>> table = lf.sweep(cells[:3], store=store)
+    >>> [cell.seed for cell in store.missing(cells)]
+    [3]
+    >>> len(store.table(cells, incomplete=True))
+    3
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).expanduser()
+        try:
+            if not os.fspath(folder):
+                raise NotADirectoryError(errno.ENOTDIR, "it has no name")
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"store = {shown(os.fspath(folder))} is no folder to write in: {error.strerror}") from None
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r})"
+
+    # --- what is there ---------------------------------------------------------------------------------------
+
+    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells that are not there, in their order."""
+        found = self.read(keys_of(cells))
+        return [cell for cell, done in zip(cells, found, strict=True) if done is None]
+
+    def table(self, cells: Sequence[Cell], *, incomplete: bool = False) -> Table:
+        """Return the table of cells, as `lf.sweep` would, without computing anything.
+
+        Parameters
+        ----------
+        cells : sequence of cells
+        incomplete : bool
+            Leave out the cells that are not there.
+
+        Raises
+        ------
+        ValueError
+            If some are not there.
+        """
+        found = self.read(keys_of(cells))
+        if None in found and not incomplete:
+            raise ValueError(
+                f"{found.count(None)} of {len(found)} cells are missing in {self!r}: sweep them, or take "
+                "incomplete=True"
+            )
+        return sum((done.table for done in found if done is not None), Table())
+
+    def records(self, cells: Sequence[Cell]) -> list[dict[str, Any] | None]:
+        """Return of each cell its config, seed, versions, commit, BLAS, machine, seconds; None if it is missing."""
+        keys = keys_of(cells)
+        return [
+            None if done is None else {"config": json.loads(key.text), **done.record}
+            for key, done in zip(keys, self.read(keys), strict=True)
+        ]
+
+    # --- files -----------------------------------------------------------------------------------------------
+
+    def read(self, keys: Sequence[Key], *, keep: bool = False) -> list[Done | None]:
+        """Return the finished cells of the keys; a file that is not what its name says is set aside with a warning.
+
+        Parameters
+        ----------
+        keys : sequence of Key
+        keep : bool
+            Take what other code computed where there is nothing of the present one, the newest; a warning says so.
+        """
+        names = self._names()
+        known: dict[str, Done | None] = {}
+        kept = 0
+        for key in keys:
+            if key.name in known:
+                continue
+            done = self._verified(key.name, key) if key.name in names else None
+            if done is None and keep:
+                others = [name for name in names if name.startswith(f"{key.config}-") and name != key.name]
+                for name in sorted(others, key=self._age):
+                    done = self._verified(name, key)
+                    if done is not None:
+                        kept += 1
+                        break
+            known[key.name] = done
+        if kept:
+            warnings.warn(
+                f"{self!r}: {kept} of {len(known)} cells are of other code than the present, and kept as they are",
+                StoreWarning,
+                stacklevel=2,
+            )
+        return [known[key.name] for key in keys]
+
+    def write(self, key: Key, done: Done) -> None:
+        """Keep a finished cell.
+
+        Raises
+        ------
+        WriteError
+            If it cannot be written; what was there is still there.
+        """
+        arrays, described = done.table.payload()
+        data = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        listed = [[name, array.dtype.str, list(array.shape)] for name, array in data.items()]
+        head = {"config": json.loads(key.text), "code": key.code, "arrays": listed, "table": described}
+        parts = [json.dumps({**head, "record": done.record}).encode() + b"\n"]
+        parts += [array.tobytes() for array in data.values()]
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part)
+        with replacing(self.folder / key.name) as file:
+            file.write(MAGIC + f"{FORMAT} {digest.hexdigest()}\n".encode())
+            file.writelines(parts)
+
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Remove the files of cells."""
+        for key in keys:
+            (self.folder / key.name).unlink(missing_ok=True)
+
+    def sweep_up(self) -> None:
+        """Remove what processes that were killed left half written."""
+        for path in self.folder.glob(f".*{SUFFIX}.*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE:
+                    path.unlink()
+
+    def _names(self) -> set[str]:
+        return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)}
+
+    def _age(self, name: str) -> float:
+        with suppress(OSError):
+            return -(self.folder / name).stat().st_mtime
+        return 0.0
+
+    def _verified(self, name: str, key: Key) -> Done | None:
+        """Return what a file holds, or set it aside and return None."""
+        path = self.folder / name
+        try:
+            return _parsed(path.read_bytes(), name, key)
+        except FileNotFoundError:
+            return None  # another sweep has set it aside
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            told = " ".join(str(error).split())
+        aside = self.folder / "aside" / name
+        try:
+            aside.parent.mkdir(exist_ok=True)
+            os.replace(path, aside)
+            done = f"set aside in {str(aside.parent)!r}"
+        except OSError as error:
+            done = f"not to be moved ({error.strerror})"
+        warnings.warn(f"{str(path)!r} {told}: {done}, its cell is missing", StoreWarning, stacklevel=2)
+        return None
+
+
+def _parsed(content: bytes, name: str, key: Key) -> Done:
+    """Return what a file's bytes say, or raise for what makes it no file of this cell."""
+    first, _, rest = content.partition(b"\n")
+    words = first.removeprefix(MAGIC).split()
+    if not first.startswith(MAGIC) or len(words) != 2:
+        raise ValueError("is no cell that linfed wrote")
+    if words[0] != str(FORMAT).encode():
+        raise ValueError(f"is of format {words[0].decode(errors='replace')}, and this linfed reads {FORMAT}")
+    if hashlib.sha256(rest).hexdigest().encode() != words[1]:
+        raise ValueError("is torn: it does not hold what was written")
+    line, _, data = rest.partition(b"\n")
+    head = json.loads(line)
+    text = text_of(head["config"])
+    if text != key.text or f"{_config_digest(text)}-{head['code']}{SUFFIX}" != name:
+        raise ValueError("holds another cell than its name says")
+    arrays, place = {}, 0
+    for column, kind, shape in head["arrays"]:
+        dtype = np.dtype(kind)
+        size = dtype.itemsize * math.prod(shape)
+        arrays[column] = np.frombuffer(data[place : place + size], dtype).reshape(shape).copy()
+        place += size
+    return Done(Table.from_payload(arrays, head["table"]), head["record"])
+
+
+def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = None) -> list[Key]:
+    """Return what names each cell's file.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Picklable. Those with the largest attribute ``cost``, if they have one, are started first.
-    folder : Path, optional
-        Where each cell's file is kept; without it nothing is.
-    workers : int
-        Worker processes; 1 runs here.
-    executor : concurrent.futures.Executor, optional
-        Runs the cells instead (a cluster's executor, for instance); it is not shut down.
-    progress : bool or None
-        Show a progress bar on standard error; None shows it on a terminal only.
-    label : str
-        Text before the progress bar.
-
-    Returns
-    -------
-    Cells
-        A table for each cell in their order, and how many were there before.
+    codes : dict, optional
+        Digests of code by what cells are made of: those that are there are taken as they are, others are put in.
 
     Raises
     ------
-    WorkerError
-        If a worker process dies; what was finished is kept.
-
-    Notes
-    -----
-    A file is used again only while the cell, linfed's code, and the modules of the cell's classes and functions are the
-    same to the letter; with them those below their folder that they import, or whose names begin with an underscore.
+    TypeError
+        For a cell with a field that cannot be told from others, such as a lambda.
+    ValueError
+        For a cell whose code is in no file.
     """
-    paths: list[Path | None] = [None] * len(cells)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        digests: dict[frozenset[Any], str] = {}
-        paths = [folder / f"{_key(cell, digests)}.npz" for cell in cells]
-    missing = [index for index, path in enumerate(paths) if path is None or not path.exists()]
-    missing.sort(key=lambda index: -getattr(cells[index], "cost", 0.0))
-    reused = len(cells) - len(missing)
-    found: dict[int, Table] = {}
-    bar = tqdm(total=len(cells), initial=reused, desc=label, unit="cell", disable=check_progress(progress))
-    with bar, ExitStack() as stack:
-        if len(missing) > 1 and executor is None and workers > 1:
-            executor = stack.enter_context(worker_pool(workers, len(missing)))
-        if executor is None:
-            for index in missing:
-                found[index] = _compute(cells[index], paths[index])
-                bar.update()
-        else:
-            started: dict[Future[Table], int] = {}
-            try:
-                for index in missing:
-                    started[executor.submit(_compute, cells[index], paths[index])] = index
-                for done in as_completed(started):
-                    found[started[done]] = done.result()
-                    bar.update()
-            except BaseException:
-                for future in started:
-                    future.cancel()
-                raise
-    for index, path in enumerate(paths):
-        if index not in found and path is not None:
-            found[index] = Table.load(path)
-    return Cells([found[index] for index in range(len(cells))], reused)
+    codes = {} if codes is None else codes
+    return [_key(cell, codes) for cell in cells]
 
 
-def _compute(cell: Cell, path: Path | None) -> Table:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EdgeWarning)  # the column `at_edge` says it
-        try:
-            table = Table.of([cell], [cell.run()])
-        except Exception as error:
-            error.add_note(f"in the cell {shown(cell)}")
-            raise
-    if path is not None:
-        table.save(path)
-    return table
+def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> Key:
+    described = Description(cell)
+    owners = frozenset(described.owners)
+    if owners not in codes:
+        codes[owners] = code_digest(owners)[:12]
+    text = described.text
+    return Key(_config_digest(text), codes[owners], text)
 
 
-def _key(cell: Cell, digests: dict[frozenset[Any], str]) -> str:
-    """Return a name for a cell's file: a digest of the cell and of the code that computes it."""
-    kind, made_of = type(cell), frozenset(_owners(cell))
-    if made_of not in digests:
-        digests[made_of] = _code_digest(made_of)
-    text = "\n".join((kind.__module__, kind.__qualname__, np.__version__, digests[made_of]))
-    return hashlib.sha256(text.encode() + pickle.dumps(cell, protocol=4)).hexdigest()[:24]
+def _config_digest(text: str) -> str:
+    return hashlib.sha256(f"{FORMAT} {text}".encode()).hexdigest()[:24]
 
 
-def _owners(value: Any) -> Iterator[Any]:
-    """Yield the classes and functions that a cell is made of, where they are not linfed's own."""
-    if isinstance(value, functools.partial):
-        yield from _owners([value.func, value.args, value.keywords])
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _owners(part)
-    elif isinstance(value, dict):
-        yield from _owners(list(value.values()))
-    elif dataclasses.is_dataclass(value) or callable(value):
-        owners = [value] if inspect.isfunction(value) or isinstance(value, type) else type(value).__mro__[:-1]
-        for own in owners:
-            if own.__module__.partition(".")[0] not in ("linfed", "abc", "typing", "builtins"):
-                yield own
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            for field in dataclasses.fields(value):
-                yield from _owners(getattr(value, field.name))
-
-
-def _file_of(own: Any) -> Path:
-    """Return the file of a class or a function, or raise."""
-    try:
-        return Path(inspect.getfile(own))
-    except (OSError, TypeError):
-        raise ValueError(
-            f"store= needs the code of {shown(own)}, which has no file: put it into a module or drop store="
-        ) from None
-
-
-def _with_imported(path: Path, name: str) -> set[Path]:
-    """Return a module's file, and the files below its folder of what it has imported, and so on."""
-    found, waiting = {path}, [name]
-    for one in waiting:
-        for value in list(vars(sys.modules[one]).values()) if one in sys.modules else []:
-            other = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
-            file = getattr(sys.modules.get(other or ""), "__file__", None)
-            if file and other not in waiting and path.parent in Path(file).parents and "site-packages" not in file:
-                found.add(Path(file))
-                waiting.append(str(other))
-    return found
-
-
-def _code_digest(owners: frozenset[Any]) -> str:
-    """Return a digest of the code that a cell's rows rest on: linfed, the modules of its owners and their helpers."""
-    digest = hashlib.sha256()
-    modules = {path for own in owners for path in _with_imported(_file_of(own), own.__module__)}
-    beside = {helper for module in modules for helper in module.parent.glob("_*.py")}  # what experiments share
-    for path in [*sorted(Path(linfed.__file__).parent.rglob("*.py")), *sorted({*modules, *beside})]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def seed_of(cell: Cell) -> Json:
+    """Return a cell's seed as a record says it, if it has one."""
+    fields: Iterator[str] = (field.name for field in dataclasses.fields(cell))  # type: ignore[arg-type]
+    seed = getattr(cell, "seed", None) if "seed" in fields else None
+    return seed if seed is None or isinstance(seed, int) else [int(part) for part in seed]

@@ -266,7 +266,12 @@ class Table:
         arrays, described = files.read(path)
         if not isinstance(described, dict) or described.get("format") != FORMAT or "table" not in described:
             raise ValueError(f"path = {str(path)!r} is not a table that linfed wrote")
-        return cls(
+        return cls(cls.from_payload(arrays, described).rows)
+
+    @classmethod
+    def from_payload(cls, arrays: Mapping[str, Any], described: Json) -> Table:
+        """Return the table of which these are the payload."""
+        return cls._of_rows(
             [
                 {name: _value(f"{i}/{name}", word, arrays) for name, word in row.items()}
                 for i, row in enumerate(described["table"])

@@ -32,8 +32,7 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
 
     Notes
     -----
-    The workers end with the main process, however that ends. An error in a task lets the tasks that run finish; an
-    interrupt ends them at once.
+    The workers end with the main process, however that ends, and at once where the context ends with an error.
     """
     context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
     watched, alive = context.Pipe(duplex=False)
@@ -47,8 +46,6 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
                 "(classes and functions that a notebook or a script's own file defines are not found there: put them "
                 "into a module, or use workers = 1)"
             ) from None
-        except Exception:
-            raise
         except BaseException:
             alive.close()
             raise

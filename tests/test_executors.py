@@ -1,0 +1,332 @@
+"""One sweep on every executor: the same table to the last bit, and what becomes of a worker that dies."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.errors import WorkerError
+from tests.helpers import assert_one_line
+
+ROOT = Path(__file__).parent.parent
+
+RUN = lf.Run(
+    algorithm=lf.FedRep(rank=2, step_size=0.5),
+    problem=lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.1),
+    data=lf.FreshSamples(n_samples=5),
+    rounds=6,
+    trials=3,
+)
+TUNED = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.01, 0.3, 9.0)}, trials=2))
+CELLS = [*lf.grid(RUN, **{"data.n_samples": (3, 5), "problem.n_clients": (12, 20)}), TUNED]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Tells by files who computes it, and ends its process the first times that it is asked to."""
+
+    folder: str
+    number: int
+    seconds: float = 0.0
+    deaths: int = 0
+
+    def run(self):
+        log = Path(self.folder, f"ran-{self.number}")
+        with log.open("a") as file:
+            file.write(f"{os.getpid()} ")
+        if len(log.read_text().split()) <= self.deaths:
+            os._exit(1)
+        time.sleep(self.seconds)
+        return {"value": self.number, "pid": os.getpid()}
+
+    def times(self):
+        return len(Path(self.folder, f"ran-{self.number}").read_text().split())
+
+
+def bits(table):
+    """Return all that a table holds, as bytes."""
+    arrays, described = table.payload()
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}, repr(described)
+
+
+@pytest.fixture(scope="module")
+def serial():
+    return bits(lf.sweep(CELLS))
+
+
+def assert_serial(serial, table):
+    assert bits(table) == serial
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """Let other processes import this module."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(Path(__file__).parent)]))
+
+
+def test_worker_processes(serial, tmp_path):
+    assert_serial(serial, lf.sweep(CELLS, workers=2, store=tmp_path))
+    assert_serial(serial, lf.sweep(CELLS, store=tmp_path))
+    assert_serial(serial, lf.Store(tmp_path).table(CELLS))
+
+
+def test_two_shards(serial, tmp_path):
+    for number in (1, 2):
+        lf.sweep(CELLS, store=tmp_path, shard=(number, 2))
+    assert_serial(serial, lf.Store(tmp_path).table(CELLS))
+
+
+def test_an_executor_of_ones_own_is_not_shut_down(serial):
+    with ThreadPoolExecutor(2) as threads:
+        assert_serial(serial, lf.sweep(CELLS, executor=threads))
+        threads.submit(int)
+
+
+def test_loky(serial):
+    loky = pytest.importorskip("loky")
+    executor = loky.ProcessPoolExecutor(2)
+    try:
+        assert_serial(serial, lf.sweep(CELLS, executor=executor))
+    finally:
+        executor.shutdown(kill_workers=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the cluster
+def test_a_dask_cluster_whose_worker_is_killed_half_way(serial, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cells = [*CELLS, *(Waits(str(tmp_path), number, 0.2) for number in range(12))]
+    with (
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, silence_logs=60) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        store = tmp_path / "store"
+        killed = []
+
+        def kill():
+            while len(list(store.glob("*.cell"))) < 8:
+                time.sleep(0.02)
+            killed.append(next(iter(cluster.workers.values())).pid)
+            os.kill(killed[0], 9)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        table = lf.sweep(cells, store=store, executor=client.get_executor(pure=False))
+        killer.join()
+        assert client.submit(int).result() == 0
+    assert len(set(table.where(number=list(range(12)))["pid"])) >= 2
+    assert killed[0] in table.where(number=list(range(12)))["pid"]
+    assert [row["number"] for row in table.rows[-12:]] == list(range(12))
+    assert_serial(serial, lf.Store(store).table(CELLS))
+
+
+def test_mpi(serial, tmp_path):
+    mpiexec = shutil.which("mpiexec") or shutil.which("mpiexec", path=Path(sys.executable).parent)
+    if mpiexec is None:
+        pytest.skip("there is no mpiexec here")
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    script = """
+    from mpi4py.futures import MPIPoolExecutor
+    import linfed as lf
+    from test_executors import CELLS
+    if __name__ == "__main__":
+        with MPIPoolExecutor() as executor:
+            lf.sweep(CELLS, store="store", executor=executor)
+            executor.submit(int).result()
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(script))
+    command = [mpiexec, "-n", "2", sys.executable, "-m", "mpi4py.futures", "script.py"]
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert_serial(serial, lf.Store(tmp_path / "store").table(CELLS))
+
+
+NOTEBOOK = """
+import linfed as lf
+from dataclasses import dataclass
+from test_executors import CELLS
+
+@dataclass(frozen=True)
+class Here:
+    n: int
+    def run(self):
+        import os
+        return {"value": self.n ** 2, "pid": os.getpid()}
+
+lf.sweep(CELLS, workers=2, store="store")
+table = lf.sweep([Here(n) for n in range(4)], workers=2)
+import os
+assert table["value"].tolist() == [0, 1, 4, 9]
+assert os.getpid() not in table["pid"]
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # of the kernel's client
+def test_a_notebook(serial, tmp_path):
+    """Also cells of a class that the notebook itself defines."""
+    pytest.importorskip("loky")
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert_serial(serial, lf.Store(tmp_path / "store").table(CELLS))
+
+
+# --- how many at a time, and what is left of them -------------------------------------------------------------
+
+
+class Counting(ThreadPoolExecutor):
+    """Counts what is pending at a time."""
+
+    def __init__(self, workers, told=True):
+        super().__init__(workers)
+        self.pending, self.most, self.lock = 0, 0, threading.Lock()
+        if not told:
+            self.__dict__["_max_workers"] = workers
+        self.told = told
+
+    def submit(self, function, *arguments):
+        with self.lock:
+            self.pending += 1
+            self.most = max(self.most, self.pending)
+        future = super().submit(function, *arguments)
+        future.add_done_callback(self.ended)
+        return future
+
+    def ended(self, _):
+        with self.lock:
+            self.pending -= 1
+
+
+@pytest.mark.parametrize(("pending", "most"), [(None, 6), (5, 5), (1, 1)])
+def test_a_bounded_number_of_cells_is_pending(pending, most, tmp_path):
+    with Counting(3) as executor:
+        lf.sweep([Waits(str(tmp_path), number, 0.002) for number in range(40)], executor=executor, pending=pending)
+    assert executor.most == most
+
+
+def test_one_blas_thread_in_each_cell():
+    import threadpoolctl
+
+    @dataclass(frozen=True)
+    class Threads:
+        def run(self):
+            pools = threadpoolctl.threadpool_info()
+            return {"threads": max(pool["num_threads"] for pool in pools if pool["user_api"] == "blas")}
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        assert lf.sweep([Threads()])["threads"] == 1
+
+
+class OddError(Exception):
+    """An error that cannot be sent: it comes back with one argument, and takes two."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+@dataclass(frozen=True)
+class Raises:
+    number: int
+
+    def run(self):
+        if self.number == 1:
+            raise OddError("this", "that")
+        return {"value": self.number}
+
+
+def test_an_error_that_cannot_be_sent_is_told(tmp_path):
+    cells = [Raises(number) for number in range(4)]
+    with pytest.raises(lf.SweepError, match=r"1 of 4 .*OddError: this and that \(.*test_executors.py:\d+\), in"):
+        lf.sweep(cells, workers=2, store=tmp_path)
+    assert lf.Store(tmp_path).missing(cells) == [cells[1]]
+
+
+def test_a_worker_that_dies_costs_what_it_was_computing(tmp_path):
+    """One dies once; with another it happens again, which is told when all others are finished."""
+    deaths = {3: 1, 5: 99}
+    cells = [Waits(str(tmp_path), number, 0.01, deaths=deaths.get(number, 0)) for number in range(9)]
+    with pytest.raises(lf.SweepError, match=r"1 of 9 cells raised.*WorkerError: workers = 2: a worker process died"):
+        lf.sweep(cells, workers=2, store=tmp_path / "store", pending=2)
+    assert lf.Store(tmp_path / "store").missing(cells) == [cells[5]]
+    assert (cells[3].times(), cells[5].times()) == (2, 2)
+    assert sum(cell.times() for cell in cells) <= 9 + 2 * 2  # no more than were pending
+
+
+NO_MODULE = """
+import sys
+sys.modules["loky"] = None
+import linfed as lf
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Cell:
+    n: int
+    def run(self):
+        return {}
+
+lf.sweep([Cell(1), Cell(2)], workers=2)
+"""
+
+
+def test_workers_that_cannot_start_are_one_line():
+    done = subprocess.run([sys.executable, "-c", NO_MODULE], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("linfed.errors.WorkerError: workers = 2: a worker process died: ")
+    assert "classes and functions that a notebook" in last
+
+
+def test_a_class_that_cannot_be_sent_is_told():
+    @dataclass(frozen=True)
+    class Local:
+        n: int
+
+        def run(self):
+            return {}
+
+    with pytest.raises(lf.SweepError, match=r"2 of 2 cells raised.*pickle local object"):
+        lf.sweep([Local(1), Local(2)], workers=2)
+
+
+class Broken:
+    """An executor whose workers are gone."""
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_exception(BrokenExecutor("they are gone"))
+        return future
+
+
+def test_an_executor_that_is_broken_is_one_line():
+    assert_one_line(
+        lambda: lf.sweep(CELLS, executor=Broken()), ["executor = ", "is broken", "they are gone"], WorkerError
+    )
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert len(lf.sweep(CELLS[:2], executor=pool)) == 2
+
+
+def test_an_interrupt_cancels_what_is_pending(tmp_path):
+    started = []
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, function, cell):
+            if len(started) == 3:
+                raise KeyboardInterrupt
+            started.append(super().submit(function, cell))
+            return started[-1]
+
+    with Interrupted(1) as executor, pytest.raises(KeyboardInterrupt):
+        lf.sweep([Waits(str(tmp_path), number, 0.1) for number in range(9)], executor=executor, pending=5)
+    assert [future.cancelled() for future in started] == [False, True, True]
+    assert not np.any([Path(tmp_path, f"ran-{number}").exists() for number in range(1, 9)])

@@ -124,6 +124,24 @@ def test_distance_is_the_sine_of_the_largest_angle(k1, k2):
     assert (values <= 1.0).all()
 
 
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e8])
+@pytest.mark.parametrize("rank", [0, 1, 2, 4])
+def test_the_root_of_a_gram_matrix_has_its_null_directions(rank, scale):
+    """Rounding puts 1e-16 in the place of a zero eigenvalue, and its root would be 1e-8."""
+    A = normal(5, 6, rank) @ normal(5, rank, 4, seed=1)
+    F = linalg.root_of_gram(scale * A.mT @ (scale * A)) / scale
+    np.testing.assert_allclose(F.mT @ F, A.mT @ A, rtol=0, atol=1e-13)
+    null = np.linalg.svd(A)[2][:, rank:]
+    np.testing.assert_allclose(F @ null.mT, 0, atol=1e-13)
+
+
+def test_the_root_of_a_gram_matrix_keeps_small_directions():
+    A = np.stack([graded(np.random.default_rng(seed), 6, 4, 1e6) for seed in range(5)])
+    F = linalg.root_of_gram(A.mT @ A)
+    np.testing.assert_allclose(F.mT @ F, A.mT @ A, rtol=0, atol=1e-15)
+    assert (linalg.singular_values(F)[:, -1] > 0.9e-6).all()
+
+
 def test_distance_never_exceeds_one():
     eye = np.eye(8)
     rotations = linalg.orthonormalize(normal(50, 8, 8))

@@ -62,6 +62,13 @@ def test_qr_of_dependent_columns_is_orthonormal_with_a_non_negative_diagonal():
     assert (np.diagonal(R, axis1=-2, axis2=-1) >= 0).all()
 
 
+def test_a_zero_of_either_sign_counts_as_positive():
+    A = normal(5, 3)
+    A[:, 1:] = 0.0
+    assert np.array_equal(linalg.orthonormalize(A * [1.0, -1.0, 1.0]), linalg.orthonormalize(A))
+    assert np.array_equal(linalg.orthonormalize(-0.0 * A), linalg.orthonormalize(0.0 * A))
+
+
 @pytest.mark.parametrize("scale", [1e150, 1.0, 1e-8, 1e-100, 1e-150])
 @pytest.mark.parametrize("shape", [(5, 8, 3), (2, 2, 4, 4), (3, 6, 1)])
 def test_spectral_norm_keeps_relative_accuracy_at_any_scale(scale, shape):

@@ -598,6 +598,23 @@ def test_beyond_b_and_the_truth_the_sum_of_messages_has_the_covariance_of_residu
     assert_mean(outer(direction @ G), np.sum((m - k) * tau2[:, None, None] * heads, axis=0))
 
 
+@pytest.mark.parametrize("engine", ["projected", "chain"])
+def test_noise_beyond_b_and_the_truth_has_a_wishart_gram_matrix(engine):
+    """Of d - r - k degrees of freedom, whatever the number of dimensions in which it is told."""
+    d, r, k = 9, 2, 2
+    problem, trials = TRUTHS["low-rank"], range(MANY)
+    sizes = Sizes(n_clients=6, dim=d, participants=6, rounds=1, features=20)
+    source = open_source(engine, lf.FreshSamples(5), problem.truth(0, trials), sizes, k, SEEDS[engine], trials)
+    rows = d if engine == "projected" else r + 2 * k
+    P = np.broadcast_to(basis(rows, r + k, seed=30), (MANY, rows, r + k))
+    N = source.outer_noise(P)
+    assert np.abs(P.mT @ N).max() < 1e-13
+    gram = N.mT @ N
+    assert_mean(gram, (d - r - k) * np.eye(k))
+    for j in range(k):
+        assert stats.kstest(gram[:, j, j], stats.chi2(d - r - k).cdf).pvalue > LEVEL
+
+
 @pytest.mark.parametrize("engine", ["projected", "compressed", "explicit"])
 @pytest.mark.parametrize(("kind", "design"), [("r > k", lf.Gaussian()), ("low-rank", FULL), ("dense", DIAGONAL)])
 def test_the_message_at_any_heads_has_the_moments_of_gaussian_rows(kind, design, engine):

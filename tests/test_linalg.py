@@ -62,6 +62,13 @@ def test_qr_of_dependent_columns_is_orthonormal_with_a_non_negative_diagonal():
     assert (np.diagonal(R, axis1=-2, axis2=-1) >= 0).all()
 
 
+def test_a_zero_of_either_sign_counts_as_positive():
+    A = normal(5, 3)
+    A[:, 1:] = 0.0
+    assert np.array_equal(linalg.orthonormalize(A * [1.0, -1.0, 1.0]), linalg.orthonormalize(A))
+    assert np.array_equal(linalg.orthonormalize(-0.0 * A), linalg.orthonormalize(0.0 * A))
+
+
 @pytest.mark.parametrize("scale", [1e150, 1.0, 1e-8, 1e-100, 1e-150])
 @pytest.mark.parametrize("shape", [(5, 8, 3), (2, 2, 4, 4), (3, 6, 1)])
 def test_spectral_norm_keeps_relative_accuracy_at_any_scale(scale, shape):
@@ -122,6 +129,24 @@ def test_distance_is_the_sine_of_the_largest_angle(k1, k2):
     for a, b, value in zip(B1, B2, values, strict=True):
         assert value == pytest.approx(np.sin(scipy.linalg.subspace_angles(a, b).max()), abs=1e-13)
     assert (values <= 1.0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e8])
+@pytest.mark.parametrize("rank", [0, 1, 2, 4])
+def test_the_root_of_a_gram_matrix_has_its_null_directions(rank, scale):
+    """Rounding puts 1e-16 in the place of a zero eigenvalue, and its root would be 1e-8."""
+    A = normal(5, 6, rank) @ normal(5, rank, 4, seed=1)
+    F = linalg.root_of_gram(scale * A.mT @ (scale * A)) / scale
+    np.testing.assert_allclose(F.mT @ F, A.mT @ A, rtol=0, atol=1e-13)
+    null = np.linalg.svd(A)[2][:, rank:]
+    np.testing.assert_allclose(F @ null.mT, 0, atol=1e-13)
+
+
+def test_the_root_of_a_gram_matrix_keeps_small_directions():
+    A = np.stack([graded(np.random.default_rng(seed), 6, 4, 1e6) for seed in range(5)])
+    F = linalg.root_of_gram(A.mT @ A)
+    np.testing.assert_allclose(F.mT @ F, A.mT @ A, rtol=0, atol=1e-15)
+    assert (linalg.singular_values(F)[:, -1] > 0.9e-6).all()
 
 
 def test_distance_never_exceeds_one():

@@ -103,6 +103,16 @@ def test_new_clients_depend_on_seed_and_trial_alone(kappa):
     assert np.array_equal(fewer, new.W[:, :5])
 
 
+def test_new_clients_are_others_at_the_seed_of_the_truth():
+    """Their heads are neither the old ones, nor made of the numbers that B* is made of: of rank 1, by their signs."""
+    problem = lf.SharedRepresentation(n_clients=60, dim=60, rank=1)
+    truth = problem.truth(3, range(4))
+    heads = problem.new_clients(truth, 60, 3, range(4)).W
+    for given in (truth.B, truth.W):
+        same = (np.sign(heads) == np.sign(given)).mean(axis=(1, 2))
+        assert (np.abs(same - 0.5) < 0.3).all()
+
+
 @pytest.mark.parametrize("clients", [1, 8, 9, 10, 60])
 @pytest.mark.parametrize(("rank", "kappa"), [(3, 4.0), (2, 1.0), (1, 1.0), (2, 1e3)])
 def test_new_heads_have_the_second_moment_of_the_prescribed_ones(rank, kappa, clients):

@@ -396,6 +396,15 @@ def test_a_metric_of_ones_own_and_diverged_trials():
         lf.tune(algorithm, PROBLEM, grid={"step_size": [1e6, 1e7]}, **arguments)
 
 
+def test_diverged_trials_are_the_worst_of_a_curve():
+    """Two of five have no number: the median is the largest of the others, as if these were infinite."""
+    values = np.array([np.nan, 1.0, 2.0, np.nan, 3.0])
+    arguments = {"grid": {"ridge": [0.1]}, "metric": lambda result: values, **SETTING}
+    assert lf.tune(lf.LocalOnly(), PROBLEM, **arguments).curves.tolist() == [[3.0]]
+    with pytest.raises(ValueError, match="every setting of the grid diverged"):
+        lf.tune(lf.LocalOnly(), PROBLEM, quantile=0.8, **arguments)
+
+
 def test_a_metric_of_ones_own_without_rounds():
     init = [np.eye(8)[:, :2], np.eye(8)[:, 2:4]]
     tuning = lf.tune(

@@ -238,6 +238,12 @@ def test_new_clients_depend_on_seed_and_trial_alone(form):
     np.testing.assert_allclose(made.new_clients(truth, 5, 6, range(4)).dense(), new.dense()[:, :5], rtol=1e-13)
 
 
+def test_new_clients_are_others_at_the_seed_of_the_truth():
+    made = problem()
+    truth = made.truth(1, range(3))
+    assert not np.isclose(made.new_clients(truth, made.n_clients, 1, range(3)).S, truth.S).any()
+
+
 @pytest.mark.parametrize("form", NEW)
 @pytest.mark.parametrize("algorithm", [lf.FLUTE(rank=2, step_size=0.02), lf.Oracle(rank=2), lf.LocalOnly()])
 def test_a_result_meets_new_clients(form, algorithm):

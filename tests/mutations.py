@@ -1,0 +1,292 @@
+"""Do the tests fail where the code is wrong? Mistakes, one at a time, and the tests that should see them.
+
+    python -m tests.mutations [--only WORDS] [--list] [--jobs 2] [--timeout 300]
+
+A mutation is one replacement of text in a file, made in a temporary copy of the repository; what the script is run from
+is never touched. Its tests must pass on a copy without it, and one of them must fail with it. A mutation that changes
+nothing which anybody could ask for says why. Exit status 1 where any other survives.
+
+The text to be replaced must occur exactly once in its file. Where it no longer does, the code has moved: make the same
+mistake where the idea now lives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("linfed", "tests", "experiments", "docs", "README.md", "pyproject.toml")
+
+
+class Mutation(NamedTuple):
+    """A mistake: `old` is replaced by `new`.
+
+    `tests` are those that should see it, likely killers first: "linalg" is tests/test_linalg.py, and "linalg:distance"
+    those of its tests whose names contain the word. `equivalent` is why none could.
+    """
+
+    name: str
+    old: str
+    new: str
+    tests: str
+    equivalent: str = ""
+
+
+# By the file of linfed/ in which they are made.
+MUTATIONS = {
+    "numerics/linalg.py": [
+        Mutation("one orthonormal basis for all", "return B if good.all()", "return B if good.any()", "linalg"),
+        Mutation("unequal ranks swapped", "Q1.shape[-1] < Q2", "Q1.shape[-1] > Q2", "linalg"),
+        Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
+        Mutation("small directions go", "np.finfo(float).eps * values[", "1e-4 * values[", "linalg"),
+        Mutation("a zero may count as negative", " + 0.0)[", ")[", "linalg"),
+    ],
+    "numerics/least_squares.py": [
+        Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
+        Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "linalg batch:exactly"),
+        Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "linalg"),
+        Mutation(
+            "threshold of the shortest shortcut",
+            "(left, NULL_TOLERANCE * np.trace(A,",
+            "(left, NULL_TOLERANCE * np.trace(left,",
+            "shortcut:shortest shortcut:ill_conditioned",
+        ),
+        Mutation(
+            "samples that a ridge explains",
+            " & (ridge == 0)\n",
+            "\n",
+            "linalg",
+            "a ridge gets there only where it is lost in rounding, and so is the residual that it leaves",
+        ),
+    ],
+    "numerics/streams.py": [
+        Mutation("a tuple of seeds without its length", "(len(seed), *seed)", "tuple(seed)", "streams"),
+    ],
+    "problems/given.py": [
+        Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "problems simulation"),
+    ],
+    "problems/shared.py": [
+        Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "problems new_clients"),
+    ],
+    "problems/shortcuts.py": [
+        Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcut:new_clients"),
+        Mutation("shortcuts of another length", "math.sqrt(size)", "math.sqrt(d)", "shortcut:law shortcut:length"),
+    ],
+    "problems/underparameterized.py": [
+        Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "underparameterized:new_clients"),
+    ],
+    "data/samples.py": [
+        Mutation("samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation"),
+    ],
+    "data/explicit.py": [
+        Mutation("the first half twice", "self._chosen(second, half)", "self._chosen(first, half)", "batch:split"),
+        Mutation("the last minibatch is full", "self.counts - start, 0.0", "self.counts, 0.0", "batch:minibatches"),
+        Mutation(
+            "pooled without sample counts", "sqrt(weights / self.positive_counts)", "sqrt(weights)", "batch:pooled"
+        ),
+    ],
+    "data/compressed.py": [
+        Mutation("a degree less", "(m - np.arange(d + 1))", "(m - 1 - np.arange(d + 1))", "exact_law:chi_square"),
+    ],
+    "data/chain.py": [
+        Mutation("a degree less", "columns - np.arange(", "columns - 1 - np.arange(", "exact_law:noise_beyond"),
+        Mutation("k degrees more", "rank - columns - np.arange(", "rank - np.arange(", "exact_law:noise_beyond"),
+    ],
+    "data/projected/source.py": [
+        Mutation("outer noise inside the span", "N - P @ (P.mT @ N)", "N", "exact_law:noise_beyond"),
+    ],
+    "algorithms/heads.py": [
+        Mutation(
+            "new clients without the ridge",
+            'the training."""\n        return features.fit(self.ridge)',
+            'the training."""\n        return features.fit()',
+            "new_clients",
+        ),
+        Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
+        Mutation("the sum of local steps", "1.0 if summed else 1.0 /", "1.0 /", "algorithms:loops algorithms:sum"),
+    ],
+    "algorithms/flute.py": [
+        Mutation("ratio of the steps", "(self.step_size * self.gradient_factor)", "self.step_size", "flute:ratio"),
+    ],
+    "algorithms/shortcut.py": [
+        Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),
+    ],
+    "statistics/quantiles.py": [
+        Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),
+    ],
+    "statistics/intervals.py": [
+        Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
+        Mutation("a level reached is not below it", "values <= threshold", "values < threshold", "intervals:first"),
+    ],
+    "statistics/findings.py": [
+        Mutation("the best trial decides an identity", "values[known].max()", "values[known].min()", "findings"),
+    ],
+    "simulation/participation.py": [
+        Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "streams"),
+        Mutation(
+            "a half rounded to even", "np.floor(share * n_clients + 0.5)", "np.rint(share * n_clients)", "streams"
+        ),
+        Mutation("participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "streams"),
+    ],
+    "simulation/start.py": [
+        Mutation("starts of the first trials", "[list(self._trials)]", "[: len(self._trials)]", "initial simulation"),
+    ],
+    "simulation/job.py": [
+        Mutation("no memory for the batch at the end", "if job.algorithm.finishes:", "if False:", "simulation"),
+    ],
+    "simulation/engines.py": [
+        Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
+        Mutation(
+            "rows of pseudo-samples", "asks > Asks.QUADRATIC", "asks > Asks.ROWS", "engines:cannot engines:silence"
+        ),
+    ],
+    "simulation/loop.py": [
+        Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "simulation"),
+        Mutation("one finite array is enough", "fine & within", "fine | within", "iterate simulation"),
+        Mutation(
+            "singular heads of diverged trials",
+            "(chunk.alive & batch.singular)",
+            "(batch.singular)",
+            "simulation",
+            "a trial that is not alive has the status DIVERGED already, which the next line leaves alone",
+        ),
+    ],
+    "simulation/metrics.py": [
+        Mutation("noise that is not squared", "0.5 * truth.noise_std**2", "0.5 * truth.noise_std", "simulation"),
+    ],
+    "simulation/new_clients.py": [
+        Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
+    ],
+    "theory/fedrep/state_evolution.py": [
+        Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
+        Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
+    ],
+    "theory/flute/judges.py": [
+        Mutation("the best trial decides a hypothesis", "np.min(flute_step", "np.max(flute_step", "flute_theory:step"),
+        Mutation("the best round decides a bound", "0.0).max(axis=1)", "0.0).min(axis=1)", "flute_theory:failed"),
+    ],
+    "theory/new_clients.py": [
+        Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
+    ],
+    "study/tuning.py": [
+        Mutation("tuning on the run's own trials", "seed=entropy", "seed=seed", "tuning"),
+        Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
+    ],
+    "study/store.py": [
+        Mutation("linfed's own code left out", '*sorted(Path(linfed.__file__).parent.rglob("*.py")), ', "", "store"),
+    ],
+}
+
+
+def copy_of(source: Path, target: Path) -> Path:
+    """Copy what the tests need, with what Python has compiled of it."""
+    target.mkdir()
+    for name in COPIED:
+        (shutil.copytree if (source / name).is_dir() else shutil.copy2)(source / name, target / name)
+    return target
+
+
+def mutated(root: Path, file: str, mutation: Mutation) -> str:
+    """Return the text of a file with a mistake in it, or exit where there is no telling where to make it."""
+    path = root / "linfed" / file
+    text = path.read_text() if path.exists() else ""
+    if text.count(mutation.old) != 1:
+        sys.exit(
+            f"linfed/{file}: {mutation.name}: the code has moved: {mutation.old!r} occurs {text.count(mutation.old)} "
+            "times, expected once"
+        )
+    return text.replace(mutation.old, mutation.new)
+
+
+def first_failure(root: Path, tests: str, timeout: float) -> str:
+    """Run tests in a copy; return the first that fails, else the last line of a pytest that failed, empty if none."""
+    module, _, word = tests.partition(":")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", f"tests/test_{module}.py", "-k", word],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told = process.communicate(timeout=timeout)[0].strip()
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the worker processes of its tests
+        process.communicate()
+        return f"timeout: {tests} had not ended after {timeout:g} s"
+    if process.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", told, re.MULTILINE)
+    return failed[1] if failed else told.rpartition("\n")[2]
+
+
+def killer(base: Path, file: str, mutation: Mutation, timeout: float) -> tuple[str, float]:
+    """Return what kills a mutation, in a copy of its own, empty if nothing does; and the seconds it took."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=base.parent) as folder:
+        root = copy_of(base, Path(folder) / "copy")
+        (root / "linfed" / file).write_text(mutated(base, file, mutation))
+        found = (first_failure(root, tests, timeout) for tests in mutation.tests.split())
+        return next(filter(None, found), ""), time.perf_counter() - start
+
+
+def outcome(mutation: Mutation, killed_by: str) -> str:
+    """Return what became of a mutation in words."""
+    if killed_by:
+        return f"killed by {killed_by}" + (", though marked equivalent" if mutation.equivalent else "")
+    return f"survived, equivalent: {mutation.equivalent}" if mutation.equivalent else "SURVIVED"
+
+
+def survivors(chosen: list[tuple[str, Mutation]], timeout: float, folder: Path, pool: ThreadPoolExecutor) -> int:
+    """Try mutations, and print a line on each; return how many survive that should not."""
+    base = copy_of(ROOT, folder / "base")
+    for file, one in chosen:
+        mutated(base, file, one)
+    tests = sorted({test for _, one in chosen for test in one.tests.split()})
+    for test, failed in zip(tests, pool.map(lambda test: first_failure(base, test, timeout), tests), strict=True):
+        if failed:
+            sys.exit(f"{test} without any mutation: {failed}")
+    survived = 0
+    found = pool.map(lambda where: killer(base, *where, timeout), chosen)
+    for (file, one), (killed_by, seconds) in zip(chosen, found, strict=True):
+        print(f"{seconds:6.1f} s  linfed/{file}: {one.name}: {outcome(one, killed_by)}", flush=True)
+        survived += not (killed_by or one.equivalent)
+    return survived
+
+
+def main() -> int:
+    """Try the mutations that are asked for; return 1 where one survives that should not."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", metavar="WORDS", help="those whose file or name contains this")
+    parser.add_argument("--list", action="store_true", help="name them, and run nothing")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once (default 2)")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each of its tests (default 300)")
+    asked = parser.parse_args()
+    chosen = [(file, one) for file, found in MUTATIONS.items() for one in found if asked.only in f"{file}: {one.name}"]
+    if asked.list:
+        print("\n".join(f"linfed/{file}: {one.name} ({one.tests})" for file, one in chosen))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder, ThreadPoolExecutor(asked.jobs) as pool:
+        try:
+            survived = survivors(chosen, asked.timeout, Path(folder), pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    print(f"{len(chosen)} mutations, {survived} survived that should not have")
+    return int(survived > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

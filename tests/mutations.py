@@ -183,8 +183,64 @@ MUTATIONS = {
         Mutation("tuning on the run's own trials", "seed=entropy", "seed=seed", "tuning"),
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
     ],
+    "study/canonical.py": [
+        Mutation("floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "store:texts"),
+        Mutation("mappings in their order", "sorted(pairs, key=text_of)", "pairs", "store:one_text"),
+    ],
+    "study/code.py": [
+        Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
+        Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
+        Mutation(
+            "what a statement changes", "ast.Attribute | ast.Subscript", "ast.Attribute", "store:code_that_counts"
+        ),
+        Mutation(
+            "imports within functions", "if node is not self.nodes[number]:", "if False:", "store:code_that_counts"
+        ),
+    ],
     "study/store.py": [
-        Mutation("linfed's own code left out", '*sorted(Path(linfed.__file__).parent.rglob("*.py")), ', "", "store"),
+        Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
+        Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
+        Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
+    ],
+    "study/schedule.py": [
+        Mutation("cells of a worker that died are lost", "again.extend(self.lost)", "pass", "executors:dies"),
+        Mutation(
+            "as many pending as there are",
+            "islice(pieces, pending - len(running))",
+            "islice(pieces, 99)",
+            "executors:pending",
+        ),
+        Mutation(
+            "parts in the order of their ends",
+            "self.parts[piece.place][piece.part] = done",
+            "self.parts[piece.place][self.parts[piece.place].index(None)] = done",
+            "executors:ends",
+        ),
+        Mutation(
+            "all shards run the same", "order = order[number - 1 :: count]", "order = order[::count]", "store:merge"
+        ),
+        Mutation(
+            "more than one thread of BLAS",
+            "warnings.catch_warnings(), one_blas_thread()",
+            "warnings.catch_warnings()",
+            "executors:blas",
+        ),
+    ],
+    "study/cells.py": [
+        Mutation(
+            "every part has the first trials",
+            "range(self.first, self.last)",
+            "range(self.last - self.first)",
+            "store:parts",
+        ),
+    ],
+    "system/files.py": [
+        Mutation(
+            "written in place",
+            'with temporary.open("wb") as file:\n            yield file\n        os.replace(temporary, path)',
+            'with path.open("wb") as file:\n            yield file',
+            "faults:twenty",
+        ),
     ],
 }
 

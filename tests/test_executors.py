@@ -17,6 +17,7 @@ import pytest
 
 import linfed as lf
 from linfed.errors import WorkerError
+from linfed.simulation import job
 from tests.helpers import assert_one_line
 
 ROOT = Path(__file__).parent.parent
@@ -91,6 +92,30 @@ def test_an_executor_of_ones_own_is_not_shut_down(serial):
     with ThreadPoolExecutor(2) as threads:
         assert_serial(serial, lf.sweep(CELLS, executor=threads))
         threads.submit(int)
+
+
+class Backwards:
+    """Computes once all is there, the last first."""
+
+    def __init__(self, count):
+        self.waiting, self.count = [], count
+
+    def submit(self, function, *arguments):
+        self.waiting.append((Future(), function, arguments))
+        future = self.waiting[-1][0]
+        if len(self.waiting) == self.count:
+            while self.waiting:
+                ended, called, given = self.waiting.pop()
+                ended.set_result(called(*given))
+        return future
+
+
+def test_parts_are_joined_in_their_order_whichever_ends_first(monkeypatch):
+    monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 1.0)
+    assert len(RUN.parts()) == 3
+    whole = lf.sweep([RUN])
+    assert bits(lf.sweep([RUN], executor=Backwards(3))) == bits(whole)
+    assert len(np.unique(whole["risk"][:, -1])) == 3
 
 
 def test_loky(serial):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, shortcut, trials
+from benchmarks import bound, client_loop, engines, flute, jax_round, reproduce, shortcut, sweeps, trials
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.numerics.linalg import one_blas_thread
 from linfed.system.files import replacing
@@ -25,6 +25,7 @@ ROWS = [
     *flute.ROWS,
     *shortcut.ROWS,
     *trials.ROWS,
+    *sweeps.ROWS,
     *reproduce.ROWS,
 ]
 

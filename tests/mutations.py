@@ -189,7 +189,12 @@ MUTATIONS = {
     ],
     "study/code.py": [
         Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
-        Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
+        Mutation(
+            "the cell's own code left out",
+            ', *map(": ".join, statements(wanted).items())',
+            "",
+            "store:the_code_that_counts",
+        ),
         Mutation(
             "what a statement changes", "ast.Attribute | ast.Subscript", "ast.Attribute", "store:code_that_counts"
         ),

@@ -1,0 +1,134 @@
+"""Sweeps: what store and schedule cost beside the cells, what a second process gains, and what taking up again costs."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+import linfed as lf
+from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Target, interleaved
+from linfed.study.schedule import compute
+from linfed.study.store import keys_of
+
+RUN = lf.Run(
+    algorithm=lf.FedRep(rank=2, step_size=0.5),
+    problem=lf.SharedRepresentation(n_clients=20, dim=10, rank=2, noise_std=0.03),
+    data=lf.FreshSamples(n_samples=6),
+    rounds=100,
+    trials=20,
+)
+FINISHED, PATIENCE = 10_000, 5.0
+"""Cells to take up, and the seconds that this may take."""
+
+
+@dataclass(frozen=True)
+class Second:
+    """Is busy for a second, and returns as much as a run does."""
+
+    number: int
+
+    def run(self) -> dict[str, object]:
+        """Wait without rest."""
+        end = time.perf_counter() + 1.0
+        while time.perf_counter() < end:
+            pass
+        return {"value": lf.Along(np.full((20, 101), float(self.number)), round=range(101))}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Does the same work every time: products of small matrices, about a second of them."""
+
+    number: int
+
+    def run(self) -> dict[str, object]:
+        """Return what came of the work."""
+        return {"value": worked(self.number)}
+
+
+def worked(number: int) -> float:
+    """Do it."""
+    stack = np.random.default_rng(number).standard_normal((200, 40, 40)) / 7.0
+    product = stack
+    for _ in range(900):
+        product = np.tanh(product @ stack)
+    return float(product.sum())
+
+
+def seconds_of(cells: Sequence[Second]) -> None:
+    for cell in cells:
+        cell.run()
+
+
+def against_the_cells(settings: Settings) -> Measurement:
+    """Compare a sweep into a new store, in two processes that are there, with the same cells and nothing else."""
+    count = 8 if settings.repetitions < 15 else 20
+    cells = [Second(number) for number in range(count)]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+
+        def ours() -> float:
+            started = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:
+                lf.sweep(cells, store=folder, executor=pool)
+            return time.perf_counter() - started
+
+        def other() -> float:
+            started = time.perf_counter()
+            list(pool.map(seconds_of, [cells[: count // 2], cells[count // 2 :]]))
+            return time.perf_counter() - started
+
+        return interleaved(ours, other, 3, note=f"{count} cells of a second in two processes")
+
+
+def speed_up(settings: Settings) -> Measurement:
+    """Compare what a second process gains in a sweep, its start included, with what it gains in a loop."""
+    if not settings.full:
+        raise NotMeasuredError("takes minutes: --full")
+    cells = [Work(number) for number in range(40)]
+    ours, other = [], []
+    context = get_context("spawn")
+    for _ in range(3):
+        seconds = []
+        for workers in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                started = time.perf_counter()
+                lf.sweep(cells, store=folder, workers=workers)
+                seconds.append(time.perf_counter() - started)
+        ours.append(seconds[1] / seconds[0])
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            list(pool.map(worked, range(4)))  # both are there
+            started = time.perf_counter()
+            for number in range(40):
+                worked(number)
+            middle = time.perf_counter()
+            list(pool.map(worked, range(40)))
+            other.append((time.perf_counter() - middle) / (middle - started))
+    return Measurement(ours, other, unit="of one", note="time in two processes, of that in one; 40 cells")
+
+
+def taken_up(settings: Settings) -> Measurement:
+    """Time a sweep whose cells are all there."""
+    cells = lf.grid(RUN, seed=range(FINISHED))
+    done = compute(cells[0])
+    with tempfile.TemporaryDirectory() as folder:
+        store = lf.Store(Path(folder))
+        for key in keys_of(cells):
+            store.write(key, done)
+        started = time.perf_counter()
+        assert len(lf.sweep(cells, store=store)) == FINISHED
+        seconds = time.perf_counter() - started
+    return Measurement([1e3 * seconds], [1e3 * PATIENCE], note=f"against {PATIENCE:g} s")
+
+
+ROWS = [
+    Row("store and schedule beside cells of a second", "two processes", Target("most", 1.05), against_the_cells),
+    Row("a second process in a sweep, and in a loop", "40 cells", Target("least", 0.9), speed_up),
+    Row("a sweep of finished cells", f"{FINISHED:,} cells", Target("most", 1.0), taken_up),
+]

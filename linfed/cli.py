@@ -1,4 +1,4 @@
-"""The command line: ``linfed list`` and ``linfed reproduce``. Heavy imports wait until they are needed."""
+"""The command line: ``linfed list``, ``reproduce`` and ``sweep``. Heavy imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="where to write (default: results, or results/quick)")
     run.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     run.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
+    grid = commands.add_parser(
+        "sweep",
+        help="run a grid of one's own: table and figure",
+        description="Run the grid that a TOML file describes (see the README); write CSV, npz, JSON, PNG and PDF.",
+    )
+    grid.add_argument("file", metavar="FILE", help="problem, data, algorithms and axes, as TOML")
+    grid.add_argument("--out", metavar="DIR", help="where to write (default: results/ and the file's name)")
+    grid.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     return top
 
 
@@ -102,7 +110,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from linfed.errors import UsageError, WorkerError, WriteError
 
     try:
-        return _list(given) if given.command == "list" else _reproduce(given)
+        return {"list": _list, "reproduce": _reproduce, "sweep": _sweep}[given.command](given)
     except UsageError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
@@ -159,6 +167,18 @@ def _reproduce(given: argparse.Namespace) -> int:
     with _signals(_interrupt):
         for name in names:
             print(report(name, reproduce(name, folder, options)), flush=True)
+    return 0
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    from linfed.errors import UsageError
+    from linfed.study.swept import report, sweep_file
+
+    if given.workers is not None and given.workers < 1:
+        raise UsageError(f"--workers {given.workers} must be at least 1")
+    os.environ["MPLBACKEND"] = "Agg"
+    with _signals(_interrupt):
+        print(report(sweep_file(given.file, out=given.out, workers=given.workers)), flush=True)
     return 0
 
 

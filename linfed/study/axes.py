@@ -27,7 +27,7 @@ def told(value: Any) -> str:
         return f"{value.get('kind')}({fields})" if fields else str(value.get("kind"))
     if isinstance(value, list):
         return f"({', '.join(map(told, value))})"
-    return value if isinstance(value, str) else repr(value)
+    return value if isinstance(value, str) else repr(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def where(point: Point) -> str:

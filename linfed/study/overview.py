@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MOST_PANELS = 8
 """Panels side by side, or one below the other, that are drawn without being asked for."""
 
+MOST_BANDS = 6
+"""Lines of a panel that have bands: more would cover each other."""
+
 FIGURES = 24
 """Figures of one sweep that are drawn at most."""
 
@@ -158,7 +161,9 @@ def _figure(table: Table, plan: Layout, told_above: list[str]) -> Figure:
     rows = table.values(plan.row) if plan.row else [""]
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
     trials = sorted({len(row["diverged"]) for row in table.rows})
-    counted = "median and 10-90 % of " + " or ".join(map(str, trials)) + " trials" if trials[-1] > 1 else ""
+    band = plan.x != "round" or len(lines) <= MOST_BANDS
+    measure = "median and 10-90 %" if band else "median"
+    counted = f"{measure} of {' or '.join(map(str, trials))} trials" if trials[-1] > 1 else ""
     y = plan.y.replace("_", " ") + ("" if plan.x == "round" else ", last round")
     with page(
         table,
@@ -172,7 +177,8 @@ def _figure(table: Table, plan: Layout, told_above: list[str]) -> Figure:
     ) as sheet:
         for ax, part in sheet:
             if plan.x == "round":
-                curves(ax, part, "round", plan.y, by=plan.by, labels=labels, looks=looks)
+                curves(ax, part, "round", plan.y, by=plan.by, labels=labels, looks=looks, band=band)
+                ax.locator_params(axis="x", integer=True)
             else:
                 _ends(ax, part, plan, labels, looks)
         _range([ax for ax, _ in sheet], table, plan)

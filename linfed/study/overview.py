@@ -125,10 +125,7 @@ def _named(part: str, name: object, values: Mapping[str, object]) -> str:
 
 
 def drawn(table: Table, points: Sequence[Point], plan: Layout) -> Iterator[Figure]:
-    """Yield the figures, at most `FIGURES` of them, to be saved and closed by the caller.
-
-    `table` has a row for each cell, as `points` has its point.
-    """
+    """Yield the figures of a table with a row for each point, at most `FIGURES`: the caller saves and closes them."""
     rows = zip(table.rows, points, strict=True)
     names = Table([{**row, **{k: told(v) for k, v in point.items()}} for row, point in rows if plan.y in row])
     for number, (key, part) in enumerate(names.by(*plan.rest) if plan.rest else [((), names)]):

@@ -17,7 +17,6 @@ import linfed
 from linfed.errors import EdgeWarning, SizeError, UsageError
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import told
-from linfed.study.cells import sweep
 from linfed.study.export import SHOWN_ROWS
 from linfed.study.kinds import one_line
 from linfed.study.overview import FIGURES, drawn, short
@@ -56,7 +55,7 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, workers:
 
     Notes
     -----
-    The table is what `sweep` fills, with a first column ``method``, the name of the algorithm in the file. It is
+    The table is what `lf.sweep` fills, with a first column ``method``, the name of the algorithm in the file. It is
     written before anything is drawn.
     """
     started = time.perf_counter()
@@ -66,7 +65,7 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, workers:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EdgeWarning)
         try:
-            found = sweep(recipe.cells, store=folder / "cells", workers=workers)
+            found = linfed.sweep(recipe.cells, store=folder / "cells", workers=workers)
         except (SizeError, ValueError) as error:
             where = "".join(f", {note}" for note in getattr(error, "__notes__", []))
             raise UsageError(f"{path}: {one_line(error)}{where}; the cells that were finished are kept") from None

@@ -172,13 +172,14 @@ def _reproduce(given: argparse.Namespace) -> int:
 
 def _sweep(given: argparse.Namespace) -> int:
     from linfed.errors import UsageError
+    from linfed.study.run import default_workers
     from linfed.study.swept import report, sweep_file
 
     if given.workers is not None and given.workers < 1:
         raise UsageError(f"--workers {given.workers} must be at least 1")
     os.environ["MPLBACKEND"] = "Agg"
     with _signals(_interrupt):
-        print(report(sweep_file(given.file, out=given.out, workers=given.workers)), flush=True)
+        print(report(sweep_file(given.file, out=given.out, workers=given.workers or default_workers())), flush=True)
     return 0
 
 

@@ -21,7 +21,7 @@ from linfed.study.export import SHOWN_ROWS
 from linfed.study.kinds import one_line
 from linfed.study.overview import FIGURES, drawn, short
 from linfed.study.recipe import Recipe, read_recipe
-from linfed.study.run import default_workers, writable_folder
+from linfed.study.run import writable_folder
 from linfed.study.table import Table
 from linfed.system.files import replacing
 
@@ -37,7 +37,7 @@ class Swept:
     seconds: float
 
 
-def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, workers: int | None = None) -> Swept:
+def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, workers: int = 1) -> Swept:
     """Run the cells that a TOML file describes (`linfed.study.recipe`), and write what came of them.
 
     Parameters
@@ -45,8 +45,8 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, workers:
     path : path
     out : str, optional
         Folder of the results; ``results/<name of the file>`` by default. It keeps every finished cell in ``cells``.
-    workers : int, optional
-        Worker processes; one per processor by default.
+    workers : int
+        Worker processes; 1 runs here.
 
     Raises
     ------
@@ -61,7 +61,6 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, workers:
     started = time.perf_counter()
     recipe = read_recipe(os.fspath(path))
     folder = writable_folder(out or os.path.join("results", recipe.name))
-    workers = default_workers() if workers is None else workers
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EdgeWarning)
         try:

@@ -1,4 +1,4 @@
-"""Sweeps: what store and schedule cost beside the cells, what a second process gains, and what taking up again costs."""
+"""Sweeps: what store and schedule cost beside the cells, what a second process gains, what taking up again costs."""
 
 from __future__ import annotations
 

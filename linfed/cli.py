@@ -1,4 +1,4 @@
-"""The command line: ``linfed list`` and ``linfed reproduce``. Heavy imports wait until they are needed."""
+"""The command line: ``linfed list``, ``reproduce`` and ``sweep``. Heavy imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from linfed.errors import SweepError
     from linfed.study.schedule import Means
 
+
+SHARD_DONE = "shard {} is done; copy the cells of all into one folder and run it without --shard"
 
 KEPT = "what was finished is kept, and the same command goes on from there"
 
@@ -42,6 +47,14 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="where to write (default: results, or results/quick)")
     run.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
     _add_means(run)
+    grid = commands.add_parser(
+        "sweep",
+        help="run a grid of one's own: table and figure",
+        description="Run the grid that a TOML file describes (see the README); write CSV, npz, JSON, PNG and PDF.",
+    )
+    grid.add_argument("file", metavar="FILE", help="problem, data, algorithms and axes, as TOML")
+    grid.add_argument("--out", metavar="DIR", help="where to write (default: results/ and the file's name)")
+    _add_means(grid)
     return top
 
 
@@ -59,10 +72,9 @@ def _add_means(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _means(given: argparse.Namespace) -> Iterator[Means]:
-    """Return a context with where cells are to be run; executors that it opens are closed at its end."""
-    from linfed.errors import UsageError
+    """Return a context with where cells are to be run, in which warnings are a line each."""
+    from linfed.errors import StoreWarning, UsageError
     from linfed.study.schedule import Means
-    from linfed.system.clusters import dask_executor, mpi_executor
     from linfed.system.machine import processors
 
     if given.workers is not None and given.workers < 1:
@@ -73,14 +85,32 @@ def _means(given: argparse.Namespace) -> Iterator[Means]:
     if given.keep and given.fresh:
         raise UsageError("--keep and --fresh contradict each other")
     options = {"shard": _shard(given.shard), "keep": given.keep, "fresh": given.fresh}
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StoreWarning)
+        warnings.showwarning = _one_line
+        with _executor(given) as executor:
+            workers = 1 if executor is not None else given.workers or processors()
+            yield Means(executor=executor, workers=workers, **options)
+
+
+@contextmanager
+def _executor(given: argparse.Namespace) -> Iterator[Executor | None]:
+    """Return a context with the executor that is asked for, if one is; it is closed at the end."""
+    from linfed.system.clusters import dask_executor, mpi_executor
+
     if given.dask is not None:
         with dask_executor(given.dask) as executor:
-            yield Means(executor=executor, **options)
+            yield executor
     elif given.mpi:
         with mpi_executor() as executor:
-            yield Means(executor=executor, **options)
+            yield executor
     else:
-        yield Means(workers=given.workers or processors(), **options)
+        yield None
+
+
+def _one_line(message: Warning | str, *where: object, **more: object) -> None:
+    """Say a warning on one line."""
+    print(f"linfed: {message}", file=sys.stderr, flush=True)
 
 
 def _shard(given: str | None) -> tuple[int, int] | None:
@@ -161,7 +191,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from linfed.errors import UsageError, WorkerError, WriteError
 
     try:
-        return _list(given) if given.command == "list" else _reproduce(given)
+        return {"list": _list, "reproduce": _reproduce, "sweep": _sweep}[given.command](given)
     except UsageError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
@@ -224,7 +254,7 @@ def _reproduce(given: argparse.Namespace) -> int:
                 status = _failed(name, error)
                 continue
             if done is None:
-                print(f"{name}: shard {given.shard} is done; copy the stores together and run it without --shard")
+                print(f"{name}: {SHARD_DONE.format(given.shard)}", flush=True)
             else:
                 print(report(name, done), flush=True)
     return status
@@ -239,6 +269,23 @@ def _failed(name: str, error: SweepError) -> int:
         print(f"linfed: {name}: {failure}", file=sys.stderr)
     print(f"linfed: {name}: {str(error).partition(',')[0]}; {KEPT}", file=sys.stderr, flush=True)
     return 1
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    from linfed.errors import SweepError
+    from linfed.study.swept import report, sweep_file
+
+    os.environ["MPLBACKEND"] = "Agg"
+    with _means(given) as means, _signals(_interrupt):
+        try:
+            done = sweep_file(given.file, out=given.out, means=means)
+        except SweepError as error:
+            return _failed(given.file, error)
+    if done is None:
+        print(f"{given.file}: {SHARD_DONE.format(given.shard)}")
+    else:
+        print(report(done), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -76,9 +76,10 @@ def shown(value: object) -> str:
 
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for a near miss of an allowed name, else an empty string."""
-    close = difflib.get_close_matches(str(value).lower(), list(allowed), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    """Return ``" (did you mean 'x'?)"`` for a near miss of an allowed name, in any case, else an empty string."""
+    names = {name.lower(): name for name in allowed}
+    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
 def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:

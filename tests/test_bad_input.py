@@ -180,6 +180,7 @@ CALLS = {
     "samples to draw": (lambda: lf.FixedSamples(3).draw("shared"), ["problem = 'shared'", "lf.SharedRepresentation"]),
     "trials to draw": (lambda: lf.FixedSamples(3).draw(PROBLEM, trials=0), ["trials = 0", "integer of at least 1"]),
     "seed to draw": (lambda: lf.FixedSamples(3).draw(PROBLEM, seed=-1), ["seed = -1", "non-negative"]),
+    "an attribute in lower case altogether": (lambda: lf.flute, ["'flute'", "did you mean 'FLUTE'?"]),
     "an attribute in lower case": (lambda: lf.fedAvg, ["'fedAvg'", "did you mean 'FedAvg'?"]),
     # --- FLUTE ---
     **{
@@ -782,6 +783,7 @@ KINDS = {
     "unknown attribute": AttributeError,
     "unknown attribute, far from all": AttributeError,
     "an attribute in lower case": AttributeError,
+    "an attribute in lower case altogether": AttributeError,
     "moments of too many dimensions": lf.SizeError,
     "moments of too many samples": lf.SizeError,
 }

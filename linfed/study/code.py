@@ -30,7 +30,7 @@ NO_NUMBERS = (
     "cli.py",
     "figures/",
     *(f"study/{name}.py" for name in ("canonical", "code", "experiments", "export", "notes", "pages", "run")),
-    *(f"study/{name}.py" for name in ("schedule", "store", "sweep")),
+    *(f"study/{name}.py" for name in ("axes", "kinds", "overview", "recipe", "schedule", "store", "sweep", "swept")),
 )
 """What of linfed changes no number: what draws, keeps, sends and prints."""
 

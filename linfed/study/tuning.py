@@ -8,15 +8,25 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed._values import Configuration
+from linfed._values import Check, Configuration, check_fields, non_negative, optional
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
-from linfed.errors import EdgeWarning, check_bool, check_choice, check_number, is_real, shown, suggestion
+from linfed.errors import (
+    EdgeWarning,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_number,
+    is_real,
+    shown,
+    suggestion,
+)
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.simulation import simulate
@@ -136,6 +146,19 @@ class Tuned(Configuration):
     def __post_init__(self) -> None:
         check_algorithm(self.base)
         _settings(self.base, self.grid)
+        check_fields(
+            self,
+            score=_check_score,
+            quantile=_check_quantile,
+            margin=non_negative,
+            extend=lambda name, value: check_bool(name, value) and _check_extensible(self.grid),
+            trials=check_integer,
+            rounds=optional(partial(check_integer, minimum=0)),
+        )
+
+    def algorithms(self) -> list[Algorithm]:
+        """Return the algorithm at every setting of the grid, in its order."""
+        return [changed(self.base, setting) for setting in _settings(self.base, self.grid)]
 
     def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> Tuning:
         """Return what `tune` finds for a run's problem, rounds and other options."""
@@ -227,11 +250,12 @@ def tune(
     **Deviations**: the papers do not say how they chose their steps.
     """
     algorithm, grid = _candidates(algorithm, grid)
-    judge = score if callable(score) else SCORES[check_choice("score", score, SCORES)]
-    settings, level = _settings(algorithm, grid), check_number("quantile", quantile, minimum=0.0, maximum=1.0)
+    score = _check_score("score", score)
+    judge = score if callable(score) else SCORES[score]
+    settings, level = _settings(algorithm, grid), _check_quantile("quantile", quantile)
     seed = check_seed(seed)
     entropy = (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
-    margin = check_number("margin", margin, minimum=0.0)
+    margin = non_negative("margin", margin)
     extend = check_bool("extend", extend) and _check_extensible(grid)
     curves: list[Array] = []
     scores: list[float] = []
@@ -278,6 +302,14 @@ def tune(
 
 
 # --- its arguments -------------------------------------------------------------------------------------------
+
+
+_check_quantile: Check = partial(check_number, minimum=0.0, maximum=1.0)
+
+
+def _check_score(name: str, value: Any) -> Any:
+    """Return a score if it is a function or has a name."""
+    return value if callable(value) else check_choice(name, value, SCORES)
 
 
 def _check_extensible(grid: Grid) -> bool:

@@ -1,0 +1,175 @@
+"""``linfed sweep``: the runs that a TOML file asks for, their table, figures and record, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from linfed.errors import EdgeWarning
+from linfed.statistics.quantiles import quantiles
+from linfed.study.axes import told
+from linfed.study.export import SHOWN_ROWS
+from linfed.study.overview import FIGURES, drawn, short
+from linfed.study.recipe import Recipe, read_recipe
+from linfed.study.run import writable_folder
+from linfed.study.schedule import Means, run_cells
+from linfed.study.store import Store
+from linfed.study.sweep import whole_table
+from linfed.study.table import Table
+from linfed.system.files import replacing
+from linfed.system.machine import provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep left: its recipe and table, the files in the order written, what is to be said of it.
+
+    `reused` counts the cells that were there from an earlier run.
+    """
+
+    recipe: Recipe
+    table: Table
+    files: list[Path]
+    notes: list[str]
+    reused: int
+    seconds: float
+
+
+def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: Means | None = None) -> Swept | None:
+    """Run the cells that a TOML file describes (`linfed.study.recipe`), and write what came of them.
+
+    Parameters
+    ----------
+    path : path
+    out : str, optional
+        Folder of the results; ``results/<name of the file>`` by default. It keeps every finished cell in ``cells``.
+    means : Means, optional
+        Where the cells are run; here by default.
+
+    Returns
+    -------
+    Swept or None
+        None where a shard is done and cells of others are still missing.
+
+    Raises
+    ------
+    UsageError
+        For a mistake in the file, before anything is computed.
+    SweepError
+        If cells raised; the others are kept.
+
+    Notes
+    -----
+    The table is what `lf.sweep` fills, with a first column ``method``, the name of the algorithm in the file. It is
+    written before anything is drawn.
+    """
+    started = time.perf_counter()
+    recipe = read_recipe(os.fspath(path))
+    folder = writable_folder(out or os.path.join("results", recipe.name))
+    done = run_cells(recipe.cells, Store(folder / "cells"), means, label=recipe.name)
+    if None in done.tables and not done.failures:
+        return None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", EdgeWarning)
+        found = whole_table(done)
+    notes = [str(one.message) for one in caught]
+    table = _named(recipe, found)
+    stem = str(folder / recipe.name)
+    files = [*table.to_csv(f"{stem}.csv"), table.save(f"{stem}.npz")]
+    record = Path(f"{stem}.json")
+    _save_record(record, recipe, str(path), time.perf_counter() - started)  # drawing may fail
+    figures = _draw(recipe, table, stem)
+    if len(figures) == 2 * FIGURES:
+        notes.append(f"no more than {FIGURES} figures are drawn; [figure] says what is in one")
+    seconds = time.perf_counter() - started
+    files += [record, *figures]
+    return Swept(recipe=recipe, table=table, files=files, notes=notes, reused=done.reused, seconds=seconds)
+
+
+def _named(recipe: Recipe, table: Table) -> Table:
+    """Return the table with the column ``method``; a tuned algorithm has the columns of all algorithms' axes, too."""
+    paths = [path.strip() for axis in recipe.points[0] for path in axis.split(",") if path.startswith("algorithm.")]
+    of_base = {path: path.replace("algorithm.", "algorithm.base.", 1) for path in paths}
+    rows = []
+    for row, point in zip(table.rows, recipe.points, strict=True):
+        own = {path: row[base] for path, base in of_base.items() if base in row}
+        rows.append({"method": point["method"], **own, **row})
+    return Table(rows)
+
+
+def _save_record(path: Path, recipe: Recipe, source: str, seconds: float) -> None:
+    """Write how the table came about: the file's content, the number of cells, seconds, what computed it."""
+    record = {
+        "file": source,
+        "recipe": recipe.written,
+        "cells": len(recipe.cells),
+        "seconds": round(seconds, 3),
+        **provenance(),
+    }
+    with replacing(path) as file:
+        file.write((json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+
+
+def _draw(recipe: Recipe, table: Table, stem: str) -> list[Path]:
+    """Write the figures, numbered where there are several."""
+    import matplotlib.pyplot as plt
+
+    from linfed.figures.style import style
+
+    files = []
+    for number, figure in enumerate(drawn(table, recipe.points, recipe.layout), start=1):
+        name = f"{stem}-{number}" if recipe.layout.rest else stem
+        # Without the time of day: the same run gives the same bytes.
+        for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+            target = Path(f"{name}.{suffix}")
+            with style(), replacing(target) as file:
+                figure.savefig(file, format=suffix, metadata=metadata)
+            files.append(target)
+        plt.close(figure)
+    return files
+
+
+def report(done: Swept) -> str:
+    """Return what to print after a sweep: the files, and of each row where it lies and how it ended."""
+    count = len(done.table)
+    reused = f", {done.reused} of them from an earlier run" if done.reused else ""
+    lines = [f"{done.recipe.name}: {count} cell{'s' * (count > 1)}{reused}, {done.seconds:.1f} s"]
+    lines += [f"  wrote {path}" for path in done.files]
+    lines += [f"  note: {note}" for note in done.notes]
+    return "\n".join([*lines, "", *_aligned(_summary(done))])
+
+
+def _summary(done: Swept) -> list[list[str]]:
+    """Return a heading, and for each row what tells it apart, what was tuned, and its median in the last round."""
+    points, y = done.recipe.points, done.recipe.layout.y
+    names = [name for name in points[0] if len({told(point[name]) for point in points}) > 1] or ["method"]
+    chosen = list(dict.fromkeys(name for row in done.table.rows for name in row if f"tried_{name}" in row))
+    heading = [*map(short, names), *chosen, f"{y} (median, last round)"]
+    lost = any(row["diverged"].any() for row in done.table.rows)
+    lines = [[*heading, "diverged"] if lost else heading]
+    for row, point in list(zip(done.table.rows, points, strict=True))[:SHOWN_ROWS]:
+        ends = float(quantiles(row[y].values[:, -1])[0]) if y in row else None
+        line = [*(told(point[name]) for name in names), *(_brief(row.get(name)) for name in chosen), _brief(ends)]
+        lines.append([*line, f"{row['diverged'].sum()} of {row['diverged'].size}"] if lost else line)
+    if len(points) > SHOWN_ROWS:
+        lines.append([f"and {len(points) - SHOWN_ROWS} more"])
+    return lines
+
+
+def _brief(value: object) -> str:
+    if value == np.inf:
+        return "diverged"
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of words in columns."""
+    widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
+    return ["  ".join(word.ljust(width) for word, width in zip(line, widths, strict=False)).rstrip() for line in lines]

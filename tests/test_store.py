@@ -288,15 +288,19 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
         assert ran(cells, store) == count, (name, text)
 
 
-def test_keep_takes_what_other_code_computed_and_says_so(modules, tmp_path):
+def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp_path, monkeypatch):
     import own_cell
 
     cells = lf.grid(own_cell.Own(), n=(1, 2))
-    table = lf.sweep(cells, store=tmp_path)
+    first = values(lf.sweep(cells, store=tmp_path))
     written(modules / "own_cell.py", "FACTOR = 2", "FACTOR = 5")
+    monkeypatch.setattr(own_cell, "FACTOR", 5)  # as if it were imported anew
+    second = values(lf.sweep(cells[:1], store=tmp_path))
+    assert second[0] != first[0]
+    written(modules / "own_cell.py", "FACTOR = 5", "FACTOR = 7")
     assert len(lf.Store(tmp_path).missing(cells)) == 2
     with pytest.warns(lf.StoreWarning, match="2 of 2 cells are of other code than the present, and kept"):
-        assert values(lf.sweep(cells, store=tmp_path, keep=True)) == values(table)
+        assert values(lf.sweep(cells, store=tmp_path, keep=True)) == [second[0], first[1]]
     lf.sweep(cells[:1], store=tmp_path)
     with pytest.warns(lf.StoreWarning, match="1 of 2 cells"):
         lf.sweep(cells, store=tmp_path, keep=True)

@@ -120,6 +120,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
         described["seconds"] = round(time.perf_counter() - started, 3)
         _save_json(name, described, [], out)  # so that a mistake in what follows costs no computation
     claims = by_sentence(module.claims(tables))
+    described["judged"] = commit(folder)
     files.append(_save_json(name, described, claims, out))
     files += _draw(name, module, tables, out)
     seconds = time.perf_counter() - started

@@ -94,11 +94,11 @@ if TYPE_CHECKING:
     from linfed.study.grid import grid as grid
     from linfed.study.pages import curves as curves
     from linfed.study.pages import page as page
+    from linfed.study.search import Tuning as Tuning
     from linfed.study.store import Store as Store
     from linfed.study.sweep import sweep as sweep
     from linfed.study.table import Table as Table
     from linfed.study.tuning import Tuned as Tuned
-    from linfed.study.tuning import Tuning as Tuning
     from linfed.study.tuning import tune as tune
 
 __version__ = "0.1.0"
@@ -160,7 +160,7 @@ _PUBLIC = {
     "TrueSubspace": "linfed.algorithms.initial",
     "Truth": "linfed.problems",
     "Tuned": "linfed.study.tuning",
-    "Tuning": "linfed.study.tuning",
+    "Tuning": "linfed.study.search",
     "UnderParameterized": "linfed.problems",
     "UniformCube": "linfed.problems.designs",
     "UniformSphere": "linfed.problems.designs",

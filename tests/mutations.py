@@ -207,7 +207,7 @@ MUTATIONS = {
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
     ],
-    "study/schedule.py": [
+    "study/means.py": [
         Mutation("cells of a worker that died are lost", "again.extend(self.lost)", "pass", "executors:dies"),
         Mutation(
             "as many pending as there are",
@@ -217,8 +217,8 @@ MUTATIONS = {
         ),
         Mutation(
             "parts in the order of their ends",
-            "self.parts[piece.place][piece.part] = done",
-            "self.parts[piece.place][self.parts[piece.place].index(None)] = done",
+            "long.found[piece.part] = done",
+            "long.found[long.found.index(None)] = done",
             "executors:ends",
         ),
         Mutation(

@@ -530,46 +530,126 @@ RUN = lf.Run(
 )
 
 
+TUNED = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.5, 2.0)}, trials=5))
+
+
 @pytest.fixture
 def slow(monkeypatch):
     """As if two trials of `RUN` took a second."""
     from linfed.simulation import job
 
-    floats = job.bytes_per_trial(RUN._job(), np.inf) / 8
-    monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 1 / (2 * floats * RUN.rounds))
+    monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 0.5 / job.seconds_of_a_trial(RUN._job()) * job.SECONDS_PER_FLOAT)
 
 
-def test_the_parts_of_a_long_run_are_joined_bit_for_bit(slow, tmp_path):
-    whole = lf.sweep([RUN])
-    parts = RUN.parts()
-    assert [(part.first, part.last) for part in parts] == [(0, 1), (1, 3), (3, 5), (5, 7)]
-    again = lf.sweep([RUN], store=tmp_path)
-    assert whole.payload()[1] == again.payload()[1]
+@pytest.fixture
+def made(monkeypatch):
+    """Return a list of the trials that are simulated in pieces."""
+    from linfed.study import cells, search
+
+    trials = []
+    for module in (cells, search):
+        plain = module.simulate_trials
+        monkeypatch.setattr(
+            module, "simulate_trials", lambda job, chosen, plain=plain: trials.append(chosen) or plain(job, chosen)
+        )
+    return trials
+
+
+def distance(result):
+    """A function of a whole result: its trials are not to be cut."""
+    return np.linalg.norm(result.final.B[:, 2:], axis=(-2, -1))
+
+
+@pytest.mark.parametrize(
+    ("run", "pieces"),
+    [
+        (RUN, [(0, 1), (1, 3), (3, 5), (5, 7)]),
+        # Three settings of five trials, and then the run.
+        (TUNED, [(0, 1), (1, 3), (3, 5)] * 3 + [(0, 1), (1, 3), (3, 5), (5, 7)]),
+        (
+            replace(TUNED, algorithm=replace(TUNED.algorithm, metric=distance)),
+            [(0, 5)] * 3 + [(0, 1), (1, 3), (3, 5), (5, 7)],
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+def test_the_pieces_of_a_long_run_are_joined_bit_for_bit(run, pieces, slow, made, tmp_path):
+    whole = lf.sweep([run])
+    assert made == []
+    again = lf.sweep([run], store=tmp_path)
+    assert [(trials.start, trials.stop) for trials in made] == pieces
+    assert repr(whole.payload()[1]) == repr(again.payload()[1])
     for name, array in whole.payload()[0].items():
         assert array.tobytes() == again.payload()[0][name].tobytes()
-    assert [path.name for path in tmp_path.iterdir()] == [keys_of([RUN])[0].name]
-    assert lf.Store(tmp_path).records([RUN])[0]["parts"] == 4
+    assert [path.name for path in tmp_path.iterdir()] == [keys_of([run])[0].name]
+    assert lf.Store(tmp_path).records([run])[0]["pieces"] == len(pieces)
 
 
-def test_the_parts_of_a_run_that_was_stopped_are_taken_up(slow, tmp_path, monkeypatch):
-    parts = RUN.parts()
-    lf.sweep([*parts[:2], parts[3]], store=tmp_path)
-    from linfed.study import cells
+def test_a_tuning_that_widens_its_grid_is_cut_as_well(slow, made, tmp_path):
+    run = replace(TUNED, algorithm=replace(TUNED.algorithm, grid={"step_size": (0.02, 0.04)}, extend=True))
+    whole, again = lf.sweep([run]), lf.sweep([run], store=tmp_path)
+    assert len(whole["tried_step_size"]) > 2
+    assert len(made) == 3 * len(whole["tried_step_size"]) + 4
+    for name in ("tried_step_size", "score", "risk"):
+        assert whole[name].tobytes() == again[name].tobytes()
 
-    made = []
-    simulated = cells.simulate_trials
-    monkeypatch.setattr(cells, "simulate_trials", lambda job, trials: made.append(trials) or simulated(job, trials))
+
+def test_short_settings_go_together(made, monkeypatch, tmp_path):
+    from linfed.simulation import job
+
+    run = replace(TUNED, algorithm=replace(TUNED.algorithm, grid={"step_size": tuple(np.geomspace(0.01, 20, 12))}))
+    each = 5 * job.seconds_of_a_trial(RUN._job())
+    monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 0.24 / each * job.SECONDS_PER_FLOAT)
+    pieces = next(run.stages())
+    assert [len(piece.algorithms) for piece in pieces] == [4, 4, 4]
+    assert lf.sweep([run], store=tmp_path)["score"].tobytes() == lf.sweep([run])["score"].tobytes()
+
+
+def test_the_pieces_of_a_run_that_was_stopped_are_taken_up(slow, made, tmp_path):
+    pieces = next(RUN.stages())
+    lf.sweep([*pieces[:2], pieces[3]], store=tmp_path)
+    made.clear()
     table = lf.sweep([RUN], store=tmp_path)
     assert made == [range(3, 5)]
     assert table["risk"].tobytes() == lf.sweep([RUN])["risk"].tobytes()
-    lf.sweep(parts, store=tmp_path / "all")
-    monkeypatch.setattr(cells, "simulate_trials", None)
+    lf.sweep(pieces, store=tmp_path / "all")
+    made.clear()
     assert lf.sweep([RUN], store=tmp_path / "all")["risk"].tobytes() == table["risk"].tobytes()
+    assert made == []
 
 
-def test_a_short_run_and_a_tuned_one_are_not_divided(slow):
-    assert len(replace(RUN, trials=1).parts()) == 1
-    assert replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.2)})).parts() == []
+def test_a_short_run_is_not_cut():
+    assert RUN.stages() is None
+    assert TUNED.stages() is None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A long cell of one's own, which may raise on its way."""
+
+    raises: int = -1
+
+    def run(self):
+        raise NotImplementedError
+
+    def stages(self):
+        total = 0
+        for stage in range(3):
+            if self.raises == stage:
+                raise RuntimeError("unlucky")
+            rows = yield [Square(10 * stage + n, fails=self.raises == 10 * stage + n) for n in range(stage)]
+            total += sum(row["value"] for row in rows)
+        return {"total": total}
+
+
+def test_a_cell_of_ones_own_in_stages(tmp_path):
+    assert lf.sweep([Staged()], store=tmp_path)["total"] == 100 + 400 + 441 - 100 + 100
+    assert RAN == [10, 20, 21]
+    assert ran([Staged()], tmp_path) == 0
+    for raises in (0, 1, 10, 21):
+        with pytest.raises(lf.SweepError, match=r"1 of 2 cells raised.*unlucky") as caught:
+            lf.sweep([Staged(raises), Square(3)], store=tmp_path / str(raises))
+        assert values(caught.value.table) == [9]
 
 
 @pytest.mark.parametrize(

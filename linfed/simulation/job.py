@@ -221,10 +221,14 @@ def trial_chunks(job: Job, workers: int, budget: float, first: int = 0) -> Chunk
     return Chunks(job.trials, max(-(-job.trials // size), min(workers, job.trials)), first)
 
 
+def seconds_of_a_trial(job: Job) -> float:
+    """Return about what a trial takes: a matter of sizes alone, the same on every machine."""
+    return bytes_per_trial(job, math.inf) / 8 * max(1, job.rounds) * SECONDS_PER_FLOAT
+
+
 def trials_of_a_second(job: Job) -> Chunks:
-    """Cut the trials into chunks that take about a second each: a matter of sizes alone, the same on every machine."""
-    each = bytes_per_trial(job, math.inf) / 8 * max(1, job.rounds) * SECONDS_PER_FLOAT
-    return Chunks(job.trials, min(job.trials, max(1, math.ceil(job.trials * each))))
+    """Cut the trials into chunks that take about a second each, at least one trial."""
+    return Chunks(job.trials, min(job.trials, max(1, math.ceil(job.trials * seconds_of_a_trial(job)))))
 
 
 def check_joined(job: Job, state: float) -> None:

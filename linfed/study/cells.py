@@ -1,8 +1,9 @@
-"""The plain cell, a run of `simulate` as a value, whole or in parts of its trials."""
+"""The plain cell, a run of `simulate` as a value, whole or in pieces of about a second."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,12 +15,12 @@ from linfed.data.samples import Data
 from linfed.errors import check_instance
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation.job import Job, checked_job, trials_of_a_second
+from linfed.simulation.job import Job, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result, Status
 from linfed.simulation.run import simulate, simulate_trials
 from linfed.study.along import Along
-from linfed.study.grid import Row
+from linfed.study.grid import Cell, Row
 from linfed.study.tuning import Tuned
 
 
@@ -80,36 +81,48 @@ class Run(Configuration):
     def run(self) -> Row:
         """Return the run's row: metrics along the rounds, and how it went."""
         algorithm, tuned = self._tuned()
-        return self._row(simulate(algorithm, **self._options()), tuned)
+        return _beside(tuned, self._row(simulate(algorithm, **self._options())))
 
-    def parts(self) -> Sequence[Part]:
-        """Return cells for some of the trials each, about a second long; of a tuned run none."""
+    def stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row] | None:
+        """Return, where a run is long, what yields its pieces of about a second, takes their rows, and returns its own.
+
+        First come those of the tuning, then the run's trials.
+        """
+        job = self._job()
+        seconds = job.trials * seconds_of_a_trial(job)
         if isinstance(self.algorithm, Tuned):
-            return []
-        return [Part(run_of=self, first=trials.start, last=trials.stop) for trials in trials_of_a_second(self._job())]
+            seconds += self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
+        return self._stages() if seconds > 1.0 else None
 
-    def joined(self, rows: Sequence[Row]) -> Row:
-        """Return the row of the rows of all parts."""
-        names = [name for name in rows[0] if name.partition(".")[0] not in ("run_of", "first", "last")]
-        return {name: _joined(name, [row[name] for row in rows]) for name in names}
+    def _stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row]:
+        algorithm, columns = self.algorithm, dict[str, Any]()
+        if isinstance(algorithm, Tuned):
+            tuning = yield from algorithm.stages(self.problem, rounds=self.rounds, **self._shared())
+            algorithm, columns = tuning.algorithm, tuning.columns()
+        run = dataclasses.replace(self, algorithm=algorithm)
+        chunks = trials_of_a_second(run._job())
+        rows = yield [Part(run_of=run, first=trials.start, last=trials.stop) for trials in chunks]
+        return _beside(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
 
-    def _row(self, result: Result, tuned: Row) -> Row:
-        """Return what a table keeps of a result, and of the tuning before it."""
+    def _row(self, result: Result) -> Row:
+        """Return what a table keeps of a result."""
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
         diverged = np.array([status is Status.DIVERGED for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
-        own = {**tuned, **told, "diverged": diverged, "round": None, **{field.name: None for field in fields(self)}}
-        for name in metrics.keys() & own.keys():
-            raise ValueError(f"metrics holds a function {name!r}, which is the name of a column already: rename it")
-        return {**tuned, **told, "diverged": diverged, **metrics}
+        own = {*told, "diverged", "round", *(field.name for field in fields(self))}
+        _beside(dict.fromkeys(own), metrics)
+        return {**told, "diverged": diverged, **metrics}
 
     def _tuned(self) -> tuple[Algorithm, Row]:
         """Return the algorithm, tuned where it is to be, and the columns of the tuning."""
         if not isinstance(self.algorithm, Tuned):
             return self.algorithm, {}
-        names = ("data", "participation", "seed", "engine")
-        tuning = self.algorithm.tune(self.problem, rounds=self.rounds, **{name: getattr(self, name) for name in names})
+        tuning = self.algorithm.tune(self.problem, rounds=self.rounds, **self._shared())
         return tuning.algorithm, tuning.columns()
+
+    def _shared(self) -> dict[str, Any]:
+        """Return the arguments that a tuning shares with the run."""
+        return {name: getattr(self, name) for name in ("data", "participation", "seed", "engine")}
 
     def _options(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(Run) if field.name != "algorithm"}
@@ -134,7 +147,14 @@ class Part(Configuration):
 
     def run(self) -> Row:
         """Return the row of these trials."""
-        return self.run_of._row(simulate_trials(self.run_of._job(), range(self.first, self.last)), {})
+        return self.run_of._row(simulate_trials(self.run_of._job(), range(self.first, self.last)))
+
+
+def _beside(columns: Row, row: Row) -> Row:
+    """Return both, or raise where a metric of one's own has the name of a column."""
+    for name in columns.keys() & row.keys():
+        raise ValueError(f"metrics holds a function {name!r}, which is the name of a column already: rename it")
+    return {**columns, **row}
 
 
 def _joined(name: str, values: list[Any]) -> Any:

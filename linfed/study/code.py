@@ -29,8 +29,8 @@ NO_NUMBERS = (
     "__main__.py",
     "cli.py",
     "figures/",
-    *(f"study/{name}.py" for name in ("canonical", "code", "experiments", "export", "notes", "pages", "run")),
-    *(f"study/{name}.py" for name in ("axes", "kinds", "overview", "recipe", "schedule", "store", "sweep", "swept")),
+    *(f"study/{name}.py" for name in ("axes", "canonical", "code", "experiments", "export", "kinds", "means", "notes")),
+    *(f"study/{name}.py" for name in ("overview", "pages", "recipe", "run", "schedule", "store", "sweep", "swept")),
 )
 """What of linfed changes no number: what draws, keeps, sends and prints."""
 

@@ -23,7 +23,8 @@ from linfed.statistics.findings import Finding, by_sentence, findings_table
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.experiments import load
-from linfed.study.schedule import Means, run_cells
+from linfed.study.means import Means
+from linfed.study.schedule import run_cells
 from linfed.study.store import Store
 from linfed.study.sweep import told_failures
 from linfed.study.table import Table

@@ -1,68 +1,33 @@
-"""Who computes which cell when: here, in worker processes, or on anything with `submit`.
+"""Which cells of a sweep are computed, in what pieces, and what becomes of what comes back.
 
 This process alone writes into the store, as soon as a cell's rows are there. A cell that raises costs no other cell
-anything, and a worker process that dies costs what was being computed in it: that is computed again.
+anything. Where the pieces run is the matter of `linfed.study.means`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
 import pickle
-import queue
-import sys
 import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from tqdm.std import tqdm
 
-from linfed.errors import EdgeWarning, WorkerError, check_bool, check_integer, check_progress, shown
+from linfed.errors import EdgeWarning, WorkerError, check_progress, shown
 from linfed.numerics.linalg import one_blas_thread
 from linfed.study.cells import Run
-from linfed.study.grid import Cell
+from linfed.study.grid import Cell, Row, fields_of
+from linfed.study.means import Errands, Means, Piece, spread
 from linfed.study.store import Done, Key, Store, keys_of, seed_of
 from linfed.study.table import Table
 from linfed.system.machine import provenance
-from linfed.system.processes import worker_pool
-
-UNKNOWN = 1000
-"""Cells that are pending at a time on an executor that does not say how many workers it has."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Means:
-    """Where and how cells are run; fields as the arguments of `sweep`."""
-
-    executor: Executor | None = None
-    workers: int = 1
-    pending: int | None = None
-    shard: tuple[int, int] | None = None
-    keep: bool = False
-    fresh: bool = False
-    progress: bool | None = None
-
-    def __post_init__(self) -> None:
-        check_integer("workers", self.workers)
-        if self.pending is not None:
-            check_integer("pending", self.pending)
-        check_progress(self.progress)
-        if check_bool("keep", self.keep) & check_bool("fresh", self.fresh):
-            raise ValueError("keep = True and fresh = True contradict each other: take one of them")
-        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
-            raise TypeError(f"executor = {shown(self.executor)} must have a method submit, as concurrent.futures has")
-        if self.shard is not None:
-            if not isinstance(self.shard, tuple | list) or len(self.shard) != 2:
-                raise ValueError(f"shard = {shown(self.shard)} must be (i, n), the i-th of n parts of the cells")
-            check_integer("shard[0]", self.shard[0], maximum=check_integer("shard[1]", self.shard[1]))
 
 
 class Failure(NamedTuple):
@@ -86,23 +51,15 @@ class Cells(NamedTuple):
     failures: list[Failure]
 
 
-class Piece(NamedTuple):
-    """What is submitted: the place of a cell, the cell or one of its parts, and that part's place."""
-
-    place: int
-    cell: Cell
-    part: int | None = None
-
-
 def run_cells(cells: Sequence[Cell], store: Store | None = None, means: Means | None = None, label: str = "") -> Cells:
     """Run every cell that a store does not hold yet.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Picklable. Those with the largest attribute ``cost``, if they have one, are started first. A cell with a method
-        ``parts()`` is run in the cells that it returns, where there are several, and what these return is joined by
-        ``joined(rows)``.
+        Picklable. Those with the largest attribute ``cost``, if they have one, are started first. A cell whose method
+        ``stages()`` returns a generator is run in the cells that this yields, a list at a time: it is sent the row of
+        each, and returns the cell's own.
     store : Store, optional
         Where each cell is kept; without it nothing is.
     means : Means, optional
@@ -122,6 +79,19 @@ def run_cells(cells: Sequence[Cell], store: Store | None = None, means: Means | 
     return _Sweep(cells, store, means or Means()).run(label)
 
 
+@dataclass
+class Stages:
+    """A long cell on its way: the cells that it waits for, what has come of them, and the keys of all that were."""
+
+    steps: Generator[Sequence[Cell], Sequence[Row], Row]
+    cells: Sequence[Cell] = ()
+    found: list[Done | None] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    begun: bool = False
+    seconds: float = 0.0
+    count: int = 0
+
+
 class _Sweep:
     """One call of `run_cells`: what is wanted, what has come of it."""
 
@@ -131,10 +101,10 @@ class _Sweep:
         self.keys: list[Key] = [] if store is None else keys_of(cells, self.codes)
         self.tables: list[Table | None] = [None] * len(cells)
         self.twins: dict[int, list[int]] = {}
-        self.parts: dict[int, list[Done | None]] = {}
+        self.wanted: deque[int] = deque()
+        self.ready: deque[Piece] = deque()
+        self.stages: dict[int, Stages] = {}
         self.failed: dict[int, BaseException] = {}
-        self.lost: list[Piece] = []
-        self.answered = False
         self.bar = tqdm(disable=True)
 
     def run(self, label: str) -> Cells:
@@ -145,13 +115,13 @@ class _Sweep:
             found = self.store.read(self.keys, keep=self.means.keep)
             self.tables = [None if done is None else done.table for done in found]
         reused = len(self.cells) - self.tables.count(None)
-        wanted = self._wanted()
-        for index in wanted:
+        self.wanted.extend(self._wanted())
+        for index in self.wanted:
             _check(self.cells[index], index)
-        total = reused + sum(len(self.twins[index]) for index in wanted)
+        total = reused + sum(len(self.twins[index]) for index in self.wanted)
         hidden = check_progress(self.means.progress)
         with tqdm(total=total, initial=reused, desc=label, unit="cell", disable=hidden) as self.bar:
-            self._spread(self._pieces(wanted))
+            self._spread()
         failures = [Failure(self.cells[index], error) for index, error in sorted(self.failed.items())]
         return Cells(self.tables, reused, failures)
 
@@ -170,94 +140,67 @@ class _Sweep:
             order = order[number - 1 :: count]  # of all cells, whatever other shards have finished meanwhile
         return [index for index in order if index in self.twins]
 
-    def _pieces(self, wanted: list[int]) -> Iterator[Piece]:
-        """Yield what is to be run, long cells in parts, when its turn comes."""
+    def _next(self) -> Piece | None:
+        """Return what is to be run next, if there is anything yet; long cells are begun when their turn comes."""
+        while self.ready or self.wanted:
+            if not self.ready:
+                self._begin(self.wanted.popleft())
+                continue
+            piece = self.ready.popleft()
+            if piece.place not in self.failed:
+                return piece
+        return None
+
+    def _begin(self, index: int) -> None:
+        cell = self.cells[index]
         divided = self.store is not None or self.means.executor is not None or self.means.workers > 1
-        for index in wanted:
-            cell = self.cells[index]
+        try:
+            steps = cell.stages() if divided and hasattr(cell, "stages") else None
+        except Exception as error:
+            self._fail(index, error)
+            return
+        if steps is None:
+            self.ready.append(Piece(index, cell))
+        else:
+            self.stages[index] = Stages(steps)
+            self._advance(index)
+
+    def _advance(self, index: int) -> None:
+        """Take a long cell on: what it waited for is there."""
+        long = self.stages[index]
+        while None not in long.found:
+            rows = [_own_row(cell, done) for cell, done in zip(long.cells, long.found, strict=True) if done is not None]
             try:
-                parts = list(cell.parts()) if divided and hasattr(cell, "parts") else []
+                long.cells = long.steps.send(rows) if long.begun else next(long.steps)
+                long.begun = True
+            except StopIteration as end:
+                self._join(index, end.value)
+                return
             except Exception as error:
                 self._fail(index, error)
-                continue
-            if len(parts) < 2:
-                yield Piece(index, cell)
-                continue
-            self.parts[index] = [None] * len(parts)
-            if self.store is not None and not self.means.fresh:
-                self.parts[index] = self.store.read(keys_of(parts, self.codes))
-            missing = [number for number, done in enumerate(self.parts[index]) if done is None]
-            if not missing:
-                self._join(index)
-            for number in missing:
-                if index not in self.failed:
-                    yield Piece(index, parts[number], number)
+                return
+            long.count += len(long.cells)
+            long.found = [None] * len(long.cells)
+            if self.store is not None:
+                keys = keys_of(long.cells, self.codes)
+                long.keys += keys
+                long.found = long.found if self.means.fresh else self.store.read(keys)
+            self.ready.extend(
+                Piece(index, long.cells[number], number) for number, done in enumerate(long.found) if done is None
+            )
 
-    # --- where it is run -------------------------------------------------------------------------------------
-
-    def _spread(self, pieces: Iterator[Piece]) -> None:
-        """Run the pieces where they are to be run."""
-        workers, executor = self.means.workers, self.means.executor
-        if executor is not None:
-            try:
-                self._on(executor, pieces, self.means.pending or 2 * _workers_of(executor))
-            except BrokenExecutor as error:
-                raise WorkerError(f"executor = {shown(executor)} is broken: {shown(error)}") from None
+    def _spread(self) -> None:
+        """Run what is wanted where it is to be run."""
+        first = self._next()
+        if first is None:
             return
-        first = list(itertools.islice(pieces, 2 if workers > 1 else 0))
-        pieces = itertools.chain(first, pieces)
-        if len(first) == 2:
-            self._in_processes(pieces, workers)
+        self.ready.appendleft(first)
+        several = bool(self.wanted or self.stages or len(self.ready) > 1)
+        if self.means.executor is not None or (self.means.workers > 1 and several):
+            spread(self.means, Errands(self._next, compute, self._take, self._fail, self._check_code))
             return
-        for piece in pieces:
+        while (piece := self._next()) is not None:
             self._take(piece, partial(compute, piece.cell))
-
-    def _on(self, executor: Executor, pieces: Iterator[Piece], pending: int) -> None:
-        """Run the pieces on an executor, so many of them pending at a time."""
-        finished: queue.SimpleQueue[Future[Done]] = queue.SimpleQueue()
-        running: dict[Future[Done], Piece] = {}
-        sent: list[Piece] = []
-        try:
-            while True:
-                for piece in itertools.islice(pieces, pending - len(running)):
-                    sent.append(piece)
-                    future = executor.submit(compute, piece.cell)
-                    running[future] = sent.pop()
-                    future.add_done_callback(finished.put)
-                if not running:
-                    return
-                future = finished.get()
-                self._take(running[future], future.result)
-                del running[future]
-        except BaseException:
-            self.lost = [*running.values(), *sent]
-            for future in running:
-                future.cancel()
-            raise
-
-    def _in_processes(self, pieces: Iterator[Piece], workers: int) -> None:
-        """Run the pieces in worker processes; those that were pending when one died are run again, one at a time."""
-        pool = _loky_pool if _interactive() and importlib.util.find_spec("loky") is not None else worker_pool
-        again: deque[Piece] = deque()
-        while True:
-            alone = bool(again)
-            source, size = (_drained(again), 1) if alone else (pieces, workers)
-            pending = 1 if alone else self.means.pending or 2 * workers
-            try:
-                with pool(workers, size) as executor:
-                    self._on(executor, source, pending)
-            except WorkerError as error:
-                if alone and not self.answered:  # not even one has ever come back: they cannot start
-                    raise
-                if alone:
-                    for piece in self.lost:
-                        self._fail(piece.place, error)
-                else:
-                    again.extend(self.lost)
-                self._check_code()
-            else:
-                if not alone:
-                    return
 
     def _check_code(self) -> None:
         """Raise if workers that start now would run other code than those before."""
@@ -273,31 +216,29 @@ class _Sweep:
         except BrokenExecutor:
             raise
         except Exception as error:
-            self.answered = True
             self._fail(piece.place, error)
             return
-        self.answered = True
         if piece.part is None:
             self._keep(piece.place, done)
         elif piece.place not in self.failed:
+            long = self.stages[piece.place]
             if self.store is not None:
                 self.store.write(keys_of([piece.cell], self.codes)[0], done)
-            self.parts[piece.place][piece.part] = done
-            if None not in self.parts[piece.place]:
-                self._join(piece.place)
+            long.found[piece.part] = done
+            long.seconds += done.record["seconds"]
+            self._advance(piece.place)
 
-    def _join(self, index: int) -> None:
-        """Put the parts of a cell together."""
-        cell, found = self.cells[index], [done for done in self.parts.pop(index) if done is not None]
+    def _join(self, index: int, row: Row) -> None:
+        """Keep a long cell that has its row, and not its pieces."""
+        long = self.stages.pop(index)
         try:
-            table = Table.of([cell], [cell.joined([done.table.rows[0] for done in found])])  # type: ignore[attr-defined]
+            table = Table.of([self.cells[index]], [row])
         except Exception as error:
             self._fail(index, error)
             return
-        seconds = sum(done.record["seconds"] for done in found)
-        self._keep(index, Done(table, {**found[-1].record, "seconds": seconds, "parts": len(found)}))
+        self._keep(index, Done(table, {**_record(self.cells[index], long.seconds), "pieces": long.count}))
         if self.store is not None:
-            self.store.remove(keys_of(list(cell.parts()), self.codes))  # type: ignore[attr-defined]
+            self.store.remove(long.keys)
 
     def _keep(self, index: int, done: Done) -> None:
         if self.store is not None:
@@ -322,6 +263,12 @@ def _check(cell: Cell, index: int) -> None:
             raise
 
 
+def _own_row(cell: Cell, done: Done) -> Row:
+    """Return what a cell's run returned, without its fields."""
+    fields = dict(fields_of(cell))
+    return {name: value for name, value in done.table.rows[0].items() if name not in fields}
+
+
 def compute(cell: Cell) -> Done:
     """Return a cell's rows and the record of how they were computed; this is what is sent to an executor."""
     started = time.perf_counter()
@@ -331,9 +278,13 @@ def compute(cell: Cell) -> Done:
             table = Table.of([cell], [cell.run()])
         except Exception as error:
             raise _sendable(error) from None
-    seconds = time.perf_counter() - started
+    return Done(table, _record(cell, time.perf_counter() - started))
+
+
+def _record(cell: Cell, seconds: float) -> dict[str, Any]:
+    """Return how a cell was computed, by this process."""
     ended = datetime.now(UTC).isoformat(timespec="seconds")
-    return Done(table, {"seed": seed_of(cell), "seconds": round(seconds, 4), "ended": ended, **provenance()})
+    return {"seed": seed_of(cell), "seconds": round(seconds, 4), "ended": ended, **provenance()}
 
 
 def _sendable(error: Exception) -> Exception:
@@ -347,33 +298,3 @@ def _sendable(error: Exception) -> Exception:
         plain.__notes__ = error.__notes__
         return plain.with_traceback(error.__traceback__)
     return error
-
-
-def _drained(pieces: deque[Piece]) -> Iterator[Piece]:
-    while pieces:
-        yield pieces.popleft()
-
-
-def _workers_of(executor: Executor) -> int:
-    """Return how many workers an executor has, or enough where it does not say."""
-    told = getattr(executor, "_max_workers", None)
-    return told if isinstance(told, int) and told > 0 else UNKNOWN // 2
-
-
-def _interactive() -> bool:
-    """Return whether this is a notebook or a prompt, whose classes other processes cannot import."""
-    return not hasattr(sys.modules["__main__"], "__file__")
-
-
-@contextmanager
-def _loky_pool(workers: int, tasks: int) -> Iterator[Executor]:
-    """Return a context with an executor that sends classes of a notebook by value (extra ``parallel``)."""
-    import loky
-
-    executor = loky.ProcessPoolExecutor(min(workers, tasks))
-    try:
-        yield executor
-    except BrokenExecutor as error:
-        raise WorkerError(f"workers = {workers}: a worker process died: {shown(error)}") from None
-    finally:
-        executor.shutdown(kill_workers=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 from linfed.errors import EdgeWarning, SweepError, shown
 from linfed.study.grid import Cell
-from linfed.study.schedule import Cells, Means, run_cells
+from linfed.study.means import Means
+from linfed.study.schedule import Cells, run_cells
 from linfed.study.store import Store
 from linfed.study.table import Table
 
@@ -85,7 +86,8 @@ def sweep(
     Notes
     -----
     Cells with one seed see the same truths, samples and participants where their sizes are the same; the table is the
-    same to the last bit wherever they run. A `Run` that is not tuned is run in parts of about a second, and joined.
+    same to the last bit wherever they run. A long `Run` is run in pieces of about a
+    second, its tuning too, and joined.
 
     **Deviations**: none.
     """

@@ -16,10 +16,11 @@ from linfed.errors import EdgeWarning
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import told
 from linfed.study.export import SHOWN_ROWS
+from linfed.study.means import Means
 from linfed.study.overview import FIGURES, drawn, short
 from linfed.study.recipe import Recipe, read_recipe
 from linfed.study.run import writable_folder
-from linfed.study.schedule import Means, run_cells
+from linfed.study.schedule import run_cells
 from linfed.study.store import Store
 from linfed.study.sweep import whole_table
 from linfed.study.table import Table

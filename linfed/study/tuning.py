@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -32,76 +31,14 @@ from linfed.problems import Problem
 from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
-from linfed.study.along import Along
-from linfed.study.choice import MARGIN, SCORES, area, at_edge, beyond, edge_message, smallest, within
-from linfed.study.grid import at_path, changed, check_path, differing, plain
+from linfed.study.choice import MARGIN, SCORES
+from linfed.study.grid import Row, at_path, changed, check_path, differing
+from linfed.study.search import Search, Tries, Tuning, attempts, measured
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 TUNING_SEED = 0x74756E65
 """Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
-
-EXTENSIONS = 10
-"""How often `tune` widens a grid at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
-    """What `tune` found; the median of an even number of trials is the lower middle one, as in every figure.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-        The chosen setting, ready to run.
-    settings : list of dict
-        Every setting that was tried: the grid's, then those that widened it.
-    scores : ndarray (settings,)
-        Score of each; smaller is better, infinite where too many trials diverged (more than half, for the median).
-    best : int
-        Index of the chosen setting: the smallest within the margin of the least score.
-    rounds : ndarray of int (R,)
-        Recorded rounds.
-    curves : ndarray (settings, R)
-        The metric's quantile over the tuning trials, the median unless told otherwise.
-    at_edge : tuple of str
-        Hyper-parameters whose chosen value is the least or the largest of those tried.
-    """
-
-    algorithm: Algorithm
-    settings: list[dict[str, Any]]
-    scores: Array
-    best: int
-    rounds: Indices
-    curves: Array
-    at_edge: tuple[str, ...]
-
-    def columns(self, settings: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
-        """Return what a table keeps: the chosen values, the fields at an edge, and along ``setting`` what was tried.
-
-        Parameters
-        ----------
-        settings : sequence of mapping, optional
-            The settings in terms of one's own, in their order; by default those of the algorithm's fields.
-        """
-        if settings is not None:
-            told = [dict(setting) for setting in settings]
-            return dataclasses.replace(self, settings=told, at_edge=at_edge(told, [self.best])).columns()
-        chosen, numbers = self.settings[self.best], range(len(self.settings))
-        tried = {name: _column([plain(setting[name]) for setting in self.settings]) for name in chosen}
-        return {
-            **{name: plain(value) for name, value in chosen.items()},
-            "best": self.best,
-            "at_edge": ", ".join(self.at_edge),
-            "score": Along(self.scores, setting=numbers),
-            **{f"tried_{name}": Along(values, setting=numbers) for name, values in tried.items()},
-        }
-
-
-def _column(values: list[Any]) -> list[Any]:
-    """Return values of one kind, as an array takes them: None among numbers is NaN, and others are words."""
-    numbers = [math.nan if value is None else value for value in values]
-    plainly = all(isinstance(value, bool | int | float) for value in numbers)
-    return numbers if plainly else [str(value) for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +101,35 @@ class Tuned(Configuration):
         """Return what `tune` finds for a run's problem, rounds and other options."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
         return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **own, **options)
+
+    def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, **options: Any) -> Tries:
+        """Return the cell that tries all settings of the grid, for a run's problem, rounds and other options."""
+        return Tries(
+            algorithms=tuple(self.algorithms()),
+            problem=problem,
+            rounds=rounds if self.rounds is None else self.rounds,
+            trials=self.trials,
+            seed=tuning_seed(seed),
+            metric=self.metric,
+            record_every=1,
+            first=0,
+            last=self.trials,
+            **options,
+        )
+
+    def stages(self, problem: Problem | None, **options: Any) -> Generator[list[Tries], Sequence[Row], Tuning]:
+        """Yield the pieces of what `tune` would do, batch by batch, take their rows, and return what it finds."""
+        every = self.tries(problem, **options)
+        steps = _search(self.base, self.grid, self.score, self.quantile, self.margin, self.extend).steps()
+        tried = next(steps)
+        while True:
+            pieces = dataclasses.replace(every, algorithms=tuple(tried)).divided()
+            rows = yield pieces
+            try:
+                tried = steps.send(attempts(pieces, rows))
+            except StopIteration as end:
+                found: Tuning = end.value[0]
+                return found
 
 
 def tune(
@@ -250,61 +216,46 @@ def tune(
     **Deviations**: the papers do not say how they chose their steps.
     """
     algorithm, grid = _candidates(algorithm, grid)
-    score = _check_score("score", score)
-    judge = score if callable(score) else SCORES[score]
-    settings, level = _settings(algorithm, grid), _check_quantile("quantile", quantile)
+    steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
+    wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
+    wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}
+    wanted |= {"metrics": [] if callable(metric) else [metric]}
+    wanted |= {"record_every": rounds if callable(metric) and rounds else record_every}
+    tried = next(steps)
+    while True:
+        found = [measured(simulate(one, problem, **wanted), metric) for one in tried]
+        try:
+            tried = steps.send(found)
+        except StopIteration as end:
+            tuning: Tuning = end.value[0]
+            for message in end.value[1]:
+                warnings.warn(message, EdgeWarning, stacklevel=2)
+            return tuning
+
+
+def tuning_seed(seed: Seed) -> Seed:
+    """Return the seed of a tuning, whose trials are others than those of a run with this seed."""
     seed = check_seed(seed)
-    entropy = (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
-    margin = non_negative("margin", margin)
-    extend = check_bool("extend", extend) and _check_extensible(grid)
-    curves: list[Array] = []
-    scores: list[float] = []
-    for widened in range(EXTENSIONS + 1):
-        for setting in settings[len(curves) :]:
-            result = simulate(
-                changed(algorithm, setting),
-                problem,
-                data=data,
-                rounds=rounds,
-                participation=participation,
-                trials=trials,
-                seed=entropy,
-                metrics=[] if callable(metric) else [metric],
-                record_every=rounds if callable(metric) and rounds else record_every,
-                engine=engine,
-                workers=workers,
-            )
-            values, recorded = _measured(result, metric)
-            values = np.where(np.isnan(values), np.inf, values)
-            curve = np.quantile(values, level, axis=0, method="inverted_cdf")
-            curves.append(curve)
-            scores.append(judge(recorded, curve) if np.isfinite(curve[-1]) else np.inf)
-        ties = within(scores, margin, logarithmic=judge is area)
-        if not ties:
-            raise ValueError(f"every setting of the grid diverged or has no score: {grid!r}; try smaller steps")
-        best = smallest(settings, ties)
-        edges = at_edge(settings, [best])
-        more = beyond(algorithm, settings, best, edges) if extend and widened < EXTENSIONS else []
-        if not more:
-            break
-        settings = settings + more
-    for name in at_edge(settings, ties):
-        warnings.warn(edge_message(settings, name, settings[best][name]), EdgeWarning, stacklevel=2)
-    return Tuning(
-        algorithm=changed(algorithm, settings[best]),
-        settings=settings,
-        scores=np.array(scores),
-        best=best,
-        rounds=recorded,
-        curves=np.array(curves),
-        at_edge=edges,
-    )
+    return (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
 
 
 # --- its arguments -------------------------------------------------------------------------------------------
 
 
 _check_quantile: Check = partial(check_number, minimum=0.0, maximum=1.0)
+
+
+def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margin: float, extend: bool) -> Search:
+    """Return a search, after checking what it is told."""
+    score = _check_score("score", score)
+    return Search(
+        algorithm=algorithm,
+        settings=_settings(algorithm, grid),
+        judge=score if callable(score) else SCORES[score],
+        quantile=_check_quantile("quantile", quantile),
+        margin=non_negative("margin", margin),
+        extend=check_bool("extend", extend) and _check_extensible(grid),
+    )
 
 
 def _check_score(name: str, value: Any) -> Any:
@@ -338,16 +289,6 @@ def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -
         raise ValueError(f"algorithm = {shown(algorithm)} must be algorithms of one class, at least one")
     names = differing(algorithm) or [dataclasses.fields(algorithm[0])[0].name]  # type: ignore[arg-type]
     return algorithm[0], [{name: at_path(one, name) for name in names} for one in algorithm]
-
-
-def _measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[Array, Indices]:
-    """Return what is to be made small, (trials, R), and the rounds at which it was measured."""
-    if not callable(metric):
-        return result.metrics[metric], result.rounds
-    values = np.asarray(metric(result), dtype=float)
-    if values.shape != (result.trials,):
-        raise ValueError(f"metric returned shape {values.shape}, expected one value per trial, ({result.trials},)")
-    return values[:, None], result.rounds[-1:]
 
 
 def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:

@@ -208,27 +208,26 @@ MUTATIONS = {
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
     ],
     "study/means.py": [
-        Mutation("cells of a worker that died are lost", "again.extend(self.lost)", "pass", "executors:dies"),
-        Mutation(
-            "as many pending as there are",
-            "islice(pieces, pending - len(running))",
-            "islice(pieces, 99)",
-            "executors:pending",
-        ),
-        Mutation(
-            "parts in the order of their ends",
-            "long.found[piece.part] = done",
-            "long.found[long.found.index(None)] = done",
-            "executors:ends",
-        ),
+        Mutation("cells of a worker that died are lost", "again.extend(line.lost)", "pass", "executors:dies"),
+        Mutation("any number pending", "len(running) < pending and", "", "executors:pending"),
+    ],
+    "study/schedule.py": [
+        Mutation("pieces as they end", "found[piece.part] =", "found[long.found.index(None)] =", "executors:ends"),
         Mutation(
             "all shards run the same", "order = order[number - 1 :: count]", "order = order[::count]", "store:merge"
         ),
+        Mutation("any number of BLAS threads", ", one_blas_thread():", ":", "executors:blas"),
         Mutation(
-            "more than one thread of BLAS",
-            "warnings.catch_warnings(), one_blas_thread()",
-            "warnings.catch_warnings()",
-            "executors:blas",
+            "a failed cell's pieces go on",
+            "not in self.failed:\n                return",
+            "!= -1:\n                return",
+            "store:stages",
+        ),
+    ],
+    "study/search.py": [
+        Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
+        Mutation(
+            "a function of some trials", "count = 1 if callable(self.metric) else ", "count = ", "store:bit_for_bit"
         ),
     ],
     "study/cells.py": [
@@ -236,7 +235,7 @@ MUTATIONS = {
             "every part has the first trials",
             "range(self.first, self.last)",
             "range(self.last - self.first)",
-            "store:parts",
+            "store:pieces",
         ),
     ],
     "system/files.py": [

@@ -650,6 +650,10 @@ def test_a_cell_of_ones_own_in_stages(tmp_path):
         with pytest.raises(lf.SweepError, match=r"1 of 2 cells raised.*unlucky") as caught:
             lf.sweep([Staged(raises), Square(3)], store=tmp_path / str(raises))
         assert values(caught.value.table) == [9]
+    RAN.clear()
+    with pytest.raises(lf.SweepError):
+        lf.sweep([Staged(20), Square(3)], store=tmp_path)
+    assert RAN == [10, 20, 3]  # and not 21, which would be of no use
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 import linfed
 import linfed as lf
 from linfed.errors import WriteError
+from linfed.study import code
 from linfed.study.canonical import Description
 from linfed.study.code import code_digest, statements
 from linfed.study.store import keys_of
@@ -254,6 +255,38 @@ def test_the_code_that_counts(changed, modules):
         assert (code_digest([own_cell.Own]) != before) is changed, (name, old)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "told"),
+    [
+        ("own_cell.py", "FACTOR * x", "FACTOR + x", "own_cell.scaled"),
+        ("own_cell.py", "FACTOR = 2", "FACTOR = 3", "own_cell.FACTOR"),
+        ("own_cell.py", "return helper(1)", "return 2 * helper(1)", "own_cell.Base.shifted"),
+        ("beside_it.py", "return x + K", "return x - K", "beside_it.helper"),
+        ("own_cell.py", "# here", "# there", None),
+        ("own_cell.py", "Return a product", "Say it otherwise", None),
+        ("own_cell.py", '"distance"', '"error"', None),
+        ("own_cell.py", "return LABEL, unused()", "return None", None),
+    ],
+)
+def test_a_file_that_has_changed_since_it_was_imported_is_refused(name, old, new, told, modules, tmp_path):
+    """What runs is the old code, and must not be kept under the new one's name."""
+    import own_cell
+
+    lf.sweep([own_cell.Own()], store=tmp_path)
+    written(modules / name, old, new)
+    if told is None:
+        lf.sweep([own_cell.Own(n=2)], store=tmp_path)
+        return
+    fragments = [f"what {told} computes", repr(str(modules / name)), "which has changed since"]
+    assert_one_line(lambda: lf.sweep([own_cell.Own(n=2)], store=tmp_path), fragments)
+    assert lf.sweep([own_cell.Own(n=2)])["value"]
+
+
+def test_linfed_that_has_changed_since_it_was_imported_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(code, "STARTED", 0.0)
+    assert_one_line(lambda: lf.sweep([Square(1)], store=tmp_path), ["what this process computes", "start anew"])
+
+
 def test_functions_and_what_partials_hold_count(modules):
     import own_cell
 
@@ -269,6 +302,7 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
     for name in ("data/batch.py", "figures/style.py", "study/pages.py", "study/tuning.py", "cli.py", "__init__.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("x = 1\n")
+        os.utime(package / name, (0, 0))
     monkeypatch.setattr(linfed, "__file__", str(package / "__init__.py"))
     cells, store = [Square(1)], tmp_path / "store"
     assert [ran(cells, store), ran(cells, store)] == [1, 0]
@@ -284,7 +318,7 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
     )
     for second, (name, text, count) in enumerate(changes):
         (package / name).write_text(text)
-        os.utime(package / name, ns=(0, 10**9 * second))
+        os.utime(package / name, ns=(0, 10**9 * (second + 1)))
         assert ran(cells, store) == count, (name, text)
 
 
@@ -298,6 +332,7 @@ def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp
     second = values(lf.sweep(cells[:1], store=tmp_path))
     assert second[0] != first[0]
     written(modules / "own_cell.py", "FACTOR = 5", "FACTOR = 7")
+    monkeypatch.setattr(own_cell, "FACTOR", 7)
     assert len(lf.Store(tmp_path).missing(cells)) == 2
     with pytest.warns(lf.StoreWarning, match="2 of 2 cells are of other code than the present, and kept"):
         assert values(lf.sweep(cells, store=tmp_path, keep=True)) == [second[0], first[1]]

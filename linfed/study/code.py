@@ -11,15 +11,21 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import sys
 import sysconfig
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import linfed
 from linfed.errors import shown
+
+STARTED = time.time()
+"""About when linfed was imported."""
 
 Part: TypeAlias = tuple[str, str | None]
 """A module, and the name in it that is meant, or None for all of it."""
@@ -56,6 +62,73 @@ def code_digest(owners: Iterable[Any]) -> str:
     ).hexdigest()
 
 
+def check_loaded(owners: Iterable[Any]) -> None:
+    """Raise if a file that counts has changed since it was imported: what runs is then not what its digest says.
+
+    Raises
+    ------
+    ValueError
+        For functions, and constants of numbers and words, that are not as the file of their module has them; and for a
+        file of linfed that is newer than this process.
+    """
+    folder = Path(linfed.__file__).parent
+    for file in folder.rglob("*.py"):
+        if not file.relative_to(folder).as_posix().startswith(NO_NUMBERS) and file.stat().st_mtime > STARTED:
+            raise _changed(file, "this process")
+    parts = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
+    for module, numbers in _reached(parts).items():
+        own_file = _file_of(module)
+        if own_file is None or own_file.stat().st_mtime <= STARTED:
+            continue
+        source = _source(own_file, module, own_file.stat().st_mtime_ns)
+        loaded = vars(sys.modules[module])
+        for name, value in source.constants(numbers).items():
+            if name in loaded and (type(loaded[name]), loaded[name]) != (type(value), value):
+                raise _changed(own_file, f"{module}.{name}")
+        written = {one.co_qualname: one for one in _codes(compile(own_file.read_bytes(), str(own_file), "exec"))}
+        needed = {name for number in numbers for name in source.binds[number]}
+        for function in _functions((loaded[name] for name in needed if name in loaded), module):
+            code = function.__code__
+            if Path(code.co_filename).resolve() == own_file and _same(code) != _same(written.get(code.co_qualname)):
+                raise _changed(own_file, f"{module}.{code.co_qualname}")
+
+
+def _changed(file: Path, what: str) -> ValueError:
+    return ValueError(
+        f"store= would keep what {what} computes under the code of {str(file)!r}, which has changed since: start anew, "
+        "or import the module anew"
+    )
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of everything that is defined within some code."""
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield part
+            yield from _codes(part)
+
+
+def _functions(values: Iterable[Any], module: str) -> Iterator[FunctionType]:
+    """Yield the functions and methods that a module has defined."""
+    for value in values:
+        value = inspect.unwrap(value) if callable(value) else value
+        if getattr(value, "__module__", None) != module:
+            continue
+        if isinstance(value, type):
+            found = (getattr(one, "fget", getattr(one, "__func__", one)) for one in vars(value).values())
+            yield from (one for one in found if isinstance(one, FunctionType))
+        elif isinstance(value, FunctionType):
+            yield value
+
+
+def _same(code: CodeType | None) -> Any:
+    """Return what is the same of two functions where they do the same."""
+    if code is None:
+        return None
+    consts = [_same(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts[1:]]  # the first: text
+    return code.co_code, code.co_names, code.co_varnames, consts
+
+
 def _of_linfed() -> Iterator[str]:
     """Yield the text of linfed's own modules."""
     folder = Path(linfed.__file__).parent
@@ -67,6 +140,17 @@ def _of_linfed() -> Iterator[str]:
 
 def statements(wanted: Iterable[Part]) -> dict[str, str]:
     """Return the statements that parts of modules of one's own rest on, by module."""
+    out = {}
+    for module, numbers in sorted(_reached(wanted).items()):
+        file = _file_of(module)
+        assert file is not None
+        texts = _source(file, module, file.stat().st_mtime_ns).texts
+        out[module] = "\n".join(texts[number] for number in sorted(numbers))
+    return out
+
+
+def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
+    """Return the numbers of the statements that parts of modules rest on, by module."""
     waiting = [_resolved(part) for part in wanted]
     seen, found = set(waiting), dict[str, set[int]]()
     while waiting:
@@ -82,13 +166,7 @@ def statements(wanted: Iterable[Part]) -> dict[str, str]:
             more |= {_resolved(part) for part in source.aliased(name, set())}
         waiting += more - seen
         seen |= more
-    out = {}
-    for module in sorted(found):
-        file = _file_of(module)
-        assert file is not None
-        texts = _source(file, module, file.stat().st_mtime_ns).texts
-        out[module] = "\n".join(texts[number] for number in sorted(found[module]))
-    return out
+    return found
 
 
 def _part_of(own: Any) -> list[Part]:
@@ -151,6 +229,22 @@ class _Source:
     def whole(self) -> str:
         """A digest of all statements."""
         return hashlib.sha256("\n".join(self.texts).encode()).hexdigest()
+
+    def constants(self, numbers: Iterable[int]) -> dict[str, Any]:
+        """Return the numbers and words that statements give names to, which no function changes."""
+        changed = {
+            name
+            for node in self.nodes
+            for part in ast.walk(node)
+            if isinstance(part, ast.Global)
+            for name in part.names
+        }
+        found: dict[str, Any] = {}
+        for node in (self.nodes[number] for number in numbers):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                found |= {one.id: node.value.value for one in node.targets if isinstance(one, ast.Name)}
+        often = [name for binds in self.binds for name in binds]
+        return {name: value for name, value in found.items() if name not in changed and often.count(name) == 1}
 
     def needed(self, name: str | None) -> set[int]:
         """Return the statements that a name rests on, and those that always count; for None all."""

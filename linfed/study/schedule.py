@@ -23,6 +23,7 @@ from tqdm.std import tqdm
 from linfed.errors import EdgeWarning, WorkerError, check_progress, shown
 from linfed.numerics.linalg import one_blas_thread
 from linfed.study.cells import Run
+from linfed.study.code import check_loaded
 from linfed.study.grid import Cell, Row, fields_of
 from linfed.study.means import Errands, Means, Piece, spread
 from linfed.study.store import Done, Key, Store, keys_of, seed_of
@@ -99,6 +100,7 @@ class _Sweep:
         self.cells, self.store, self.means = cells, store, means
         self.codes: dict[frozenset[Any], str] = {}
         self.keys: list[Key] = [] if store is None else keys_of(cells, self.codes)
+        check_loaded({own for owners in self.codes for own in owners})
         self.tables: list[Table | None] = [None] * len(cells)
         self.twins: dict[int, list[int]] = {}
         self.wanted: deque[int] = deque()

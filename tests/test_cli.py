@@ -323,6 +323,7 @@ def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsy
     assert run(*call) == 0
     assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
     module.write_text(module.read_text().replace("self.number + self.size", "self.size + self.number"))
+    del sys.modules[f"{toy.name}.toy_one"]  # as a new command begins
     assert run(*call, "--keep") == 0
     assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
     assert run(*call) == 0

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tqdm.std import tqdm
 
-from linfed.errors import EdgeWarning, WorkerError, check_progress, shown
+from linfed.errors import EdgeWarning, WorkerError, check_progress, is_real, shown
 from linfed.numerics.linalg import one_blas_thread
 from linfed.study.cells import Run
 from linfed.study.code import check_loaded
@@ -100,7 +100,8 @@ class _Sweep:
         self.cells, self.store, self.means = cells, store, means
         self.codes: dict[frozenset[Any], str] = {}
         self.keys: list[Key] = [] if store is None else keys_of(cells, self.codes)
-        check_loaded({own for owners in self.codes for own in owners})
+        if store is not None:
+            check_loaded({own for owners in self.codes for own in owners})
         self.tables: list[Table | None] = [None] * len(cells)
         self.twins: dict[int, list[int]] = {}
         self.wanted: deque[int] = deque()
@@ -136,7 +137,7 @@ class _Sweep:
             if table is None:
                 place = first.setdefault(self.keys[index].name if self.keys else index, index)
                 self.twins.setdefault(place, []).append(index)
-        order = sorted(range(len(self.cells)), key=lambda index: -float(getattr(self.cells[index], "cost", 0.0)))
+        order = sorted(range(len(self.cells)), key=lambda index: -_cost(self.cells[index]))
         if self.means.shard is not None:
             number, count = self.means.shard
             order = order[number - 1 :: count]  # of all cells, whatever other shards have finished meanwhile
@@ -222,10 +223,11 @@ class _Sweep:
             return
         if piece.part is None:
             self._keep(piece.place, done)
-        elif piece.place not in self.failed:
+            return
+        if self.store is not None:
+            self.store.write(keys_of([piece.cell], self.codes)[0], done)
+        if piece.place not in self.failed:
             long = self.stages[piece.place]
-            if self.store is not None:
-                self.store.write(keys_of([piece.cell], self.codes)[0], done)
             long.found[piece.part] = done
             long.seconds += done.record["seconds"]
             self._advance(piece.place)
@@ -253,6 +255,11 @@ class _Sweep:
         if index not in self.failed:
             self.failed[index] = error
             self.bar.update(len(self.twins[index]))
+
+
+def _cost(cell: Cell) -> float:
+    cost = getattr(cell, "cost", 0.0)
+    return float(cost) if is_real(cost) and cost == cost else 0.0
 
 
 def _check(cell: Cell, index: int) -> None:

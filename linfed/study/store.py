@@ -7,7 +7,6 @@ another program left behind is found out when it is read, set aside, and compute
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hashlib
 import json
@@ -15,7 +14,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from linfed._types import Json
 from linfed.errors import StoreWarning, shown
 from linfed.study.canonical import Description, text_of
 from linfed.study.code import code_digest
-from linfed.study.grid import Cell
+from linfed.study.grid import Cell, plain
 from linfed.study.table import Table
 from linfed.system.files import replacing
 
@@ -297,6 +296,4 @@ def _config_digest(text: str) -> str:
 
 def seed_of(cell: Cell) -> Json:
     """Return a cell's seed as a record says it, if it has one."""
-    fields: Iterator[str] = (field.name for field in dataclasses.fields(cell))  # type: ignore[arg-type]
-    seed = getattr(cell, "seed", None) if "seed" in fields else None
-    return seed if seed is None or isinstance(seed, int) else [int(part) for part in seed]
+    return plain(getattr(cell, "seed", None))

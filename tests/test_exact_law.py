@@ -227,7 +227,7 @@ SETTINGS = {
         problem=given(design=FULL),
         m=11,
         participation=0.3,
-        rounds=(1, 10),
+        rounds=(1, 8),
         engines="compressed",
         fixed=True,
     ),
@@ -235,7 +235,7 @@ SETTINGS = {
         algorithm=lf.FedAvg(step_size=0.15, local_steps=5),
         problem=dense(design=DIAGONAL),
         m=12,
-        rounds=(1, 10),
+        rounds=(1, 8),
         engines="compressed",
         fixed=True,
     ),
@@ -583,7 +583,7 @@ def test_the_message_at_any_heads_has_the_moments_of_gaussian_rows(kind, design,
 def test_the_loss_of_a_client_is_chi_square(engine):
     problem, m = dense(design=FULL), 11
     theta = normal(1, 9, seed=31)
-    loss = batch_of(engine, problem, m, trials=TRIALS).loss(np.broadcast_to(theta, (TRIALS, 1, 9)))
+    loss = batch_of(engine, problem, m).loss(np.broadcast_to(theta, (MANY, 1, 9)))
     delta = theta - parts(problem)[0]
     tau2 = np.einsum("id,de,ie->i", delta, np.asarray(FULL.covariance), delta) + problem.noise_std**2
     assert stats.kstest((2 * m * loss / tau2)[:, 0], stats.chi2(m).cdf).pvalue > LEVEL

@@ -19,7 +19,7 @@ from linfed.study.run import load_tables
 FOLDER = Path(__file__).parent.parent / "experiments"
 
 
-AS_A_USER = "fedrep-fig4"
+AS_A_USER = "flute-minima"
 """The experiment that runs in worker processes and is drawn as it is for a paper."""
 
 
@@ -67,7 +67,7 @@ def test_quick_run_is_whole(done):
 def test_figures_are_whole_and_pdf_fonts_are_embedded_as_text(done):
     _, _, out = done
     paths = sorted(out.glob("*.pdf"))
-    assert len(paths) == 3
+    assert len(paths) == 1
     for path in paths:
         assert path.with_suffix(".png").stat().st_size > 10_000
         written = path.read_bytes()

@@ -629,7 +629,7 @@ def test_a_balanced_truth_is_a_fixed_point():
 
 # --- the law, engine by engine -------------------------------------------------------------------------------
 
-COMPARED = (1, 2, 8)
+COMPARED = (1, 2, 5)
 STATISTICS = ("distance", "mean client error", "||B||", "||W||", "||B'B - W'W||", "predictor", "first head")
 
 

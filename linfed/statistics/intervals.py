@@ -107,16 +107,16 @@ def clustered_share(
     if len(counts) == 0:
         return np.nan, 0.0, 1.0
 
-    def share(i: Array) -> float:
+    def share(i: Array, axis: int = 0) -> Array:
         k = i.astype(int)
-        return float(counts[k].sum() / sizes[k].sum())
+        return counts[k].sum(axis=axis) / sizes[k].sum(axis=axis)
 
     everyone = np.arange(float(len(counts)))
-    estimate = share(everyone)
+    estimate = float(share(everyone))
     if np.ptp(counts / sizes) == 0:
         reach = binomial_share(0, len(counts), confidence=confidence)[2]
         return estimate, max(0.0, estimate - reach), min(1.0, estimate + reach)
-    return (estimate, *bootstrap_interval(share, (everyone,), confidence=confidence, seed=seed))
+    return (estimate, *bootstrap_interval(share, (everyone,), vectorized=True, confidence=confidence, seed=seed))
 
 
 def clustered_difference(
@@ -146,8 +146,9 @@ def clustered_difference(
     masks = [(np.asarray(hits, dtype=bool), np.asarray(counted, dtype=bool)) for hits, counted in (first, second)]
     counts = [part.sum(axis=1).astype(float) for hits, counted in masks for part in (hits & counted, counted)]
 
-    def difference(a: Array, of_a: Array, b: Array, of_b: Array) -> float:
-        return float(a.sum() / max(1.0, of_a.sum()) - b.sum() / max(1.0, of_b.sum()))
+    def difference(*counts: Array, axis: int = 0) -> Array:
+        a, of_a, b, of_b = (count.sum(axis=axis) for count in counts)
+        return a / np.maximum(1.0, of_a) - b / np.maximum(1.0, of_b)
 
     shares = [f"{100 * (hit.sum() / of.sum()):.0f} %" if of.sum() else "-" for hit, of in (counts[:2], counts[2:])]
     detail = " against ".join(shares)
@@ -155,8 +156,8 @@ def clustered_difference(
         return (np.nan, np.nan, np.nan), detail
     ends = np.nan, np.nan
     if len(counts[0]) > 1:
-        ends = bootstrap_interval(difference, counts, paired=True, confidence=confidence, seed=seed)
-    return (difference(*counts), *ends), detail
+        ends = bootstrap_interval(difference, counts, paired=True, vectorized=True, confidence=confidence, seed=seed)
+    return (float(difference(*counts)), *ends), detail
 
 
 def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95, seed: int = 0) -> Measured:

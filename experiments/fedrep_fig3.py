@@ -41,6 +41,7 @@ SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
 HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
+QUICK_STEPS = (0.1, 0.3, 0.7, 2.0, 6.0)
 NEAR = 0.01
 """Methods are tuned for, and judged by, the fewest rounds to this distance."""
 
@@ -100,7 +101,7 @@ class Curve(Setting):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return the curves in the paper's reading (two methods also with a head step of their own) and the notebook's."""
-    base = Curve(trials=10, tuning_trials=4, rounds=100) if quick else Curve()
+    base = Curve(trials=10, tuning_trials=2, rounds=100, steps=QUICK_STEPS) if quick else Curve()
     sizes = (10, 100, 1000, 10_000)[: 3 if quick else 4]
     own = tuple(method + OWN for method in METHODS[1:])
     paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *own))

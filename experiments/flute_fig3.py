@@ -64,13 +64,13 @@ class Doubled(Setting):
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
-    """Return the settings, and those with the doubled gradient; a quick run has two ranks and one m."""
+    """Return the settings, and those with the doubled gradient; a quick run has one spectrum, two ranks and one m."""
     sizes: dict[str, Any] = {"spectrum": SPECTRA, "n_clients": (15, 30), "n_samples": (12, 20), "rank": (2, 4, 6, 8)}
     base, doubled = (kind(n_clients=0, n_samples=0, rank=0) for kind in (Comparison, Doubled))
     if quick:
-        sizes |= {"n_samples": (20,), "rank": (2, 8)}
-        base = replace(base, trials=10, rounds=100, tuning_trials=4, tuning_rounds=100, step_sizes=STEP_SIZES[1:-1:3])
-        doubled = replace(doubled, trials=10, rounds=100)
+        sizes |= {"spectrum": SPECTRA[:1], "n_samples": (20,), "rank": (2, 8)}
+        base = replace(base, trials=6, rounds=100, tuning_trials=2, tuning_rounds=100, step_sizes=STEP_SIZES[2:-1:4])
+        doubled = replace(doubled, trials=6, rounds=100)
     return {"runs": lf.grid(base, **sizes), "factor": lf.grid(doubled, **sizes)}
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import references as ref
 
 import linfed as lf
 
@@ -12,15 +13,39 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def assert_same(one, other, first=slice(None), second=slice(None)):
-    """Assert that two results agree bit for bit in the named trials: metrics, states and outcomes."""
+def basis(d, k, seed=0):
+    """Return an orthonormal basis of a random subspace."""
+    return ref.qr_positive(normal(d, k, seed=seed))[0]
+
+
+def assert_same(one, other, first=slice(None), second=slice(None), *, rounds=None):
+    """Assert that two results agree bit for bit in the named trials: metrics, states and outcomes.
+
+    Of runs of different lengths the metrics in the first rounds, as many as are named, are compared alone.
+    """
     assert list(one.metrics) == list(other.metrics)
-    pairs = [(one.metrics[name], other.metrics[name]) for name in one.metrics]
-    pairs += [(array, other.final.arrays()[name]) for name, array in one.final.arrays().items()]
+    pairs = [(one.metrics[name][first, :rounds], other.metrics[name][second, :rounds]) for name in one.metrics]
+    if rounds is None:
+        assert one.rounds.tolist() == other.rounds.tolist()
+        pairs += [(array[first], other.final.arrays()[name][second]) for name, array in one.final.arrays().items()]
+        assert one.status[first] == other.status[second]
+        assert np.array_equal(one.status_round[first], other.status_round[second])
     for a, b in pairs:
-        assert np.ascontiguousarray(a[first]).tobytes() == np.ascontiguousarray(b[second]).tobytes()
-    assert one.status[first] == other.status[second]
-    assert np.array_equal(one.status_round[first], other.status_round[second])
+        assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+
+
+def covering(combinations, features):
+    """Return some of the combinations, that between them show every feature which one of them all has.
+
+    Greedy, so nearly as few as there can be, and the same at every run.
+    """
+    shown = {combination: set(features(*combination)) for combination in combinations}
+    missing, chosen = set().union(*shown.values()), set()
+    while missing:
+        best = max(shown, key=lambda combination: len(shown[combination] & missing))
+        chosen.add(best)
+        missing -= shown[best]
+    return [combination for combination in shown if combination in chosen]
 
 
 def rounds_of(*arguments, **settings):

@@ -397,7 +397,7 @@ SHAPES = {
     "m < k": ([2] * 5, 6, 3, 3),
     "m == k": ([3] * 5, 6, 3, 3),
 }
-ROUNDS = 24
+ROUNDS = 12
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import helpers
 import numpy as np
 import pytest
 import references as ref
-from helpers import Held, Wrapped, normal
+from helpers import Held, Wrapped, assert_same, normal
 from test_algorithms import arrays_equal, draw_participants, draw_world
 
 import linfed as lf
@@ -19,12 +18,6 @@ from linfed.simulation import job
 from linfed.simulation.results import Result
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
-
-
-def assert_same(one, other, first=slice(None), second=slice(None)):
-    """Assert that two results agree bit for bit in the named trials, and have the same rounds."""
-    assert one.rounds.tolist() == other.rounds.tolist()
-    helpers.assert_same(one, other, first, second)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

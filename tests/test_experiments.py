@@ -6,9 +6,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import linfed as lf
 from linfed import cli
+from linfed.figures import style
 from linfed.statistics.findings import Verdict, by_sentence, judge
 from linfed.statistics.gains import factor_ratio
 from linfed.study.experiments import experiment_files, load
@@ -17,13 +19,27 @@ from linfed.study.run import load_tables
 FOLDER = Path(__file__).parent.parent / "experiments"
 
 
+AS_A_USER = "flute-minima"
+"""The experiment that runs in worker processes and is drawn as it is for a paper."""
+
+
 @pytest.fixture(scope="module", params=experiment_files(FOLDER))
 def done(request, tmp_path_factory):
-    """An experiment's module and the folder of its quick run."""
-    out = tmp_path_factory.mktemp("out")
-    status = cli.main(["reproduce", request.param, "--quick", "--experiments", str(FOLDER), "--out", str(out)])
-    assert status == 0
-    return request.param, load(request.param, FOLDER), out
+    """An experiment's module and the folder of its quick run; all but one are drawn coarsely, and as PNG alone."""
+    name, out = request.param, tmp_path_factory.mktemp("out")
+    command = ["reproduce", name, "--quick", "--experiments", str(FOLDER), "--out", str(out), "--workers"]
+    with pytest.MonkeyPatch.context() as patch:
+        if name != AS_A_USER:
+            patch.setitem(style.STYLE, "savefig.dpi", 50)
+            patch.setattr(Figure, "savefig", png_alone)
+        assert cli.main([*command, "2" if name == AS_A_USER else "1"]) == 0
+    return name, load(name, FOLDER), out
+
+
+def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):
+    """Save a figure, but for its PDF."""
+    if format == "png":
+        plain(figure, file, format=format, metadata=metadata)
 
 
 def speaks_of(name):
@@ -42,14 +58,20 @@ def test_quick_run_is_whole(done):
     figures = module.plot(tables)
     for key, figure in figures.items():
         plt.close(figure)
-        for suffix in ("png", "pdf"):
-            assert (out / f"{name}{'-' + key if key else ''}.{suffix}").stat().st_size > 1000
+        stem = f"{name}{'-' + key if key else ''}"
+        assert (out / f"{stem}.png").stat().st_size > 1000
+        assert (out / f"{stem}.pdf").exists()
 
 
-def test_pdf_fonts_are_embedded_as_text(done):
+@speaks_of(AS_A_USER)
+def test_figures_are_whole_and_pdf_fonts_are_embedded_as_text(done):
     _, _, out = done
-    for path in out.glob("*.pdf"):
+    paths = sorted(out.glob("*.pdf"))
+    assert len(paths) == 1
+    for path in paths:
+        assert path.with_suffix(".png").stat().st_size > 10_000
         written = path.read_bytes()
+        assert len(written) > 1000
         assert b"/FontFile2" in written
         assert b"/Type3" not in written
 

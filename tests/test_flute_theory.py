@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import rounds_of
+from helpers import normal, rounds_of
 from scipy import stats
 
 import linfed as lf
@@ -16,10 +16,6 @@ from linfed.theory import flute as theory
 
 SHAPES = {"n < d": (5, 8), "n == d": (6, 6), "n > d": (9, 4)}
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def made(shape, spectrum=None, **more):

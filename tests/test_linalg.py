@@ -6,15 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.linalg
+from helpers import normal
 
 import linfed as lf
 from linfed.numerics import least_squares, linalg
 
 EPS = np.finfo(float).eps
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def graded(rng, m, k, condition):

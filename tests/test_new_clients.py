@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import references as ref
 import scipy.stats
-from helpers import assert_one_line
+from helpers import assert_one_line, normal
 
 import linfed as lf
 from linfed.numerics.streams import Stream, generators
@@ -34,10 +34,6 @@ FAMILY = {
     "personalised": lf.Personalised(base=lf.FedRep(rank=2, step_size=0.2), ridge=0.4),
 }
 RIDGES = {"FedRep, ridge": 0.3, "FedAvg + FT, ridge": 0.3, "local only, ridge": 0.1, "oracle, truncated, ridge": 0.2}
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def run(algorithm, problem=PROBLEM, **changes):

@@ -5,15 +5,12 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers import normal
 
 import linfed as lf
 from linfed.problems import shared
 
 TRIALS = range(4)
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def projector(basis):

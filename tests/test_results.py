@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 import numpy as np
 import pytest
-from helpers import assert_one_line
+from helpers import assert_one_line, normal
 
 import linfed as lf
 from linfed.figures import style as plotting
@@ -20,10 +20,6 @@ from linfed.system import files
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @pytest.fixture(autouse=True)

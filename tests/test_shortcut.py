@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import references as ref
-from helpers import normal, rounds_of
+from helpers import basis, covering, normal, rounds_of
 from scipy import stats
 
 import linfed as lf
@@ -18,10 +18,6 @@ STEPS = lf.GradientSteps()
 CLOSED = {"solver": lf.ClosedForm()}
 SEIDEL = {"solver": lf.ClosedForm(order="gauss-seidel")}
 JOINT = {"solver": lf.ClosedForm(order="joint")}
-
-
-def basis(d, k, seed=0):
-    return ref.qr_positive(normal(d, k, seed=seed))[0]
 
 
 # --- the loops -----------------------------------------------------------------------------------------------
@@ -173,8 +169,20 @@ def assert_state(state, trial, wanted, mixing=None):
         np.testing.assert_allclose(getattr(state, name)[trial], array, **TOLERANCE, err_msg=name)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize(("shape", "engine"), ENGINES)
+def crossed(shape, engine, option):
+    """Yield what has to meet in one run: solvers with shapes, and options with engines and kinds of samples."""
+    counts, d, k, p = SHAPES[shape]
+    sizes = "unequal" if len(set(counts)) > 1 else np.sign([counts[0] - k, counts[0] - d]).tolist()
+    yield shape, engine, option.split(",")[0]
+    yield option, engine
+    yield option, str(sizes)
+    yield option, p == len(counts)
+
+
+COVER = covering([(shape, engine, option) for shape, engine in ENGINES for option in OPTIONS], crossed)
+
+
+@pytest.mark.parametrize(("shape", "engine", "option"), COVER)
 def test_every_state_equals_the_loops(shape, engine, option):
     counts, d, k, p = SHAPES[shape]
     n = len(counts)

@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 import references as ref
 import scipy.stats
-from helpers import assert_one_line
+from helpers import assert_one_line, normal
 from test_algorithms import draw_world
 
 import linfed as lf
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 NAN, INF = float("nan"), float("inf")
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 # --- where federated averaging goes --------------------------------------------------------------------------

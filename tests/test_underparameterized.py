@@ -339,8 +339,7 @@ def test_the_reference_under_a_covariance_has_the_least_risk(name, form):
             np.testing.assert_allclose(scipy.linalg.null_space(Sigma).T @ B, 0.0, atol=1e-7)
 
 
-@pytest.mark.parametrize("form", SKEWED)
-@pytest.mark.parametrize("name", ["diagonal", "full"])
+@pytest.mark.parametrize(("form", "name"), [("dense", "diagonal"), *((form, "full") for form in SKEWED)])
 def test_fedrep_on_the_population_converges_to_the_reference_and_never_beats_its_oracle(name, form):
     made = SKEWED[form](lf.Gaussian(covariance=COVARIANCES[name]))
     options = {"data": lf.GivenSamples.population(made, trials=4), "trials": 4}

@@ -117,19 +117,21 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
     """
     before, after = (np.stack([mine[i], rival[i]]) for i in (0, 1))
 
-    def bounds(i: Array, j: Array) -> tuple[float, float]:
+    def bounds(i: Array, j: Array, axis: int = -1) -> Bounds:
         (b0, b1), (a0, a1) = (
-            np.maximum(lower_median(part[:, k.astype(int)]), 1.0) for part, k in ((before, i), (after, j))
+            np.maximum(lower_median(part[:, np.moveaxis(k, axis, -1).astype(int)]), 1.0)
+            for part, k in ((before, i), (after, j))
         )
         with np.errstate(divide="ignore"):  # a rival that never gets there gains nothing: the ratio has no bound
-            least = (min(b0, last) / a0) / (b1 / min(a1, last))
-            largest = (b0 / min(a0, last)) / (min(b1, last) / a1)
-        return float(np.clip(least, *EXTREMES)), float(np.clip(largest, *EXTREMES))
+            least = (np.minimum(b0, last) / a0) / (b1 / np.minimum(a1, last))
+            largest = (b0 / np.minimum(a0, last)) / (np.minimum(b1, last) / a1)
+        return np.clip(least, *EXTREMES), np.clip(largest, *EXTREMES)
 
     trials = np.arange(float(before.shape[1]))
-    low = bootstrap_interval(lambda i, j: bounds(i, j)[0], (trials, trials))[0]
-    high = bootstrap_interval(lambda i, j: bounds(i, j)[1], (trials, trials))[1]
-    least, largest = bounds(trials, trials)
+    both = (trials, trials)
+    low = bootstrap_interval(lambda i, j, axis: bounds(i, j, axis)[0], both, vectorized=True)[0]
+    high = bootstrap_interval(lambda i, j, axis: bounds(i, j, axis)[1], both, vectorized=True)[1]
+    least, largest = map(float, bounds(trials, trials))
     between = f"a median is not reached in {last} rounds, so the ratio is known between bounds only"
     note = joined("medians of rounds over bootstrapped trials", "" if least == largest else between)
     ends = 0.0 if low <= EXTREMES[0] else low, math.inf if high >= EXTREMES[1] else high

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -107,16 +107,16 @@ def clustered_share(
     if len(counts) == 0:
         return np.nan, 0.0, 1.0
 
-    def share(i: Array) -> float:
+    def share(i: Array, axis: int = 0) -> Array:
         k = i.astype(int)
-        return float(counts[k].sum() / sizes[k].sum())
+        return counts[k].sum(axis=axis) / sizes[k].sum(axis=axis)
 
     everyone = np.arange(float(len(counts)))
-    estimate = share(everyone)
+    estimate = float(share(everyone))
     if np.ptp(counts / sizes) == 0:
         reach = binomial_share(0, len(counts), confidence=confidence)[2]
         return estimate, max(0.0, estimate - reach), min(1.0, estimate + reach)
-    return (estimate, *bootstrap_interval(share, (everyone,), confidence=confidence, seed=seed))
+    return (estimate, *bootstrap_interval(share, (everyone,), vectorized=True, confidence=confidence, seed=seed))
 
 
 def clustered_difference(
@@ -146,8 +146,9 @@ def clustered_difference(
     masks = [(np.asarray(hits, dtype=bool), np.asarray(counted, dtype=bool)) for hits, counted in (first, second)]
     counts = [part.sum(axis=1).astype(float) for hits, counted in masks for part in (hits & counted, counted)]
 
-    def difference(a: Array, of_a: Array, b: Array, of_b: Array) -> float:
-        return float(a.sum() / max(1.0, of_a.sum()) - b.sum() / max(1.0, of_b.sum()))
+    def difference(*counts: Array, axis: int = 0) -> Array:
+        a, of_a, b, of_b = (count.sum(axis=axis) for count in counts)
+        return a / np.maximum(1.0, of_a) - b / np.maximum(1.0, of_b)
 
     shares = [f"{100 * (hit.sum() / of.sum()):.0f} %" if of.sum() else "-" for hit, of in (counts[:2], counts[2:])]
     detail = " against ".join(shares)
@@ -155,8 +156,8 @@ def clustered_difference(
         return (np.nan, np.nan, np.nan), detail
     ends = np.nan, np.nan
     if len(counts[0]) > 1:
-        ends = bootstrap_interval(difference, counts, paired=True, confidence=confidence, seed=seed)
-    return (difference(*counts), *ends), detail
+        ends = bootstrap_interval(difference, counts, paired=True, vectorized=True, confidence=confidence, seed=seed)
+    return (float(difference(*counts)), *ends), detail
 
 
 def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95, seed: int = 0) -> Measured:
@@ -190,11 +191,11 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
 
 def median_interval(values: Array) -> Measured:
     """Return the lower median over trials, diverged ones (NaN) as the worst, with its bootstrap interval."""
+    return (float(_median(values)), *bootstrap_interval(_median, (values,), vectorized=True))
 
-    def median(sample: Array) -> float:
-        return float(quantiles(sample)[0])
 
-    return (median(values), *bootstrap_interval(median, (values,)))
+def _median(values: Array, axis: int = 0) -> Array:
+    return quantiles(np.moveaxis(values, axis, 0))[0]
 
 
 def median_ratio(first: Array, second: Array) -> Measured:
@@ -206,10 +207,10 @@ def median_ratio(first: Array, second: Array) -> Measured:
         Positive values; those of diverged trials (NaN) are the worst.
     """
 
-    def ratio(above: Array, below: Array) -> float:
-        return float(quantiles(above)[0] / quantiles(below)[0])
+    def ratio(above: Array, below: Array, axis: int = 0) -> Array:
+        return _median(above, axis) / _median(below, axis)
 
-    return (ratio(first, second), *bootstrap_interval(ratio, (first, second), paired=True))
+    return (float(ratio(first, second)), *bootstrap_interval(ratio, (first, second), paired=True, vectorized=True))
 
 
 def largest_factor(measured: Array, predicted: Array) -> Measured:
@@ -255,17 +256,18 @@ def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measure
     if len(values) < 2:
         raise ValueError(f"ratios has {len(values)} value; an interval over trials needs two")
 
-    def statistic(sample: Array) -> float:
-        return float(np.quantile(sample, level, method="inverted_cdf"))
+    def statistic(sample: Array, axis: int = 0) -> Array:
+        return np.quantile(sample, level, axis=axis, method="inverted_cdf")
 
-    return (statistic(values), *bootstrap_interval(statistic, (values,)))
+    return (float(statistic(values)), *bootstrap_interval(statistic, (values,), vectorized=True))
 
 
 def bootstrap_interval(
-    statistic: Callable[..., float],
+    statistic: Callable[..., Any],
     samples: Sequence[Array],
     *,
     paired: bool = False,
+    vectorized: bool = False,
     confidence: float = 0.95,
     seed: int = 0,
     resamples: int = 2000,
@@ -280,14 +282,17 @@ def bootstrap_interval(
     paired : bool
         Whether the samples have a trial's values at the same place, and are resampled together: of trials that share a
         seed. Independent samples are resampled by themselves.
+    vectorized : bool
+        Whether the statistic takes stacks of samples and the keyword ``axis``, along which the trials lie: some thirty
+        times as fast.
     confidence : float
     seed : int
     resamples : int
     """
     rng: Generator = np.random.default_rng(seed)
 
-    def finite(*resample: Array) -> float:
-        return float(np.clip(statistic(*resample), -INFINITE, INFINITE))
+    def finite(*resample: Array, **along: int) -> Any:
+        return np.clip(statistic(*resample, **along), -INFINITE, INFINITE)
 
     found = stats.bootstrap(
         tuple(samples),
@@ -296,7 +301,7 @@ def bootstrap_interval(
         confidence_level=confidence,
         n_resamples=resamples,
         method="percentile",
-        vectorized=False,
+        vectorized=vectorized,
         rng=rng,
     ).confidence_interval
     low, high = (math.copysign(math.inf, end) if abs(end) >= INFINITE else float(end) for end in found)

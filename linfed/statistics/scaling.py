@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from linfed._types import Array
 from linfed.errors import check_array, check_shape
@@ -57,12 +55,13 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
             raise ValueError(f"{name} holds {array.min():g}; only positive numbers have a logarithm")
     if len(np.unique(sizes)) < 2:
         raise ValueError(f"x = {sizes.tolist()} must hold at least two different sizes")
-    logs = np.log(sizes)
+    logs = np.log(sizes) - np.log(sizes).mean()
 
-    def slope(*columns: Array) -> float:
-        return float(stats.linregress(logs, [np.log(np.median(column)) for column in columns]).slope)
+    def slope(*columns: Array, axis: int = 0) -> Array:
+        return np.stack([np.log(np.median(column, axis=axis)) for column in columns], axis=-1) @ logs / (logs @ logs)
 
-    return (slope(*table.T), *bootstrap_interval(slope, list(table.T), paired=paired, resamples=500))
+    interval = bootstrap_interval(slope, list(table.T), paired=paired, vectorized=True, resamples=500)
+    return (float(slope(*table.T)), *interval)
 
 
 def judge_predicted_exponent(
@@ -109,16 +108,17 @@ def judge_farthest_off(
     """
     groups = list(np.square(np.asarray(measured) / np.asarray(predicted)).T)
 
-    def farthest(*samples: Array) -> float:
-        roots = [math.sqrt(float(np.mean(sample))) for sample in samples]
-        return max(roots, key=lambda root: abs(math.log(root)))
+    def farthest(*samples: Array, axis: int = 0) -> Array:
+        roots = np.sqrt([np.mean(sample, axis=axis) for sample in samples])
+        return np.take_along_axis(roots, np.abs(np.log(roots)).argmax(axis=0)[None], axis=0)[0]
 
     fields = {
         "theorem": True,
         "source": f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
         "statistic": "measured over predicted root mean square, at the point that is farthest off",
     }
-    found = farthest(*groups), *bootstrap_interval(farthest, groups, paired=True, resamples=500)
+    interval = bootstrap_interval(farthest, groups, paired=True, vectorized=True, resamples=500)
+    found = float(farthest(*groups)), *interval
     return judge(found, **{"least": least, "most": most} | fields | said)
 
 
@@ -136,9 +136,9 @@ def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Fi
     """
     groups = list(np.asarray(ratios).T)
 
-    def spread(*samples: Array) -> float:
-        constants = np.median(samples, axis=1)
-        return float(constants.max() / constants.min())
+    def spread(*samples: Array, axis: int = 0) -> Array:
+        constants = np.array([np.median(sample, axis=axis) for sample in samples])
+        return constants.max(axis=0) / constants.min(axis=0)
 
     medians = np.median(groups, axis=1)
     fields = {
@@ -148,5 +148,6 @@ def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Fi
         "statistic": "largest least constant over the smallest",
         "detail": f"constants from {medians.min():.3g} to {medians.max():.3g}",
     }
-    found = spread(*groups), *bootstrap_interval(spread, groups, paired=True, resamples=500)
+    interval = bootstrap_interval(spread, groups, paired=True, vectorized=True, resamples=500)
+    found = float(spread(*groups)), *interval
     return judge(found, **fields | said)

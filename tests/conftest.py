@@ -1,0 +1,62 @@
+"""How the suite is run: one thread a process, and in one process what shares its slow parts."""
+
+import os
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+for name in THREADS:  # before NumPy is there; worker processes and commands inherit it
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import re  # noqa: E402
+
+import pytest  # noqa: E402
+
+SPLIT = {"test_experiments": r"\[(.+?)(-True|-False)?\]$", "test_exact_law": r"\[([^-\]]+)"}
+"""Modules that are cut, and where a test's experiment or setting is in its name: what they share is made for each."""
+
+FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults", "test_notebooks")
+"""Those with long tests, so that none of them is the last one."""
+
+
+def pytest_addoption(parser, pluginmanager):
+    """Let ``-p no:xdist`` work beside the options of pytest-xdist that pyproject.toml gives."""
+    if not pluginmanager.hasplugin("xdist"):
+        for option in ("--numprocesses", "--dist"):
+            parser.addoption(option, help="nothing, without pytest-xdist")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each process whole modules; of those that are cut, whole experiments and settings.
+
+    By the tests' names: the marks of ``--dist=loadgroup`` have no effect under the pytest releases in which a test's
+    name is no longer for plugins to change.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def group_of(nodeid):
+    """Return the name of the tests that run in one process, one after the other.
+
+    >>> group_of("tests/test_exact_law.py::test_the_law[one client, noiseless-chain]")
+    'tests/test_exact_law.py::one client, noiseless'
+    >>> group_of("tests/test_experiments.py::test_minima[flute-minima-True]")
+    'tests/test_experiments.py::flute-minima'
+    >>> group_of("tests/test_linalg.py::test_one[a-b]")
+    'tests/test_linalg.py'
+    """
+    path, _, test = nodeid.partition("::")
+    module = re.search(r"(\w+)\.py$", path)
+    found = re.search(SPLIT.get(module[1], "$^"), test) if module else None
+    return f"{path}::{found[1]}" if found else path

@@ -154,39 +154,36 @@ def test_every_exemption_is_used(name):
 
 
 @pytest.fixture(scope="module")
-def readme(results):
-    """README's text, its fragments and the settings' values."""
-    text = prose(README, document(README), results)
-    fragments = [one for one in map(plain, all_fragments(README, results)) if one in text]
-    return text, fragments, known_values(results)
+def right(results):
+    """A text that says what the results say of README, its fragments, and the settings' values."""
+    fragments = [*map(plain, all_fragments(README, results))]
+    return " And ".join(fragments), fragments, known_values(results)
 
 
-@pytest.mark.parametrize(
-    "number", ["48 to 50 of 50", "| 100 | 24 | 39 | 97 |", "1.59 [1.55", "16 of the 17", "637 of 640"]
-)
-def test_a_changed_digit_is_found(number, readme):
-    text, fragments, known = readme
-    changed = text.replace(number, re.sub(r"\d", lambda found: str((int(found[0]) + 1) % 10), number, count=1))
-    assert changed != text
-    assert missing(README, changed, "", fragments)
-    assert unheld(README, changed, fragments, known)
+def test_changed_digits_are_found(right):
+    text, fragments, known = right
+    assert not missing(README, text, "", fragments)
+    for fragment in [one for one in fragments if re.search(r"\d", one)][::7]:
+        changed = text.replace(fragment, re.sub(r"\d", lambda found: str((int(found[0]) + 1) % 10), fragment))
+        assert missing(README, changed, "", fragments), fragment
+        assert unheld(README, changed, fragments, known), fragment
 
 
 @pytest.mark.parametrize("added", ["It falls by 7 %.", "At m = 17 it fails.", "This is SUPPORTED.", "Of 50 trials 3."])
-def test_an_added_number_is_found(added, readme):
-    text, fragments, known = readme
+def test_an_added_number_is_found(added, right):
+    text, fragments, known = right
     assert not unheld(README, text, fragments, known)
     assert unheld(README, f"{text} {added}", fragments, known)
 
 
 @pytest.mark.parametrize("spoiled", [{"verdict": "INCONCLUSIVE"}, {"estimate": 0.123}, {"low": 0.0123}])
 def test_a_changed_claim_is_found(spoiled, results):
-    other = Results()
-    record = results.record("flute-theorem51")
+    other, record = Results(), results.record("flute-theorem51")
     changed = [{**one, **(spoiled if "Delta^-5" in one["text"] else {})} for one in record["claims"]]
     other.record = lambda name: record | {"claims": changed}
-    (told,) = missing(README, plain(document(README)), "flute-theorem51", flute.theorem_51(other))
-    assert "README.md does not say what the results say (flute-theorem51):" in told
+    text = " ".join(map(plain, flute.theorem_51(results)))
+    (told,) = missing(README, text, "flute-theorem51", flute.theorem_51(other))
+    assert told.startswith("\nREADME.md does not say what the results say (flute-theorem51):\n  results: in Delta")
     assert "README.md: in Delta it is INCONCLUSIVE" in told
 
 

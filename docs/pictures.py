@@ -1,0 +1,97 @@
+"""Draw every picture in docs/ from ``results/committed/``, but exact-law.png: that is ``exact_law_picture.py``'s.
+
+Run ``python docs/pictures.py`` (half a minute), or with names of pictures for some of them. Each is drawn by its
+experiment's ``plot`` from the committed tables, and saved with a palette of 256 colours. It carries the digest of the
+tables it was drawn from, which `tests/test_numbers.py` compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from linfed.figures.style import style
+from linfed.study.experiments import load
+from linfed.study.run import load_tables
+
+DOCS = Path(__file__).resolve().parent
+EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
+
+PICTURES: dict[str, tuple[str, str, int]] = {
+    "fedavg-fixed-point": ("fedavg-fixed-point", "", 2070),
+    "fedrep-fig1": ("fedrep-fig1", "", 2070),
+    "fedrep-fig3": ("fedrep-fig3", "", 2070),
+    "fedrep-fig3-notebook": ("fedrep-fig3", "notebook", 2070),
+    "fedrep-fig4": ("fedrep-fig4", "", 1005),
+    "fedrep-million": ("fedrep-million", "", 1005),
+    "flute-divergence": ("flute-divergence", "", 1400),
+    "flute-fig1": ("flute-fig1", "", 1400),
+    "flute-fig4": ("flute-fig4", "", 1400),
+    "flute-minima": ("flute-minima", "", 1400),
+    "flute-rate-and-floor": ("flute-rate-and-floor", "", 1400),
+    "flute-theorem51": ("flute-theorem51", "", 1400),
+    "shortcut-convergence": ("shortcut-convergence", "", 1500),
+    "shortcut-lost": ("shortcut-lost", "", 1400),
+    "shortcut-phase": ("shortcut-phase", "", 1500),
+}
+"""Experiment, figure and width in pixels, by the picture's name."""
+DIGEST = "tables"
+"""The name under which a picture carries the digest of its tables."""
+
+
+def digest(name: str) -> str:
+    """Return the digest of an experiment's committed tables."""
+    found = hashlib.sha256()
+    for path in sorted(COMMITTED.glob(f"{name}-*.npz")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def draw(names: list[str]) -> None:
+    """Draw the named pictures, each experiment once."""
+    import matplotlib.pyplot as plt
+
+    with style(), mpl.rc_context({"figure.max_open_warning": 0}):
+        for experiment in dict.fromkeys(PICTURES[name][0] for name in names):
+            figures = load(experiment, EXPERIMENTS).plot(load_tables(experiment, COMMITTED)[1])
+            for name in names:
+                if PICTURES[name][0] == experiment:
+                    save(figures[PICTURES[name][1]], name)
+            for figure in figures.values():
+                plt.close(figure)
+
+
+def save(figure: mpl.figure.Figure, name: str) -> None:
+    """Save a figure as a picture of the docs."""
+    experiment, _, width = PICTURES[name]
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    image = Image.open(drawn).convert("RGB")
+    if width < image.width:
+        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    carried = PngInfo()
+    carried.add_text(DIGEST, digest(experiment))
+    path = DOCS / f"{name}.png"
+    image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True, pnginfo=carried)
+    print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def main(names: list[str]) -> int:
+    """Draw the named pictures, by default all."""
+    mpl.use("Agg")
+    unknown = [name for name in names if name not in PICTURES]
+    if unknown:
+        print(f"no such picture: {', '.join(unknown)}; there are {', '.join(PICTURES)}", file=sys.stderr)
+        return 1
+    draw(names or list(PICTURES))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,196 @@
+"""Publish a full run: write ``results/committed/`` from the folder that ``linfed reproduce --out OUT`` filled.
+
+Run ``python docs/publish.py OUT``, then ``python docs/pictures.py``, and commit both. Quick runs, runs that did not
+end, experiments that are missing, and runs of different commits or of changed files are refused, a line for each,
+unless told ``--anyway``. What is left of each experiment NAME:
+
+- ``NAME.json`` as the run wrote it: claims, sizes, seconds, versions, machine, commit;
+- ``NAME-TABLE.npz``, reduced (`reduced`): enough for the pictures in ``docs/`` and the numbers in its pages;
+- ``NAME-TABLE.csv`` as the run wrote it, where it is small.
+
+Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.errors import UsageError
+from linfed.study.experiments import experiment_files
+from linfed.study.run import load_tables
+from linfed.system import files
+
+TOP = Path(__file__).resolve().parent.parent
+COMMITTED = TOP / "results" / "committed"
+BENCHMARKS = "benchmarks.json"
+
+BITS = 14
+"""Binary digits that are kept after the first one: a number keeps more than 4 decimal ones."""
+ROUNDS, EARLY = 350, 100
+"""Points that are kept along longer rounds, and how many of them are the first ones."""
+CSV_LIMIT = 150_000
+"""Bytes."""
+
+TRACE = ("error", "inside", "identity", "alive", "largest", "rest", "smallest")
+"""Of the runs of FLUTE's theorems, along rounds."""
+COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
+"""Of the runs of FLUTE's figures 1 and 3."""
+DROPPED: dict[str, tuple[str, ...]] = {
+    "fedavg-fixed-point-curves": ("squared_error",),
+    "fedrep-fig1-clients": ("curve",),
+    "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
+    "flute-fig1-runs": COMPARED,
+    "flute-fig3-runs": (*COMPARED, "error", "length", "oracle", "truncation", "score", "tried_step_size"),
+    "flute-minima-ends": ("predictors",),
+    "flute-theorem55-runs": TRACE,
+    "shortcut-bound-terms": (
+        *("distance", "contraction", "concentration", "shortcut", "noise", "inverse"),
+        *("identity", "heads", "printed", "shortcuts"),
+    ),
+}
+"""Large columns that no picture and no number needs, by the table."""
+
+ABOUT = """# One full run of every experiment
+
+Written by `docs/publish.py`; the pictures in `docs/` are drawn from here (`python docs/pictures.py`), and
+`tests/test_numbers.py` holds the numbers in README.md and docs/*.md against it. A run of your own writes into
+`results/`, beside this folder.
+
+| | |
+|---|---|
+{rows}
+
+- `NAME.json`: the record of the run, with every claim, as `linfed reproduce NAME` wrote it.
+- `NAME-TABLE.npz`: **reduced** tables (`lf.Table.load`): numbers rounded to {bits} binary digits after the first one
+  (more than 4 decimal ones), long axes of rounds thinned to {rounds} after the first {early}, large columns left out
+  that no picture and no number needs. Claims were judged on the run's own tables; do not judge them on these.
+- `NAME-TABLE.csv`: the numbers of each trial, as the run wrote it, where the file is small.
+- `benchmarks.json`, if it is there: the ratios of `python -m benchmarks --full --json`.
+"""
+
+
+def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str]) -> list[str]:
+    """Return why runs are not to be published, a line for each reason."""
+    told = [f"{name}: {reason}" for name, reason in missing.items()]
+    for name, described in runs.items():
+        commit = described.get("commit")
+        if described["quick"]:
+            told.append(f"{name}: a quick run")
+        if not described["claims"]:
+            told.append(f"{name}: no claims, so the run did not end")
+        if not commit:
+            told.append(f"{name}: the commit is not known")
+        elif " " in commit:
+            told.append(f"{name}: run at {commit}")
+    commits = {described.get("commit") for described in runs.values()}
+    if len(commits) > 1:
+        told.append(f"runs of different commits: {', '.join(sorted(map(str, commits)))}")
+    return told
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Return real numbers in single precision (double where they would not fit) with their last binary digits zero."""
+    if values.dtype.kind != "f":
+        return values
+    size = np.abs(values[np.isfinite(values) & (values != 0)])
+    fits = size.size == 0 or (size.max() < 1e38 and size.min() > 1e-37)
+    float_, integer, digits = (np.float32, np.uint32, 23) if fits else (np.float64, np.uint64, 52)
+    bits = np.ascontiguousarray(values, dtype=float_).view(integer)
+    last = integer(digits - BITS)
+    cut = ((bits + (integer(1) << (last - integer(1)))) >> last) << last
+    return np.where(np.isfinite(values), cut.view(float_), values.astype(float_))
+
+
+def kept_rounds(count: int) -> np.ndarray:
+    """Return the indices that are kept of so many rounds: the first ones, then evenly spaced ones to the last."""
+    if count <= ROUNDS:
+        return np.arange(count)
+    return np.r_[:EARLY, np.linspace(EARLY, count - 1, ROUNDS - EARLY).round().astype(int)]
+
+
+def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the columns that are left out of a row of a table."""
+    if key == "flute-rate-and-floor-runs":  # drawn are the errors of the base runs, and all of the population's
+        return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
+    return DROPPED.get(key, ())
+
+
+def reduced(key: str, table: lf.Table) -> lf.Table:
+    """Return the table with fewer digits, fewer rounds and without large columns (`dropped`)."""
+    return lf.Table(
+        [{name: smaller(value) for name, value in row.items() if name not in dropped(key, row)} for row in table.rows]
+    )
+
+
+def smaller(value: Any) -> Any:
+    """Return a value of a row, reduced."""
+    if isinstance(value, np.ndarray):
+        return rounded(value)
+    if not isinstance(value, lf.Along):
+        return value
+    values, axes = value.values, dict(value.axes)
+    if "round" in axes:
+        kept = kept_rounds(len(axes["round"]))
+        values, axes["round"] = values.take(kept, axis=value.names.index("round")), axes["round"][kept]
+    return lf.Along(rounded(values), **axes)
+
+
+def publish(out: Path, names: list[str], to: Path) -> list[Path]:
+    """Write the folder, remove what an earlier run left there, and return what was written."""
+    to.mkdir(parents=True, exist_ok=True)
+    written, described = [], {}
+    for name in names:
+        described, tables = load_tables(name, out)
+        written.append(Path(shutil.copy(out / f"{name}.json", to)))
+        for key, table in tables.items():
+            file = f"{name}-{key}"
+            arrays, told = reduced(file, table).payload()
+            left_out = sorted({column for row in table.rows for column in dropped(file, row) if column in row})
+            told["reduced"] = f"{BITS} binary digits, at most {ROUNDS} rounds; without {', '.join(left_out) or 'none'}"
+            written.append(files.write(to / f"{file}.npz", arrays, told))
+            if (out / f"{file}.csv").stat().st_size <= CSV_LIMIT:
+                written.append(Path(shutil.copy(out / f"{file}.csv", to)))
+    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+    computed = {"commit": described.get("commit"), "machine": described.get("machine"), "versions": versions}
+    computed["BLAS"] = "; ".join(dict.fromkeys(described.get("blas", [])))
+    rows = "\n".join(f"| {name} | {value} |" for name, value in computed.items())
+    about = to / "README.md"
+    about.write_text(ABOUT.format(rows=rows, bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
+    written.append(about)
+    for path in to.iterdir():
+        if path not in written and path.name != BENCHMARKS:
+            path.unlink()
+    return written
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Publish, or say why not."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", metavar="OUT", type=Path, help="the folder of a full run of all experiments")
+    parser.add_argument("--to", metavar="FOLDER", type=Path, default=COMMITTED, help="by default results/committed")
+    parser.add_argument("--anyway", action="store_true", help="publish what is there, whatever it is")
+    options = parser.parse_args(arguments)
+    runs, missing = {}, {}
+    for name in experiment_files(TOP / "experiments"):
+        try:
+            runs[name] = load_tables(name, options.out)[0]
+        except UsageError:
+            missing[name] = f"no run in {str(options.out)!r}"
+    told = refusals(runs, missing)
+    print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
+    if (told and not options.anyway) or not runs:
+        return 1
+    written = publish(options.out, list(runs), options.to)
+    print(f"{len(written)} files, {sum(path.stat().st_size for path in written) / 1e6:.1f} MB in {options.to}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Publishing a full run: what is refused, and that reduced tables are the run's to the digits that are kept."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.study.run import save_tables
+
+PATH = Path(__file__).parent.parent / "docs" / "publish.py"
+
+
+@pytest.fixture(scope="module")
+def publish():
+    spec = importlib.util.spec_from_file_location("publish", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e200])
+def test_numbers_are_rounded_to_the_digits_that_are_kept(publish, scale):
+    values = scale * np.random.default_rng(0).standard_normal((50, 40))
+    found = publish.rounded(values)
+    assert np.allclose(found, values, rtol=0.5**publish.BITS / 2, atol=0)
+    assert np.array_equal(publish.rounded(found), found)
+
+
+def test_what_is_no_number_stays(publish):
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0, 600.0])
+    assert np.array_equal(publish.rounded(special), special, equal_nan=True)
+    for other in (np.arange(5), np.array([True]), np.array(["word"])):
+        assert publish.rounded(other) is other
+
+
+@pytest.mark.parametrize("count", [1, 101, 350, 351, 606, 12_000])
+def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
+    kept = publish.kept_rounds(count)
+    assert len(kept) == min(count, publish.ROUNDS)
+    assert (np.diff(kept) > 0).all()
+    assert (kept[0], kept[-1]) == (0, count - 1)
+    assert np.array_equal(kept[: publish.EARLY], np.arange(count)[: publish.EARLY])
+
+
+def described(**changes):
+    return {"quick": False, "claims": [{"text": "it is so"}], "commit": "a" * 40} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"quick": True}, "one: a quick run"),
+        ({"claims": []}, "one: no claims, so the run did not end"),
+        ({"commit": None}, "one: the commit is not known"),
+        ({"commit": "b and changes"}, "one: run at b and changes"),
+        ({"commit": "b" * 40}, f"runs of different commits: {'a' * 40}, {'b' * 40}"),
+    ],
+)
+def test_other_than_one_whole_run_is_refused(publish, changes, told):
+    assert publish.refusals({"one": described(), "other": described()}, {}) == []
+    assert told in publish.refusals({"one": described(**changes), "other": described()}, {})
+
+
+def test_a_missing_experiment_is_refused(publish, tmp_path, capsys):
+    assert publish.main([str(tmp_path), "--to", str(tmp_path / "to")]) == 1
+    assert f"fedrep-fig3: no run in '{tmp_path}'" in capsys.readouterr().err.splitlines()
+    assert not (tmp_path / "to").exists()
+
+
+def test_what_is_published(publish, tmp_path):
+    """Tables reduced and marked so, the record as it was, small CSV files, and nothing of an earlier run."""
+    out, to = tmp_path / "out", tmp_path / "to"
+    out.mkdir()
+    to.mkdir()
+    for stale in ("old.json", "old-table.npz", "benchmarks.json"):
+        (to / stale).write_text("{}")
+    distance = np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
+    row = {"n_samples": 5, "error": np.arange(4) / 3, "curve": lf.Along(distance, round=range(0, 1202, 2))}
+    save_tables("fedrep-fig1", {"clients": lf.Table([row])}, out)
+    record = described(tables={"clients": {"rows": 1, "shared": {}}}, versions={"numpy": "2"}, machine="a machine")
+    (out / "fedrep-fig1.json").write_text(json.dumps(record))
+    publish.publish(out, ["fedrep-fig1"], to)
+    names = {"README.md", "benchmarks.json", "fedrep-fig1.json", "fedrep-fig1-clients.csv", "fedrep-fig1-clients.npz"}
+    assert {path.name for path in to.iterdir()} == names
+    assert json.loads((to / "fedrep-fig1.json").read_text()) == record
+    found = lf.Table.load(to / "fedrep-fig1-clients.npz")
+    assert found.columns == ("n_samples", "error")  # its curve is in no picture
+    assert np.allclose(found["error"], row["error"], rtol=1e-4)
+    _, told = publish.files.read(to / "fedrep-fig1-clients.npz")
+    assert told["reduced"].endswith("without curve")
+    about = (to / "README.md").read_text()
+    assert f"| commit | {'a' * 40} |" in about
+    assert "reduced" in about

@@ -214,11 +214,12 @@ class Chunks:
             yield range(*ends)
 
 
-def trial_chunks(job: Job, workers: int, budget: float, first: int = 0) -> Chunks:
-    """Cut the trials into chunks that fit the budget, at least one for each worker."""
+def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = None) -> Chunks:
+    """Cut the trials, or consecutive ones of them, into chunks that fit the budget, at least one for each worker."""
+    trials = range(job.trials) if chosen is None else chosen
     each = bytes_per_trial(job, budget)
     size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
-    return Chunks(job.trials, max(-(-job.trials // size), min(workers, job.trials)), first)
+    return Chunks(len(trials), max(-(-len(trials) // size), min(workers, len(trials))), trials.start)
 
 
 def seconds_of_a_trial(job: Job) -> float:

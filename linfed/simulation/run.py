@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -138,8 +137,7 @@ def simulate(
 def simulate_trials(job: Job, trials: range) -> Result:
     """Return the result of some of a job's trials, consecutive ones, bit for bit what it is among the others."""
     started = time.perf_counter()
-    part = replace(job, trials=len(trials))
-    return _result(part, trial_chunks(part, 1, budget_bytes(), first=trials.start), 1, True, started)
+    return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, True, started)
 
 
 def _result(job: Job, chunks: Chunks, workers: int, disable: bool | None, started: float) -> Result:

@@ -1,7 +1,8 @@
 """The canonical description of a value: equal configurations have one text, in every process and on every machine.
 
-It is strict JSON. Numbers are told by value and type (floats in hexadecimal), arrays by a digest, dataclasses by their
-class and fields, other objects by what they are made of; mappings and sets are sorted.
+It is strict JSON, its keys sorted. Numbers are told by value and type (floats in hexadecimal), arrays by a digest,
+dataclasses by their class and fields, other objects by what they are made of; sets are sorted, mappings are not, for
+their order may decide something.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import functools
 import hashlib
 import inspect
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,45 +57,51 @@ class Description:
         return text_of(self.json)
 
     def _of(self, value: Any, depth: int) -> Json:
-        if isinstance(value, np.generic):
-            value = value.item()
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
             return {"float": value.hex()}
-        if type(value) is complex:
-            return {"complex": [value.real.hex(), value.imag.hex()]}
-        if type(value) is bytes:
-            return {"bytes": value.hex()}
         if depth > DEPTH:
-            raise TypeError(f"store= cannot describe {type(value).__name__}, which holds itself")
+            raise TypeError(f"store= cannot describe {type(value).__name__} of more than {DEPTH} levels, or in itself")
         within = functools.partial(self._of, depth=depth + 1)
-        if type(value) is list:
+        kind = type(value)
+        if kind is complex:
+            return {"complex": [value.real.hex(), value.imag.hex()]}
+        if kind is bytes:
+            return {"bytes": value.hex()}
+        if kind is list:
             return [within(part) for part in value]
-        if type(value) is tuple:
+        if kind is tuple:
             return {"tuple": [within(part) for part in value]}
-        if type(value) in (set, frozenset):
-            return {"set": sorted((within(part) for part in value), key=text_of)}
-        if type(value) is dict:
-            pairs: list[Json] = [[within(key), within(part)] for key, part in value.items()]
-            return {"dict": sorted(pairs, key=text_of)}
-        if type(value) is np.ndarray:
-            return _array(value) if not value.dtype.hasobject else {"objects": within(value.tolist())}
+        if kind in (set, frozenset):
+            return {kind.__name__: sorted((within(part) for part in value), key=text_of)}
+        if kind is dict:  # in its order, which may decide something: ties between the settings of a grid
+            return {"dict": [[within(key), within(part)] for key, part in value.items()]}
+        if isinstance(value, np.ndarray | np.generic) and kind.__module__ == "numpy":
+            objects = value.dtype.hasobject
+            return {"shape": list(value.shape), "objects": within(value.ravel().tolist())} if objects else _array(value)
+        if isinstance(value, np.random.Generator | np.random.BitGenerator):
+            raise TypeError(f"store= cannot describe {shown(value)}, which changes when it is used: give a seed")
         if isinstance(value, enum.Enum):
-            return {"is": self._named(type(value)), "name": value.name}
-        if isinstance(value, type) or inspect.isfunction(value) or inspect.isbuiltin(value):
+            return {"is": self._named(kind), "name": value.name, "value": within(value.value)}
+        if isinstance(value, type) or inspect.isfunction(value):
             return {"named": self._named(value)}
-        if inspect.ismethod(value):
+        if inspect.isbuiltin(value) and (value.__self__ is None or inspect.ismodule(value.__self__)):
+            return {"named": self._named(value)}
+        if inspect.ismethod(value) or inspect.isbuiltin(value):
             return {"method": value.__name__, "of": within(value.__self__)}
         if isinstance(value, functools.partial):
             return {"partial": [within(value.func), within(value.args), within(value.keywords)]}
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
-            return {"is": self._named(type(value)), "fields": {name: within(getattr(value, name)) for name in names}}
+            told = {"is": self._named(kind), "fields": {name: within(getattr(value, name)) for name in names}}
+            held = {name: within(part) for name, part in _held(value) if name not in names}
+            base = within(tuple(value)) if isinstance(value, tuple) else None
+            return told | ({"holds": held} if held else {}) | ({"tuple": base} if base else {})
         return self._made_of(value, depth + 1)
 
     def _made_of(self, value: Any, depth: int) -> Json:
-        """Return the description of an object of another kind: what a copy of it would be made from."""
+        """Return the description of another object: what a copy of it would be made from, and what it holds."""
         known = copyreg.dispatch_table.get(type(value))
         try:
             made = known(value) if known is not None else value.__reduce_ex__(4)
@@ -100,23 +109,42 @@ class Description:
             raise TypeError(f"store= cannot describe {shown(value)}, a {type(value).__name__}") from None
         kind = self._named(type(value))
         if isinstance(made, str):
-            return {"is": kind, "named": made}
+            if hasattr(value, "__wrapped__"):  # a function that remembers what it returned
+                self.owners.add(inspect.unwrap(value))
+            return {"is": kind, "named": f"{getattr(value, '__module__', None)}.{made}"}
         make, given, *rest = made
         items = [list(part) if index > 0 and part is not None else part for index, part in enumerate(rest)]
-        return {"is": kind, "by": self._of(make, depth), "of": self._of(given, depth), "with": self._of(items, depth)}
+        told = {"is": kind, "by": self._of(make, depth), "of": self._of(given, depth), "with": self._of(items, depth)}
+        held = {name: self._of(part, depth) for name, part in _held(value)} if rest[:1] in ([], [None]) else {}
+        return told | ({"holds": held} if held else {})
 
     def _named(self, value: Any) -> str:
-        """Return the whole name of a class or a function."""
-        name = f"{getattr(value, '__module__', None) or 'builtins'}.{value.__qualname__}"
-        if "<lambda>" in name or ("<locals>" in name and inspect.isfunction(value)):
+        """Return the whole name of a class or a function, which must be what is found under it."""
+        module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if module in sys.modules and found is not value and not inspect.isbuiltin(value):
             raise TypeError(
-                f"store= cannot tell {shown(value)} from others of its name: give a function that a module defines"
+                f"store= cannot tell {shown(value)} from others of its name: give one that a module defines under "
+                "its own name"
             )
         if not inspect.isbuiltin(value):
             self.owners.add(value)
-        return name
+        return f"{module}.{name}"
 
 
-def _array(value: np.ndarray[Any, Any]) -> Json:
+def _held(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an object holds, but for what it has computed and kept by itself."""
+    own = type(value).__module__.partition(".")[0] == "linfed"  # whose private attributes follow from the fields
+    for name, part in getattr(value, "__dict__", {}).items():
+        kept = isinstance(getattr(type(value), name, None), functools.cached_property)
+        if not kept and not (own and name.startswith("_")):
+            yield name, part
+
+
+def _array(value: np.ndarray[Any, Any] | np.generic) -> Json:
     plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
-    return {"array": hashlib.sha256(plain.tobytes()).hexdigest(), "of": plain.dtype.str, "shape": list(value.shape)}
+    kind = plain.dtype.str if plain.dtype.names is None else str(plain.dtype.descr)
+    digest = hashlib.sha256(plain.tobytes()).hexdigest()
+    return {"array": digest, "of": kind, "shape": list(value.shape), "scalar": isinstance(value, np.generic)}

@@ -2,33 +2,30 @@
 
 Of linfed counts everything but what draws, keeps and prints. Of a class or a function of one's own counts its text,
 that of what it names in its module, and so on into the modules that are imported there, unless they are installed
-packages. Comments, docstrings and layout do not count.
+packages, of which the versions count. Comments, docstrings and layout do not count; files of data and the environment
+are not seen.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import inspect
 import sys
 import sysconfig
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any
 
 import linfed
 from linfed.errors import shown
+from linfed.study.source import Part, source_of
 
 STARTED = time.time()
 """About when linfed was imported."""
-
-Part: TypeAlias = tuple[str, str | None]
-"""A module, and the name in it that is meant, or None for all of it."""
 
 NO_NUMBERS = (
     "__init__.py",
@@ -36,15 +33,13 @@ NO_NUMBERS = (
     "cli.py",
     "figures/",
     *(f"study/{name}.py" for name in ("axes", "canonical", "code", "experiments", "export", "kinds", "means", "notes")),
-    *(f"study/{name}.py" for name in ("overview", "pages", "recipe", "run", "schedule", "store", "sweep", "swept")),
+    *(f"study/{name}.py" for name in ("overview", "pages", "recipe", "run", "schedule", "source", "store")),
+    *(f"study/{name}.py" for name in ("sweep", "swept")),
 )
 """What of linfed changes no number: what draws, keeps, sends and prints."""
 
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 """Folders of Python and of installed packages."""
-
-DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
-"""Statements that count where a name they bind is needed; all others always do."""
 
 
 def code_digest(owners: Iterable[Any]) -> str:
@@ -57,9 +52,9 @@ def code_digest(owners: Iterable[Any]) -> str:
     """
     wanted = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "scipy")]
-    return hashlib.sha256(
-        "\n".join([*versions, *_of_linfed(), *map(": ".join, statements(wanted).items())]).encode()
-    ).hexdigest()
+    versions += sorted(f"{name} {_version(name)}" for name in _packages(wanted))
+    own = [f"{module}: {text}" for module, text in statements(wanted).items()]
+    return hashlib.sha256("\n".join([*versions, *_of_linfed(), *own]).encode()).hexdigest()
 
 
 def check_loaded(owners: Iterable[Any]) -> None:
@@ -80,7 +75,7 @@ def check_loaded(owners: Iterable[Any]) -> None:
         own_file = _file_of(module)
         if own_file is None or own_file.stat().st_mtime <= STARTED:
             continue
-        source = _source(own_file, module, own_file.stat().st_mtime_ns)
+        source = source_of(own_file, module, own_file.stat().st_mtime_ns)
         loaded = vars(sys.modules[module])
         for name, value in source.constants(numbers).items():
             if name in loaded and (type(loaded[name]), loaded[name]) != (type(value), value):
@@ -135,7 +130,7 @@ def _of_linfed() -> Iterator[str]:
     for file in sorted(folder.rglob("*.py")):
         name = file.relative_to(folder).as_posix()
         if not name.startswith(NO_NUMBERS):
-            yield f"{name}:{_source(file, '', file.stat().st_mtime_ns).whole}"
+            yield f"{name}:{source_of(file, '', file.stat().st_mtime_ns).whole}"
 
 
 def statements(wanted: Iterable[Part]) -> dict[str, str]:
@@ -144,7 +139,7 @@ def statements(wanted: Iterable[Part]) -> dict[str, str]:
     for module, numbers in sorted(_reached(wanted).items()):
         file = _file_of(module)
         assert file is not None
-        texts = _source(file, module, file.stat().st_mtime_ns).texts
+        texts = source_of(file, module, file.stat().st_mtime_ns).texts
         out[module] = "\n".join(texts[number] for number in sorted(numbers))
     return out
 
@@ -158,8 +153,12 @@ def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
         file = _file_of(module)
         if file is None:
             continue
-        source = _source(file, module, file.stat().st_mtime_ns)
+        source = source_of(file, module, file.stat().st_mtime_ns)
         needed = source.needed(name)
+        if name is not None and not any(name in binds for binds in source.binds):
+            passed: Any = getattr(sys.modules.get(module), name, None)  # as a package's __getattr__ passes it on
+            if getattr(passed, "__qualname__", None) and getattr(passed, "__module__", module) != module:
+                waiting.append((passed.__module__, passed.__qualname__.partition(".")[0]))
         found.setdefault(module, set()).update(needed)
         more = {_resolved(part) for number in needed for part in source.parts(number)}
         if name in source.aliases:  # what a package passes on
@@ -169,175 +168,62 @@ def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
     return found
 
 
+def _packages(wanted: Iterable[Part]) -> set[str]:
+    """Return the installed packages, other than Python's own, that statements of one's own import."""
+    found = set[str]()
+    for module, numbers in _reached(wanted).items():
+        file = _file_of(module)
+        assert file is not None
+        source = source_of(file, module, file.stat().st_mtime_ns)
+        found |= {part[0].partition(".")[0] for number in numbers for part in source.parts(number)}
+    return {name for name in found if name and name not in sys.stdlib_module_names and _file_of(name) is None} - {
+        "linfed"
+    }
+
+
+def _version(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__version__", ""))
+
+
 def _part_of(own: Any) -> list[Part]:
     """Return where a class or a function is defined; nothing for those of linfed, Python and installed packages."""
     name = own.__module__
-    if name.partition(".")[0] in {"linfed", *sys.stdlib_module_names}:
+    if name.partition(".")[0] == "linfed" or (_file_of(name) is None and _is_installed(name)):
         return []
-    if _file_of(name) is None and not getattr(sys.modules.get(name), "__file__", None):
+    if _file_of(name) is None:
         raise ValueError(
             f"store= needs the code of {shown(own)}, which has no file: put it into a module or drop store="
         )
     return [(name, own.__qualname__.partition(".")[0])]
 
 
+def _is_installed(module: str) -> bool:
+    known = getattr(sys.modules.get(module), "__file__", None)
+    return bool(known) or module.partition(".")[0] in {*sys.stdlib_module_names, *sys.builtin_module_names}
+
+
 def _resolved(part: Part) -> Part:
     """Return a part; that which is a module within a package as all of this module."""
     module, name = part
-    return (f"{module}.{name}", None) if name and f"{module}.{name}" in sys.modules else part
+    return (f"{module}.{name}", None) if name and _spec_file(f"{module}.{name}") else part
 
 
 def _file_of(module: str) -> Path | None:
     """Return the source file of a module of one's own; None for linfed's, Python's and those of installed packages."""
-    path = Path(getattr(sys.modules.get(module), "__file__", None) or "").resolve()
+    path = Path(_spec_file(module) or "").resolve()
     installed = module.partition(".")[0] == "linfed" or any(folder in path.parents for folder in INSTALLED)
     return path if path.suffix == ".py" and not installed else None
 
 
-@functools.lru_cache(maxsize=4096)
-def _source(file: Path, module: str, changed: int) -> _Source:
-    return _Source(ast.parse(file.read_bytes()), module if file.name == "__init__.py" else module.rpartition(".")[0])
-
-
-class _Source:
-    """A module's statements: their text, the names that each binds and loads, and where imported names come from."""
-
-    def __init__(self, tree: ast.Module, package: str) -> None:
-        self.package = package
-        self.aliases: dict[str | None, set[Part]] = defaultdict(set)
-        self.nodes = [node for node in tree.body if not _is_idle(node)]
-        for node in self.nodes:
-            for name, part in self._imported(node):
-                self.aliases[name].add(part)
-
-    @functools.cached_property
-    def binds(self) -> list[set[str]]:
-        """The names that each statement binds."""
-        return [{*_bound(node), *dict(self._imported(node))} for node in self.nodes]
-
-    @functools.cached_property
-    def loads(self) -> list[dict[str, set[str]]]:
-        """The names that each statement loads, with the attributes asked of them."""
-        return [_loaded(node) for node in self.nodes]
-
-    @functools.cached_property
-    def texts(self) -> list[str]:
-        """Each statement as text."""
-        return [_text(node) for node in self.nodes]
-
-    @functools.cached_property
-    def whole(self) -> str:
-        """A digest of all statements."""
-        return hashlib.sha256("\n".join(self.texts).encode()).hexdigest()
-
-    def constants(self, numbers: Iterable[int]) -> dict[str, Any]:
-        """Return the numbers and words that statements give names to, which no function changes."""
-        changed = {
-            name
-            for node in self.nodes
-            for part in ast.walk(node)
-            if isinstance(part, ast.Global)
-            for name in part.names
-        }
-        found: dict[str, Any] = {}
-        for node in (self.nodes[number] for number in numbers):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                found |= {one.id: node.value.value for one in node.targets if isinstance(one, ast.Name)}
-        often = [name for binds in self.binds for name in binds]
-        return {name: value for name, value in found.items() if name not in changed and often.count(name) == 1}
-
-    def needed(self, name: str | None) -> set[int]:
-        """Return the statements that a name rests on, and those that always count; for None all."""
-        if name is None:
-            return set(range(len(self.nodes)))
-        needed = {
-            i for i, node in enumerate(self.nodes) if not isinstance(node, DEFINES) or self.binds[i] & {name, "*"}
-        }
-        waiting = list(needed)
-        while waiting:
-            loads = self.loads[waiting.pop()].keys()
-            more = {i for i, binds in enumerate(self.binds) if i not in needed and binds & loads}
-            needed |= more
-            waiting += more
-        return needed
-
-    def parts(self, number: int) -> Iterator[Part]:
-        """Yield what a statement needs of other modules."""
-        for name, attributes in self.loads[number].items():
-            if name in self.aliases:
-                yield from self.aliased(name, attributes)
-        if "*" in self.binds[number]:
-            yield from self.aliases["*"]
-        for node in ast.walk(self.nodes[number]):
-            if node is not self.nodes[number]:  # an import within a function
-                yield from dict(self._imported(node)).values()
-
-    def aliased(self, name: str | None, attributes: set[str]) -> Iterator[Part]:
-        """Yield what is meant by a name that is imported, and by its attributes where it is a module."""
-        for module, within in self.aliases[name]:
-            whole = within is not None or not attributes or "" in attributes or module.startswith(f"{name}.")
-            yield from [(module, within)] if whole else [(module, attribute) for attribute in attributes]
-
-    def _imported(self, node: ast.AST) -> Iterator[tuple[str, Part]]:
-        """Yield the names that an import binds, and what they stand for."""
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.asname or alias.name.partition(".")[0], (alias.name, None)
-        elif isinstance(node, ast.ImportFrom):
-            above = self.package.rsplit(".", node.level - 1)[0] if node.level else ""
-            module = ".".join(part for part in (above, node.module) if part)
-            for alias in node.names:
-                yield alias.asname or alias.name, (module, None if alias.name == "*" else alias.name)
-
-
-def _is_idle(node: ast.stmt) -> bool:
-    """Return whether a statement does nothing for those that import the module: text, the main part, type checking."""
-    if isinstance(node, ast.If):
-        words = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
-        return not node.orelse and bool(words & {"__name__", "TYPE_CHECKING"})
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds or changes in its module."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        for part in ast.walk(node):
-            if isinstance(part, ast.Global):
-                yield from part.names
-        return
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            yield part.id
-        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
-            yield from (one.id for one in ast.walk(part.value) if isinstance(one, ast.Name))
-
-
-def _loaded(node: ast.AST) -> dict[str, set[str]]:
-    """Return the names that a statement loads, annotations aside, with the attributes asked of each; "" for itself."""
-    found: dict[str, set[str]] = defaultdict(set)
-    waiting = [node]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
-            found[part.value.id].add(part.attr)
-        elif isinstance(part, ast.Name):
-            found[part.id].add("")
-        else:
-            waiting += [
-                value
-                for field, values in ast.iter_fields(part)
-                if field not in ("annotation", "returns")
-                for value in (values if isinstance(values, list) else [values])
-                if isinstance(value, ast.AST)
-            ]
-    return found
-
-
-def _text(node: ast.stmt) -> str:
-    """Return a statement as text, without comments and docstrings, in a layout of its own."""
-    for part in ast.walk(node):
-        body = getattr(part, "body", None)
-        if isinstance(body, list) and body and _is_idle(body[0]):
-            body[:] = [one for one in body if not _is_idle(one)] or [ast.Pass()]
-    return ast.unparse(node)
+def _spec_file(module: str) -> str | None:
+    """Return the file of a module, imported or not; None where there is none."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    above = module.rpartition(".")[0]
+    if module.partition(".")[0] in sys.stdlib_module_names or (above and above not in sys.modules):
+        return None
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return None if found is None else found.origin

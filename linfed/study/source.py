@@ -1,0 +1,227 @@
+"""What a module's statements name and change: which of them a name rests on, and what of other modules."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Part: TypeAlias = tuple[str, str | None]
+"""A module, and the name in it that is meant, or None for all of it."""
+
+PLAIN = ("dataclass", "cache", "lru_cache", "wraps", "contextmanager", "total_ordering", "runtime_checkable", "final")
+"""Decorators that leave nothing behind elsewhere."""
+
+ANYTHING = ("globals", "locals", "eval", "exec", "vars", "__import__", "import_module", "modules", "__subclasses__")
+"""Names by which code reaches what it does not name: all of its module counts then."""
+
+DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
+"""Statements that count where a name they bind is needed; all others always do."""
+
+IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+@functools.lru_cache(maxsize=4096)
+def source_of(file: Path, module: str, changed: int) -> Source:
+    """Return a module's source as it was at a time of change, in nanoseconds."""
+    above = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    package = getattr(sys.modules.get(module), "__package__", None) or above
+    return Source(ast.parse(file.read_bytes()), package, main=module == "__main__")
+
+
+class Source:
+    """A module's statements: their text, the names that each binds and loads, and where imported names come from."""
+
+    def __init__(self, tree: ast.Module, package: str, *, main: bool) -> None:
+        self.package = package
+        self.aliases: dict[str | None, set[Part]] = defaultdict(set)
+        body = list(tree.body)
+        if main:  # what the main part sets counts, and not what it calls
+            parts = [part for node in body if _is_main(node) for part in getattr(node, "body", [])]
+            body += [part for part in parts if not isinstance(part, ast.Expr)]
+        self.nodes = [node for node in body if not _is_idle(node)]
+        for node in self.nodes:
+            for name, part in self._imported(node):
+                self.aliases[name].add(part)
+
+    @functools.cached_property
+    def binds(self) -> list[set[str]]:
+        """The names that each statement binds."""
+        return [{*_bound(node), *dict(self._imported(node))} for node in self.nodes]
+
+    @functools.cached_property
+    def loads(self) -> list[dict[str, set[str]]]:
+        """The names that each statement loads, with the attributes asked of them."""
+        return [_loaded(node) for node in self.nodes]
+
+    @functools.cached_property
+    def texts(self) -> list[str]:
+        """Each statement as text."""
+        return [_text(node) for node in self.nodes]
+
+    @functools.cached_property
+    def whole(self) -> str:
+        """A digest of all statements."""
+        return hashlib.sha256("\n".join(self.texts).encode()).hexdigest()
+
+    def constants(self, numbers: Iterable[int]) -> dict[str, Any]:
+        """Return the numbers and words that statements give names to, which no function changes."""
+        changed = {
+            name
+            for node in self.nodes
+            for part in ast.walk(node)
+            if isinstance(part, ast.Global)
+            for name in part.names
+        }
+        found: dict[str, Any] = {}
+        for node in (self.nodes[number] for number in numbers):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                found |= {one.id: node.value.value for one in node.targets if isinstance(one, ast.Name)}
+        often = [name for binds in self.binds for name in binds]
+        return {name: value for name, value in found.items() if name not in changed and often.count(name) == 1}
+
+    def needed(self, name: str | None) -> set[int]:
+        """Return the statements that a name rests on, and those that always count; for None all."""
+        if name is None:
+            return set(range(len(self.nodes)))
+        own = {name, "*"}
+        needed = {i for i, node in enumerate(self.nodes) if self.always[i] or self.binds[i] & own}
+        while True:
+            loads = {one for i in needed for one in self.loads[i]}
+            if loads & {*ANYTHING} or any(self.loads[i][one] & {*ANYTHING} for i in needed for one in self.loads[i]):
+                return set(range(len(self.nodes)))
+            bound = {one for i in needed for one in self.binds[i] if not isinstance(self.nodes[i], IMPORTS)}
+            more = {i for i, binds in enumerate(self.binds) if i not in needed and binds & loads}
+            more |= {i for i, names in enumerate(self.changes) if i not in needed and names & bound}
+            seen = {one for i in needed for one in self.binds[i]}
+            more |= {i for i, node in enumerate(self.nodes) if i not in needed and _decorators(node) & seen}
+            if not more:
+                return needed
+            needed |= more
+
+    @functools.cached_property
+    def always(self) -> list[bool]:
+        """Whether each statement counts whatever is needed: it may do more than bind a name."""
+        used = {name for loads in self.loads for name in loads}
+        return [
+            not isinstance(node, DEFINES) or (isinstance(node, IMPORTS) and not binds & used)
+            for node, binds in zip(self.nodes, self.binds, strict=True)
+        ]
+
+    @functools.cached_property
+    def changes(self) -> list[set[str]]:
+        """The names of the module that each statement may change: an assignment by a call, a class its bases."""
+        found = []
+        pairs = list(zip(self.nodes, self.binds, strict=True))
+        assigned = {name for node, binds in pairs for name in binds if _assigns(node)}
+        for node, loads in zip(self.nodes, self.loads, strict=True):
+            calls = _assigns(node) and any(isinstance(part, ast.Call) for part in ast.walk(node))
+            told = {name for base in getattr(node, "bases", []) for name in _loaded(base)}
+            decorators = _decorators(node)
+            for other, binds in pairs:  # a decorator that this module defines
+                if binds & decorators and not isinstance(other, IMPORTS):
+                    told |= _loaded(other).keys() & assigned
+            found.append(told | (loads.keys() & assigned if calls else set()))
+        return found
+
+    def parts(self, number: int) -> Iterator[Part]:
+        """Yield what a statement needs of other modules."""
+        for name, attributes in self.loads[number].items():
+            if name in self.aliases:
+                yield from self.aliased(name, attributes)
+        if "*" in self.binds[number]:
+            yield from self.aliases["*"]
+        if isinstance(self.nodes[number], IMPORTS) and self.always[number]:  # imported for what it does
+            yield from ((module, None) for name in self.binds[number] for module, _ in self.aliases[name])
+        for node in ast.walk(self.nodes[number]):
+            if node is not self.nodes[number]:  # an import within a function
+                yield from (part for _, part in self._imported(node))
+
+    def aliased(self, name: str | None, attributes: set[str]) -> Iterator[Part]:
+        """Yield what is meant by a name that is imported, and by its attributes where it is a module."""
+        for module, within in self.aliases[name]:
+            whole = within is not None or not attributes or "" in attributes or module.startswith(f"{name}.")
+            yield from [(module, within)] if whole else [(module, attribute) for attribute in attributes]
+
+    def _imported(self, node: ast.AST) -> Iterator[tuple[str, Part]]:
+        """Yield the names that an import binds, and what they stand for."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.asname or alias.name.partition(".")[0], (alias.name, None)
+        elif isinstance(node, ast.ImportFrom):
+            above = self.package.rsplit(".", node.level - 1)[0] if node.level else ""
+            module = ".".join(part for part in (above, node.module) if part)
+            for alias in node.names:
+                yield alias.asname or alias.name, (module, None if alias.name == "*" else alias.name)
+
+
+def _is_main(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" and not node.orelse
+
+
+def _is_idle(node: ast.stmt) -> bool:
+    """Return whether a statement does nothing for those that import the module: text, the main part, type checking."""
+    if isinstance(node, ast.If) and not node.orelse:
+        return _is_main(node) or ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _decorators(node: ast.stmt) -> set[str]:
+    """Return the names of a definition's decorators, but for those that leave nothing behind elsewhere."""
+    called = [one.func if isinstance(one, ast.Call) else one for one in getattr(node, "decorator_list", [])]
+    texts = [ast.unparse(one) for one in called]
+    return {text.partition(".")[0] for text in texts if text.rpartition(".")[2] not in PLAIN}
+
+
+def _assigns(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign | ast.AnnAssign)
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds or changes in its module."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+        for part in ast.walk(node):
+            if isinstance(part, ast.Global):
+                yield from part.names
+        return
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
+            yield from (one.id for one in ast.walk(part.value) if isinstance(one, ast.Name))
+
+
+def _loaded(node: ast.AST) -> dict[str, set[str]]:
+    """Return the names that a statement loads, annotations aside, with the attributes asked of each; "" for itself."""
+    found: dict[str, set[str]] = defaultdict(set)
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+            found[part.value.id].add(part.attr)
+        elif isinstance(part, ast.Name):
+            found[part.id].add("")
+        else:
+            waiting += [
+                value
+                for field, values in ast.iter_fields(part)
+                if field not in ("annotation", "returns")
+                for value in (values if isinstance(values, list) else [values])
+                if isinstance(value, ast.AST)
+            ]
+    return found
+
+
+def _text(node: ast.stmt) -> str:
+    """Return a statement as text, without comments and docstrings, in a layout of its own."""
+    for part in ast.walk(node):
+        body = getattr(part, "body", None)
+        if isinstance(body, list) and body and _is_idle(body[0]):
+            body[:] = [one for one in body if not _is_idle(one)] or [ast.Pass()]
+    return ast.unparse(node)

@@ -73,7 +73,7 @@ def check_loaded(owners: Iterable[Any]) -> None:
     parts = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
     for module, numbers in _reached(parts).items():
         own_file = _file_of(module)
-        if own_file is None or own_file.stat().st_mtime <= STARTED:
+        if own_file is None or module not in sys.modules or own_file.stat().st_mtime <= STARTED:
             continue
         source = source_of(own_file, module, own_file.stat().st_mtime_ns)
         loaded = vars(sys.modules[module])
@@ -156,7 +156,7 @@ def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
         source = source_of(file, module, file.stat().st_mtime_ns)
         needed = source.needed(name)
         if name is not None and not any(name in binds for binds in source.binds):
-            passed: Any = getattr(sys.modules.get(module), name, None)  # as a package's __getattr__ passes it on
+            passed = _passed_on(module, name)
             if getattr(passed, "__qualname__", None) and getattr(passed, "__module__", module) != module:
                 waiting.append((passed.__module__, passed.__qualname__.partition(".")[0]))
         found.setdefault(module, set()).update(needed)
@@ -166,6 +166,14 @@ def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
         waiting += more - seen
         seen |= more
     return found
+
+
+def _passed_on(module: str, name: str) -> Any:
+    """Return what a package passes on under a name, by a function ``__getattr__`` of its own."""
+    try:
+        return getattr(sys.modules.get(module), name, None)
+    except Exception:
+        return None
 
 
 def _packages(wanted: Iterable[Part]) -> set[str]:

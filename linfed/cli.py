@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SHARD_DONE = "shard {} is done; copy the cells of all into one folder and run it without --shard"
 
+KEPT_FRESH = "what was finished is kept, and the same command without --fresh goes on from there"
+
 KEPT = "what was finished is kept, and the same command goes on from there"
 
 
@@ -82,6 +84,8 @@ def _means(given: argparse.Namespace) -> Iterator[Means]:
     for one, other in itertools.combinations(("dask", "mpi", "workers"), 2):
         if getattr(given, one) and getattr(given, other):
             raise UsageError(f"--{one} and --{other} exclude each other")
+    if given.dask == "":
+        raise UsageError("--dask needs the address of a scheduler, e.g. tcp://host:8786")
     if given.keep and given.fresh:
         raise UsageError("--keep and --fresh contradict each other")
     options = {"shard": _shard(given.shard), "keep": given.keep, "fresh": given.fresh}
@@ -173,7 +177,8 @@ def _signals(act: Callable[[int, object], None]) -> Iterator[None]:
 
 def _stopped(why: str, status: int) -> int:
     """Say why a run stopped, and return its exit status."""
-    print(f"linfed: {why}; {KEPT}", file=sys.stderr, flush=True)
+    kept = KEPT_FRESH if "--fresh" in sys.argv else KEPT
+    print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
     return status
 
 
@@ -229,6 +234,9 @@ def _reproduce(given: argparse.Namespace) -> int:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
         if value is not None and given.draw:
             raise UsageError(f"--draw takes what an earlier run saved: --{name} {value} changes nothing in it")
+    for name in ("fresh", "keep", "shard", "dask", "mpi"):
+        if getattr(given, name) and given.draw:
+            raise UsageError(f"--draw takes what an earlier run saved and computes nothing: leave out --{name}")
     folder = experiments_folder(given.experiments)
     everything = list(experiment_files(folder)) if "all" in given.names else []
     for name in dict.fromkeys([*given.names, *everything]):  # every mistake is found before the first computation

@@ -72,6 +72,8 @@ def shown(value: object) -> str:
         text = " ".join(repr(value).split())
     except ValueError:  # Python prints no integer of thousands of digits
         text = f"a {type(value).__name__} too long to print"
+    except Exception:  # of a class of one's own
+        text = f"a {type(value).__name__} that cannot be printed"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 

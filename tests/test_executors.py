@@ -18,6 +18,7 @@ import pytest
 import linfed as lf
 from linfed.errors import WorkerError
 from linfed.simulation import job
+from linfed.study import means
 from tests.helpers import assert_one_line
 
 ROOT = Path(__file__).parent.parent
@@ -312,7 +313,9 @@ def test_workers_that_cannot_start_are_one_line():
     assert "classes and functions that a notebook" in last
 
 
-def test_a_class_that_cannot_be_sent_is_told():
+def test_a_class_that_cannot_be_sent_is_told(monkeypatch):
+    monkeypatch.setattr(means, "_interactive", lambda: False)
+
     @dataclass(frozen=True)
     class Local:
         n: int
@@ -341,14 +344,42 @@ def test_an_executor_that_is_broken_is_one_line():
         assert len(lf.sweep(CELLS[:2], executor=pool)) == 2
 
 
+def test_an_executor_that_takes_no_more_is_one_line():
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    assert_one_line(lambda: lf.sweep(CELLS, executor=executor), ["executor = ", "takes no more"], WorkerError)
+
+    class Calls:
+        def submit(self, function):
+            return {"value": 1}
+
+    assert_one_line(lambda: lf.sweep(CELLS, executor=Calls()), ["submit returned", "no future"], TypeError)
+
+
+def test_what_is_finished_is_kept_before_more_is_submitted(tmp_path):
+    kept = []
+
+    class Here:
+        """Computes at once, and does not say how many workers it has."""
+
+        def submit(self, function):
+            kept.append(len(list(tmp_path.glob("store/*.cell"))))
+            future = Future()
+            future.set_result(function())
+            return future
+
+    lf.sweep([Waits(str(tmp_path), number) for number in range(4)], store=tmp_path / "store", executor=Here())
+    assert kept == [0, 1, 2, 3]
+
+
 def test_an_interrupt_cancels_what_is_pending(tmp_path):
     started = []
 
     class Interrupted(ThreadPoolExecutor):
-        def submit(self, function, cell):
+        def submit(self, function):
             if len(started) == 3:
                 raise KeyboardInterrupt
-            started.append(super().submit(function, cell))
+            started.append(super().submit(function))
             return started[-1]
 
     with Interrupted(1) as executor, pytest.raises(KeyboardInterrupt):

@@ -4,7 +4,9 @@ import functools
 import json
 import os
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from enum import KEEP, Enum, Flag
 from fractions import Fraction
@@ -418,7 +420,7 @@ def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp
 def test_fresh_computes_what_is_there(tmp_path):
     cells = [Square(1), Square(2)]
     assert [ran(cells, tmp_path), ran(cells, tmp_path, fresh=True), ran(cells, tmp_path)] == [2, 2, 0]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.glob("*.cell"))) == len(list(tmp_path.glob("aside/*.cell"))) == 2
 
 
 # --- what is believed of a file ------------------------------------------------------------------------------
@@ -489,7 +491,7 @@ def test_every_place_where_a_file_may_end_is_found_out(tmp_path):
 
 def test_a_folder_of_a_cells_name_is_set_aside(tmp_path):
     (tmp_path / keys_of(CELLS)[0].name).mkdir()
-    with pytest.warns(lf.StoreWarning, match="Is a directory|denied"):
+    with pytest.warns(lf.StoreWarning, match="is a folder: set aside in"):
         assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
 
 
@@ -765,6 +767,133 @@ def test_a_cell_of_ones_own_in_stages(tmp_path):
     assert RAN == [10, 20, 3]  # and not 21, which would be of no use
 
 
+@dataclass(frozen=True)
+class Does:
+    """Does what it is told."""
+
+    what: str
+    values: tuple = ()
+
+    def run(self):
+        return getattr(self, self.what)()
+
+    def exits(self):
+        raise SystemExit(0)
+
+    def breaks(self):
+        raise BrokenProcessPool("an inner pool")
+
+    def is_silent(self):
+        raise ValueError
+
+    def is_long(self):
+        raise ValueError("a word " * 1000)
+
+    def has_a_number_for_a_name(self):
+        return {1: 2.0}
+
+    def has_an_axis_for_a_name(self):
+        return {"a//b": 2.0}
+
+    def changes_itself(self):
+        object.__setattr__(self, "values", (1,))
+        return {"value": 1}
+
+    def moves_away(self):
+        os.chdir("/")
+        return {"value": 1}
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("exits", r"RuntimeError: SystemExit: 0 \("),
+        ("breaks", r"RuntimeError: BrokenProcessPool: an inner pool \("),
+        ("is_silent", r"ValueError: ValueError\(\) \("),
+        ("is_long", r"ValueError: (a word )+.{0,10}\.\.\. \("),
+        ("has_a_number_for_a_name", "TypeError: a row has a column 1: names"),
+        ("has_an_axis_for_a_name", "ValueError: a row has a column 'a//b'"),
+        ("changes_itself", "ValueError: its run has changed its own fields"),
+    ],
+)
+@pytest.mark.parametrize("threads", [0, 1])
+def test_whatever_a_cell_does_costs_no_other_cell_anything(what, told, threads, tmp_path):
+    with ThreadPoolExecutor(1) as executor, pytest.raises(lf.SweepError, match=told) as caught:
+        lf.sweep([Square(1), Does(what), Square(3)], store=tmp_path, executor=executor if threads else None)
+    assert values(caught.value.table) == [1, 9]
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_relative_store_stays_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lf.sweep([Does("moves_away"), Square(2)], store="here")
+    assert len(list((tmp_path / "here").iterdir())) == 2
+
+
+def test_a_file_that_cannot_be_read_now_stays_where_it_is(tmp_path, monkeypatch):
+    lf.sweep(CELLS, store=tmp_path)
+
+    def fails(path):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fails)
+        with pytest.warns(lf.StoreWarning, match="cannot be read .Too many open files"):
+            assert len(lf.Store(tmp_path).missing(CELLS)) == 3
+    assert lf.Store(tmp_path).missing(CELLS) == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Double(lf.Run):
+    """A run that says otherwise what its row is."""
+
+    def run(self):
+        return {**super().run(), "double": 2 * self.rounds}
+
+
+def test_a_run_of_ones_own_class_is_run_as_it_says(slow, tmp_path):
+    run = Double(**{name: getattr(RUN, name) for name in RUN.__dataclass_fields__})
+    assert lf.sweep([run], store=tmp_path)["double"] == 24
+
+
+def last(state, truth):
+    return np.arange(len(state.B), dtype=float)
+
+
+def test_given_participants_and_metrics_of_any_name_go_in_pieces(slow, tmp_path):
+    given = np.random.default_rng(0).permuted(np.tile(np.arange(20), (7, 12, 1)), axis=-1)[:, :, :4]
+    run = replace(RUN, participation=given, metrics=["risk", last])
+    whole, again = lf.sweep([run]), lf.sweep([run], store=tmp_path)
+    assert whole["risk"].tobytes() == again["risk"].tobytes()
+    assert again["last"].shape == (7, 13)
+
+
+@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+def test_threads_do_not_silence_what_comes_after(tmp_path):
+    import warnings
+
+    run = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.01, 0.02)}, trials=2), trials=2)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(4) as executor:
+        lf.sweep(lf.grid(run, seed=range(8)), executor=executor)
+    assert warnings.filters == before
+
+
+def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
+    from linfed.study import schedule
+
+    with ThreadPoolExecutor(1) as executor:
+        assert len(lf.sweep([Square(1)], store=tmp_path, executor=executor)) == 1
+        sent = schedule.code_digest
+
+        def other(owners):
+            return sent(owners) if threading.current_thread() is threading.main_thread() else "of yesterday"
+
+        monkeypatch.setattr(schedule, "code_digest", other)
+        with pytest.raises(lf.SweepError, match="this worker has other code"):
+            lf.sweep([Square(2)], store=tmp_path, executor=executor)
+
+
 @pytest.mark.parametrize(
     ("options", "fragments", "error"),
     [
@@ -779,6 +908,9 @@ def test_a_cell_of_ones_own_in_stages(tmp_path):
         ({"keep": True, "fresh": True, "store": "here"}, ["keep = True and fresh = True contradict"], ValueError),
         ({"keep": 1, "store": "here"}, ["keep = 1 must be True or False"], ValueError),
         ({"executor": 3}, ["executor = 3 must have a method submit"], TypeError),
+        ({"executor": ThreadPoolExecutor}, ["must have a method submit"], TypeError),
+        ({"store": 5}, ["store = 5 is no folder"], ValueError),
+        ({"store": "a\0b"}, ["store = 'a\\x00b' is no folder"], ValueError),
     ],
 )
 def test_wrong_options_are_one_line_before_anything_runs(options, fragments, error, tmp_path, monkeypatch):

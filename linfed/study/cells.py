@@ -88,6 +88,9 @@ class Run(Configuration):
 
         First come those of the tuning, then the run's trials.
         """
+        tuned = isinstance(self.algorithm, Tuned) and type(self.algorithm).tune is not Tuned.tune
+        if type(self).run is not Run.run or tuned:  # a class of one's own, which says otherwise what a run is
+            return None
         job = self._job()
         seconds = job.trials * seconds_of_a_trial(job)
         if isinstance(self.algorithm, Tuned):
@@ -101,7 +104,7 @@ class Run(Configuration):
             algorithm, columns = tuning.algorithm, tuning.columns()
         run = dataclasses.replace(self, algorithm=algorithm)
         chunks = trials_of_a_second(run._job())
-        rows = yield [Part(run_of=run, first=trials.start, last=trials.stop) for trials in chunks]
+        rows = yield [Part(part_of=run, part_first=trials.start, part_last=trials.stop) for trials in chunks]
         return _beside(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
 
     def _row(self, result: Result) -> Row:
@@ -134,20 +137,20 @@ class Run(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Configuration):
-    """Some of a run's trials, from `first` up to `last`: a cell too."""
+    """Some of a run's trials, from `part_first` up to `part_last`: a cell too."""
 
-    run_of: Run
-    first: int
-    last: int
+    part_of: Run
+    part_first: int
+    part_last: int
 
     @property
     def seed(self) -> Seed:
         """The run's."""
-        return self.run_of.seed
+        return self.part_of.seed
 
     def run(self) -> Row:
         """Return the row of these trials."""
-        return self.run_of._row(simulate_trials(self.run_of._job(), range(self.first, self.last)))
+        return self.part_of._row(simulate_trials(self.part_of._job(), range(self.part_first, self.part_last)))
 
 
 def _beside(columns: Row, row: Row) -> Row:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +26,17 @@ class Cell(Protocol):
         A value is a number or a word, an array with one number per trial, or a `linfed.Along`.
         """
         ...
+
+
+def checked_cells(cells: Any) -> list[Cell]:
+    """Return cells as a list, or raise for what is none."""
+    if isinstance(cells, str) or not isinstance(cells, Iterable):
+        raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
+    cells = list(cells)
+    for index, cell in enumerate(cells):
+        if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
+            raise TypeError(f"cells[{index}] = {shown(cell)} must be a lf.Run, or a dataclass of one's own with run()")
+    return cells
 
 
 C = TypeVar("C")

@@ -43,7 +43,9 @@ class Means:
         check_progress(self.progress)
         if check_bool("keep", self.keep) & check_bool("fresh", self.fresh):
             raise ValueError("keep = True and fresh = True contradict each other: take one of them")
-        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
+        if self.executor is not None and (
+            isinstance(self.executor, type) or not callable(getattr(self.executor, "submit", None))
+        ):
             raise TypeError(f"executor = {shown(self.executor)} must have a method submit, as concurrent.futures has")
         if self.shard is not None:
             if not isinstance(self.shard, tuple | list) or len(self.shard) != 2:
@@ -63,7 +65,7 @@ class Errands(NamedTuple):
     """What is asked of, and told to, who knows the pieces."""
 
     following: Callable[[], Piece | None]
-    compute: Callable[[Cell], Any]
+    errand: Callable[[Piece], Callable[[], Any]]
     take: Callable[[Piece, Callable[[], Any]], None]
     fail: Callable[[int, BaseException], None]
     check_restart: Callable[[], None]
@@ -103,9 +105,11 @@ class _Line:
             while True:
                 while len(running) < pending and (piece := self.errands.following()) is not None:
                     sent.append(piece)
-                    future = executor.submit(self.errands.compute, piece.cell)
+                    future = self._submitted(executor, piece)
                     running[future] = sent.pop()
                     future.add_done_callback(finished.put)
+                    if not finished.empty():  # what is finished is kept first
+                        break
                 if not running:
                     return
                 future = finished.get()
@@ -117,6 +121,17 @@ class _Line:
             for future in running:
                 future.cancel()
             raise
+
+    def _submitted(self, executor: Executor, piece: Piece) -> Future[Any]:
+        try:
+            future: Any = executor.submit(self.errands.errand(piece))
+        except BrokenExecutor:
+            raise
+        except RuntimeError as error:  # it is shut down
+            raise WorkerError(f"executor = {shown(executor)} takes no more: {error}") from None
+        if not callable(getattr(future, "add_done_callback", None)):
+            raise TypeError(f"executor = {shown(executor)}: submit returned {shown(future)}, which is no future")
+        return future
 
 
 def _in_processes(means: Means, errands: Errands) -> None:

@@ -46,6 +46,14 @@ def writable_folder(out: str) -> Path:
     return folder
 
 
+def store_in(folder: Path) -> Store:
+    """Return the store in an output folder."""
+    try:
+        return Store(folder / "cells")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What the command line asks of a run."""
@@ -109,7 +117,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
     else:
         lists = _cells(module, options)
         everything = [cell for cells in lists.values() for cell in cells]
-        done = run_cells(everything, Store(out / "cells"), options.means, label=name)
+        done = run_cells(everything, store_in(out), options.means, label=name)
         if done.failures:
             raise SweepError(told_failures(done), done.failures) from done.failures[0].error
         if None in done.tables:

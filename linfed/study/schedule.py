@@ -9,10 +9,10 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -20,15 +20,20 @@ from typing import Any, NamedTuple
 
 from tqdm.std import tqdm
 
-from linfed.errors import EdgeWarning, WorkerError, check_progress, is_real, shown
+from linfed.errors import WorkerError, check_progress, is_real, shown
 from linfed.numerics.linalg import one_blas_thread
+from linfed.study.canonical import Description
 from linfed.study.cells import Run
-from linfed.study.code import check_loaded
+from linfed.study.code import check_loaded, code_digest
 from linfed.study.grid import Cell, Row, fields_of
 from linfed.study.means import Errands, Means, Piece, spread
 from linfed.study.store import Done, Key, Store, keys_of, seed_of
 from linfed.study.table import Table
+from linfed.study.tuning import SAY_EDGES
 from linfed.system.machine import provenance
+
+SHOWN_ERROR = 500
+"""Characters of an error that a line shows."""
 
 
 class Failure(NamedTuple):
@@ -39,7 +44,11 @@ class Failure(NamedTuple):
 
     def __str__(self) -> str:
         """Return the error on one line, where it was raised, and the cell."""
-        told = " ".join(str(self.error).split())
+        try:
+            told = " ".join(str(self.error).split()) or repr(self.error)
+        except Exception:
+            told = "an error without a text"
+        told = told if len(told) <= SHOWN_ERROR else f"{told[: SHOWN_ERROR - 3]}..."
         notes = "".join(f" ({note})" for note in getattr(self.error, "__notes__", [])[-1:])
         return f"{type(self.error).__name__}: {told}{notes}, in the cell {shown(self.cell)}"
 
@@ -87,6 +96,7 @@ class Stages:
     steps: Generator[Sequence[Cell], Sequence[Row], Row]
     cells: Sequence[Cell] = ()
     found: list[Done | None] = field(default_factory=list)
+    current: list[Key] = field(default_factory=list)
     keys: list[Key] = field(default_factory=list)
     begun: bool = False
     seconds: float = 0.0
@@ -113,8 +123,9 @@ class _Sweep:
     def run(self, label: str) -> Cells:
         """Run what is missing."""
         if self.store is not None:
-            self.store.sweep_up()
-        if self.store is not None and not self.means.fresh:
+            self.store.prepare()
+            if self.means.fresh:  # a run that is stopped goes on without the option
+                self.store.set_aside(self.keys)
             found = self.store.read(self.keys, keep=self.means.keep)
             self.tables = [None if done is None else done.table for done in found]
         reused = len(self.cells) - self.tables.count(None)
@@ -158,7 +169,8 @@ class _Sweep:
         cell = self.cells[index]
         divided = self.store is not None or self.means.executor is not None or self.means.workers > 1
         try:
-            steps = cell.stages() if divided and hasattr(cell, "stages") else None
+            stages: Any = getattr(type(cell), "stages", None)
+            steps = stages(cell) if divided and stages is not None else None
         except Exception as error:
             self._fail(index, error)
             return
@@ -172,8 +184,10 @@ class _Sweep:
         """Take a long cell on: what it waited for is there."""
         long = self.stages[index]
         while None not in long.found:
-            rows = [_own_row(cell, done) for cell, done in zip(long.cells, long.found, strict=True) if done is not None]
             try:
+                rows = [
+                    _own_row(cell, one) for cell, one in zip(long.cells, long.found, strict=True) if one is not None
+                ]
                 long.cells = long.steps.send(rows) if long.begun else next(long.steps)
                 long.begun = True
             except StopIteration as end:
@@ -185,9 +199,13 @@ class _Sweep:
             long.count += len(long.cells)
             long.found = [None] * len(long.cells)
             if self.store is not None:
-                keys = keys_of(long.cells, self.codes)
-                long.keys += keys
-                long.found = long.found if self.means.fresh else self.store.read(keys)
+                self._check_code(index)
+                code = self.keys[index].code
+                long.current = [key._replace(code=code) for key in keys_of(long.cells, self.codes)]
+                long.keys += long.current
+                if self.means.fresh:
+                    self.store.set_aside(long.current)
+                long.found = self.store.read(long.current)
             self.ready.extend(
                 Piece(index, long.cells[number], number) for number, done in enumerate(long.found) if done is None
             )
@@ -200,15 +218,24 @@ class _Sweep:
         self.ready.appendleft(first)
         several = bool(self.wanted or self.stages or len(self.ready) > 1)
         if self.means.executor is not None or (self.means.workers > 1 and several):
-            spread(self.means, Errands(self._next, compute, self._take, self._fail, self._check_code))
+            spread(self.means, Errands(self._next, self._errand, self._take, self._fail, self._check_code))
             return
         while (piece := self._next()) is not None:
             self._take(piece, partial(compute, piece.cell))
 
-    def _check_code(self) -> None:
-        """Raise if workers that start now would run other code than those before."""
-        if self.store is not None and keys_of(self.cells[:1]) != self.keys[:1]:
-            raise WorkerError("a worker process died, and the code has changed since: new ones would run other code")
+    def _errand(self, piece: Piece) -> partial[Done]:
+        """Return what is sent for a piece; where others keep the workers, with the code that they are meant to have."""
+        owners = (
+            frozenset(Description(piece.cell).owners) if self.means.executor is not None and self.store else frozenset()
+        )
+        known = owners and not any(own.__module__ in ("__main__", "__mp_main__") for own in owners)
+        return partial(compute, piece.cell, code_digest(owners) if known else None)
+
+    def _check_code(self, *places: int) -> None:
+        """Raise if cells, by default all, would now run other code than when the sweep began."""
+        chosen = places or range(len(self.cells))
+        if self.store is not None and keys_of([self.cells[i] for i in chosen]) != [self.keys[i] for i in chosen]:
+            raise WorkerError("the code has changed since the sweep began, or a cell its own fields: start anew")
 
     # --- what has come of it ---------------------------------------------------------------------------------
 
@@ -224,10 +251,10 @@ class _Sweep:
         if piece.part is None:
             self._keep(piece.place, done)
             return
+        long = self.stages[piece.place]
         if self.store is not None:
-            self.store.write(keys_of([piece.cell], self.codes)[0], done)
+            self.store.write(long.current[piece.part], done)
         if piece.place not in self.failed:
-            long = self.stages[piece.place]
             long.found[piece.part] = done
             long.seconds += done.record["seconds"]
             self._advance(piece.place)
@@ -246,7 +273,13 @@ class _Sweep:
 
     def _keep(self, index: int, done: Done) -> None:
         if self.store is not None:
-            self.store.write(self.keys[index], done)
+            try:
+                if Description(self.cells[index]).text != self.keys[index].text:
+                    raise ValueError("its run has changed its own fields, by which it is known: copy them first")
+                self.store.write(self.keys[index], done)
+            except (TypeError, ValueError) as error:
+                self._fail(index, error)
+                return
         for twin in self.twins[index]:
             self.tables[twin] = done.table
         self.bar.update(len(self.twins[index]))
@@ -273,21 +306,44 @@ def _check(cell: Cell, index: int) -> None:
 
 
 def _own_row(cell: Cell, done: Done) -> Row:
-    """Return what a cell's run returned, without its fields."""
+    """Return what a piece's run returned, without its fields."""
     fields = dict(fields_of(cell))
+    if len(done.table) != 1:
+        raise ValueError(f"a piece must return one row, and {shown(cell)} returned {len(done.table)}")
     return {name: value for name, value in done.table.rows[0].items() if name not in fields}
 
 
-def compute(cell: Cell) -> Done:
-    """Return a cell's rows and the record of how they were computed; this is what is sent to an executor."""
+def compute(cell: Cell, code: str | None = None) -> Done:
+    """Return a cell's rows and the record of how they were computed; this is what is sent to an executor.
+
+    Parameters
+    ----------
+    cell : Cell
+    code : str, optional
+        The digest of the code that it is meant to run: of a worker that may have another.
+    """
     started = time.perf_counter()
-    with warnings.catch_warnings(), one_blas_thread():
-        warnings.simplefilter("ignore", EdgeWarning)  # the column `at_edge` says it
-        try:
+    token = SAY_EDGES.set(False)  # the column `at_edge` says it
+    try:
+        with one_blas_thread():
+            if code is not None:
+                _check_worker(cell, code)
             table = Table.of([cell], [cell.run()])
-        except Exception as error:
-            raise _sendable(error) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _sendable(error) from None
+    finally:
+        SAY_EDGES.reset(token)
     return Done(table, _record(cell, time.perf_counter() - started))
+
+
+def _check_worker(cell: Cell, code: str) -> None:
+    """Raise if this process would run other code than the one that asks."""
+    owners = frozenset(Description(cell).owners)
+    check_loaded(owners)
+    if code_digest(owners) != code:
+        raise RuntimeError("this worker has other code, or other versions of NumPy and SciPy, than the sweep: renew it")
 
 
 def _record(cell: Cell, seconds: float) -> dict[str, Any]:
@@ -296,14 +352,22 @@ def _record(cell: Cell, seconds: float) -> dict[str, Any]:
     return {"seed": seed_of(cell), "seconds": round(seconds, 4), "ended": ended, **provenance()}
 
 
-def _sendable(error: Exception) -> Exception:
+def _sendable(error: BaseException) -> Exception:
     """Return an error that another process can be told, with the place where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    error.add_note(f"{frame.filename}:{frame.lineno}")
+    note = f"{frame.filename}:{frame.lineno}"
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
-        plain.__notes__ = error.__notes__
-        return plain.with_traceback(error.__traceback__)
-    return error
+        if isinstance(error, Exception) and not isinstance(
+            error, BrokenExecutor
+        ):  # which would be taken for the pool's
+            error.add_note(note)
+            pickle.loads(pickle.dumps(error))
+            return error
+        told = str(error)
+    except BaseException:
+        told = "it cannot be sent"
+        with suppress(Exception):
+            told = str(error)
+    plain = RuntimeError(f"{type(error).__name__}: {told}")
+    plain.add_note(note)
+    return plain.with_traceback(error.__traceback__)

@@ -25,7 +25,7 @@ from linfed._types import Json
 from linfed.errors import StoreWarning, shown
 from linfed.study.canonical import Description, text_of
 from linfed.study.code import code_digest
-from linfed.study.grid import Cell, plain
+from linfed.study.grid import Cell, checked_cells, plain
 from linfed.study.table import Table
 from linfed.system.files import replacing
 
@@ -94,13 +94,14 @@ class Store:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).expanduser()
         try:
             if not os.fspath(folder):
                 raise NotADirectoryError(errno.ENOTDIR, "it has no name")
+            self.folder = Path(os.fsdecode(folder)).expanduser().absolute()  # a cell may change the working folder
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"store = {shown(os.fspath(folder))} is no folder to write in: {error.strerror}") from None
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            told = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise ValueError(f"store = {shown(folder)} is no folder to write in: {told}") from None
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
@@ -109,6 +110,7 @@ class Store:
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that are not there, in their order."""
+        cells = checked_cells(cells)
         found = self.read(keys_of(cells))
         return [cell for cell, done in zip(cells, found, strict=True) if done is None]
 
@@ -126,6 +128,7 @@ class Store:
         ValueError
             If some are not there.
         """
+        cells = checked_cells(cells)
         found = self.read(keys_of(cells))
         if None in found and not incomplete:
             raise ValueError(
@@ -136,7 +139,7 @@ class Store:
 
     def records(self, cells: Sequence[Cell]) -> list[dict[str, Any] | None]:
         """Return of each cell its config, seed, versions, commit, BLAS, machine, seconds; None if it is missing."""
-        keys = keys_of(cells)
+        keys = keys_of(checked_cells(cells))
         return [
             None if done is None else {"config": json.loads(key.text), **done.record}
             for key, done in zip(keys, self.read(keys), strict=True)
@@ -197,20 +200,40 @@ class Store:
             file.write(MAGIC + f"{FORMAT} {digest.hexdigest()}\n".encode())
             file.writelines(parts)
 
+    def set_aside(self, keys: Sequence[Key]) -> None:
+        """Move the files of cells where no sweep looks for them."""
+        for key in keys:
+            if (self.folder / key.name).exists():
+                (self.folder / "aside").mkdir(exist_ok=True)
+                os.replace(self.folder / key.name, self.folder / "aside" / key.name)
+
     def remove(self, keys: Sequence[Key]) -> None:
         """Remove the files of cells."""
         for key in keys:
             (self.folder / key.name).unlink(missing_ok=True)
 
-    def sweep_up(self) -> None:
-        """Remove what processes that were killed left half written."""
+    def prepare(self) -> None:
+        """Try whether the folder can be written, and remove what processes that were killed left half written.
+
+        Raises
+        ------
+        WriteError
+            If it cannot.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self.folder / f"tried{SUFFIX}.{os.getpid()}") as file:
+            file.write(b"")
+        (self.folder / f"tried{SUFFIX}.{os.getpid()}").unlink(missing_ok=True)
         for path in self.folder.glob(f".*{SUFFIX}.*"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > STALE:
                     path.unlink()
 
     def _names(self) -> set[str]:
-        return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)}
+        try:
+            return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)}
+        except OSError:  # there is none any more
+            return set()
 
     def _age(self, name: str) -> float:
         with suppress(OSError):
@@ -224,7 +247,13 @@ class Store:
             return _parsed(path.read_bytes(), name, key)
         except FileNotFoundError:
             return None  # another sweep has set it aside
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except OSError as error:
+            if not isinstance(error, IsADirectoryError):  # it may be in order, and be read another time
+                told = f"{str(path)!r} cannot be read ({error.strerror}): its cell is missing"
+                warnings.warn(told, StoreWarning, stacklevel=2)
+                return None
+            told = "is a folder"
+        except (KeyError, TypeError, ValueError) as error:
             told = " ".join(str(error).split())
         aside = self.folder / "aside" / name
         try:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
 
 from linfed.errors import EdgeWarning, SweepError, shown
-from linfed.study.grid import Cell
+from linfed.study.grid import Cell, checked_cells
 from linfed.study.means import Means
 from linfed.study.schedule import Cells, run_cells
 from linfed.study.store import Store
@@ -106,17 +105,6 @@ def sweep(
     )
     kept = store if isinstance(store, Store) or store is None else Store(store)
     return whole_table(run_cells(cells, kept, means))
-
-
-def checked_cells(cells: Any) -> list[Cell]:
-    """Return cells as a list, or raise for what is none."""
-    if isinstance(cells, str) or not isinstance(cells, Iterable):
-        raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
-    cells = list(cells)
-    for index, cell in enumerate(cells):
-        if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
-            raise TypeError(f"cells[{index}] = {shown(cell)} must be a lf.Run, or a dataclass of one's own with run()")
-    return cells
 
 
 def whole_table(done: Cells) -> Table:

@@ -19,9 +19,8 @@ from linfed.study.export import SHOWN_ROWS
 from linfed.study.means import Means
 from linfed.study.overview import FIGURES, drawn, short
 from linfed.study.recipe import Recipe, read_recipe
-from linfed.study.run import writable_folder
+from linfed.study.run import store_in, writable_folder
 from linfed.study.schedule import run_cells
-from linfed.study.store import Store
 from linfed.study.sweep import whole_table
 from linfed.study.table import Table
 from linfed.system.files import replacing
@@ -74,7 +73,7 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     started = time.perf_counter()
     recipe = read_recipe(os.fspath(path))
     folder = writable_folder(out or os.path.join("results", recipe.name))
-    done = run_cells(recipe.cells, Store(folder / "cells"), means, label=recipe.name)
+    done = run_cells(recipe.cells, store_in(folder), means, label=recipe.name)
     if None in done.tables and not done.failures:
         return None
     with warnings.catch_warnings(record=True) as caught:

@@ -281,6 +281,11 @@ class Table:
 
 def _checked_row(row: Row) -> dict[str, Any]:
     """Return a row as the table keeps it."""
+    for name in row:
+        if not isinstance(name, str):
+            raise TypeError(f"a row has a column {shown(name)}: names of columns are words")
+        if "//" in name:
+            raise ValueError(f"a row has a column {shown(name)}: '//' would not be told from an axis in a file")
     kept = {name: _checked(name, value) for name, value in row.items()}
     arrays = {k: v.values if isinstance(v, Along) else v for k, v in kept.items() if _of_trials(v)}
     counts = {len(array): name for name, array in arrays.items()}

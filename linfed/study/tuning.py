@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -36,6 +37,9 @@ from linfed.study.grid import Row, at_path, changed, check_path, differing
 from linfed.study.search import Search, Tries, Tuning, attempts, measured
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+
+SAY_EDGES: ContextVar[bool] = ContextVar("SAY_EDGES", default=True)
+"""Whether `tune` warns of a value at the edge of its grid; a sweep does so once for all its cells."""
 
 TUNING_SEED = 0x74756E65
 """Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
@@ -228,7 +232,7 @@ def tune(
             tried = steps.send(found)
         except StopIteration as end:
             tuning: Tuning = end.value[0]
-            for message in end.value[1]:
+            for message in end.value[1] if SAY_EDGES.get() else ():
                 warnings.warn(message, EdgeWarning, stacklevel=2)
             return tuning
 

@@ -18,7 +18,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         raise UsageError("--dask needs dask.distributed: pip install 'linfed[cluster]'") from None
     try:
         client = Client(address, timeout=10)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever answers there
         raise UsageError(f"--dask {address}: no scheduler there ({' '.join(str(error).split())})") from None
     with client:
         yield client.get_executor(pure=False)
@@ -28,9 +28,12 @@ def dask_executor(address: str) -> Iterator[Executor]:
 def mpi_executor() -> Iterator[Executor]:
     """Return a context with an executor on the processes that ``mpiexec`` has started."""
     try:
+        from mpi4py import MPI
         from mpi4py.futures import MPIPoolExecutor
     except (ImportError, RuntimeError) as error:
         told = " ".join(str(error).split())
         raise UsageError(f"--mpi needs mpi4py and an MPI library ({told}): pip install 'linfed[cluster]'") from None
+    if MPI.COMM_WORLD.size < 2:
+        raise UsageError("--mpi has no process to run cells in: mpiexec -n 3 python -m mpi4py.futures -m linfed ..")
     with MPIPoolExecutor() as executor:
         yield executor

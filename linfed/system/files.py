@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     WriteError
         If it cannot be written: the disk is full, the folder is not to be written in. Nothing is left of it.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     try:
         with temporary.open("wb") as file:
             yield file

@@ -180,27 +180,49 @@ MUTATIONS = {
         Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
     ],
     "study/tuning.py": [
-        Mutation("tuning on the run's own trials", "seed=entropy", "seed=seed", "tuning"),
+        Mutation(
+            "tuning on the run's own trials",
+            'wanted |= {"seed": tuning_seed(seed),',
+            'wanted |= {"seed": seed,',
+            "tuning",
+        ),
+        Mutation("the same in pieces", "seed=tuning_seed(seed),", "seed=seed,", "store:bit_for_bit"),
+    ],
+    "study/search.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
+        Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
+        Mutation(
+            "a function of some trials", "count = 1 if callable(self.metric) else ", "count = ", "store:bit_for_bit"
+        ),
     ],
     "study/canonical.py": [
         Mutation("floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "store:texts"),
-        Mutation("mappings in their order", "sorted(pairs, key=text_of)", "pairs", "store:one_text"),
+        Mutation(
+            "sets in their order",
+            "sorted((within(part) for part in value), key=text_of)",
+            "[within(part) for part in value]",
+            "store:one_text",
+        ),
+        Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
     ],
     "study/code.py": [
         Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
+        Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
         Mutation(
-            "the cell's own code left out",
-            ', *map(": ".join, statements(wanted).items())',
-            "",
-            "store:the_code_that_counts",
+            "old code in a new file's name",
+            'raise _changed(own_file, f"{module}.{code',
+            'print(f"{module}.{code',
+            "store:refused",
         ),
+    ],
+    "study/source.py": [
         Mutation(
             "what a statement changes", "ast.Attribute | ast.Subscript", "ast.Attribute", "store:code_that_counts"
         ),
         Mutation(
             "imports within functions", "if node is not self.nodes[number]:", "if False:", "store:code_that_counts"
         ),
+        Mutation("what registers itself", "told |= _loaded(other).keys() & assigned", "pass", "store:code_that_counts"),
     ],
     "study/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
@@ -216,18 +238,12 @@ MUTATIONS = {
         Mutation(
             "all shards run the same", "order = order[number - 1 :: count]", "order = order[::count]", "store:merge"
         ),
-        Mutation("any number of BLAS threads", ", one_blas_thread():", ":", "executors:blas"),
+        Mutation("any number of BLAS threads", "with one_blas_thread():", "with suppress():", "executors:blas"),
         Mutation(
             "a failed cell's pieces go on",
             "not in self.failed:\n                return",
             "!= -1:\n                return",
             "store:stages",
-        ),
-    ],
-    "study/search.py": [
-        Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
-        Mutation(
-            "a function of some trials", "count = 1 if callable(self.metric) else ", "count = ", "store:bit_for_bit"
         ),
     ],
     "study/cells.py": [

@@ -249,8 +249,8 @@ MUTATIONS = {
     "study/cells.py": [
         Mutation(
             "every part has the first trials",
-            "range(self.first, self.last)",
-            "range(self.last - self.first)",
+            "range(self.part_first, self.part_last)",
+            "range(self.part_last - self.part_first)",
             "store:pieces",
         ),
     ],

@@ -94,6 +94,7 @@ class Given:
 
 
 EQUAL = [
+    (frozenset([0, 8]), frozenset([8, 0])),  # in another order
     ("a" * 30, "".join(["a"] * 30)),
     (frozenset(["x", "yy", "zzz"]), frozenset(["zzz", "yy", "x"])),
     (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3))),

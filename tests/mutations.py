@@ -51,6 +51,7 @@ MUTATIONS = {
         Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
         Mutation("small directions go", "np.finfo(float).eps * values[", "1e-4 * values[", "linalg"),
         Mutation("a zero may count as negative", " + 0.0)[", ")[", "linalg"),
+        Mutation("pools of old", '_controller("scipy.linalg" in sys.modules)', "_controller(False)", "linalg"),
     ],
     "numerics/least_squares.py": [
         Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),

@@ -101,7 +101,7 @@ class Curve(Setting):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return the curves in the paper's reading (two methods also with a head step of their own) and the notebook's."""
-    base = Curve(trials=10, tuning_trials=2, rounds=100, steps=QUICK_STEPS) if quick else Curve()
+    base = Curve(trials=10, tuning_trials=2, rounds=40, steps=QUICK_STEPS) if quick else Curve()
     sizes = (10, 100, 1000, 10_000)[: 3 if quick else 4]
     own = tuple(method + OWN for method in METHODS[1:])
     paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *own))

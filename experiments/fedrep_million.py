@@ -66,8 +66,8 @@ class Million(Setting):
 
 
 def cells(quick: bool) -> dict[str, list[Million]]:
-    """Return the one cell; quick: a tenth of the clients, two trials, all rounds (memory must not grow with them)."""
-    return {"curves": [Million(n_clients=100_000, trials=2) if quick else Million()]}
+    """Return the one cell; quick: few of the clients, two trials, all rounds (memory must not grow with them)."""
+    return {"curves": [Million(n_clients=30_000, trials=2) if quick else Million()]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

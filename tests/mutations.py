@@ -51,6 +51,7 @@ MUTATIONS = {
         Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
         Mutation("small directions go", "np.finfo(float).eps * values[", "1e-4 * values[", "linalg"),
         Mutation("a zero may count as negative", " + 0.0)[", ")[", "linalg"),
+        Mutation("pools of old", '_controller("scipy.linalg" in sys.modules)', "_controller(False)", "linalg"),
     ],
     "numerics/least_squares.py": [
         Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
@@ -72,6 +73,12 @@ MUTATIONS = {
     ],
     "numerics/streams.py": [
         Mutation("a tuple of seeds without its length", "(len(seed), *seed)", "tuple(seed)", "streams"),
+    ],
+    "numerics/seeds.py": [
+        Mutation("a long seed counted as one word", "max(1, -(-number.bit_length() // 32))", "1", "streams"),
+        Mutation("a long trial cut off", " or max(trials) >= _WORD", "", "streams"),
+        Mutation("any number of words is three", "n_words == len(self._state) and ", "", "streams"),
+        Mutation("words of any size", " and dtype == np.uint64", "", "streams"),
     ],
     "problems/given.py": [
         Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "problems simulation"),

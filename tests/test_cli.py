@@ -1,6 +1,8 @@
 """The command line: what it lists, what it writes, and what it says of mistakes."""
 
 import csv
+import errno
+import io
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ import pytest
 
 import linfed
 from linfed import cli
+from linfed.figures import style
 from linfed.study.experiments import experiments_folder
 from linfed.study.run import load_tables
 
@@ -67,6 +70,7 @@ def toy(tmp_path, monkeypatch):
     (folder / "toy_one.py").write_text(TOY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
     return folder
 
 
@@ -173,58 +177,66 @@ def test_the_same_run_writes_the_same_bytes(toy, monkeypatch):
     assert written[0] == written[1]
 
 
-FULL = '''
-"""The command on a disk that is full after a hundred bytes of the files that the first argument names."""
-import errno, io, os, sys
-from pathlib import Path
-from linfed import cli
-
 class Full(io.FileIO):
+    """A file on a disk that is full after a hundred bytes of it."""
+
     def write(self, data):
         if self.tell() + len(data) > 100:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().write(data)
 
-plain = Path.open
 
-def opened(path, mode="r", *arguments, **options):
-    full = "w" in mode and sys.argv[1] in str(path)
-    return Full(path, "w") if full else plain(path, mode, *arguments, **options)
+def fill(wanted, monkeypatch):
+    """Let the disk be full for the files whose paths hold a text."""
+    plain = Path.open
 
-Path.open = opened
-sys.exit(cli.main(sys.argv[2:]))
-'''
+    def opened(path, mode="r", *arguments, **options):
+        full = "w" in mode and wanted in str(path)
+        return Full(path, "w") if full else plain(path, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", opened)
+
+
+def files_of(folder):
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
-    ("suffix", "old"),
-    [("cells", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
+    ("wanted", "old"),
+    [("out/cells/", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
 )
-def test_a_full_disk_is_one_line_and_leaves_nothing_broken(suffix, old, toy):
-    call = ["reproduce", "toy-one", "--experiments", str(toy), "--workers", "1", "--out", "out", "--trials", "50"]
+def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, capsys, monkeypatch):
+    call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out", "--trials", 50)
     before = {}
     if old:
-        assert command(*call, "--seed", "1", cwd=toy.parent).returncode == 0
-        before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    (toy.parent / "full.py").write_text(FULL)
-    wanted = "out/cells/" if suffix == "cells" else suffix
-    done = subprocess.run(
-        [sys.executable, "full.py", wanted, *call],
-        env=environment,
-        cwd=toy.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("linfed: 'out/")
-    assert "cannot be written: No space left on device; what was finished is kept" in done.stderr
-    after = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+        assert run(*call, "--seed", 1) == 0
+        before = files_of("out")
+        capsys.readouterr()
+    with monkeypatch.context() as patch:
+        fill(wanted, patch)
+        assert run(*call) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert errors.startswith("linfed: 'out/")
+    assert "cannot be written: No space left on device; what was finished is kept" in errors
+    after = files_of("out")
     assert not [path for path in after if path.name.startswith(".")]
     assert [path for path in before if wanted in str(path)] == [path for path in after if wanted in str(path)]
     assert all(after[path] == before[path] for path in before if wanted in str(path))
+
+
+def test_a_file_that_the_system_cuts_off_ends_the_command_with_one_line(toy):
+    """The same in a process of its own, where its limit on the size of a file is what a full disk is."""
+    code = "import resource, signal, sys; from linfed import cli; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); sys.exit(cli.main(sys.argv[1:]))"
+    call = ["reproduce", "toy-one", "--experiments", str(toy), "--workers", "1", "--out", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = {"env": environment, "cwd": toy.parent, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([sys.executable, "-c", code, *call], **options)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("linfed: 'out/cells")
+    assert "cannot be written: File too large; what was finished is kept" in done.stderr
+    assert files_of("out") == {}
 
 
 def test_version_and_bare_call(capsys):

@@ -1,7 +1,12 @@
 """Every kernel against a loop over single matrices by another method, and the two rules that hold for all of them."""
 
 import functools
+import json
+import os
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -580,3 +585,29 @@ def test_a_client_that_is_not_finite_spoils_itself_only():
             assert W[others].tobytes() == clean.W[others].tobytes()
             assert residual[others].tobytes() == clean.residual[others].tobytes()
             assert np.array_equal(deficient[others], clean.deficient[others])
+
+
+LATE = """
+import sys
+import numpy as np, threadpoolctl
+from linfed.numerics import linalg
+
+with linalg.one_blas_thread():
+    assert "scipy.linalg" not in sys.modules
+import scipy.linalg
+plain = scipy.linalg.eigh
+
+def told(*arguments, **options):
+    print(sorted(pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"))
+    return plain(*arguments, **options)
+
+scipy.linalg.eigh = told
+linalg.top_eigenvectors(np.eye(3)[None], 2)
+"""
+
+
+def test_a_blas_that_scipy_brings_later_runs_one_thread_too():
+    """It is found once SciPy is there, although the others have been found before."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(Path(linalg.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) == {1}

@@ -1,6 +1,7 @@
 """Random streams: a trial's draws depend on (seed, stream, trial) alone, and participation has the law it states."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -34,6 +35,30 @@ def test_a_generator_is_its_documented_key(seed):
     entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
     key = np.random.SeedSequence(entropy, spawn_key=(4, 7))
     assert np.array_equal(rng.random(5), np.random.Generator(np.random.SFC64(key)).random(5))
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, 2**31, 2**32 - 1, 2**32, 2**200 + 3, (2**40, 1, 0, 2**70, 5)])
+@pytest.mark.parametrize("trials", [range(40), [5, 0, 2**32 - 1, *range(100, 120)], [2**32, *range(40)], range(3)])
+def test_generators_of_many_trials_are_those_of_numpys_seed_sequences(seed, trials):
+    entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
+    for stream in (Stream.TRUTH, Stream.NEW_SHORTCUT):
+        for trial, rng in zip(trials, generators(seed, stream, trials), strict=True):
+            key = np.random.SeedSequence(entropy, spawn_key=(int(stream), trial))
+            assert rng.bit_generator.random_raw() == np.random.SFC64(key).random_raw()
+
+
+def test_a_generator_among_many_can_be_copied_and_has_children():
+    key = np.random.SeedSequence(5, spawn_key=(3, 7))
+    plain, rng = np.random.Generator(np.random.SFC64(key)), generators(5, Stream.X, range(40))[7]
+    copy = pickle.loads(pickle.dumps(rng))
+    assert copy.random() == rng.random() == plain.random()
+    for _ in range(2):
+        children = [[child.random() for child in parent.spawn(3)] for parent in (rng, plain)]
+        assert children[0] == children[1]
+    assert len({child.random() for child in copy.spawn(2)}) == 2
+    known = generators(5, Stream.X, range(40))[7].bit_generator.seed_seq
+    for words, kind in ((3, np.uint64), (3, np.uint32), (4, np.uint64), (7, np.uint32)):
+        assert np.array_equal(known.generate_state(words, kind), key.generate_state(words, kind))
 
 
 def test_a_trial_has_the_same_generator_among_any_others():

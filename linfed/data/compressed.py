@@ -7,6 +7,7 @@ rounding. For fresh Gaussian data the factor of ``[X, noise]`` is drawn itself (
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Never, Protocol
 
@@ -135,6 +136,12 @@ class DrawnFixedRows:
         return streamed_rows(self._truth, self._sizes[1:], first, self._seed, self._trials, streams)
 
 
+@functools.cache
+def _above_diagonal(d: int) -> tuple[Indices, Indices]:
+    """Return the rows and columns of what lies above the diagonal of a matrix (d, d)."""
+    return np.triu_indices(d, 1)
+
+
 def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Generator) -> Array:
     """Return the triangular factors (count, d + 1, d + 1) of `count` standard Gaussian (m, d + 1) matrices, m > d.
 
@@ -142,7 +149,7 @@ def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Gene
     lie standard Gaussian values.
     """
     R = np.zeros((count, d + 1, d + 1))
-    rows, columns = np.triu_indices(d + 1, 1)
+    rows, columns = _above_diagonal(d + 1)
     R[:, rows, columns] = normals.standard_normal((count, len(rows)))
     shapes = np.broadcast_to((m - np.arange(d + 1)) / 2.0, (count, d + 1))
     diagonal = np.arange(d + 1)

@@ -7,12 +7,12 @@ item that is not finite gives a result that is not finite, instead of an error f
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import numpy as np
-import scipy.linalg
 from threadpoolctl import ThreadpoolController
 
 from linfed._types import Array, Indices, Mask
@@ -29,7 +29,7 @@ RANK_TOLERANCE = 1e-13
 
 
 @functools.cache
-def _controller() -> ThreadpoolController:
+def _controller(with_scipy: bool) -> ThreadpoolController:
     return ThreadpoolController()
 
 
@@ -37,9 +37,11 @@ def one_blas_thread() -> AbstractContextManager[object]:
     """Return a context in which BLAS runs one thread.
 
     Stacks of small matrices run many times slower with several, and results then do not depend on the machine's
-    number of cores. The list of thread pools is found once; finding it anew would cost half a millisecond.
+    number of cores. The list of thread pools is found once, and once more when SciPy has brought its own; finding it
+    anew would cost half a millisecond.
     """
-    limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
+    controller = _controller("scipy.linalg" in sys.modules)
+    limited: AbstractContextManager[object] = controller.limit(limits=1, user_api="blas")
     return limited
 
 
@@ -199,11 +201,14 @@ def top_eigenvectors(M: Array, k: int) -> Array:
     ndarray (trials, d, k)
         Orthonormal columns, each with its largest entry positive.
     """
+    import scipy.linalg
+
     d = M.shape[-1]
     out = np.full((*M.shape[:-1], k), np.nan)
-    for matrix, basis in zip(M, out, strict=True):
-        if np.isfinite(matrix).all():
-            basis[:] = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])[1][:, ::-1]
+    with one_blas_thread():
+        for matrix, basis in zip(M, out, strict=True):
+            if np.isfinite(matrix).all():
+                basis[:] = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])[1][:, ::-1]
     largest = np.take_along_axis(out, np.abs(out).argmax(axis=-2)[..., None, :], axis=-2)
     return out * np.where(largest < 0, -1.0, 1.0)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.errors import check_integer, is_integer, shown
+from linfed.numerics.seeds import trial_generators
 
 Seed: TypeAlias = int | tuple[int, ...]
 
@@ -76,10 +77,7 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
     """
     # The length comes first: a tuple that ends in zeros would otherwise be the same seed as a shorter one.
     entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
-    return [
-        np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy, spawn_key=(int(stream), trial))))
-        for trial in trials
-    ]
+    return trial_generators(entropy, int(stream), trials)
 
 
 class RoundStream:

@@ -78,7 +78,7 @@ class Participants:
         self._given: Indices | None = None
         if isinstance(participation, float | int | np.number):
             self.count = n_participants(participation, n_clients)
-            self._rngs = generators(seed, Stream.PARTICIPATION, trials)
+            self._rngs = generators(seed, Stream.PARTICIPATION, trials if self.count < n_clients else ())
             # Shuffling all n costs O(n): worth it only where many rounds are drawn in one call.
             self._shuffles = n_clients <= BLOCK_VALUES // 2
             self._length = min(BLOCK_VALUES // n_clients, max(1, rounds)) if self._shuffles else 1

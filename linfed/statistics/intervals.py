@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from linfed._types import Array, Generator
 from linfed.errors import check_number
@@ -50,6 +49,8 @@ def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measu
     """Return the share ``count / total`` with its Clopper-Pearson interval; (nan, 0, 1) of nothing."""
     if total == 0:
         return np.nan, 0.0, 1.0
+    from scipy import stats
+
     interval = stats.binomtest(count, total).proportion_ci(confidence, method="exact")
     return count / total, float(interval.low), float(interval.high)
 
@@ -289,6 +290,8 @@ def bootstrap_interval(
     seed : int
     resamples : int
     """
+    from scipy import stats
+
     rng: Generator = np.random.default_rng(seed)
 
     def finite(*resample: Array, **along: int) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
 
 from linfed._types import Array
 from linfed.algorithms.base import State
@@ -149,6 +148,8 @@ def new_client_excess_quantile(
     ----------
     Hotelling 1931; FedRep paper, section 5.1 and Figure 4, for the experiment.
     """
+    from scipy import optimize, stats
+
     q = check_number("q", q, minimum=0.0, maximum=1.0)
     rho2, tau2, _ = _lengths(outside, noise_std, rank, n_samples)
     if not 0 < q < 1:

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from linfed.statistics.findings import (
     OWN_PREDICTION,
@@ -83,6 +82,8 @@ def judge_beyond(
 
 def judge_local_rate(trace: FluteTrace, where: str) -> Finding:
     """Judge the rate near the truncation (`FluteTrace.near`), at population; VACUOUS where runs do not come near."""
+    from scipy import stats
+
     setting = trace.spectrum, trace.rank, trace.step_size
     predicted, promised = (np.array([math.log(r) for r in rate(*setting)]) for rate in (flute_local_rate, flute_rate))
     measured: Measured = (np.nan, np.nan, np.nan)

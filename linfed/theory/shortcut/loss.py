@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from linfed._types import Array
 from linfed.errors import check_integer, check_number
@@ -68,6 +67,8 @@ def shortcut_loss_rounds(
     >>> round(shortcut_loss_rounds(0.3, n_clients=50, n_samples=40, dim=20, rank=2, step_size=0.3), 1)
     8.3
     """
+    from scipy.optimize import brentq
+
     sizes = {"n_clients": n_clients, "n_samples": n_samples, "dim": dim, "rank": rank}
     n, m, d, k = (check_integer(name, value) for name, value in sizes.items())
     level = check_number("level", level, positive=True, maximum=1.0)

@@ -1,0 +1,93 @@
+"""The generators of many trials at once: what `numpy.random.SeedSequence` tells of each, computed for all together.
+
+A seed sequence takes some ten microseconds, and a run of many trials needs several for each of them. Those of a run
+differ in the last word of their keys alone: what comes before it is mixed once. The constants are NumPy's, which
+promises to keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.random.bit_generator import ISpawnableSeedSequence
+
+from linfed._types import Generator
+
+FEW = 16
+"""Below so many trials NumPy's own way is as fast."""
+
+Words = npt.NDArray[np.uint32]
+
+_WORD = 1 << 32
+_POOL = 4
+_MIXING, _MIXING_NEXT = 0x43B0D7E5, 0x931E8875
+_TELLING, _TELLING_NEXT = 0x8B51F9DD, 0x58F38DED
+_LEFT, _RIGHT = 0xCA01F9DD, 0x4973F715
+
+
+def trial_generators(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) -> list[Generator]:
+    """Return SFC64 generators of ``SeedSequence(entropy, spawn_key=(stream, trial))``, one for each trial."""
+    if len(trials) < FEW or max(trials) >= _WORD:
+        return [np.random.Generator(np.random.SFC64(_sequence(entropy, stream, trial))) for trial in trials]
+    known: list[Any] = [
+        _Known(state, (entropy, stream, trial))
+        for trial, state in zip(trials, _states(entropy, stream, trials), strict=True)
+    ]
+    return [np.random.Generator(np.random.SFC64(sequence)) for sequence in known]
+
+
+def _sequence(entropy: int | tuple[int, ...], stream: int, trial: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(entropy, spawn_key=(stream, trial))
+
+
+class _Known(ISpawnableSeedSequence):
+    """A seed sequence whose state for SFC64, three words of 64 bits, is known; for anything else it is made."""
+
+    def __init__(self, state: npt.NDArray[np.uint64], key: tuple[int | tuple[int, ...], int, int]) -> None:
+        self._state, self._key = state, key
+        self._whole: np.random.SeedSequence | None = None
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """Return so many words of a type."""
+        if n_words == len(self._state) and dtype == np.uint64:
+            return self._state
+        return self._made().generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> Any:
+        """Return so many seed sequences of its own."""
+        return self._made().spawn(n_children)
+
+    def _made(self) -> np.random.SeedSequence:
+        if self._whole is None:
+            self._whole = _sequence(*self._key)
+        return self._whole
+
+
+def _states(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """Return what ``generate_state(3, numpy.uint64)`` gives for each trial, (trials, 3)."""
+    before = np.random.SeedSequence(entropy, spawn_key=(stream,))
+    numbers = entropy if isinstance(entropy, tuple) else (entropy,)
+    words = sum(max(1, -(-number.bit_length() // 32)) for number in numbers)
+    mixed = _POOL * _POOL + _POOL * (max(_POOL, words) + 1 - _POOL)  # words that were hashed before the trials'
+    constant = _MIXING * pow(_MIXING_NEXT, mixed, _WORD) % _WORD
+    last, pool = np.array(trials, dtype=np.uint32), []
+    for told in before.pool.tolist():
+        value, constant = _hashed(last, constant, _MIXING_NEXT)
+        pool.append(_folded(np.uint32(_LEFT * told % _WORD) - np.uint32(_RIGHT) * value))
+    constant, state = _TELLING, np.empty((len(last), 6), dtype="<u4")
+    for word in range(6):
+        state[:, word], constant = _hashed(pool[word % _POOL], constant, _TELLING_NEXT)
+    return state.view("<u8").astype(np.uint64, copy=False)
+
+
+def _hashed(value: Words, constant: int, factor: int) -> tuple[Words, int]:
+    """Return hashed words, and the next constant."""
+    following = constant * factor % _WORD
+    return _folded((value ^ np.uint32(constant)) * np.uint32(following)), following
+
+
+def _folded(value: Words) -> Words:
+    return value ^ (value >> np.uint32(16))

@@ -217,7 +217,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, cap
         assert run(*call) == 1
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
-    assert errors.startswith("linfed: 'out/")
+    assert errors.startswith("linfed: '")
+    assert "out/" in errors
     assert "cannot be written: No space left on device; what was finished is kept" in errors
     after = files_of("out")
     assert not [path for path in after if path.name.startswith(".")]
@@ -234,7 +235,8 @@ def test_a_file_that_the_system_cuts_off_ends_the_command_with_one_line(toy):
     options = {"env": environment, "cwd": toy.parent, "capture_output": True, "text": True, "check": False}
     done = subprocess.run([sys.executable, "-c", code, *call], **options)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert done.stderr.startswith("linfed: 'out/cells")
+    assert done.stderr.startswith("linfed: '")
+    assert "out/cells" in done.stderr
     assert "cannot be written: File too large; what was finished is kept" in done.stderr
     assert files_of("out") == {}
 

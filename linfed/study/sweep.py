@@ -40,7 +40,8 @@ def sweep(
     store : Store or path, optional
         A folder that keeps every finished cell: a sweep that is stopped goes on from there. A cell is computed anew
         when its fields have changed, or the code that its numbers rest on: linfed's, that of its classes and functions
-        and of what these name in their modules and import. Comments, docstrings, and what draws do not count.
+        and of what these name in their modules and import. Comments, docstrings, and what draws do not count; files
+        of data and the environment are not seen: make them fields.
     executor : concurrent.futures.Executor, optional
         Anything with ``submit``: loky's, ``dask.distributed.Client(...).get_executor(pure=False)``,
         ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -122,12 +123,10 @@ def _shard(given: str | None) -> tuple[int, int] | None:
 
     if given is None:
         return None
-    number, _, count = given.partition("/")
-    if not (
-        number.isascii() and number.isdigit() and count.isascii() and count.isdigit() and 1 <= int(number) <= int(count)
-    ):
+    found = re.fullmatch("([0-9]+)/([0-9]+)", given)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise UsageError(f"--shard {given} must be I/N with I from 1 to N, e.g. 1/2")
-    return int(number), int(count)
+    return int(found[1]), int(found[2])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -13,9 +14,11 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed.errors import suggestion
 from linfed.statistics.quantiles import quantiles
+from linfed.system.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 COLUMN_WIDTH = 3.35
@@ -94,6 +97,19 @@ def style() -> Iterator[None]:
         yield
     finally:
         settings.update(before)
+
+
+def saved(figure: Figure, stem: str) -> list[Path]:
+    """Write a figure as ``stem.png`` and ``stem.pdf``, by rename, and return the paths.
+
+    Without the time of day: the same figure gives the same bytes.
+    """
+    paths = []
+    for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+        paths.append(Path(f"{stem}.{suffix}"))
+        with replacing(paths[-1]) as file:
+            figure.savefig(file, format=suffix, metadata=metadata)
+    return paths
 
 
 def look(method: str | Look, before: int = 0) -> dict[str, Any]:

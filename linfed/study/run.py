@@ -28,7 +28,7 @@ from linfed.study.schedule import run_cells
 from linfed.study.store import Store
 from linfed.study.sweep import told_failures
 from linfed.study.table import Table
-from linfed.system.files import replacing
+from linfed.system.files import write_json
 from linfed.system.machine import commit, provenance
 
 Tables: TypeAlias = dict[str, Table]
@@ -195,9 +195,7 @@ def _described(name: str, folder: Path, options: Options, tables: Tables) -> dic
 def _save_json(name: str, described: dict[str, Any], claims: Sequence[Finding], out: Path) -> Path:
     path = out / f"{name}.json"
     whole = {**described, "claims": [_recorded(claim) for claim in claims]}
-    with replacing(path) as file:
-        file.write((json.dumps(_plain(whole), indent=2, allow_nan=False) + "\n").encode())
-    return path
+    return write_json(path, _plain(whole))
 
 
 def _recorded(claim: Finding) -> dict[str, Any]:
@@ -220,17 +218,12 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from linfed.figures.style import style
+    from linfed.figures.style import saved, style
 
-    files = []
+    files: list[Path] = []
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
         for key, figure in module.plot(tables).items():
-            # Without the time of day: the same run gives the same bytes.
-            for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
-                path = out / f"{name}{'-' + key if key else ''}.{suffix}"
-                with replacing(path) as file:
-                    figure.savefig(file, format=suffix, metadata=metadata)
-                files.append(path)
+            files += saved(figure, str(out / f"{name}{'-' + key if key else ''}"))
             plt.close(figure)
     return files
 

@@ -118,6 +118,7 @@ class _Sweep:
         self.ready: deque[Piece] = deque()
         self.stages: dict[int, Stages] = {}
         self.failed: dict[int, BaseException] = {}
+        self.meant: dict[frozenset[Any], str | None] = {}
         self.bar = tqdm(disable=True)
 
     def run(self, label: str) -> Cells:
@@ -225,11 +226,13 @@ class _Sweep:
 
     def _errand(self, piece: Piece) -> partial[Done]:
         """Return what is sent for a piece; where others keep the workers, with the code that they are meant to have."""
-        owners = (
-            frozenset(Description(piece.cell).owners) if self.means.executor is not None and self.store else frozenset()
-        )
-        known = owners and not any(own.__module__ in ("__main__", "__mp_main__") for own in owners)
-        return partial(compute, piece.cell, code_digest(owners) if known else None)
+        if self.means.executor is None or self.store is None:
+            return partial(compute, piece.cell)
+        owners = frozenset(Description(piece.cell).owners)
+        by_value = any(own.__module__ in ("__main__", "__mp_main__") for own in owners)
+        if owners not in self.meant:
+            self.meant[owners] = None if by_value else code_digest(owners)
+        return partial(compute, piece.cell, self.meant[owners])
 
     def _check_code(self, *places: int) -> None:
         """Raise if cells, by default all, would now run other code than when the sweep began."""

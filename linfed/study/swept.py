@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import warnings
@@ -23,7 +22,7 @@ from linfed.study.run import store_in, writable_folder
 from linfed.study.schedule import run_cells
 from linfed.study.sweep import whole_table
 from linfed.study.table import Table
-from linfed.system.files import replacing
+from linfed.system.files import write_json
 from linfed.system.machine import provenance
 
 
@@ -113,25 +112,20 @@ def _save_record(path: Path, recipe: Recipe, source: str, seconds: float) -> Non
         "seconds": round(seconds, 3),
         **provenance(),
     }
-    with replacing(path) as file:
-        file.write((json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+    write_json(path, record)
 
 
 def _draw(recipe: Recipe, table: Table, stem: str) -> list[Path]:
     """Write the figures, numbered where there are several."""
     import matplotlib.pyplot as plt
 
-    from linfed.figures.style import style
+    from linfed.figures.style import saved, style
 
-    files = []
+    files: list[Path] = []
     for number, figure in enumerate(drawn(table, recipe.points, recipe.layout), start=1):
         name = f"{stem}-{number}" if recipe.layout.rest else stem
-        # Without the time of day: the same run gives the same bytes.
-        for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
-            target = Path(f"{name}.{suffix}")
-            with style(), replacing(target) as file:
-                figure.savefig(file, format=suffix, metadata=metadata)
-            files.append(target)
+        with style():
+            files += saved(figure, name)
         plt.close(figure)
     return files
 

@@ -42,6 +42,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_json(path: Path, value: Json) -> Path:
+    """Write strict JSON by rename, and return its path."""
+    with replacing(path) as file:
+        file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+    return path
+
+
 def with_suffix(path: str | os.PathLike[str]) -> Path:
     """Return the path with ``.npz`` at its end."""
     return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")

@@ -59,7 +59,7 @@ def line_of(record: dict[str, Any]) -> str:
     """Return a record as a line of the table."""
     head = f"{record['name']:<55} {record['sizes']:<50}"
     if "ratio" not in record:
-        return f"{head} skipped: {record['note']}"
+        return f"{head} {record['verdict']}: {record['note']}"
     (low, high), (least, most) = record["quartiles"], record["range"]
     interval = f"{record['ratio']:.3g} [{low:.3g}, {high:.3g}] ({least:.3g}, {most:.3g})"
     times = " ".join(f"{record[side]:>9.4g} {record['unit']}" for side in ("ours", "other"))
@@ -68,12 +68,12 @@ def line_of(record: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure the chosen rows; return 1 if a target is not met."""
+    """Measure the chosen rows; return 1 if a target is not met, or a row fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="linfed's speed as a table of ratios.")
     parser.add_argument("--only", metavar="SUBSTRING", default="", help="rows whose name or sizes contain this")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter repetitions: a rough look")
     parser.add_argument("--full", action="store_true", help="run the rows that take minutes, too")
-    parser.add_argument("--json", metavar="FILE", help="write the rows, with every pair of values")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there, in the place of those it has")
     options = parser.parse_args(arguments)
     settings = Settings(
         repetitions=5 if options.quick else 15, seconds=0.1 if options.quick else 0.4, full=options.full
@@ -85,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     )
     print(f"{machine}\n{METHOD}\n")
+    known = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    rows = {(one["name"], one["sizes"]): one for one in known}
     records: list[dict[str, Any]] = []
     with one_blas_thread():
         for row in chosen:
@@ -92,11 +94,17 @@ def main(arguments: list[str] | None = None) -> int:
                 records.append(record_of(row, row.measure(settings)))
             except NotMeasuredError as reason:
                 records.append({"name": row.name, "sizes": row.sizes, "verdict": "skipped", "note": str(reason)})
+            except Exception as error:  # the other rows are measured and kept
+                told = f"{type(error).__name__}: {error}"
+                records.append({"name": row.name, "sizes": row.sizes, "verdict": "failed", "note": told})
             print(line_of(records[-1]), flush=True)
-    if options.json:
-        with replacing(Path(options.json)) as file:
-            file.write(json.dumps({"machine": machine, "method": METHOD, "rows": records}, indent=1).encode())
-    return int(any(record["verdict"] == "NOT MET" for record in records))
+            key = row.name, row.sizes
+            if options.json and ("ratio" in records[-1] or key not in rows):
+                rows[key] = records[-1] | {"machine": machine}
+                ordered = [rows[key] for key in ((one.name, one.sizes) for one in ROWS) if key in rows]
+                with replacing(options.json) as file:
+                    file.write(json.dumps({"method": METHOD, "rows": ordered}, indent=1).encode())
+    return int(any(record["verdict"] in ("NOT MET", "failed") for record in records))
 
 
 if __name__ == "__main__":

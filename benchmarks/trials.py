@@ -68,8 +68,8 @@ def draws_of(run: Callable[[], object]) -> Callable[[], None]:
 
     def repeat() -> None:
         rngs = {
-            number: np.random.Generator(kind(np.random.SeedSequence(seq.entropy, spawn_key=seq.spawn_key)))
-            for number, (kind, seq) in enumerate(seeds)
+            number: np.random.Generator(kind(sequence))
+            for number, (kind, sequence) in enumerate(seeds)
             if number in used
         }
         for number, name, args, options in calls:

@@ -8,14 +8,19 @@ unless told ``--anyway``. What is left of each experiment NAME:
 - ``NAME-TABLE.npz``, reduced (`reduced`): enough for the pictures in ``docs/`` and the numbers in its pages;
 - ``NAME-TABLE.csv`` as the run wrote it, where it is small.
 
+With ``--add`` the experiments that OUT has are published beside those that are there; each is of one commit, and the
+folder's README names it.
+
 Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +62,14 @@ DROPPED: dict[str, tuple[str, ...]] = {
 }
 """Large columns that no picture and no number needs, by the table."""
 
-ABOUT = """# One full run of every experiment
+ABOUT = """# A full run of every experiment
 
 Written by `docs/publish.py`; the pictures in `docs/` are drawn from here (`python docs/pictures.py`), and
 `tests/test_numbers.py` holds the numbers in README.md and docs/*.md against it. A run of your own writes into
 `results/`, beside this folder.
 
-| | |
-|---|---|
+| experiments | commit | machine | versions | BLAS |
+|---|---|---|---|---|
 {rows}
 
 - `NAME.json`: the record of the run, with every claim, as `linfed reproduce NAME` wrote it.
@@ -76,9 +81,9 @@ Written by `docs/publish.py`; the pictures in `docs/` are drawn from here (`pyth
 """
 
 
-def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str]) -> list[str]:
+def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str], *, add: bool = False) -> list[str]:
     """Return why runs are not to be published, a line for each reason."""
-    told = [f"{name}: {reason}" for name, reason in missing.items()]
+    told = [] if add else [f"{name}: {reason}" for name, reason in missing.items()]
     for name, described in runs.items():
         commit = described.get("commit")
         if described["quick"]:
@@ -90,7 +95,7 @@ def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str]) -> list[s
         elif " " in commit:
             told.append(f"{name}: run at {commit}")
     commits = {described.get("commit") for described in runs.values()}
-    if len(commits) > 1:
+    if len(commits) > 1 and not add:
         told.append(f"runs of different commits: {', '.join(sorted(map(str, commits)))}")
     return told
 
@@ -142,12 +147,16 @@ def smaller(value: Any) -> Any:
     return lf.Along(rounded(values), **axes)
 
 
-def publish(out: Path, names: list[str], to: Path) -> list[Path]:
-    """Write the folder, remove what an earlier run left there, and return what was written."""
+def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list[Path]:
+    """Write the folder, remove what an earlier run of these left (unless `add`, of all), return what was written."""
     to.mkdir(parents=True, exist_ok=True)
-    written, described = [], {}
+    records = {} if not add else {path.stem: path for path in to.glob("*.json") if path.name != BENCHMARKS}
+    kept = {
+        path for name in records.keys() - set(names) for path in to.glob(f"{name}*") if owner(path, records) == name
+    }
+    written = []
     for name in names:
-        described, tables = load_tables(name, out)
+        tables = load_tables(name, out)[1]
         written.append(Path(shutil.copy(out / f"{name}.json", to)))
         for key, table in tables.items():
             file = f"{name}-{key}"
@@ -157,17 +166,31 @@ def publish(out: Path, names: list[str], to: Path) -> list[Path]:
             written.append(files.write(to / f"{file}.npz", arrays, told))
             if (out / f"{file}.csv").stat().st_size <= CSV_LIMIT:
                 written.append(Path(shutil.copy(out / f"{file}.csv", to)))
-    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
-    computed = {"commit": described.get("commit"), "machine": described.get("machine"), "versions": versions}
-    computed["BLAS"] = "; ".join(dict.fromkeys(described.get("blas", [])))
-    rows = "\n".join(f"| {name} | {value} |" for name, value in computed.items())
-    about = to / "README.md"
-    about.write_text(ABOUT.format(rows=rows, bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
-    written.append(about)
     for path in to.iterdir():
-        if path not in written and path.name != BENCHMARKS:
+        if path not in {*written, *kept} and path.name != BENCHMARKS:
             path.unlink()
-    return written
+    about = to / "README.md"
+    about.write_text(ABOUT.format(rows=origins(to), bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
+    return [*written, about]
+
+
+def owner(path: Path, names: Iterable[str]) -> str:
+    """Return the experiment that a file is of: the longest name that its own begins with."""
+    return max((name for name in names if path.stem == name or path.stem.startswith(f"{name}-")), key=len, default="")
+
+
+def origins(folder: Path) -> str:
+    """Return a line for all experiments of one commit, machine and set of versions."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for path in sorted(folder.glob("*.json")):
+        if path.name == BENCHMARKS:
+            continue
+        described = json.loads(path.read_text(encoding="utf-8"))
+        versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+        blas = "; ".join(dict.fromkeys(described.get("blas", [])))
+        key = (str(described.get("commit")), str(described.get("machine")), versions, blas)
+        found.setdefault(key, []).append(path.stem)
+    return "\n".join(f"| {', '.join(names)} | {' | '.join(key)} |" for key, names in found.items())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -175,6 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path, help="the folder of a full run of all experiments")
     parser.add_argument("--to", metavar="FOLDER", type=Path, default=COMMITTED, help="by default results/committed")
+    parser.add_argument("--add", action="store_true", help="leave the other experiments that are published as they are")
     parser.add_argument("--anyway", action="store_true", help="publish what is there, whatever it is")
     options = parser.parse_args(arguments)
     runs, missing = {}, {}
@@ -183,11 +207,11 @@ def main(arguments: list[str] | None = None) -> int:
             runs[name] = load_tables(name, options.out)[0]
         except UsageError:
             missing[name] = f"no run in {str(options.out)!r}"
-    told = refusals(runs, missing)
+    told = refusals(runs, missing, add=options.add)
     print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
     if (told and not options.anyway) or not runs:
         return 1
-    written = publish(options.out, list(runs), options.to)
+    written = publish(options.out, list(runs), options.to, add=options.add)
     print(f"{len(written)} files, {sum(path.stat().st_size for path in written) / 1e6:.1f} MB in {options.to}")
     return 0
 

@@ -14,6 +14,9 @@ import pytest  # noqa: E402
 SPLIT = {"test_experiments": r"\[(.+?)(-True|-False)?\]$", "test_exact_law": r"\[([^-\]]+)"}
 """Modules that are cut, and where a test's experiment or setting is in its name: what they share is made for each."""
 
+TOGETHER = {"flute-rate-and-floor": "flute-theorem55"}
+"""Experiments with the cells of another: they are computed once."""
+
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults", "test_notebooks")
 """Those with long tests, so that none of them is the last one."""
 
@@ -59,4 +62,4 @@ def group_of(nodeid):
     path, _, test = nodeid.partition("::")
     module = re.search(r"(\w+)\.py$", path)
     found = re.search(SPLIT.get(module[1], "$^"), test) if module else None
-    return f"{path}::{found[1]}" if found else path
+    return f"{path}::{TOGETHER.get(found[1], found[1])}" if found else path

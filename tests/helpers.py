@@ -1,5 +1,7 @@
 """What several test modules need of the package itself; plain loops to compare with are in `references`."""
 
+import functools
+import inspect
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,42 @@ def normal(*shape, seed=0):
 def basis(d, k, seed=0):
     """Return an orthonormal basis of a random subspace."""
     return ref.qr_positive(normal(d, k, seed=seed))[0]
+
+
+def each(names, cases, ids=None):
+    """Run a test for every case, as `pytest.mark.parametrize` does, but as one test: by thousands they cost seconds.
+
+    All cases are run; a failure says of which.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    cases = [case if len(names) > 1 else (case,) for case in cases]
+    told = [ids(*case) if callable(ids) else case for case in cases] if ids is None or callable(ids) else list(ids)
+
+    def spread(test):
+        @functools.wraps(test)
+        def run(**given):
+            errors, skipped = [], []
+            for case, name in zip(cases, told, strict=True):
+                try:
+                    test(**given, **dict(zip(names, case, strict=True)))
+                except pytest.skip.Exception as reason:
+                    skipped.append(reason)
+                except Exception as error:
+                    error.add_note(f"{', '.join(names)} = {name}")
+                    errors.append(error)
+            if errors:
+                raise ExceptionGroup(f"{len(errors)} of {len(cases)} cases failed", errors)
+            if len(skipped) == len(cases):
+                raise skipped[0]
+
+        del run.__wrapped__
+        signature = inspect.signature(test)
+        run.__signature__ = signature.replace(
+            parameters=[one for name, one in signature.parameters.items() if name not in names]
+        )
+        return run
+
+    return spread
 
 
 def assert_same(one, other, first=slice(None), second=slice(None), *, rounds=None):

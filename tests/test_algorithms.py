@@ -7,6 +7,7 @@ import pytest
 import references as ref
 import scipy.linalg
 import scipy.stats
+from helpers import each
 
 import linfed as lf
 from linfed.algorithms.initial import as_initial
@@ -201,7 +202,7 @@ def recorded(name, **arguments):
 # --- invariants ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALL)
+@each("name", ALL)
 def test_input_arrays_are_unchanged(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)
     given = {
@@ -227,8 +228,8 @@ def test_input_arrays_are_unchanged(name):
     assert np.array_equal(data.X, before["X"])
 
 
-@pytest.mark.parametrize("p", [2, 4])
-@pytest.mark.parametrize("name", ALL)
+@each("p", [2, 4])
+@each("name", ALL)
 def test_a_step_writes_into_neither_state_nor_batch(name, p):
     world = draw_world([6] * 4, 5, 2, noise=0.1)
     rng = np.random.default_rng(1)
@@ -253,8 +254,8 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
         assert not np.shares_memory(algorithm.finish(new, batch, None).W, new.W)
 
 
-@pytest.mark.parametrize("name", FEDREP)
-@pytest.mark.parametrize("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
+@each("name", FEDREP)
+@each("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
 def test_earlier_states_survive_a_run(name, data):
     algorithm = recorded(name, rank=2, step_size=0.1, init="random")
     problem = lf.SharedRepresentation(n_clients=6, dim=8, rank=2, noise_std=0.1)
@@ -264,8 +265,8 @@ def test_earlier_states_survive_a_run(name, data):
         assert arrays_equal(state.arrays(), kept)
 
 
-@pytest.mark.parametrize("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
-@pytest.mark.parametrize("name", ALL)
+@each("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
+@each("name", ALL)
 def test_same_seed_same_bits(name, data):
     problem = lf.SharedRepresentation(n_clients=6, dim=8, rank=2, noise_std=0.1)
     one, two, other = (
@@ -306,9 +307,9 @@ def test_inactive_clients_keep_theirs(name):
 EQUIVARIANT = {"all": 5, "some": 3}
 
 
-@pytest.mark.parametrize("p", EQUIVARIANT.values(), ids=EQUIVARIANT)
-@pytest.mark.parametrize("counts", [[6] * 5, [1, 9, 4, 2, 6]], ids=["equal", "unequal"])
-@pytest.mark.parametrize("name", ALL)
+@each("p", EQUIVARIANT.values(), ids=EQUIVARIANT)
+@each("counts", [[6] * 5, [1, 9, 4, 2, 6]], ids=["equal", "unequal"])
+@each("name", ALL)
 def test_equivariance_to_client_permutation(name, counts, p):
     world = draw_world(counts, 7, 2, noise=0.1)
     participants = draw_participants(5, p, 6)
@@ -325,7 +326,7 @@ def test_equivariance_to_client_permutation(name, counts, p):
         np.testing.assert_allclose(two.metrics[key], values, **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ALL)
+@each("name", ALL)
 def test_equivariance_to_rotation(name):
     world = draw_world([1, 9, 4, 2, 6], 7, 2, noise=0.1)
     participants = draw_participants(5, 3, 6)
@@ -347,8 +348,8 @@ def test_equivariance_to_rotation(name):
         np.testing.assert_allclose(two.metrics[key], values, **TOLERANCE)
 
 
-@pytest.mark.parametrize("m", [2, 3, 9])
-@pytest.mark.parametrize("name", [*OWN_HEADS, *LOCAL])
+@each("m", [2, 3, 9])
+@each("name", [*OWN_HEADS, *LOCAL])
 def test_the_noiseless_truth_is_a_fixed_point(name, m):
     d, k, n = 5, 2, 4
     world = draw_world([m] * n, d, k)
@@ -400,8 +401,8 @@ SHAPES = {
 ROUNDS = 12
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", LOOPED)
+@each("shape", SHAPES)
+@each("name", LOOPED)
 def test_runs_equal_the_loops(name, shape):
     counts, d, k, p = SHAPES[shape]
     world = draw_world(counts, d, k, noise=0.3, seed=1)
@@ -435,8 +436,8 @@ def test_runs_equal_the_loops(name, shape):
     np.testing.assert_allclose(predictors, dense(states[-1], world.n), **TOLERANCE)
 
 
-@pytest.mark.parametrize("p", [2, 5])
-@pytest.mark.parametrize("name", LOOPED)
+@each("p", [2, 5])
+@each("name", LOOPED)
 def test_every_array_may_have_trials(name, p):
     worlds = [draw_world([6] * 5, 7, 2, noise=0.2, seed=seed) for seed in range(3)]
     participants = np.array([draw_participants(5, p, ROUNDS, seed) for seed in range(3)])

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import references as ref
-from helpers import Held, Wrapped, assert_same, normal
+from helpers import Held, Wrapped, assert_same, each, normal
 from test_algorithms import arrays_equal, draw_participants, draw_world
 
 import linfed as lf
@@ -437,12 +437,12 @@ def plain(algorithm):
     return lf.FedAvg(step_size=algorithm.step_size, rank=algorithm.rank, init=algorithm.init)
 
 
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize(
+@each("data", DATA)
+@each(
     ("rounds", "every", "recorded"),
     [(4, 1, [0, 1, 2, 3, 4, 5]), (7, 3, [0, 3, 6, 7, 8]), (5, 3, [0, 3, 5, 6]), (2, 9, [0, 2, 3]), (0, 1, [0, 1])],
 )
-@pytest.mark.parametrize("how", TUNED)
+@each("how", TUNED)
 def test_fine_tuning_is_one_more_round_and_leaves_the_others_alone(how, rounds, every, recorded, data):
     setting = {"rounds": rounds, "record_every": every, "trials": 2, "participation": 0.4}
     tuned, without = (run(each, DATA[data], **setting) for each in (TUNED[how], plain(TUNED[how])))
@@ -577,10 +577,10 @@ STATES = {
 TRUTHS = {"B": normal(5, 3, seed=3), "W": normal(4, 3, seed=4), "S": normal(4, 5, seed=5), "Phi": normal(4, 5, seed=6)}
 
 
-@pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("covariance", [None, 2.0, np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1], ids=["I", "2 I", "full"])
-@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S", "Phi, B"])
-@pytest.mark.parametrize("form", STATES)
+@each("n", [1, 4])
+@each("covariance", [None, 2.0, np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1], ids=["I", "2 I", "full"])
+@each("parts", ["B, W", "S", "B, W, S", "Phi, B"])
+@each("form", STATES)
 def test_metrics_and_client_risks_of_shared_rows(form, parts, covariance, n):
     state = lf.State(**{name: array if name == "B" else array[:, :n] for name, array in STATES[form].items()})
     arrays = {name: TRUTHS[name] if name == "B" else TRUTHS[name][:n] for name in parts.split(", ")}

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import assert_one_line
+from helpers import assert_one_line, each
 
 import linfed as lf
 
@@ -789,7 +789,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     sizes = lf.SizeError if name.endswith(SIZES) else (ValueError, TypeError)
     assert len(assert_one_line(*CALLS[name], errors=KINDS.get(name, sizes))) < 500
@@ -922,8 +922,8 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("value", [1e100, 1e200, 1e308])
-@pytest.mark.parametrize("name", LARGE)
+@each("value", [1e100, 1e200, 1e308])
+@each("name", LARGE)
 def test_large_steps_end_as_results(name, value):
     """Neither warnings nor errors: what was found is told by the status, and evaluated like any other run."""
     for data in (lf.FreshSamples(5), lf.FixedSamples(5), lf.FixedSamples(20)):

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import references as ref
+from helpers import each
 
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw
@@ -486,8 +487,8 @@ def test_gradients_are_central_differences_of_the_loss(shape):
     np.testing.assert_allclose(features.representation_gradient(asked.W, asked.weights), B, **TOLERANCE)
 
 
-@pytest.mark.parametrize("ridge", [0.0, 1e-3, 2.0])
-@pytest.mark.parametrize("shape", SHAPES)
+@each("ridge", [0.0, 1e-3, 2.0])
+@each("shape", SHAPES)
 def test_normal_equations_hold_and_norms_are_least(shape, ridge):
     counts, d, k = SHAPES[shape]
     X, y, counts = draw(counts, d)

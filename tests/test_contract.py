@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import normal, rounds_of
+from helpers import each, normal, rounds_of
 
 import linfed as lf
 
@@ -71,7 +71,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "target"), CASES)
+@each(("setting", "target"), CASES)
 def test_an_algorithm_cannot_write_into_what_it_is_handed(setting, target):
     engine, data, participation = SETTINGS[setting]
     write = (STATE | BATCH | ROWS)[target]
@@ -329,7 +329,7 @@ def like_before(state):
     return not isinstance(state, lf.State) or (type(state) is lf.State and state.arrays().keys() == {"B", "W"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "method"),
     [(name, "initial_state") for name in WRONG]
     + [(name, method) for name in WRONG for method in ("step", "finish") if like_before(WRONG[name][0])],

@@ -32,7 +32,7 @@ from linfed.numerics import linalg
 from linfed.simulation import engines
 from linfed.simulation.engines import open_source
 
-ROUNDS = (1, 3, 8)
+ROUNDS = (1, 4)
 STATISTICS = ("distance", "error", "head norms", "first head", "B", "B along B*", "predictor")
 
 

@@ -8,7 +8,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -20,40 +20,9 @@ from linfed.errors import WorkerError
 from linfed.simulation import job
 from linfed.study import means
 from tests.helpers import assert_one_line
+from tests.some_cells import CELLS, RUN, Raises, Waits
 
 ROOT = Path(__file__).parent.parent
-
-RUN = lf.Run(
-    algorithm=lf.FedRep(rank=2, step_size=0.5),
-    problem=lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.1),
-    data=lf.FreshSamples(n_samples=5),
-    rounds=6,
-    trials=3,
-)
-TUNED = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.01, 0.3, 9.0)}, trials=2))
-CELLS = [*lf.grid(RUN, **{"data.n_samples": (3, 5), "problem.n_clients": (12, 20)}), TUNED]
-
-
-@dataclass(frozen=True)
-class Waits:
-    """Tells by files who computes it, and ends its process the first times that it is asked to."""
-
-    folder: str
-    number: int
-    seconds: float = 0.0
-    deaths: int = 0
-
-    def run(self):
-        log = Path(self.folder, f"ran-{self.number}")
-        with log.open("a") as file:
-            file.write(f"{os.getpid()} ")
-        if len(log.read_text().split()) <= self.deaths:
-            os._exit(1)
-        time.sleep(self.seconds)
-        return {"value": self.number, "pid": os.getpid()}
-
-    def times(self):
-        return len(Path(self.folder, f"ran-{self.number}").read_text().split())
 
 
 def bits(table):
@@ -164,7 +133,7 @@ def test_mpi(serial, tmp_path):
     script = """
     from mpi4py.futures import MPIPoolExecutor
     import linfed as lf
-    from test_executors import CELLS
+    from some_cells import CELLS
     if __name__ == "__main__":
         with MPIPoolExecutor() as executor:
             lf.sweep(CELLS, store="store", executor=executor)
@@ -181,7 +150,7 @@ def test_mpi(serial, tmp_path):
 NOTEBOOK = """
 import linfed as lf
 from dataclasses import dataclass
-from test_executors import CELLS
+from some_cells import CELLS
 
 @dataclass(frozen=True)
 class Here:
@@ -254,26 +223,9 @@ def test_one_blas_thread_in_each_cell():
         assert lf.sweep([Threads()])["threads"] == 1
 
 
-class OddError(Exception):
-    """An error that cannot be sent: it comes back with one argument, and takes two."""
-
-    def __init__(self, one, two):
-        super().__init__(f"{one} and {two}")
-
-
-@dataclass(frozen=True)
-class Raises:
-    number: int
-
-    def run(self):
-        if self.number == 1:
-            raise OddError("this", "that")
-        return {"value": self.number}
-
-
 def test_an_error_that_cannot_be_sent_is_told(tmp_path):
     cells = [Raises(number) for number in range(4)]
-    with pytest.raises(lf.SweepError, match=r"1 of 4 .*OddError: this and that \(.*test_executors.py:\d+\), in"):
+    with pytest.raises(lf.SweepError, match=r"1 of 4 .*OddError: this and that \(.*some_cells.py:\d+\), in"):
         lf.sweep(cells, workers=2, store=tmp_path)
     assert lf.Store(tmp_path).missing(cells) == [cells[1]]
 

@@ -1,5 +1,6 @@
 """Every experiment runs in --quick and draws from its saved tables alone."""
 
+import functools
 import importlib
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from linfed.statistics.findings import Verdict, by_sentence, judge
 from linfed.statistics.gains import factor_ratio
 from linfed.study.experiments import experiment_files, load
 from linfed.study.run import load_tables
+from tests.conftest import TOGETHER
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 
@@ -22,21 +24,35 @@ AS_A_USER = "flute-minima"
 """The experiment that runs in worker processes and is drawn as it is for a paper."""
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of an experiment: that of another's where they have the same cells."""
+
+    @functools.cache
+    def made(name):
+        return tmp_path_factory.mktemp("out")
+
+    return lambda name: made(TOGETHER.get(name, name))
+
+
 @pytest.fixture(scope="module", params=experiment_files(FOLDER))
-def done(request, tmp_path_factory):
+def done(request, folder):
     """An experiment's module, the folder of its quick run, and its figures' keys as they were drawn from the tables.
 
-    All but one are drawn coarsely, and as PNG alone; of several figures the first is laid out.
+    All but one are drawn coarsely, as PNG alone and without the automatic layout, which is half of the time; of several
+    figures the first is drawn whole.
     """
-    name, out = request.param, tmp_path_factory.mktemp("out")
+    name, out = request.param, folder(request.param)
     module, drawn = load(name, FOLDER), []
     plain = module.plot
 
     def plot(tables):
         figures = plain(tables)
         drawn.extend(figures)
-        for key in drawn[1:]:  # half the time of a figure is its layout
+        for index, key in enumerate(drawn if name != AS_A_USER else ()):
             figures[key].set_layout_engine("none")
+            for part in figures[key].get_children() if index else ():
+                part.set_visible(False)
         return figures
 
     command = ["reproduce", name, "--quick", "--experiments", str(FOLDER), "--out", str(out), "--workers"]
@@ -70,7 +86,7 @@ def test_quick_run_is_whole(done):
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
     for key in drawn:
         stem = f"{name}{'-' + key if key else ''}"
-        assert (out / f"{stem}.png").stat().st_size > 1000
+        assert (out / f"{stem}.png").stat().st_size > (1000 if key == drawn[0] else 100)
         assert (out / f"{stem}.pdf").exists()
 
 
@@ -148,13 +164,13 @@ def test_single_models_stay_above_the_floor(done):
 
 
 def test_fig1_some_trials_stay_away_from_the_truth():
-    """At m = 5 and the full run's step six of 50 trials end far from B*; three times the rounds do not help."""
+    """At m = 5 and the full run's step six of 50 trials end far from B*; twice the rounds do not help."""
     cell = importlib.import_module("experiments._fedrep").Clients(n_samples=5)
     run = {"data": lf.FixedSamples(5), "trials": cell.trials, "seed": (cell.seed, 5)}
     result = lf.simulate(
         cell.algorithm(0.3),
         cell.problem,
-        rounds=1500,
+        rounds=1000,
         metrics=["subspace_distance", "train_loss"],
         record_every=500,
         **run,
@@ -164,7 +180,7 @@ def test_fig1_some_trials_stay_away_from_the_truth():
     assert away.sum() == 6
     assert np.all(distance[away, 1:] > 0.2)
     assert np.all(distance[~away, 1:] < 0.05)
-    assert loss[away, 3].min() > 10 * loss[~away, 3].max()
+    assert loss[away, 2].min() > 10 * loss[~away, 2].max()
 
 
 @speaks_of("fedrep-fig1")

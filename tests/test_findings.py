@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from helpers import each
 from scipy import stats
 
 from linfed.statistics.findings import (
@@ -56,8 +57,8 @@ INTERVALS = [
 ]
 
 
-@pytest.mark.parametrize("theorem", [False, True])
-@pytest.mark.parametrize(("kind", "interval", "inside"), INTERVALS)
+@each("theorem", [False, True])
+@each(("kind", "interval", "inside"), INTERVALS)
 def test_the_whole_interval_decides(kind, interval, inside, theorem):
     """Papers and this project's own predictions bear the same burden: no interval that reaches out is a yes."""
     words = (Verdict.HOLDS, Verdict.VIOLATED) if theorem else (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)

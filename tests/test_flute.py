@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers import basis, covering, normal, rounds_of
+from helpers import basis, covering, each, normal, rounds_of
 from laws import (
     FAMILY,
     SEEDS,
@@ -137,7 +137,7 @@ def crossed(shape, engine, option):
 COVER = covering([(shape, engine, option) for shape, engine in ENGINES for option in OPTIONS], crossed)
 
 
-@pytest.mark.parametrize(("shape", "engine", "option"), COVER)
+@each(("shape", "engine", "option"), COVER)
 def test_every_state_equals_the_loops(shape, engine, option):
     counts, d, k, p = SHAPES[shape]
     X, y, B, W = draw(counts, d, k)
@@ -226,8 +226,8 @@ def objective(B, W, X, y, ratio, gamma1, gamma2, factor):
     return loss - ratio * (gamma1 * np.sum((B @ W.T) ** 2) - gamma2 * grams)
 
 
-@pytest.mark.parametrize("counts", [[4] * 5, [9] * 5, [1, 8, 3, 12, 5]], ids=["m < d", "m > d", "unequal"])
-@pytest.mark.parametrize("option", OPTIONS)
+@each("counts", [[4] * 5, [9] * 5, [1, 8, 3, 12, 5]], ids=["m < d", "m > d", "unequal"])
+@each("option", OPTIONS)
 def test_a_round_is_a_gradient_step_of_the_objective(option, counts):
     X, y, B, W = draw(counts, 6, 2)
     options = {"step_size": 0.01, "server_step_size": 0.01, "gamma1": 0.25, "gamma2": 0.125, "gradient_factor": 1}

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import normal, rounds_of
+from helpers import each, normal, rounds_of
 from scipy import stats
 
 import linfed as lf
@@ -89,9 +89,9 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("samples", SAMPLES)
-@pytest.mark.parametrize("truth", TRUTHS)
-@pytest.mark.parametrize("shape", SHAPES)
+@each("samples", SAMPLES)
+@each("truth", TRUTHS)
+@each("shape", SHAPES)
 def test_the_theta_recursion_is_an_identity(shape, truth, samples):
     problem, (data, engine) = made(shape, noise_std=0.4, **TRUTHS[truth]), SAMPLES[samples]
     for rank in (1, 2, 4):
@@ -443,9 +443,9 @@ def measured_rate(problem, k, eta):
     return np.abs(np.linalg.eigvalsh(project @ J @ project)).max()
 
 
-@pytest.mark.parametrize("eta", [0.02, 0.2, 0.3, 0.34])
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("shape", [(4, 5), (4, 4), (5, 4)])
+@each("eta", [0.02, 0.2, 0.3, 0.34])
+@each("k", [1, 2, 3])
+@each("shape", [(4, 5), (4, 4), (5, 4)])
 def test_the_local_rate_is_that_of_the_derivative(shape, k, eta):
     problem = made(shape, spectrum=[3.0, 2.0, 0.8])
     rate = lf.theory.flute_local_rate([3.0, 2.0, 0.8], k, eta)
@@ -644,8 +644,8 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", POINTS)
+@each("shape", SHAPES)
+@each("name", POINTS)
 def test_a_step_from_the_population_minimiser_moves_nothing(name, shape):
     gamma1, gamma2, share, factor = POINTS[name]
     problem = made(shape)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.linalg
-from helpers import normal
+from helpers import each, normal
 
 import linfed as lf
 from linfed.numerics import least_squares, linalg
@@ -249,8 +249,8 @@ def solve_heads(Z, y, counts, ridge=0.0, few=False):
     return least_squares.Heads(*shaped)
 
 
-@pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize(("ridge", "few"), [(0.0, False), (0.0, True), (0.7, False), (0.7, True)])
+@each("name", HEADS)
+@each(("ridge", "few"), [(0.0, False), (0.0, True), (0.7, False), (0.7, True)])
 def test_heads_against_a_solver_per_client(name, ridge, few):
     Z, y, counts = HEADS[name]
     k = Z.shape[1]
@@ -345,9 +345,9 @@ def test_minimum_norm_against_a_solver_per_item(m, d, rank):
         assert ranks[item] == found
 
 
-@pytest.mark.parametrize(("m", "d"), [(3, 7), (7, 7), (12, 7), (1, 1), (5, 1), (1, 4)])
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
-@pytest.mark.parametrize("trouble", ["none", "zero rows", "dependent"])
+@each(("m", "d"), [(3, 7), (7, 7), (12, 7), (1, 1), (5, 1), (1, 4)])
+@each("ridge", [0.0, 0.3])
+@each("trouble", ["none", "zero rows", "dependent"])
 def test_full_least_squares_against_a_solver_per_client(m, d, ridge, trouble):
     X, y, counts = normal(4, m, d), normal(4, m, seed=1), np.full(4, float(m))
     if trouble == "zero rows":
@@ -525,7 +525,7 @@ def outputs(function, *inputs):
     return result if isinstance(result, tuple) else (result,)
 
 
-@pytest.mark.parametrize(("function", "inputs"), kernels())
+@each(("function", "inputs"), [case.values for case in kernels()])
 def test_an_item_is_the_same_bits_alone_and_in_a_stack(function, inputs):
     together = outputs(function, *inputs)
     for chosen in (slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4), slice(1, 4)):
@@ -559,8 +559,8 @@ def test_decompositions_are_numpys_and_nan_where_a_matrix_is_not_finite(name, sh
         assert np.isnan(spoiled[last][1, 2]) == np.isnan(value)  # not written into
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("function", "inputs"), kernels())
+@each("value", [np.nan, np.inf, -np.inf])
+@each(("function", "inputs"), [case.values for case in kernels()])
 def test_an_item_that_is_not_finite_spoils_itself_only(function, inputs, value):
     clean = outputs(function, *inputs)
     spoiled = inputs[0].copy()

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import references as ref
-from helpers import Held, assert_one_line, assert_same, normal
+from helpers import Held, assert_one_line, assert_same, each, normal
 
 import linfed as lf
 from linfed.numerics import linalg
@@ -80,9 +80,9 @@ def client_losses(theta, samples):
 # --- the metrics, through a loop -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["explicit", "compressed"])
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("learner", FAMILY)
+@each("engine", ["explicit", "compressed"])
+@each("name", DATA)
+@each("learner", FAMILY)
 def test_losses_equal_a_loop_over_clients(learner, name, engine):
     algorithm, data = FAMILY[learner], given(name)
     result = run(algorithm, data=data, engine=engine, participation=0.5 if "FedRep" in learner else 1.0)
@@ -256,8 +256,8 @@ def test_held_out_samples_are_told_by_worker_processes_too():
 # --- samples that are brought later --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("learner", FAMILY)
+@each("name", DATA)
+@each("learner", FAMILY)
 def test_losses_on_samples_of_the_training_clients(learner, name):
     result = run(FAMILY[learner], data=given(name))
     for samples, metric in zip(DATA[name], ("train_loss", "test_loss"), strict=True):
@@ -295,8 +295,8 @@ def adapted_predictor(learner, arrays, X, y):
     return arrays["B"] @ ref.least_squares(X @ arrays["B"], y) if "B" in arrays else arrays["S"][0]
 
 
-@pytest.mark.parametrize("name", [*NEW, "lists"])
-@pytest.mark.parametrize("learner", [name for name in FAMILY if name != "shortcuts"])
+@each("name", [*NEW, "lists"])
+@each("learner", [name for name in FAMILY if name != "shortcuts"])
 def test_clients_that_took_no_part_adapt_to_samples_of_their_own(learner, name):
     samples = (
         ([rows[:m] for rows, m in zip(NEW["arrays"][0], (1, 9, 2, 5), strict=True)],
@@ -462,7 +462,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     assert_one_line(*CALLS[name])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import references as ref
 import scipy.stats
-from helpers import assert_one_line, normal
+from helpers import assert_one_line, each, normal
 
 import linfed as lf
 from linfed.numerics.streams import Stream, generators
@@ -85,8 +85,8 @@ class Watched(lf.FedRep):
 # --- clients of the training ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("covariance", [None, np.diag(np.arange(1.0, 8.0)) + 0.5], ids=["I", "full"])
-@pytest.mark.parametrize("name", FAMILY)
+@each("covariance", [None, np.diag(np.arange(1.0, 8.0)) + 0.5], ids=["I", "full"])
+@each("name", FAMILY)
 def test_the_risk_is_the_mean_over_clients(name, covariance):
     problem = dataclasses.replace(PROBLEM, design=lf.Gaussian(covariance=covariance))
     result = run(FAMILY[name], problem)
@@ -120,8 +120,8 @@ def test_a_diverged_trial_has_no_risks():
 # --- new clients, through a loop -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("design", ["gaussian", "cube", lf.Gaussian(covariance=np.diag(np.arange(1.0, 8.0)) + 0.5)])
-@pytest.mark.parametrize("name", FAMILY)
+@each("design", ["gaussian", "cube", lf.Gaussian(covariance=np.diag(np.arange(1.0, 8.0)) + 0.5)])
+@each("name", FAMILY)
 def test_risks_of_new_clients_equal_a_loop(name, design):
     problem = dataclasses.replace(PROBLEM, design=design)
     result = run(FAMILY[name], problem)
@@ -142,8 +142,8 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("form", GIVEN)
-@pytest.mark.parametrize("name", FAMILY)
+@each("form", GIVEN)
+@each("name", FAMILY)
 def test_new_clients_of_a_given_truth_equal_a_loop(name, form):
     problem = lf.GivenTruth(**GIVEN[form], noise_std=0.5, design="rademacher")
     result = run(FAMILY[name])
@@ -373,7 +373,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     assert_one_line(*CALLS[name], errors=(ValueError, TypeError))
 

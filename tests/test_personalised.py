@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import references as ref
-from helpers import normal
+from helpers import each, normal
 
 import linfed as lf
 from linfed.algorithms.base import asks_of
@@ -51,9 +51,9 @@ def run(algorithm, X, y, **changes):
     return lf.simulate(algorithm, problem, data=lf.GivenSamples(X, y), **{"rounds": 6, "engine": "explicit"} | changes)
 
 
-@pytest.mark.parametrize("ridge", [0.05, 2.0])
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("shape", SHAPES)
+@each("ridge", [0.05, 2.0])
+@each("base", BASES)
+@each("shape", SHAPES)
 def test_the_end_equals_the_loop(shape, base, ridge):
     counts, d, k, p = SHAPES[shape]
     X, y = draw(counts, d)

@@ -92,5 +92,35 @@ def test_what_is_published(publish, tmp_path):
     _, told = publish.files.read(to / "fedrep-fig1-clients.npz")
     assert told["reduced"].endswith("without curve")
     about = (to / "README.md").read_text()
-    assert f"| commit | {'a' * 40} |" in about
+    assert f"| fedrep-fig1 | {'a' * 40} | a machine | numpy 2 |" in about
     assert "reduced" in about
+
+
+def test_more_experiments_are_added_to_those_that_are_published(publish, tmp_path):
+    """The others stay, with their commit; of those that come again nothing old is left."""
+    to = tmp_path / "to"
+
+    def run(commit, names, key):
+        out = tmp_path / commit
+        out.mkdir()
+        for name in names:
+            save_tables(name, {key: lf.Table([{"n_samples": 5}])}, out)
+            record = described(
+                tables={key: {"rows": 1, "shared": {}}},
+                versions={},
+                machine="a machine",
+                commit=commit,
+                experiment=name,
+            )
+            (out / f"{name}.json").write_text(json.dumps(record))
+        return out
+
+    first, second = run("one", ["fedrep-fig1", "fedrep-fig3"], "old"), run("two", ["fedrep-fig3"], "new")
+    publish.publish(first, ["fedrep-fig1", "fedrep-fig3"], to)
+    publish.publish(second, ["fedrep-fig3"], to, add=True)
+    assert {path.name for path in to.glob("*.npz")} == {"fedrep-fig1-old.npz", "fedrep-fig3-new.npz"}
+    about = (to / "README.md").read_text()
+    assert "| fedrep-fig1 | one |" in about
+    assert "| fedrep-fig3 | two |" in about
+    runs = {name: described(commit=name * 40) for name in "ab"}
+    assert publish.refusals(runs, {"c": "no run"}, add=True) == []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 import numpy as np
 import pytest
-from helpers import assert_one_line, normal
+from helpers import assert_one_line, each, normal
 
 import linfed as lf
 from linfed.figures import style as plotting
@@ -838,8 +838,8 @@ def test_plot_of_an_exact_zero_keeps_a_linear_axis(tmp_path):
 # --- predictors ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S", "B, w", "s", "B, w, s", "B, w, S", "B, W, s"])
-@pytest.mark.parametrize("clients", [None, slice(1, 3), slice(None, None, 2), np.array([4, 0])])
+@each("parts", ["B, W", "S", "B, W, S", "B, w", "s", "B, w, s", "B, w, S", "B, W, s"])
+@each("clients", [None, slice(1, 3), slice(None, None, 2), np.array([4, 0])])
 def test_predictors(parts, clients):
     """One row, in lower case, serves all clients; where nothing is a client's own there is one predictor."""
     arrays = {"B": normal(2, 4, 2), "W": normal(2, 5, 2, seed=1), "S": normal(2, 5, 4, seed=2)}

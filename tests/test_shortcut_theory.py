@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers import rounds_of
+from helpers import each, rounds_of
 
 import linfed as lf
 from linfed.numerics.linalg import spectral_norm
@@ -58,10 +58,10 @@ def worst(rounds, name):
 # --- identities ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fresh", [False, True], ids=["fixed", "fresh"])
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("noise_std", [0.0, 0.5])
-@pytest.mark.parametrize("shape", SHAPES)
+@each("fresh", [False, True], ids=["fixed", "fresh"])
+@each("participation", [1.0, 0.5])
+@each("noise_std", [0.0, 0.5])
+@each("shape", SHAPES)
 def test_the_drafts_equations_are_identities(shape, noise_std, participation, fresh):
     n, d, k, m = SHAPES[shape]
     data = lf.FreshSamples(m) if fresh else lf.FixedSamples(m)

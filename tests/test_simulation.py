@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from helpers import Held, assert_same, normal
+from helpers import Held, assert_same, each, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
@@ -120,8 +120,8 @@ def test_a_run_is_a_function_of_its_arguments(case, nine):
     assert len({*risks, *others}) == 18
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("trials", [1, 8])
+@each("case", CASES)
+@each("trials", [1, 8])
 def test_a_trial_does_not_depend_on_the_number_of_trials(case, trials, nine):
     assert_same(run(case, trials=trials), nine(case), slice(None), slice(trials))
 
@@ -280,9 +280,9 @@ def test_no_rounds_return_the_initial_state():
     )
 
 
-@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S"])
-@pytest.mark.parametrize("truth", ["B, W", "S", "B, W, S", "Phi, B"])
-@pytest.mark.parametrize("covariance", [None, 2.0, np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1])
+@each("parts", ["B, W", "S", "B, W, S"])
+@each("truth", ["B, W", "S", "B, W, S", "Phi, B"])
+@each("covariance", [None, 2.0, np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1])
 def test_metrics_against_their_definitions(parts, truth, covariance):
     """Every form of state against every form of truth, client by client."""
     arrays = {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 4, 5, seed=2)}
@@ -332,8 +332,8 @@ def test_a_subset_of_metrics_has_the_same_numbers(nine):
 # --- participation -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("participation", "count"), [(0.4, {8: 3, 40: 16}), (1, {8: 1, 40: 1}), (1.0, {8: 8, 40: 40})])
+@each("case", CASES)
+@each(("participation", "count"), [(0.4, {8: 3, 40: 16}), (1, {8: 1, 40: 1}), (1.0, {8: 8, 40: 40})])
 def test_a_run_equals_its_replay(case, participation, count):
     """A share, or a count, equals the run that is given the clients it drew, in any order."""
     problem, data, algorithm = CASES[case]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import references as ref
 import scipy.stats
-from helpers import assert_one_line, basis, normal
+from helpers import assert_one_line, basis, each, normal
 
 import linfed as lf
 from linfed.theory.fedrep.state_evolution import HeadMoments
@@ -510,7 +510,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     assert_one_line(*CALLS[name])
 

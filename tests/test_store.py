@@ -22,7 +22,7 @@ from linfed.study import code
 from linfed.study.canonical import Description
 from linfed.study.code import code_digest, statements
 from linfed.study.store import keys_of
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, each
 
 RAN = []
 
@@ -145,7 +145,7 @@ def test_equal_values_have_one_text(one, other):
     json.loads(Description(one).text, parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+@each(("one", "other"), DIFFERENT)
 def test_different_values_have_different_texts(one, other):
     assert Description(one).text != Description(other).text
 

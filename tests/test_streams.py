@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers import each
 from scipy import stats
 
 from linfed.numerics.streams import RoundStream, Stream, TrialRandom, generators
@@ -37,8 +38,8 @@ def test_a_generator_is_its_documented_key(seed):
     assert np.array_equal(rng.random(5), np.random.Generator(np.random.SFC64(key)).random(5))
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, 2**31, 2**32 - 1, 2**32, 2**200 + 3, (2**40, 1, 0, 2**70, 5)])
-@pytest.mark.parametrize("trials", [range(40), [5, 0, 2**32 - 1, *range(100, 120)], [2**32, *range(40)], range(3)])
+@each("seed", [*SEEDS, 2**31, 2**32 - 1, 2**32, 2**200 + 3, (2**40, 1, 0, 2**70, 5)])
+@each("trials", [range(40), [5, 0, 2**32 - 1, *range(100, 120)], [2**32, *range(40)], range(3)])
 def test_generators_of_many_trials_are_those_of_numpys_seed_sequences(seed, trials):
     entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
     for stream in (Stream.TRUTH, Stream.NEW_SHORTCUT):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import references as ref
 import scipy.stats
-from helpers import assert_one_line, normal
+from helpers import assert_one_line, each, normal
 from test_algorithms import draw_world
 
 import linfed as lf
@@ -51,10 +51,10 @@ def test_the_fixed_point_is_where_a_round_of_the_loop_stays(world, K, weights):
         np.testing.assert_allclose(other, shortest, **TOLERANCE)
 
 
-@pytest.mark.parametrize("server_step_size", [1.0, 0.5, 1.3])
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("K", [1, 4])
-@pytest.mark.parametrize("world", WORLDS)
+@each("server_step_size", [1.0, 0.5, 1.3])
+@each("weights", WEIGHTS)
+@each("K", [1, 4])
+@each("world", WORLDS)
 def test_runs_reach_the_fixed_point_from_zero(world, K, weights, server_step_size):
     drawn, A, b, theory, setting = averaging(world, K, weights)
     setting["server_step_size"] = server_step_size
@@ -123,8 +123,8 @@ def exact_fixed_point(A, b, step, K):
     ]
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 6, 11])
-@pytest.mark.parametrize("step", [1e-300, 1e-14, 1e-9, 1e-4, 0.1])
+@each("K", [1, 2, 3, 6, 11])
+@each("step", [1e-300, 1e-14, 1e-9, 1e-4, 0.1])
 def test_the_fixed_point_keeps_its_digits_however_small_the_step(step, K):
     A, b = lf.GivenSamples(normal(3, 4, 2), normal(3, 4, seed=1)).normal_equations()
     theta = lf.theory.fedavg_fixed_point(A, b, step_size=step, local_steps=K)
@@ -464,7 +464,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     assert_one_line(*CALLS[name])
 

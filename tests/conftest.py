@@ -6,10 +6,14 @@ THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB
 for name in THREADS:  # before NumPy is there; worker processes and commands inherit it
     os.environ.setdefault(name, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tens of processes would each compile every module anew
 
 import re  # noqa: E402
+import sys  # noqa: E402
 
 import pytest  # noqa: E402
+
+sys.dont_write_bytecode = False
 
 SPLIT = {"test_experiments": r"\[(.+?)(-True|-False)?\]$", "test_exact_law": r"\[([^-\]]+)"}
 """Modules that are cut, and where a test's experiment or setting is in its name: what they share is made for each."""

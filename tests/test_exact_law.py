@@ -32,7 +32,7 @@ from linfed.numerics import linalg
 from linfed.simulation import engines
 from linfed.simulation.engines import open_source
 
-ROUNDS = (1, 4)
+ROUNDS, LONG = (1, 3), (1, 3, 8)
 STATISTICS = ("distance", "error", "head norms", "first head", "B", "B along B*", "predictor")
 
 
@@ -121,17 +121,17 @@ DRAWN = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
 
 SETTINGS = {
     "exact, noiseless, m = k + 1": Setting(algorithm=fedrep(), problem=given(noise=0.0), m=3),
-    "exact, m = k + 1, some clients": Setting(algorithm=fedrep(), problem=given(), m=3, participation=0.3),
+    "exact, m = k + 1, some clients": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), m=3, participation=0.3),
     "exact, noiseless, some clients": Setting(
-        algorithm=fedrep(), problem=given(noise=0.0), m=4, participation=0.3, engines="projected"
+        rounds=LONG, algorithm=fedrep(), problem=given(noise=0.0), m=4, participation=0.3, engines="projected"
     ),
-    "exact": Setting(algorithm=fedrep(), problem=given()),
+    "exact": Setting(rounds=LONG, algorithm=fedrep(), problem=given()),
     "exact, loud": Setting(algorithm=fedrep(step_size=0.2), problem=given(noise=2.0)),
-    "exact, m > d + 1": Setting(algorithm=fedrep(), problem=given(), m=12, engines=ALL),
+    "exact, m > d + 1": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), m=12, engines=ALL),
     "gradient, noiseless, m = 1": Setting(algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=1),
-    "gradient, m = k": Setting(algorithm=fedrep(**GRADIENT), problem=given(), m=2, participation=0.3),
+    "gradient, m = k": Setting(rounds=LONG, algorithm=fedrep(**GRADIENT), problem=given(), m=2, participation=0.3),
     "gradient, noiseless, m = k + 1": Setting(
-        algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=3, participation=0.3, engines="projected"
+        rounds=LONG, algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=3, participation=0.3, engines="projected"
     ),
     "one gradient step, m > d + 1": Setting(
         algorithm=fedrep(heads=lf.GradientHeads()), problem=given(), m=12, engines=ALL
@@ -169,7 +169,7 @@ SETTINGS = {
     "k = 1": Setting(algorithm=fedrep(k=1), problem=given(r=1), m=3),
     "k = 1, gradient": Setting(algorithm=fedrep(k=1, **GRADIENT), problem=given(r=1), m=1, participation=0.3),
     "k = 3, d = r + 2k": Setting(algorithm=fedrep(k=3), problem=given(r=3), m=5),
-    "r > k": Setting(algorithm=fedrep(), problem=given(r=4), m=5, participation=0.3),
+    "r > k": Setting(rounds=LONG, algorithm=fedrep(), problem=given(r=4), m=5, participation=0.3),
     "r > k, gradient": Setting(algorithm=fedrep(**GRADIENT), problem=given(r=4, noise=0.0), m=4),
     "r < k": Setting(algorithm=fedrep(), problem=given(r=1), m=5),
     "skew B*": Setting(algorithm=fedrep(), problem=given(B=normal(9, 2, seed=25) * 0.5), engines="projected"),
@@ -239,7 +239,9 @@ SETTINGS = {
         engines="compressed",
         fixed=True,
     ),
-    "FedAvg": Setting(algorithm=lf.FedAvg(step_size=0.15, local_steps=5), problem=dense(), m=11, engines="compressed"),
+    "FedAvg": Setting(
+        rounds=LONG, algorithm=lf.FedAvg(step_size=0.15, local_steps=5), problem=dense(), m=11, engines="compressed"
+    ),
     "FedAvg, two layers, gradient fine-tuning": Setting(
         algorithm=lf.FedAvg(
             step_size=0.1, local_steps=3, rank=2, init=basis(9, 2), fine_tune=lf.GradientHeads(steps=10)

@@ -62,9 +62,13 @@ if TYPE_CHECKING:
     from linfed.data.samples import GivenSamples as GivenSamples
     from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
+    from linfed.errors import LawError as LawError
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.prediction import Prediction as Prediction
+    from linfed.prediction import Quantity as Quantity
+    from linfed.prediction import predict as predict
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
@@ -134,13 +138,16 @@ _PUBLIC = {
     "Hypothesis": "linfed.statistics.findings",
     "Initial": "linfed.algorithms.initial",
     "InitialFactors": "linfed.algorithms.initial",
+    "LawError": "linfed.errors",
     "LocalOnly": "linfed.algorithms.local_only",
     "METRICS": "linfed.simulation.metrics",
     "Moments": "linfed.algorithms.initial",
     "Oracle": "linfed.algorithms.oracle",
     "Personalised": "linfed.algorithms.personalised",
     "PooledLeastSquares": "linfed.algorithms.pooled",
+    "Prediction": "linfed.prediction",
     "Problem": "linfed.problems",
+    "Quantity": "linfed.prediction",
     "Rademacher": "linfed.problems.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
@@ -169,6 +176,7 @@ _PUBLIC = {
     "grid": "linfed.study.grid",
     "iterate": "linfed.simulation",
     "page": "linfed.study.pages",
+    "predict": "linfed.prediction",
     "shortcut_error": "linfed.simulation.metrics",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",

@@ -35,6 +35,10 @@ class EngineError(ValueError):
     """A question that the chosen engine cannot answer; the message names those that can."""
 
 
+class LawError(ValueError):
+    """A prediction that no known law makes; the message says which is missing."""
+
+
 class UsageError(ValueError):
     """A mistake in the command line: the message says what is allowed."""
 

@@ -21,6 +21,7 @@ ORDER = [
     {"figures"},
     {"simulation"},
     {"theory"},
+    {"prediction"},
     {"study"},
     {"cli", "__main__"},
 ]

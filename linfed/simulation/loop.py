@@ -218,6 +218,12 @@ class Piece:
     final: State
 
 
+def first_state(job: Job, trial: int) -> State:
+    """Return the state with which a trial's run begins."""
+    with quiet():
+        return _Chunk(job, range(trial, trial + 1)).initial_state()
+
+
 def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> Piece:
     """Run some trials to the end."""
     count = len(trials)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
+from linfed.theory.fedrep.any_heads import (
+    local_best_step,
+    local_factor,
+    local_floor,
+    stability_edge,
+    typical_distance,
+)
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -60,6 +67,9 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "local_best_step",
+    "local_factor",
+    "local_floor",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
@@ -71,8 +81,10 @@ __all__ = [
     "shortcut_spectrum_hypothesis",
     "shortcut_trace",
     "single_model_floor",
+    "stability_edge",
     "state_evolution",
     "top_subspace_distance",
     "truncation_error",
     "truncation_floor",
+    "typical_distance",
 ]

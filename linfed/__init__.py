@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from linfed.simulation.metrics import shortcut_error as shortcut_error
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result
-    from linfed.simulation.results import Status as Status
+    from linfed.simulation.status import Status as Status
     from linfed.statistics.findings import Finding as Finding
     from linfed.statistics.findings import Hypothesis as Hypothesis
     from linfed.statistics.findings import Verdict as Verdict
@@ -159,7 +159,7 @@ _PUBLIC = {
     "SizeError": "linfed.errors",
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
-    "Status": "linfed.simulation.results",
+    "Status": "linfed.simulation.status",
     "Store": "linfed.study.store",
     "StoreWarning": "linfed.errors",
     "SweepError": "linfed.errors",

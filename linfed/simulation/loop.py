@@ -25,8 +25,8 @@ from linfed.simulation.engines import open_source
 from linfed.simulation.job import Job, bytes_per_trial, checked_job
 from linfed.simulation.metrics import Recorder
 from linfed.simulation.participation import Participants, Participation
-from linfed.simulation.results import Status
 from linfed.simulation.start import ResolvedStart
+from linfed.simulation.status import Status
 from linfed.system.memory import budget_bytes, check_fits
 
 DIVERGENCE_MULTIPLE = 1e12

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
+from linfed.algorithms.step_size import checked_rounds, checked_step_size
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape, shown
 from linfed.numerics.linalg import client_blocks, one_blas_thread
 
 ORTHONORMAL_TOLERANCE = 1e-9
@@ -44,7 +46,7 @@ def state_evolution(
     *,
     dim: int,
     n_samples: int,
-    step_size: float,
+    step_size: float | npt.ArrayLike,
     rounds: int,
     noise_std: float = 0.0,
     participants: int | None = None,
@@ -62,8 +64,8 @@ def state_evolution(
         Ambient dimension d >= 2k.
     n_samples : int
         Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended (see Notes).
-    step_size : float
-        eta > 0, the step on B.
+    step_size : float or array_like (rounds,)
+        eta > 0, the step on B, or one for each round.
     rounds : int
         T >= 0.
     noise_std : float
@@ -120,8 +122,9 @@ def state_evolution(
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    setting = _Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
     rounds = check_integer("rounds", rounds, minimum=0)
+    steps = _steps(step_size, rounds)
+    setting = _Setting.checked(heads, dim, n_samples, steps[0], noise_std, participants)
     N, Q = _start(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
     if len(counts) > 1:
@@ -134,7 +137,7 @@ def state_evolution(
             if t == 0 or heads.ndim == 3:
                 moments = HeadMoments.of(heads[t] if heads.ndim == 3 else heads)
             first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
-            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, rounds), strict=True):
+            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, steps[:rounds]), strict=True):
                 kept[t] = path
         largest = np.linalg.eigvalsh(history[1])[..., -1]
     distance = np.sqrt(np.clip(largest, 0.0, 1.0))
@@ -349,11 +352,22 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple
     return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
-def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: _Setting, rounds: int) -> tuple[Array, Array]:
+def _steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
+    """Return the step of every round, and one at least."""
+    kept = checked_step_size("step_size", step_size)
+    if callable(kept):
+        raise ValueError(f"step_size = {shown(kept)} must be a positive finite number, or one for each round")
+    return (kept,) * max(1, rounds) if isinstance(kept, float) else checked_rounds(kept, rounds)
+
+
+def _evolved(
+    N: Array, Q: Array, moments: HeadMoments, setting: _Setting, steps: Sequence[float]
+) -> tuple[Array, Array]:
     """Return N and Q after every round, each (rounds + 1, k, k)."""
-    paths = np.empty((rounds + 1, *N.shape)), np.empty((rounds + 1, *Q.shape))
+    paths = np.empty((len(steps) + 1, *N.shape)), np.empty((len(steps) + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q
-    for t in range(1, rounds + 1):
+    for t, step_size in enumerate(steps, 1):
+        setting = replace(setting, step_size=step_size)
         L = np.full_like(Q, np.nan)
         with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(np.linalg.LinAlgError):
             N, Q = _means(N, Q, moments, setting)

@@ -50,11 +50,15 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 class Curves(NamedTuple):
-    """A law's distance in every round, (rounds + 1,) or (trials, rounds + 1), and its 10 and 90 % where derived."""
+    """A law's distance in every round, (rounds + 1,) or (trials, rounds + 1), its 10 and 90 % where derived.
+
+    And what the law itself found doubtful.
+    """
 
     distance: Array
     low: Array | None = None
     high: Array | None = None
+    doubts: tuple[str, ...] = ()
 
 
 def joined(curves: Sequence[Curves]) -> Curves:
@@ -64,6 +68,7 @@ def joined(curves: Sequence[Curves]) -> Curves:
         distance=np.stack([each.distance for each in curves]),
         low=None if low[0] is None else np.stack(low),
         high=None if high[0] is None else np.stack(high),
+        doubts=tuple(dict.fromkeys(text for each in curves for text in each.doubts)),
     )
 
 
@@ -153,7 +158,7 @@ class Prediction:
             raise LawError(self._curves)
         if not self._first:
             return self._curves
-        distance, low, high = self._curves
+        distance, low, high, _ = self._curves
         return Curves(distance[0], None if low is None else low[0], None if high is None else high[0])
 
     def _quantity(self, name: str) -> Quantity:

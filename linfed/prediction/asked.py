@@ -94,11 +94,11 @@ def predict(
     Traceback (most recent call last):
     linfed.errors.LawError: no law of FedRep's distance is known for FixedSamples: rounds share their samples
     """
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), "auto")
+    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
     base = next((known for known in LAWS if isinstance(algorithm, known)), None)
     if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
         raise LawError(
             f"no law is known for algorithm = {shown(algorithm)}: {', '.join(c.__name__ for c in LAWS)} have one"
         )
-    found = LAWS[base](job, algorithm)
+    found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found

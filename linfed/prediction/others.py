@@ -12,11 +12,12 @@ from linfed.algorithms.fedavg import FedAvg
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.step_size import StepSize
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Asked, Curves, Prediction, Quantity
-from linfed.prediction.fedrep import truncation_metric
+from linfed.prediction.fedrep import truncation_source
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import drawn_in_law
@@ -98,7 +99,8 @@ def of_fedavg(job: Job, algorithm: FedAvg) -> Prediction:
         raise LawError(
             "no law of FedAvg is known for samples in law: its fixed point is that of samples that are drawn"
         )
-    step_size, local_steps, server = algorithm.step_size, algorithm.local_steps, algorithm.server_step_size
+    step_size = _one_step(algorithm.step_size, "FedAvg")
+    local_steps, server = algorithm.local_steps, algorithm.server_step_size
 
     def rate() -> Quantity:
         values = [
@@ -132,7 +134,8 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     """Return FLUTE's rate and steps near the truncation, at population, and the floor of fixed samples."""
     if job.problem is None:
         raise LawError("no law is known without a truth: give problem=")
-    problem, k, step = job.problem, algorithm.rank, algorithm.step_size * algorithm.gradient_factor
+    problem, k = job.problem, algorithm.rank
+    step = _one_step(algorithm.step_size, "FLUTE") * algorithm.gradient_factor
     weights = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio)
     if weights != (0.25, 0.125, 1.0):
         raise LawError(
@@ -142,13 +145,14 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         raise LawError(f"no law of FLUTE is known for participation = {shown(job.participation)}: all must take part")
     if problem.design.variance != 1.0:
         raise LawError(f"no law of FLUTE is known for design = {shown(problem.design)}: x must have covariance I")
-    metric, near = truncation_metric(problem, k), "near the truncation, at population: n_samples large"
+    at_floor = truncation_source(problem, k)
+    near = "near the truncation, at population: n_samples large"
 
     def spectra() -> Array:
         return np.array([_spectrum(truth) for truth in _truths(job)])
 
     def rate() -> Quantity:
-        return Quantity(flute_local_rate(spectra(), k, step), "theory.flute_local_rate", near, metric)
+        return Quantity(flute_local_rate(spectra(), k, step), "theory.flute_local_rate", near, at_floor[-1])
 
     def edge() -> Quantity:
         return Quantity(1.0 / spectra()[:, 0] / algorithm.gradient_factor, "theory.flute_local_rate: 1/lambda_1", near)
@@ -160,8 +164,7 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
 
     def floor() -> Quantity:
         values = np.array([truncation_floor(truth, k, job.setting.samples)[0] for truth in _truths(job)])
-        valid = "the root mean square of the same over clients, to first order in 1/m"
-        return Quantity(values, "theory.truncation_floor", valid, metric)
+        return Quantity(values, *at_floor)
 
     fixed = isinstance(job.data, FixedSamples)
     missing = f"no law of FLUTE's floor is known for {type(job.data).__name__}"
@@ -174,6 +177,13 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         _curves="no law of FLUTE's distance is known from round to round",
         _quantities={**quantities, "floor": floor if fixed else missing},
     )
+
+
+def _one_step(step_size: StepSize, name: str) -> float:
+    """Return the step of all rounds, or raise."""
+    if not isinstance(step_size, float):
+        raise LawError(f"no law of {name} is known for step_size = {shown(step_size)}: it must be one number")
+    return step_size
 
 
 def _truths(job: Job) -> Iterator[Truth]:

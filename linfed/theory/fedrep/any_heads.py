@@ -64,7 +64,7 @@ class LocalMap:
         """Return the step from which the factor is 1 or more: linear and quadratic part balance in a direction."""
         values = np.linalg.eigvalsh(self.second)
         if values[0] <= SPANNED * values[-1]:
-            raise ValueError("W spans fewer than k dimensions: no step contracts all angles, and there is no edge")
+            return 0.0
         L = np.linalg.cholesky(self.quadratic)
         whitened = np.linalg.solve(L, np.linalg.solve(L, self.linear).T)
         return float(np.linalg.eigvalsh(0.5 * (whitened + whitened.T))[0])
@@ -74,6 +74,8 @@ class LocalMap:
         from scipy import optimize
 
         edge = self.edge()
+        if edge == 0:
+            return 0.0
         found = optimize.minimize_scalar(
             self.factor, bounds=(0.0, edge), method="bounded", options={"xatol": 1e-7 * edge}
         )
@@ -179,12 +181,12 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
     -------
     float, or ndarray (trials,) if W has a trial axis
         Where linear and quadratic part of the map balance in one direction: a generalised eigenvalue. Twice
-        `best_step_size` for heads of length sqrt(k) with Gamma = I.
+        `best_step_size` for heads of length sqrt(k) with Gamma = I; 0 for heads that span fewer than k dimensions.
 
     Raises
     ------
     ValueError
-        As in `local_factor`; and for heads that span fewer than k dimensions.
+        As in `local_factor`.
 
     Notes
     -----
@@ -204,15 +206,17 @@ def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants:
     Returns
     -------
     float, or ndarray (trials,) if W has a trial axis
-        `best_step_size` for heads of length sqrt(k) with Gamma = I.
+        `best_step_size` for heads of length sqrt(k) with Gamma = I; 0 for heads that span fewer than k dimensions.
 
     Raises
     ------
     ValueError
-        As in `stability_edge`.
+        As in `local_factor`.
 
     Notes
     -----
+    Where heads are far from isotropic the edge is near: at a condition number of 3 it is 1.1 times this.
+
     **Deviations**: an addition.
     """
     return _of_trials(W, LocalMap.best, dim, n_samples, participants)
@@ -248,7 +252,7 @@ def local_floor(
     Raises
     ------
     ValueError
-        As in `stability_edge`; and for a step from the edge on.
+        As in `local_factor`; and for a step from the edge on.
 
     Notes
     -----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
+from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -41,6 +42,7 @@ from linfed.theory.shortcut import (
 __all__ = [
     "AtExactHeads",
     "FluteTrace",
+    "GradientHeadsEvolution",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
@@ -60,6 +62,7 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "gradient_heads_evolution",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",

@@ -11,6 +11,7 @@ from linfed.theory.fedrep.any_heads import (
     stability_edge,
     typical_distance,
 )
+from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -48,6 +49,7 @@ from linfed.theory.shortcut import (
 __all__ = [
     "AtExactHeads",
     "FluteTrace",
+    "GradientHeadsEvolution",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
@@ -67,6 +69,7 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "gradient_heads_evolution",
     "local_best_step",
     "local_factor",
     "local_floor",

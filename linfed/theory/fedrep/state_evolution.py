@@ -124,8 +124,8 @@ def state_evolution(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     rounds = check_integer("rounds", rounds, minimum=0)
     steps = _steps(step_size, rounds)
-    setting = _Setting.checked(heads, dim, n_samples, steps[0], noise_std, participants)
-    N, Q = _start(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
+    setting = Setting.checked(heads, dim, n_samples, steps[0], noise_std, participants)
+    N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
     if len(counts) > 1:
         raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
@@ -200,7 +200,7 @@ def one_round_means(
     **Deviations**: an addition.
     """
     heads = check_array("W", W, [("n", "k")])
-    setting = _Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    setting = Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
     k = heads.shape[1]
     for name, matrix in (("N", N), ("Q", Q)):
@@ -255,7 +255,7 @@ class HeadMoments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Setting:
+class Setting:
     """Sizes and settings of a round, checked."""
 
     dim: int
@@ -265,10 +265,16 @@ class _Setting:
     step_size: float
     noise_std: float
 
+    @property
+    def share(self) -> float:
+        """`set_share` of these clients and participants."""
+        return set_share(self.n_clients, self.participants)
+
     @classmethod
     def checked(
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
-    ) -> _Setting:
+    ) -> Setting:
+        """Return them, checked."""
         n, k = heads.shape[-2:]
         dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
         return cls(
@@ -282,13 +288,13 @@ class _Setting:
 
 
 def checked_sizes(
-    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None
+    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
 ) -> tuple[int, int, int]:
     """Return d, m and p."""
     dim, n_samples = check_integer("dim", dim), check_integer("n_samples", n_samples)
     if dim < 2 * rank:
         raise ValueError(f"dim = {dim} must be at least 2 rank = {2 * rank}")
-    if n_samples < rank + 2:
+    if exact_heads and n_samples < rank + 2:
         raise ValueError(
             f"n_samples = {n_samples} must be at least rank + 2 = {rank + 2}: the recursion has no moments below "
             "(and B does not move up to n_samples = rank)"
@@ -304,7 +310,7 @@ def set_share(n: int, p: int) -> float:
     return (n - p) / (p * (n - 1)) if p < n else 0.0
 
 
-def _start(
+def start_at(
     delta: float | None, B0: npt.ArrayLike | None, B_star: npt.ArrayLike | None, *, dim: int, rank: int
 ) -> tuple[Array, Array]:
     """Return the first N and Q, (k, k) or (trials, k, k)."""
@@ -328,7 +334,7 @@ def _start(
     return N, outside.mT @ outside
 
 
-def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple[Array, Array]:
+def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[Array, Array]:
     """Return the means of a round before QR; the formulas are those of `one_round_means`."""
     k, m, p = len(N), setting.n_samples, setting.participants
     c, eta, variance = 1.0 - k / m, setting.step_size, setting.noise_std * setting.noise_std
@@ -348,7 +354,7 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple
     along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
     drawn = c / (m * p) * (along + across * identity)
-    chosen = c**2 * set_share(setting.n_clients, p) * (N.T @ by_inside @ N - K @ Q @ K)
+    chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
     return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
@@ -360,9 +366,7 @@ def _steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
     return (kept,) * max(1, rounds) if isinstance(kept, float) else checked_rounds(kept, rounds)
 
 
-def _evolved(
-    N: Array, Q: Array, moments: HeadMoments, setting: _Setting, steps: Sequence[float]
-) -> tuple[Array, Array]:
+def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, steps: Sequence[float]) -> tuple[Array, Array]:
     """Return N and Q after every round, each (rounds + 1, k, k)."""
     paths = np.empty((len(steps) + 1, *N.shape)), np.empty((len(steps) + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q

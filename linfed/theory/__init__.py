@@ -5,6 +5,7 @@ from __future__ import annotations
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
     FluteTrace,
@@ -41,6 +42,7 @@ from linfed.theory.shortcut import (
 __all__ = [
     "AtExactHeads",
     "FluteTrace",
+    "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
@@ -66,6 +68,7 @@ __all__ = [
     "one_round_factor",
     "one_round_means",
     "outside_length",
+    "second_order_evolution",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",

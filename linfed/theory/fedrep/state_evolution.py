@@ -120,9 +120,9 @@ def state_evolution(
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    setting = _Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    setting = Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
     rounds = check_integer("rounds", rounds, minimum=0)
-    N, Q = _start(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
+    N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
     if len(counts) > 1:
         raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
@@ -197,7 +197,7 @@ def one_round_means(
     **Deviations**: an addition.
     """
     heads = check_array("W", W, [("n", "k")])
-    setting = _Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    setting = Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
     k = heads.shape[1]
     for name, matrix in (("N", N), ("Q", Q)):
@@ -252,7 +252,7 @@ class HeadMoments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Setting:
+class Setting:
     """Sizes and settings of a round, checked."""
 
     dim: int
@@ -262,10 +262,16 @@ class _Setting:
     step_size: float
     noise_std: float
 
+    @property
+    def share(self) -> float:
+        """`set_share` of these clients and participants."""
+        return set_share(self.n_clients, self.participants)
+
     @classmethod
     def checked(
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
-    ) -> _Setting:
+    ) -> Setting:
+        """Return the setting for heads (.., n, k), or raise."""
         n, k = heads.shape[-2:]
         dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
         return cls(
@@ -301,7 +307,7 @@ def set_share(n: int, p: int) -> float:
     return (n - p) / (p * (n - 1)) if p < n else 0.0
 
 
-def _start(
+def start_at(
     delta: float | None, B0: npt.ArrayLike | None, B_star: npt.ArrayLike | None, *, dim: int, rank: int
 ) -> tuple[Array, Array]:
     """Return the first N and Q, (k, k) or (trials, k, k)."""
@@ -325,7 +331,7 @@ def _start(
     return N, outside.mT @ outside
 
 
-def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple[Array, Array]:
+def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[Array, Array]:
     """Return the means of a round before QR; the formulas are those of `one_round_means`."""
     k, m, p = len(N), setting.n_samples, setting.participants
     c, eta, variance = 1.0 - k / m, setting.step_size, setting.noise_std * setting.noise_std
@@ -345,11 +351,11 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple
     along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
     drawn = c / (m * p) * (along + across * identity)
-    chosen = c**2 * set_share(setting.n_clients, p) * (N.T @ by_inside @ N - K @ Q @ K)
+    chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
     return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
-def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: _Setting, rounds: int) -> tuple[Array, Array]:
+def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, rounds: int) -> tuple[Array, Array]:
     """Return N and Q after every round, each (rounds + 1, k, k)."""
     paths = np.empty((rounds + 1, *N.shape)), np.empty((rounds + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q
@@ -359,14 +365,18 @@ def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: _Setting, rounds
             N, Q = _means(N, Q, moments, setting)
             L[:] = np.linalg.cholesky(N.T @ N + Q)  # R = L'; R'R is at least I
         if not np.isfinite(L).all():
-            raise ValueError(
-                f"step_size = {setting.step_size:g} is too large for these heads and this noise: no digits are left "
-                f"in round {t}"
-            )
+            raise too_large(setting.step_size, t)
         N = np.asarray(np.linalg.solve(L, N.T).T, dtype=np.float64)
         Q = _symmetric(np.linalg.solve(L, np.linalg.solve(L, Q).T))
         paths[0][t], paths[1][t] = N, Q
     return paths
+
+
+def too_large(step_size: float, number: int) -> ValueError:
+    """Return the error for a recursion that leaves the range of floating point in a round."""
+    return ValueError(
+        f"step_size = {step_size:g} is too large for these heads and this noise: no digits are left in round {number}"
+    )
 
 
 def _symmetric(A: Array) -> Array:

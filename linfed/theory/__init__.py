@@ -13,6 +13,7 @@ from linfed.theory.fedrep.any_heads import (
 )
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
     FluteTrace,
@@ -50,6 +51,7 @@ __all__ = [
     "AtExactHeads",
     "FluteTrace",
     "GradientHeadsEvolution",
+    "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
@@ -79,6 +81,7 @@ __all__ = [
     "one_round_factor",
     "one_round_means",
     "outside_length",
+    "second_order_evolution",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",

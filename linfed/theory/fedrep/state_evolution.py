@@ -274,7 +274,7 @@ class Setting:
     def checked(
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
     ) -> Setting:
-        """Return them, checked."""
+        """Return the setting for heads (.., n, k), or raise."""
         n, k = heads.shape[-2:]
         dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
         return cls(
@@ -377,14 +377,18 @@ def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, steps: 
             N, Q = _means(N, Q, moments, setting)
             L[:] = np.linalg.cholesky(N.T @ N + Q)  # R = L'; R'R is at least I
         if not np.isfinite(L).all():
-            raise ValueError(
-                f"step_size = {setting.step_size:g} is too large for these heads and this noise: no digits are left "
-                f"in round {t}"
-            )
+            raise too_large(setting.step_size, t)
         N = np.asarray(np.linalg.solve(L, N.T).T, dtype=np.float64)
         Q = _symmetric(np.linalg.solve(L, np.linalg.solve(L, Q).T))
         paths[0][t], paths[1][t] = N, Q
     return paths
+
+
+def too_large(step_size: float, number: int) -> ValueError:
+    """Return the error for a recursion that leaves the range of floating point in a round."""
+    return ValueError(
+        f"step_size = {step_size:g} is too large for these heads and this noise: no digits are left in round {number}"
+    )
 
 
 def _symmetric(A: Array) -> Array:

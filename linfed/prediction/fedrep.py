@@ -9,12 +9,13 @@ import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Curves, Prediction, Quantity, joined
 from linfed.prediction.cases import Case
-from linfed.prediction.laws import MEANS, Law
+from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, Law
 from linfed.problems import Problem
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import obstacle
@@ -45,31 +46,35 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         )
     if isinstance(job.data, FixedSamples) and case.exact and algorithm.representation_steps == 1:
         return _at_fixed(case, rounds)
-    law = law_of(case)
-    try:
-        curves = joined([law.curves(case, trial) for trial in case.trials])
-    except ValueError as error:  # of what a run allows and the law does not
-        raise (
-            error if isinstance(error, LawError) else LawError(f"the law {law.name!r} does not serve: {error}")
-        ) from None
-    return Prediction(
-        law=law.name,
-        source=law.source,
-        validity=law.validity,
-        rounds=rounds,
-        warnings=law.doubts(case, curves),
-        notes=_notes(job),
-        _curves=curves,
-        _quantities=law.near(case),
-    )
+    laws, trials, said = laws_of(case), case.trials, []
+    for law in laws:
+        try:
+            curves = joined([law.curves(case, trial) for trial in trials])
+        except (ValueError, OverflowError) as error:  # of what a run allows and the law does not
+            said.append(f"the law {law.name!r} does not serve: {error}")
+            continue
+        return Prediction(
+            law=law.name,
+            source=law.source,
+            validity=law.validity,
+            rounds=rounds,
+            warnings=(*law.doubts(case, curves), *said),
+            notes=_notes(job),
+            _curves=curves,
+            _quantities=law.near(case),
+        )
+    raise LawError(said[-1])
 
 
-def law_of(case: Case) -> Law:
-    """Return the law that serves a run, or raise a LawError that says which is missing."""
+def laws_of(case: Case) -> list[Law]:
+    """Return the laws that serve a run, the best first, or raise a LawError that says which is missing."""
     missing = next(_missing(case), None)
     if missing:
         raise LawError(f"no law of FedRep's distance is known {missing}")
-    return MEANS
+    if not case.exact:
+        return [GRADIENT_HEADS]
+    k = case.algorithm.rank
+    return [SECOND_ORDER, MEANS] if case.samples > k + 3 and k <= LARGEST_RANK else [MEANS]
 
 
 def _missing(case: Case) -> Iterator[str]:
@@ -80,8 +85,11 @@ def _missing(case: Case) -> Iterator[str]:
         yield f"for {type(data).__name__}: rounds share their samples"
     if not is_gaussian(design) or design.variance is None:
         yield f"for design = {shown(design)}: x must be Gaussian and isotropic"
-    if not case.exact:
+    gradient = isinstance(algorithm.heads, GradientHeads)
+    if not case.exact and not gradient:
         yield f"for heads = {shown(algorithm.heads)}"
+    if gradient and algorithm.rotate_heads:
+        yield "for gradient heads with rotate_heads = True"
     if algorithm.representation_steps > 1:
         yield f"for representation_steps = {algorithm.representation_steps}"
     if not algorithm.orthonormalize:
@@ -94,7 +102,7 @@ def _missing(case: Case) -> Iterator[str]:
         yield f"for a truth of rank {r} and rank = {k}"
     if sizes.dim < 2 * k:
         yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"
-    if m == k + 1:
+    if m == k + 1 and not gradient:
         yield f"for n_samples = rank + 1 = {m}: heads have no second moments"
 
 

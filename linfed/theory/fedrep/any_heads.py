@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number
-from linfed.numerics.linalg import one_blas_thread
+from linfed.numerics.linalg import eigvalsh, one_blas_thread, quiet
 from linfed.theory.fedrep.state_evolution import HeadMoments, checked_sizes, set_share
 
 SPANNED = 1e-13
@@ -58,7 +58,8 @@ class LocalMap:
 
     def factor(self, step_size: float) -> float:
         """Return the spectral radius: the largest eigenvalue, as the map keeps positive matrices positive."""
-        return float(np.linalg.eigvalsh(self._at(step_size))[-1])
+        with quiet():
+            return float(eigvalsh(self._at(step_size))[-1])
 
     def edge(self) -> float:
         """Return the step from which the factor is 1 or more: linear and quadratic part balance in a direction."""
@@ -98,7 +99,7 @@ class LocalMap:
         return X
 
     def _at(self, step_size: float) -> Array:
-        return np.asarray(np.eye(len(self.linear)) - step_size * self.linear + step_size**2 * self.quadratic)
+        return np.asarray(np.eye(len(self.linear)) - step_size * self.linear + step_size * step_size * self.quadratic)
 
 
 def _packed_kron(A: Array, B: Array) -> Array:

@@ -53,6 +53,10 @@ class HeadTensors:
                 eighth[t] += fours @ fours.T
         return cls(second / n, fourth / n, sixth / n, eighth / n)
 
+    def __getitem__(self, trials: slice) -> HeadTensors:
+        """Return the moments of some trials."""
+        return HeadTensors(self.second[trials], self.fourth[trials], self.sixth[trials], self.eighth[trials])
+
     def full(self) -> Array:
         """Return ``mean_i w_i w_i' (x) w_i w_i'`` as matrices (trials, k^2, k^2), pairs of indices along each side."""
         return self._spread(self.fourth)
@@ -160,50 +164,95 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
     return symmetric(np.asarray(np.linalg.solve(A.mT, np.linalg.solve(A.mT, Q).mT)))
 
 
-def next_round(T: Array, tensors: HeadTensors, setting: Setting) -> tuple[Array, Array]:
-    """Return the mean of the next T, to second order in what fluctuates, and its relative covariance.
+@dataclass(frozen=True)
+class RoundLaw:
+    """A round at one T, with what clients send summed up in Gaussian and Wishart matrices.
+
+    In the frame in which ``N = G`` and ``E = S`` (`sine_and_cosine`) a round is, before QR,
+
+        N = G + S Y,    E = S - G Y,    Z'Z a Wishart matrix of d - 2k rows with covariance Phi,
+        Y = (eta/(p m)) sum_i u_i what_i',    Phi = (eta/(p m))^2 sum_i ||r_i||^2 what_i what_i'
+
+    and the next T is ``N^{-T} (E'E + Z'Z) N^{-1}``. The sums have their first two moments; beyond these Y is as if it
+    were Gaussian, and so is the root of Phi relative to its mean.
 
     Parameters
     ----------
-    T : ndarray (trials, k, k)
-
-    Returns
-    -------
-    root : ndarray (trials, k, k)
-        Cholesky factor L of the mean, lower triangular.
-    covariance : ndarray (trials, k, k, k, k)
-        Of the entries of ``L^{-1} T+ L^{-T}``.
+    S, G : ndarray (trials, k, k)
+    mean : ndarray (trials, k, k)
+        Of Y.
+    gram : ndarray (trials, k, k)
+        Cholesky factor of the mean of Phi.
+    root : ndarray (trials, k^2 + K, k^2 + K)
+        Cholesky factor of the covariance of Y, row by row, and of ``gram^{-1} Phi gram^{-T}``, its lower half.
+    outside : int
+        ``d - 2k``.
     """
-    k, out = T.shape[-1], setting.dim - 2 * T.shape[-1]
-    S, G = sine_and_cosine(T)
-    parts = Fluctuations.of(S, G, tensors, setting)
-    moved = setting.step_size * (1.0 - k / setting.n_samples) * S @ tensors.second @ G
-    N, E = G + S @ moved, S - G @ moved
-    CY = parts.inside
-    quadratic = weighed(G @ G, CY)
-    Q = symmetric(E.mT @ E + quadratic + out * parts.gram)
-    inverse = np.linalg.inv(N)
-    turned = inverse @ S  # eps = turned @ dY is the relative change of N
-    first = E.mT @ G
-    A = first + Q @ turned
-    crossed = np.einsum("tba,tec,taecd->tbd", A, turned, tensor(CY), optimize=True)
-    tilted = np.einsum("tea,tadbe->tbd", turned, tensor(parts.cross), optimize=True)
-    bias = weighed(turned.mT @ Q @ turned, CY) + twice(crossed + weighed(first.mT @ turned, CY) - out * tilted)
-    L = np.linalg.cholesky(symmetric(inverse.mT @ (Q + bias) @ inverse))
-    R = inverse @ np.linalg.inv(L).mT
-    along = -kron(R.mT @ A, R.mT)
-    along = along + np.swapaxes(along.reshape(-1, k, k, k * k), 1, 2).reshape(along.shape)
-    across = out * kron(R.mT, R.mT)
-    mixed = along @ parts.cross @ across.mT
-    V = along @ CY @ along.mT + across @ parts.gram_covariance @ across.mT + mixed + mixed.mT
-    curved = tensor(sandwich(kron(G, R.mT), CY))
-    gram = R.mT @ parts.gram @ R
-    # E[Phi Phi] for the Wishart matrix, and for (G dY)'(G dY) as if it were Gaussian.
-    drawn = out * (kron(gram, gram) + between(sandwich(kron(R.mT, R.mT), parts.gram_covariance)))
-    bent = np.einsum("tabce,tadcf->tbdef", curved, curved, optimize=True).reshape(V.shape)
-    pairs = tensor(drawn + bent)
-    V = tensor(V) + pairs + pairs.swapaxes(-1, -2)
-    return np.asarray(L), V
+
+    S: Array
+    G: Array
+    mean: Array
+    gram: Array
+    root: Array
+    outside: int
+
+    @classmethod
+    def at(cls, T: Array, tensors: HeadTensors, setting: Setting) -> RoundLaw:
+        """Return the law of a round at T (trials, k, k)."""
+        k = T.shape[-1]
+        S, G = sine_and_cosine(T)
+        sums = Fluctuations.of(S, G, tensors, setting)
+        mean = setting.step_size * (1.0 - k / setting.n_samples) * S @ tensors.second @ G
+        gram = cholesky(sums.gram)
+        inverse = np.asarray(np.linalg.inv(gram))
+        relative = kron(inverse, inverse)
+        rows, columns = np.tril_indices(k)
+        kept = rows * k + columns
+        cross = (sums.cross @ relative.mT)[..., kept]
+        own = (relative @ sums.gram_covariance @ relative.mT)[:, kept[:, None], kept]
+        covariance = np.block([[sums.inside, cross], [cross.mT, own]])
+        scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+        scale = np.where(scale > 0, scale, 1.0)[..., None]  # angles may differ by orders of magnitude
+        root = scale * cholesky(covariance / (scale * scale.mT), 1e-10)
+        return cls(S, G, mean, gram, root, setting.dim - 2 * k)
+
+    @staticmethod
+    def values(k: int) -> int:
+        """Return how many Gaussian values a draw takes."""
+        return k * k + k * (k + 1)
+
+    def drawn(self, values: Array) -> Array:
+        """Return factors X with ``X'X`` the next T (trials, draws, 2k, k) for Gaussian values (trials, draws, values).
+
+        Means over the draws of the root of Phi, and of the Wishart matrix, are made what they are in law.
+        """
+        trials, draws, _ = values.shape
+        k = self.S.shape[-1]
+        rows, columns = np.tril_indices(k)
+        sums = values[..., : self.root.shape[-1]] @ self.root.mT
+        Y = self.mean[:, None] + sums[..., : k * k].reshape(trials, draws, k, k)
+        half = np.empty((trials, draws, k, k))
+        half[..., rows, columns] = half[..., columns, rows] = 0.5 * sums[..., k * k :]
+        half += np.eye(k)
+        half = half @ (self.gram @ np.linalg.inv(cholesky((half.mT @ half).mean(axis=1))))[:, None].mT
+        Z = self._wishart_root(values[..., self.root.shape[-1] :]) @ half
+        S, G = self.S[:, None], self.G[:, None]
+        return np.asarray(np.concatenate([S - G @ Y, Z], axis=-2) @ np.linalg.inv(G + S @ Y))
+
+    def _wishart_root(self, values: Array) -> Array:
+        """Return factors of Wishart matrices of `outside` rows: Bartlett's, chi-squares after Wilson and Hilferty."""
+        k, d = self.S.shape[-1], self.outside
+        rows, columns = np.tril_indices(k)
+        W = np.zeros((*values.shape[:-1], k, k))
+        if d == 0:
+            return W
+        W[..., columns, rows] = values
+        for row in range(k):
+            width = 2.0 / (9.0 * max(d - row, 1))
+            chi = np.sqrt(max(d - row, 0)) * np.maximum(1.0 - width + np.sqrt(width) * W[..., row, row], 0.0) ** 1.5
+            W[..., row, :] *= row < d
+            W[..., row, row] = chi
+        return W @ np.linalg.inv(cholesky((W.mT @ W).mean(axis=1) / d))[:, None].mT
 
 
 @dataclass(frozen=True)
@@ -283,17 +332,19 @@ def sine_and_cosine(T: Array) -> tuple[Array, Array]:
     return (vectors * sine[..., None, :]) @ vectors.mT, (vectors * cosine[..., None, :]) @ vectors.mT
 
 
+def cholesky(A: Array, share: float = 1e-15) -> Array:
+    """Return Cholesky factors; a share of the mean diagonal is added to it, where digits end."""
+    k = A.shape[-1]
+    added = share * np.trace(A, axis1=-2, axis2=-1) / k
+    return np.asarray(np.linalg.cholesky(A + added[..., None, None] * np.eye(k)))
+
+
 # --- stacks of matrices, and of tensors as matrices over pairs of indices ---------------------------------------
 
 
 def symmetric(A: Array) -> Array:
     """Return ``(A + A')/2``."""
     return 0.5 * (A + A.mT)
-
-
-def twice(A: Array) -> Array:
-    """Return ``A + A'``."""
-    return A + A.mT
 
 
 def inner(A: Array, B: Array) -> Array:
@@ -324,16 +375,6 @@ def swapped(C: Array) -> Array:
     return tensor(C).swapaxes(-1, -2).reshape(C.shape)
 
 
-def between(C: Array) -> Array:
-    """Return ``C[ac, bd]`` at (ab, cd)."""
-    return tensor(C).swapaxes(-3, -2).reshape(C.shape)
-
-
 def sandwich(K: Array, C: Array) -> Array:
     """Return ``K C K'``."""
     return K @ C @ K.mT
-
-
-def weighed(A: Array, C: Array) -> Array:
-    """Return ``sum_ac A_ac C[ab, cd]`` at (b, d)."""
-    return np.einsum("tac,tabcd->tbd", A, tensor(C), optimize=True)

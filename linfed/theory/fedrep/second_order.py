@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.errors import check_array, check_integer, check_number
-from linfed.numerics.linalg import eigh, eigvalsh, quiet
-from linfed.theory.fedrep.round_moments import HeadTensors, mean_map, next_round, symmetric
+from linfed.numerics.linalg import eigh, quiet
+from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map, symmetric
 from linfed.theory.fedrep.state_evolution import Setting, start_at, too_large
 
 QUANTILES = (0.1, 0.5, 0.9)
 
 DRAWS = 512
-"""Fixed Gaussian points that a round's quantiles are taken over, at least."""
+"""Points that follow the law of a run, at least."""
+
+TOGETHER = 32
+"""Trials that are followed at once."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,10 +135,13 @@ def second_order_evolution(
         tensors = HeadTensors.of(stacked @ turn)
         across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
-        found = _evolved(L * _signs(L), tensors, setting, steps)
-    whole: slice | int = slice(None) if counts else 0
-    low, median, high, spread, kick = (array[whole] for array in found)
-    return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick)
+        whole = max(len(L), len(stacked))
+        L, found = np.broadcast_to(L, (whole, k, k)), np.empty((5, whole, rounds + 1))
+        for start in range(0, whole, TOGETHER):
+            some = slice(start, start + TOGETHER)
+            found[:, some] = _evolved(L[some], tensors[some] if len(stacked) > 1 else tensors, setting, steps)
+    low, median, high, spread, kick = found if counts else found[:, 0]
+    return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
 
 
 def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> Array:
@@ -146,65 +154,112 @@ def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> Array:
     return steps
 
 
-def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> tuple[Array, ...]:
-    """Return quantiles and spread of all rounds, (trials, rounds + 1) each, and the kicks (trials, rounds)."""
-    k, trials = L.shape[-1], max(len(L), len(tensors.second))
-    L = np.broadcast_to(L, (trials, k, k))
-    chart, fourth = Chart.of(k), tensors.full()
-    Sigma = np.zeros((trials, len(chart.rows), len(chart.rows)))
+def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> Array:
+    """Return quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
+    k, trials = L.shape[-1], len(L)
+    chart, second, fourth = Chart.of(k), tensors.second, tensors.full()
     settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
     L = np.where(settled[:, None, None], np.eye(k), L)  # in its place: at B*, without noise, nothing moves
-    told, kicks = np.empty((4, trials, len(steps) + 1)), np.empty((trials, len(steps)))
-    told[..., 0] = chart.quantiles(L, Sigma)
-    for t, step in enumerate(steps):
+    told = np.zeros((5, trials, len(steps) + 1))
+    points, centre, response = np.repeat(L[:, None], chart.draws, axis=1), L @ L.mT, np.zeros((trials, *chart.linear))
+    squared, direction = told_of(points, told[..., 0])
+    for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
         now = replace(setting, step_size=float(step))
         try:
-            root, V = next_round(L @ L.mT, tensors, now)
-            centre = np.linalg.cholesky(mean_map(L @ L.mT, tensors.second, fourth, now))
-            points = chart.points(L, Sigma)
-            sent = np.linalg.cholesky(mean_map(points, tensors.second[:, None], fourth[:, None], now))
+            sent = cholesky(mean_map(points @ points.mT, second[:, None], fourth[:, None], now))
+            base = cholesky(mean_map(centre, second, fourth, now))
+            own = sent.mT @ direction
+            own /= np.linalg.norm(own, axis=-2, keepdims=True)
+            drawn = chart.spread(values, mask, squared, own[..., 0], response)
+            inverse = np.linalg.inv(base)
+            X = RoundLaw.at(centre, tensors, now).drawn(drawn) @ inverse.mT[:, None]
+            relative = X.mT @ X
+            points = sent @ cholesky(relative)
         except np.linalg.LinAlgError:
-            raise too_large(float(step), t + 1) from None
-        old = chart.coordinates(np.linalg.solve(centre[:, None], sent))
-        mean, covariance = chart.fresh(V)
-        mean += old.mean(axis=1)
-        old -= old.mean(axis=1, keepdims=True)
-        shift, Sigma = chart.recentred(mean, covariance + old.mT @ old / old.shape[1])
-        L = root @ shift
-        told[..., t + 1], kicks[:, t] = chart.quantiles(L, Sigma), chart.largest(V)
-        if not np.isfinite(told[..., t + 1]).all():
-            raise too_large(float(step), t + 1)
-    told[:, settled], kicks[settled] = 0.0, 0.0
-    return *told, kicks
+            raise too_large(float(step), t) from None
+        moved = base @ chart.matrices(chart.coordinates(inverse[:, None] @ points).mean(axis=1))
+        centre = moved @ moved.mT
+        entries = relative[..., chart.rows, chart.columns]
+        response = (entries - entries.mean(axis=1, keepdims=True)).mT @ drawn
+        squared, direction = told_of(points, told[..., t])
+        told[4, :, t] = (own.mT @ relative @ own)[..., 0, 0].var(axis=-1)
+        if not np.isfinite(told[..., t]).all():
+            raise too_large(float(step), t)
+    told[:, settled] = 0.0
+    return told
+
+
+def told_of(points: Array, out: Array) -> tuple[Array, Array]:
+    """Fill in the distance's quantiles and spread; return the largest squared tangents, and their directions."""
+    values, vectors = eigh(points @ points.mT)
+    squared = np.maximum(values[..., -1], np.finfo(float).tiny)
+    distance = np.sqrt(squared / (1.0 + squared))
+    out[:3], out[3] = np.quantile(distance, QUANTILES, axis=-1), np.log(distance).std(axis=-1)
+    return squared, vectors[..., -1:]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """The coordinates of lower triangular Y: ``2 log Y_ii`` on the diagonal, ``Y_ij`` below, row by row.
+    """Coordinates of lower triangular matrices, and the points that follow their law.
 
     Parameters
     ----------
     rows, columns : ndarray (K,)
-        Where each stands.
+        Where each coordinate stands: ``2 log Y_ii`` on the diagonal, ``Y_ij`` below, row by row.
     diagonal : ndarray (k,)
         Which stand on the diagonal.
-    gaussian : ndarray (draws, K)
-        Antithetic points of mean 0 and covariance I.
+    reverse : ndarray (draws,)
+        Each point's number with its bits reversed.
+    scores : ndarray (draws,)
+        Normal scores, ascending, of variance 1.
     """
 
     rows: Indices
     columns: Indices
     diagonal: Indices
-    gaussian: Array
+    reverse: Indices
+    scores: Array
 
     @classmethod
     @functools.cache
     def of(cls, k: int) -> Chart:
-        """Return the chart for k angles."""
+        """Return the chart for k angles, with at least `DRAWS` points."""
         rows, columns = np.tril_indices(k)
-        half = np.random.default_rng(0).standard_normal((max(DRAWS // 2, 4 * len(rows)), len(rows)))
-        half = np.linalg.solve(np.linalg.cholesky(half.T @ half / len(half)), half.T).T
-        return cls(rows, columns, np.flatnonzero(rows == columns), np.concatenate([half, -half]))
+        bits = (max(DRAWS, 4 * RoundLaw.values(k)) - 1).bit_length()
+        reverse = np.array([int(f"{number:0{bits}b}"[::-1], 2) for number in range(2**bits)])
+        scores = np.array([NormalDist().inv_cdf((number + 0.5) / 2**bits) for number in range(2**bits)])
+        return cls(rows, columns, np.flatnonzero(rows == columns), reverse, scores / scores.std())
+
+    @property
+    def draws(self) -> int:
+        """How many points there are."""
+        return len(self.reverse)
+
+    @property
+    def linear(self) -> tuple[int, int]:
+        """Shape of a kick's response to the Gaussian values."""
+        return len(self.rows), RoundLaw.values(len(self.diagonal))
+
+    def rounds(self) -> Iterator[tuple[Array, int]]:
+        """Yield fixed Gaussian values of each round, antithetic and of covariance I, and a number to shuffle with."""
+        rng = np.random.default_rng(0)
+        while True:
+            half = rng.standard_normal((self.draws // 2, self.linear[1]))
+            half = np.linalg.solve(np.linalg.cholesky(half.T @ half / len(half)), half.T).T
+            yield rng.permutation(np.concatenate([half, -half])), int(rng.integers(self.draws))
+
+    def spread(self, values: Array, mask: int, squared: Array, own: Array, response: Array) -> Array:
+        """Return the values (trials, draws, ..), spread evenly along what moves each point's largest angle.
+
+        With the points in the order of that angle, the pairs of rank and value fill the square evenly: quantiles over
+        few points are then nearly those over many.
+        """
+        twice = np.where(self.rows == self.columns, 1.0, 2.0)
+        along = (own[..., self.rows] * own[..., self.columns] * twice) @ response
+        along /= np.maximum(np.linalg.norm(along, axis=-1, keepdims=True), np.finfo(float).tiny)
+        ranks = np.argsort(np.argsort(squared, axis=-1, kind="stable"), axis=-1, kind="stable")
+        wanted = self.scores[(self.reverse ^ mask)[ranks]]
+        return values + (wanted - (along * values).sum(axis=-1))[..., None] * along
 
     def matrices(self, coordinates: Array) -> Array:
         """Return Y (..., k, k) for coordinates (..., K)."""
@@ -220,62 +275,8 @@ class Chart:
         entries[..., self.diagonal] = 2.0 * np.log(entries[..., self.diagonal])
         return entries
 
-    def points(self, L: Array, Sigma: Array) -> Array:
-        """Return T (trials, 2K, k, k) at points with the mean and the covariance of the law."""
-        columns = np.sqrt(len(self.rows)) * _root(Sigma)
-        Y = L[:, None] @ self.matrices(np.concatenate([columns, -columns], axis=1))
-        return Y @ Y.mT
-
-    def quantiles(self, L: Array, Sigma: Array) -> Array:
-        """Return the distance's quantiles, and its logarithm's standard deviation, (4, trials)."""
-        Y = L[:, None] @ self.matrices(self.gaussian @ _root(Sigma))
-        squared = np.maximum(eigvalsh(Y.mT @ Y)[..., -1], np.finfo(float).tiny)
-        distance = np.sqrt(squared / (1.0 + squared))
-        return np.concatenate([np.quantile(distance, QUANTILES, axis=-1), np.log(distance).std(axis=-1)[None]])
-
-    def largest(self, V: Array) -> Array:
-        """Return the largest eigenvalue of covariances (trials, k, k, k, k) of symmetric matrices."""
-        scale = np.where(self.rows == self.columns, 1.0, np.sqrt(2.0))
-        return eigvalsh(self.packed(V) * scale[:, None] * scale)[:, -1]
-
-    def packed(self, V: Array) -> Array:
-        """Return the covariance (trials, K, K) of the entries on and below the diagonal."""
-        return V[:, self.rows, self.columns][..., self.rows, self.columns]
-
-    def fresh(self, V: Array) -> tuple[Array, Array]:
-        """Return mean and covariance of the coordinates of Y with ``Y Y' = I + Delta``, Delta of covariance V.
-
-        To second order, and so that a Wishart matrix's are nearly right: off the diagonal Y has the covariance of
-        Delta, ``Y_ii^2`` what the squares to the left of it leave, and is log-normal.
-        """
-        below = np.tril(np.ones(V.shape[1:3]), -1)
-        own = np.einsum("tijij->tij", V) * below
-        kept = np.maximum(1.0 - own.sum(axis=-1), 0.1)
-        left = np.einsum("tiiii->ti", V) - 2.0 * np.square(own).sum(axis=-1)
-        relative = np.log1p(np.einsum("tiijj->tij", V) / (kept[:, :, None] * kept[:, None, :]))
-        variance = np.log1p(np.maximum(left, 0.0) / np.square(kept))
-        mean = -0.5 * np.einsum("tjjij->tij", V) - np.einsum("tiljl,jl->tij", V, below)
-        mean, Sigma = mean[:, self.rows, self.columns], self.packed(V)
-        Sigma[:, self.diagonal[:, None], self.diagonal] = relative
-        Sigma[:, self.diagonal, self.diagonal] = variance
-        mean[:, self.diagonal] = np.log(kept) - 0.5 * variance
-        return mean, Sigma
-
-    def recentred(self, mean: Array, Sigma: Array) -> tuple[Array, Array]:
-        """Return Y at the mean, and the covariance of the coordinates of ``Y_mean^{-1} Y``."""
-        Y = self.matrices(mean)
-        jacobian = np.linalg.inv(Y)[:, self.rows[:, None], self.rows] * (self.columns[:, None] == self.columns)
-        jacobian[..., self.diagonal] *= 0.5 * np.diagonal(Y, axis1=1, axis2=2)[:, None]
-        jacobian[:, self.diagonal] *= 2.0
-        return Y, jacobian @ Sigma @ jacobian.mT
-
 
 def _root(A: Array) -> Array:
     """Return the symmetric root of each positive semi-definite matrix; values below 0 count as 0."""
     values, vectors = eigh(A)
     return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT
-
-
-def _signs(L: Array) -> Array:
-    """Return the signs (..., 1, k) that make the diagonal of L positive."""
-    return np.copysign(1.0, np.diagonal(L, axis1=-2, axis2=-1) + 0.0)[..., None, :]

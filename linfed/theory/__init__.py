@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
+from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, federation_pays_from, fixed_sample_floor
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -22,6 +23,7 @@ from linfed.theory.flute import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.local import best_local_ridge, local_mean_risk
 from linfed.theory.new_clients import (
     new_client_excess_quantile,
     new_client_mean_risk,
@@ -40,16 +42,20 @@ from linfed.theory.shortcut import (
 
 __all__ = [
     "AtExactHeads",
+    "FixedSampleFloor",
     "FluteTrace",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
     "at_exact_heads",
+    "best_local_ridge",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
+    "federation_pays_from",
+    "fixed_sample_floor",
     "flute_bound",
     "flute_divergence_threshold",
     "flute_gap",
@@ -60,6 +66,7 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "local_mean_risk",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",

@@ -11,6 +11,7 @@ from linfed.theory.fedrep.any_heads import (
     stability_edge,
     typical_distance,
 )
+from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, federation_pays_from, fixed_sample_floor
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
@@ -31,6 +32,7 @@ from linfed.theory.flute import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.local import best_local_ridge, local_mean_risk
 from linfed.theory.new_clients import (
     new_client_excess_quantile,
     new_client_mean_risk,
@@ -49,6 +51,7 @@ from linfed.theory.shortcut import (
 
 __all__ = [
     "AtExactHeads",
+    "FixedSampleFloor",
     "FluteTrace",
     "GradientHeadsEvolution",
     "SecondOrder",
@@ -57,10 +60,13 @@ __all__ = [
     "StateEvolution",
     "ThetaCoordinates",
     "at_exact_heads",
+    "best_local_ridge",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
+    "federation_pays_from",
+    "fixed_sample_floor",
     "flute_bound",
     "flute_divergence_threshold",
     "flute_gap",
@@ -75,6 +81,7 @@ __all__ = [
     "local_best_step",
     "local_factor",
     "local_floor",
+    "local_mean_risk",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",

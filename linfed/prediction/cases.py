@@ -16,11 +16,19 @@ from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.algorithms.step_size import one_step
 from linfed.errors import LawError, shown
 from linfed.numerics.linalg import qr_positive
-from linfed.problems import Problem
+from linfed.problems import Problem, Truth
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
 from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, HeadMoments
+
+
+def heads_of(truth: Truth) -> tuple[Array, Array]:
+    """Return a trial's heads (n, r), for x of variance 1, in the coordinates of an orthonormal B* (d, r), and that."""
+    assert truth.B is not None
+    assert truth.W is not None
+    basis, R = qr_positive(truth.B[0])
+    return np.sqrt(truth.design.variance or 1.0) * truth.W[0] @ R.T, basis
 
 
 @dataclass(frozen=True)
@@ -82,13 +90,9 @@ class Case:
         return [self._trial(number) for number in range(self.job.trials)]
 
     def _trial(self, number: int) -> Trial:
-        truth = self.problem.truth(self.job.seed, [number])
-        assert truth.B is not None
-        assert truth.W is not None
-        basis, R = qr_positive(truth.B[0])
-        W = np.sqrt(self.problem.design.variance or 1.0) * truth.W[0] @ R.T
+        W, basis = heads_of(self.problem.truth(self.job.seed, [number]))
         init = self.algorithm.initialisation
-        if isinstance(init, AtDistance | TrueSubspace) and len(R) == self.algorithm.rank:
+        if isinstance(init, AtDistance | TrueSubspace) and W.shape[1] == self.algorithm.rank:
             return Trial(W, {"delta": init.delta if isinstance(init, AtDistance) else 0.0})
         B0 = first_state(self.job, number).array("B")[0]
         if np.abs(B0.T @ B0 - np.eye(B0.shape[1])).max() > ORTHONORMAL_TOLERANCE:

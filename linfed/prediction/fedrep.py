@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +15,15 @@ from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Curves, Prediction, Quantity, joined
-from linfed.prediction.cases import Case
+from linfed.prediction.cases import Case, heads_of
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, Law
-from linfed.problems import Problem
+from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import obstacle
 from linfed.simulation.job import Job, seconds_of_a_trial
 from linfed.simulation.loop import first_state
 from linfed.simulation.metrics import subspace_distance
+from linfed.theory.fedrep.fixed_samples import fixed_sample_floor
 from linfed.theory.flute.low_rank import truncation_floor
 
 CHAIN_CLIENTS = 1000
@@ -121,16 +123,28 @@ def _still(case: Case) -> Curves:
 
 def _at_fixed(case: Case, rounds: Indices) -> Prediction:
     """Return what is known on fixed samples: where the empirical risk has its minimum."""
-    missing = next(_missing(case))
+    missing, rank, design = next(_missing(case)), case.algorithm.rank, case.problem.design
+    well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
     def floor() -> Quantity:
-        truths = (case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials))
-        values = [truncation_floor(truth, case.algorithm.rank, case.samples)[0] for truth in truths]
-        return Quantity(np.array(values), *truncation_source(case.problem, case.algorithm.rank))
+        truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
+        if not well_specified:
+            return truncation_quantity(case.problem, truths, rank, case.samples)
+        d, m, sigma = case.job.sizes.dim, case.samples, case.problem.noise_std
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = [
+                fixed_sample_floor(heads_of(truth)[0], dim=d, n_samples=m, noise_std=sigma).distance for truth in truths
+            ]
+        doubts = "; ".join(dict.fromkeys(str(each.message) for each in said))
+        if np.isnan(found).any():
+            raise LawError(f"no floor is known: {doubts}")
+        valid = "the mean over samples, where angles are small and there are more samples than unknowns"
+        return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or valid, "subspace_distance")
 
     return Prediction(
         law="empirical minimum",
-        source="theory.truncation_floor: fixed points are stationary points of the empirical risk",
+        source="fixed points of FedRep with exact heads are stationary points of the empirical risk",
         validity="the floor alone",
         rounds=rounds,
         _curves=f"no law of FedRep's distance is known {missing}",
@@ -138,15 +152,17 @@ def _at_fixed(case: Case, rounds: Indices) -> Prediction:
     )
 
 
-def truncation_source(problem: Problem, rank: int) -> tuple[str, str, str]:
-    """Return source, validity and metric of `truncation_floor`."""
+def truncation_quantity(problem: Problem, truths: Sequence[Truth], rank: int, n_samples: int) -> Quantity:
+    """Return how far the minimum of the empirical risk is from the truncation."""
+    values = np.array([truncation_floor(truth, rank, n_samples)[0] for truth in truths])
+    valid = "a root mean square over clients, which bounds the mean; first order in 1/m: 5 % low at m = 20, k = 3"
+    return Quantity(values, "theory.truncation_floor", valid, truncation_metric(problem, rank))
+
+
+def truncation_metric(problem: Problem, rank: int) -> str:
+    """Return the metric of the distance from the truncation."""
     r = problem.truth_rank
-    metric = "mean_client_error" if r is not None and r <= rank else "mean_truncation_error"
-    return (
-        "theory.truncation_floor",
-        "a root mean square over clients, which bounds the mean; first order in 1/m: 5 % low at m = 20, k = 3",
-        metric,
-    )
+    return "mean_client_error" if r is not None and r <= rank else "mean_truncation_error"
 
 
 def _notes(job: Job) -> tuple[str, ...]:

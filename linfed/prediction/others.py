@@ -17,43 +17,35 @@ from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Asked, Curves, Prediction, Quantity
-from linfed.prediction.fedrep import truncation_source
+from linfed.prediction.fedrep import truncation_metric, truncation_quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import drawn_in_law
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_rate
-from linfed.theory.flute.low_rank import truncation_floor
 from linfed.theory.flute.theorems import flute_gap, flute_local_rate
+from linfed.theory.local import local_mean_risk
 from linfed.theory.new_clients import new_client_mean_risk
+
+SERVED = "the mean over samples, infinite where it is so, once every client has taken part"
 
 NO_B = "no law of the distance is known for {}, which learns no representation B"
 
 
 def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
-    """Return the mean risk of least squares in d dimensions."""
-    problem = _gaussian_clients(job, "local least squares", algorithm.ridge)
-    m, d, variance = job.setting.samples, job.sizes.dim, problem.noise_std**2
+    """Return the mean risk of least squares, or a ridge, in d dimensions."""
+    problem, v = _gaussian_clients(job, "local least squares")
+    d, m = job.sizes.dim, job.setting.samples
 
     def floor() -> Quantity:
-        if d - 1 <= m <= d + 1:
-            raise LawError(f"the mean risk of least squares is infinite at n_samples = {m}, from dim - 1 to dim + 1")
-        squares = np.array([truth.scale[0] ** 2 for truth in _truths(job)]) * (problem.design.variance or 1.0)
-        if m > d:
-            excess = np.full_like(squares, variance * d / (m - d - 1))
-        else:
-            excess = (1.0 - m / d) * squares + variance * m / (d - m - 1)
-        return Quantity(
-            0.5 * (excess + variance),
-            "the mean of inverse Wishart matrices, and of projections on m random rows",
-            "exact mean over samples, once every client has taken part",
-            "risk",
-        )
+        lengths = np.array([truth.scale[0] for truth in _truths(job)]) * np.sqrt(v)
+        risk = local_mean_risk(lengths, noise_std=problem.noise_std, dim=d, n_samples=m, ridge=algorithm.ridge / v)
+        return Quantity(risk, "theory.local_mean_risk", SERVED, "risk")
 
     return Prediction(
         law="least squares",
-        source="means of Wishart matrices",
+        source="theory.local_mean_risk",
         validity="the floor alone: one round says all",
         rounds=np.arange(job.rounds + 1),
         _curves=NO_B.format("LocalOnly"),
@@ -63,17 +55,13 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
 
 def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
     """Return the mean risk of exact heads on the true subspace, at distance 0 from it."""
-    problem, k = _gaussian_clients(job, "exact heads", algorithm.ridge), algorithm.rank
+    (problem, v), k = _gaussian_clients(job, "exact heads"), algorithm.rank
+    missing = f"no law of exact heads is known for ridge = {algorithm.ridge:g}"
 
     def floor() -> Quantity:
-        outside = [_outside(truth, k) for truth in _truths(job)]
-        values = new_client_mean_risk(outside, noise_std=problem.noise_std, rank=k, n_samples=job.setting.samples)
-        if np.isinf(values).any():
-            raise LawError(
-                f"the mean risk of exact heads is infinite at n_samples = {job.setting.samples} up to rank + 1"
-            )
-        valid = "exact mean over samples, once every client has taken part"
-        return Quantity(values, "theory.new_client_mean_risk", valid, "risk")
+        outside = [np.sqrt(v) * _outside(truth, k) for truth in _truths(job)]
+        risk = new_client_mean_risk(outside, noise_std=problem.noise_std, rank=k, n_samples=job.setting.samples)
+        return Quantity(risk, "theory.new_client_mean_risk", SERVED, "risk")
 
     return Prediction(
         law="true subspace",
@@ -81,7 +69,7 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
         validity="exact",
         rounds=np.arange(job.rounds + 1),
         _curves=Curves(np.zeros((job.trials, job.rounds + 1))),
-        _quantities={"floor": floor},
+        _quantities={"floor": missing if algorithm.ridge > 0 else floor},
     )
 
 
@@ -145,14 +133,15 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         raise LawError(f"no law of FLUTE is known for participation = {shown(job.participation)}: all must take part")
     if problem.design.variance != 1.0:
         raise LawError(f"no law of FLUTE is known for design = {shown(problem.design)}: x must have covariance I")
-    at_floor = truncation_source(problem, k)
     near = "near the truncation, at population: n_samples large"
 
     def spectra() -> Array:
         return np.array([_spectrum(truth) for truth in _truths(job)])
 
     def rate() -> Quantity:
-        return Quantity(flute_local_rate(spectra(), k, step), "theory.flute_local_rate", near, at_floor[-1])
+        return Quantity(
+            flute_local_rate(spectra(), k, step), "theory.flute_local_rate", near, truncation_metric(problem, k)
+        )
 
     def edge() -> Quantity:
         return Quantity(1.0 / spectra()[:, 0] / algorithm.gradient_factor, "theory.flute_local_rate: 1/lambda_1", near)
@@ -163,8 +152,7 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         return Quantity(steps / algorithm.gradient_factor, "theory.flute_local_rate at its least", near)
 
     def floor() -> Quantity:
-        values = np.array([truncation_floor(truth, k, job.setting.samples)[0] for truth in _truths(job)])
-        return Quantity(values, *at_floor)
+        return truncation_quantity(problem, list(_truths(job)), k, job.setting.samples)
 
     fixed = isinstance(job.data, FixedSamples)
     missing = f"no law of FLUTE's floor is known for {type(job.data).__name__}"
@@ -192,8 +180,8 @@ def _truths(job: Job) -> Iterator[Truth]:
         yield job.problem.truth(job.seed, [trial])
 
 
-def _gaussian_clients(job: Job, what: str, ridge: float) -> Problem:
-    """Return the problem where clients fit isotropic Gaussian samples without a ridge, or raise."""
+def _gaussian_clients(job: Job, what: str) -> tuple[Problem, float]:
+    """Return the problem and the variance of x where clients fit isotropic Gaussian samples, or raise."""
     if job.problem is None:
         raise LawError("no law is known without a truth: give problem=")
     if isinstance(job.data, GivenSamples):
@@ -201,9 +189,7 @@ def _gaussian_clients(job: Job, what: str, ridge: float) -> Problem:
     design = job.problem.design
     if not is_gaussian(design) or design.variance is None:
         raise LawError(f"no law of {what} is known for design = {shown(design)}: x must be Gaussian and isotropic")
-    if ridge > 0:
-        raise LawError(f"no law of {what} is known for ridge = {ridge:g}")
-    return job.problem
+    return job.problem, design.variance
 
 
 def _spectrum(truth: Truth) -> Array:
@@ -218,10 +204,10 @@ def _spectrum(truth: Truth) -> Array:
 
 
 def _outside(truth: Truth, rank: int) -> float:
-    """Return the root mean square length, for x of variance 1, of what the best subspace leaves of the phi_i."""
+    """Return the root mean square length of what the best subspace leaves of the phi_i."""
     left = _spectrum(truth)[rank:]
     clients = (truth.S if truth.W is None else truth.W).shape[1]  # type: ignore[union-attr]
-    return float(np.sqrt(np.sum(left**2) / clients * (truth.design.variance or 1.0)))
+    return float(np.sqrt(np.sum(left**2) / clients))
 
 
 def _equations(job: Job, algorithm: FedAvg) -> Iterator[tuple[Array, Array, Array | None]]:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.schedule import (
+    best_step_schedule,
+    known_heads_bound,
+    largest_sine,
+    mean_squared_sine,
+    refitted_heads_limit,
+    schedule_asymptote,
+)
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
     FluteTrace,
@@ -46,6 +54,7 @@ __all__ = [
     "StateEvolution",
     "ThetaCoordinates",
     "at_exact_heads",
+    "best_step_schedule",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
@@ -60,12 +69,17 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "known_heads_bound",
+    "largest_sine",
+    "mean_squared_sine",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
     "one_round_factor",
     "one_round_means",
     "outside_length",
+    "refitted_heads_limit",
+    "schedule_asymptote",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",

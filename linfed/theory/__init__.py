@@ -5,14 +5,8 @@ from __future__ import annotations
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
-from linfed.theory.fedrep.schedule import (
-    best_step_schedule,
-    known_heads_bound,
-    largest_sine,
-    mean_squared_sine,
-    refitted_heads_limit,
-    schedule_asymptote,
-)
+from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
+from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
     FluteTrace,

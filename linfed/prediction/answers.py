@@ -187,10 +187,11 @@ class Prediction:
             except LawError:
                 continue
             lines.append(f"{name}: {_told(found.value)}" + (f" ({found.metric})" if name == "floor" else ""))
+        lines.append(f"range: {self.validity}")
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings), *(f"note: {t}" for t in self.notes)])
 
 
 def _told(values: npt.ArrayLike) -> str:
     """Return one number, or the least and the largest of several."""
-    low, high = (float(end(values)) for end in (np.min, np.max))
-    return f"{low:.4g}" if low == high else f"{low:.4g} .. {high:.4g}"
+    low, high = (f"{float(end(values)):.4g}" for end in (np.min, np.max))
+    return low if low == high else f"{low} .. {high}"

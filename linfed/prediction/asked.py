@@ -68,15 +68,18 @@ def predict(
     Heads and start are those of the run itself (``seed``, trial): the method of moments draws its samples, O(n m d^2),
     and ``lf.AtDistance(delta)`` costs nothing. Which laws there are::
 
-        FedRep, exact heads      distance of a typical run; floor, rate, edge and best step near B*: any heads,
-                                 participation, noise, isotropic Gaussian x, fresh samples
-        FedRep, m <= k           no movement: exact
+        FedRep, exact heads      "second order": median and band of the distance; "means" for m = k + 2 and k + 3;
+                                 floor, rate, edge and best step near B*, for any heads
+        FedRep, gradient heads   "gradient heads": the distance
+        FedRep, m <= k           "no movement": exact
         FedRep, fixed samples    the floor
         FLUTE                    rate, edge and best step near the truncation; the floor of fixed samples
         FedAvg, one layer        rate and floor on samples that stay, everybody taking part
         LocalOnly, Oracle        the floor
 
-    Cost: O(n k^4) a trial, then O(k^4) a round, whatever d and m.
+    for fresh and isotropic Gaussian x where not said otherwise, any participation, noise and schedule of steps. Laws go
+    on falling where a run ends at its rounding, near 1e-15. Cost: `linfed.theory.second_order_evolution` has it; it
+    does not depend on d and m.
 
     **Deviations**: an addition.
 

@@ -14,6 +14,8 @@ from linfed.theory.fedrep.any_heads import (
 from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, federation_pays_from, fixed_sample_floor
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
+from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
@@ -61,6 +63,7 @@ __all__ = [
     "ThetaCoordinates",
     "at_exact_heads",
     "best_local_ridge",
+    "best_step_schedule",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
@@ -78,16 +81,21 @@ __all__ = [
     "flute_trace",
     "flute_worst_ray",
     "gradient_heads_evolution",
+    "known_heads_bound",
+    "largest_sine",
     "local_best_step",
     "local_factor",
     "local_floor",
     "local_mean_risk",
+    "mean_squared_sine",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
     "one_round_factor",
     "one_round_means",
     "outside_length",
+    "refitted_heads_limit",
+    "schedule_asymptote",
     "second_order_evolution",
     "shortcut_loss_rounds",
     "shortcut_repulsion",

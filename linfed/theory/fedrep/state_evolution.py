@@ -123,7 +123,7 @@ def state_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     rounds = check_integer("rounds", rounds, minimum=0)
-    steps = _steps(step_size, rounds)
+    steps = checked_steps(step_size, rounds)
     setting = Setting.checked(heads, dim, n_samples, steps[0], noise_std, participants)
     N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
@@ -358,7 +358,7 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[
     return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
-def _steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
+def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
     """Return the step of every round, and one at least."""
     kept = checked_step_size("step_size", step_size)
     if callable(kept):

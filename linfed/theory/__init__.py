@@ -7,6 +7,12 @@ from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
+from linfed.theory.fedrep.under_parameterised import (
+    UnderParameterisedEvolution,
+    UnderParameterisedFloor,
+    under_parameterised_evolution,
+    under_parameterised_floor,
+)
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -47,6 +53,8 @@ __all__ = [
     "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
+    "UnderParameterisedEvolution",
+    "UnderParameterisedFloor",
     "at_exact_heads",
     "best_step_size",
     "fedavg_fixed_point",
@@ -78,4 +86,6 @@ __all__ = [
     "top_subspace_distance",
     "truncation_error",
     "truncation_floor",
+    "under_parameterised_evolution",
+    "under_parameterised_floor",
 ]

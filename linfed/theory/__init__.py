@@ -18,6 +18,12 @@ from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limi
 from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
+from linfed.theory.fedrep.under_parameterised import (
+    UnderParameterisedEvolution,
+    UnderParameterisedFloor,
+    under_parameterised_evolution,
+    under_parameterised_floor,
+)
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -61,6 +67,8 @@ __all__ = [
     "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
+    "UnderParameterisedEvolution",
+    "UnderParameterisedFloor",
     "at_exact_heads",
     "best_local_ridge",
     "best_step_schedule",
@@ -108,4 +116,6 @@ __all__ = [
     "truncation_error",
     "truncation_floor",
     "typical_distance",
+    "under_parameterised_evolution",
+    "under_parameterised_floor",
 ]

@@ -62,9 +62,13 @@ if TYPE_CHECKING:
     from linfed.data.samples import GivenSamples as GivenSamples
     from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
+    from linfed.errors import LawError as LawError
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.prediction import Prediction as Prediction
+    from linfed.prediction import Quantity as Quantity
+    from linfed.prediction import predict as predict
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
@@ -84,7 +88,7 @@ if TYPE_CHECKING:
     from linfed.simulation.metrics import shortcut_error as shortcut_error
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result
-    from linfed.simulation.results import Status as Status
+    from linfed.simulation.status import Status as Status
     from linfed.statistics.findings import Finding as Finding
     from linfed.statistics.findings import Hypothesis as Hypothesis
     from linfed.statistics.findings import Verdict as Verdict
@@ -134,13 +138,16 @@ _PUBLIC = {
     "Hypothesis": "linfed.statistics.findings",
     "Initial": "linfed.algorithms.initial",
     "InitialFactors": "linfed.algorithms.initial",
+    "LawError": "linfed.errors",
     "LocalOnly": "linfed.algorithms.local_only",
     "METRICS": "linfed.simulation.metrics",
     "Moments": "linfed.algorithms.initial",
     "Oracle": "linfed.algorithms.oracle",
     "Personalised": "linfed.algorithms.personalised",
     "PooledLeastSquares": "linfed.algorithms.pooled",
+    "Prediction": "linfed.prediction",
     "Problem": "linfed.problems",
+    "Quantity": "linfed.prediction",
     "Rademacher": "linfed.problems.designs",
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
@@ -152,7 +159,7 @@ _PUBLIC = {
     "SizeError": "linfed.errors",
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
-    "Status": "linfed.simulation.results",
+    "Status": "linfed.simulation.status",
     "Store": "linfed.study.store",
     "StoreWarning": "linfed.errors",
     "SweepError": "linfed.errors",
@@ -169,6 +176,7 @@ _PUBLIC = {
     "grid": "linfed.study.grid",
     "iterate": "linfed.simulation",
     "page": "linfed.study.pages",
+    "predict": "linfed.prediction",
     "shortcut_error": "linfed.simulation.metrics",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",

@@ -35,6 +35,10 @@ class EngineError(ValueError):
     """A question that the chosen engine cannot answer; the message names those that can."""
 
 
+class LawError(ValueError):
+    """A prediction that no known law makes; the message says which is missing."""
+
+
 class UsageError(ValueError):
     """A mistake in the command line: the message says what is allowed."""
 
@@ -68,6 +72,8 @@ def shown(value: object) -> str:
     """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"<array of shape {value.shape}>"
+    if isinstance(value, tuple) and len(value) > 8 and {*map(type, value)} == {float}:
+        return f"<{len(value)} numbers, {value[0]:g} to {value[-1]:g}>"
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # Python prints no integer of thousands of digits

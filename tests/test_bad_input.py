@@ -396,7 +396,7 @@ CALLS = {
     },
     "a ridge by position": (lambda: lf.ExactHeads(0.1), ["write ExactHeads(ridge=0.1)"]),
     "step_size None": (lambda: fedrep(step_size=None), ["step_size = None", "positive finite number"]),
-    "step_size an array": (lambda: fedrep(step_size=ones(2, 2)), ["step_size", "positive finite number"]),
+    "step_size of (2, 2)": (lambda: fedrep(step_size=ones(2, 2)), ["step_size has shape (2, 2)", "(rounds,)"]),
     "ridge NaN": (lambda: lf.LocalOnly(ridge=NAN), ["ridge = nan", "at least 0"]),
     "negative noise_std": (lambda: shared(noise_std=-1.0), ["noise_std = -1.0", "at least 0"]),
     **{

@@ -18,7 +18,7 @@ from linfed.data.sources import Sizes
 from linfed.numerics import linalg, streams
 from linfed.simulation import engines, job
 from linfed.simulation.engines import ENGINES, Setting, floats_per_trial, open_source
-from linfed.simulation.results import Status
+from linfed.simulation.status import Status
 
 
 def truth(n=6, d=9, r=2, noise=0.3, **more):

@@ -302,6 +302,10 @@ class Algorithm(Configuration, ABC):
         if self.columns > dim:
             raise ValueError(f"rank = {self.columns} must be at most dim = {dim}")
 
+    def for_rounds(self, rounds: int) -> Algorithm:
+        """Return the algorithm that a run of so many rounds takes; itself, unless something is told round by round."""
+        return self
+
     @property
     def finishes(self) -> bool:
         """Whether it ends with `finish`, e.g. fine-tuning; the loop records that as one more round."""

@@ -9,23 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.base import Asks, Start, State
 from linfed.algorithms.heads import Heads
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Algorithm):
+class FedAvg(Scheduled):
     """One model for all clients: local gradient steps, averaged by the server.
 
     Parameters
     ----------
-    step_size : float
-        eta > 0, the local step.
+    step_size : float, array_like (rounds,) or callable
+        eta > 0, the local step; or a schedule, as in `FedRep`: fine-tuning then takes the last round's.
     rank : int, optional
         Columns k of B in the two-layer model ``(B, w)``, one head w shared by all; without it the model has one layer,
         theta in R^d.
@@ -59,7 +60,7 @@ class FedAvg(Algorithm):
     layers and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least squares.
 
     **Deviations**: clients take full-gradient steps where the source takes minibatches. Fine-tuning by least squares
-    is an addition.
+    and schedules are additions.
 
     References
     ----------
@@ -76,7 +77,7 @@ class FedAvg(Algorithm):
     True
     """
 
-    step_size: float
+    step_size: StepSize
     rank: int | None = None
     local_steps: int = 1
     server_step_size: float = 1.0
@@ -90,7 +91,7 @@ class FedAvg(Algorithm):
     def __post_init__(self) -> None:
         check_fields(
             self,
-            step_size=positive,
+            step_size=checked_step_size,
             server_step_size=positive,
             local_steps=check_integer,
             weights=one_of("uniform", "samples"),
@@ -128,7 +129,7 @@ class FedAvg(Algorithm):
         """Return the state after one round."""
         model = LinearModel.of(state)
         server = model.shared(state)
-        local = model.trained(batch, server, self.step_size, self.local_steps)
+        local = model.trained(batch, server, self.step_in(batch), self.local_steps)
         change = weighted_mean(local - server, client_weights(batch, self.weights))
         return state.update(**model.parts(server + self.server_step_size * change))
 
@@ -137,7 +138,8 @@ class FedAvg(Algorithm):
         if self.fine_tune is None:
             return state
         W = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
-        return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, self.step_size).W)
+        last = step_at(self.step_size, batch.round - 1)
+        return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, last).W)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the fine-tuning; of one layer, theta."""

@@ -9,24 +9,25 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, positive
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.base import Asks, Start, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPer(Algorithm):
+class FedPer(Scheduled):
     """Shared representation, personal heads, simultaneous gradient steps on both.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float
-        eta > 0, the local step on B and on the head.
+    step_size : float, array_like (rounds,) or callable
+        eta > 0, the local step on B and on the head; or a schedule, as in `FedRep`.
     local_steps : int
         Simultaneous full-gradient steps of each participant in a round.
     server_step_size : float
@@ -49,7 +50,8 @@ class FedPer(Algorithm):
     The server averages over participants; clients that take no part keep their head. B is not normalised. Cost of a
     round ``O(local_steps p (m d + d k))``.
 
-    **Deviations**: full-gradient steps where the source takes minibatches; `server_step_size` is an addition.
+    **Deviations**: full-gradient steps where the source takes minibatches; `server_step_size` and schedules
+    are additions.
 
     References
     ----------
@@ -57,7 +59,7 @@ class FedPer(Algorithm):
     """
 
     rank: int
-    step_size: float
+    step_size: StepSize
     local_steps: int = 1
     server_step_size: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
@@ -70,7 +72,7 @@ class FedPer(Algorithm):
             self,
             rank=check_integer,
             local_steps=check_integer,
-            step_size=positive,
+            step_size=checked_step_size,
             server_step_size=positive,
             init=converted(as_initial),
         )
@@ -89,7 +91,7 @@ class FedPer(Algorithm):
         """Return the state after one round."""
         model, B = LinearModel.of(state), state.array("B")
         begin = model.vector(B, state.of_clients("W", batch.active))
-        local = model.trained(batch, begin, self.step_size, self.local_steps)
+        local = model.trained(batch, begin, self.step_in(batch), self.local_steps)
         change = weighted_mean((local - begin)[..., : B[0].size], client_weights(batch, "uniform"))
         B = B + self.server_step_size * change.reshape(B.shape)
         return state.update(B=B, W=model.layers(local)[1], active=batch.active)

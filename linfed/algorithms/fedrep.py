@@ -8,10 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, instance, one_of, positive
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed._values import check_fields, converted, instance, one_of
+from linfed.algorithms.base import Asks, Start, State
 from linfed.algorithms.heads import ExactHeads, Heads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive
@@ -19,15 +20,15 @@ from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRep(Algorithm):
+class FedRep(Scheduled):
     """Shared representation B, a personal head per client.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float
-        eta > 0, the step on B.
+    step_size : float, array_like (rounds,) or callable
+        eta > 0, the step on B; or a schedule: one for each round, or a function of the round's number, from 1.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B; an array is used as it is.
     heads : ExactHeads or GradientHeads
@@ -49,7 +50,7 @@ class FedRep(Algorithm):
         For `heads` that are none.
     ValueError
         For a rank below 1, a step that is not positive, unknown names, `rotate_heads` without `orthonormalize`; and in
-        `simulate` for a rank above d.
+        `simulate` for a rank above d, or a schedule of other rounds.
 
     Notes
     -----
@@ -65,7 +66,7 @@ class FedRep(Algorithm):
 
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, leave B as it is; the analysis normalises it,
     and so does the default here (``orthonormalize=False`` switches it off; the two are not equivalent). R has a
-    positive diagonal. A ridge on heads, `aggregate` and `rotate_heads` are additions.
+    positive diagonal. Schedules, a ridge on heads, `aggregate` and `rotate_heads` are additions.
 
     References
     ----------
@@ -82,7 +83,7 @@ class FedRep(Algorithm):
     """
 
     rank: int
-    step_size: float
+    step_size: StepSize
     init: Initial | str | npt.ArrayLike = "moments"
     heads: Heads = field(default_factory=ExactHeads)
     representation_steps: int = 1
@@ -96,7 +97,7 @@ class FedRep(Algorithm):
         check_fields(
             self,
             rank=check_integer,
-            step_size=positive,
+            step_size=checked_step_size,
             init=converted(as_initial),
             heads=instance(Heads, "lf.ExactHeads() or lf.GradientHeads(steps=..., step_size=...)"),
             aggregate=one_of("mean", "sum"),
@@ -125,8 +126,9 @@ class FedRep(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         B = state.array("B")
-        fit = self.heads.solve(batch.project(B), state.of_clients("W", batch.active), self.step_size)
-        moved = moved_representation(B, fit, self.step_size, self.representation_steps, summed=self.aggregate == "sum")
+        step_size = self.step_in(batch)
+        fit = self.heads.solve(batch.project(B), state.of_clients("W", batch.active), step_size)
+        moved = moved_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:

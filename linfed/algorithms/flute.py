@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, non_negative, optional, positive
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed._values import check_fields, converted, non_negative, optional
+from linfed.algorithms.base import Asks, Start, State
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, one_step
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
@@ -23,15 +24,15 @@ def _one_or_two(name: str, value: object) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FLUTE(Algorithm):
+class FLUTE(Scheduled):
     """Shared representation, personal heads, and a server that regularises both towards a balanced low-rank model.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float
-        eta_l > 0, the step along the data gradients.
+    step_size : float, array_like (rounds,) or callable
+        eta_l > 0, the step along the data gradients; or a schedule, as in `FedRep`.
     server_step_size : float, optional
         eta_r >= 0, the server's step on the regulariser; `step_size` by default.
     gamma1 : float, default 1/4
@@ -65,7 +66,8 @@ class FLUTE(Algorithm):
     d k))``, on fixed samples with m > d ``O(p (d^2 + d k))``.
 
     **Deviations**: the data gradient has factor 1 by default, as in the analysis (Appendix A.1): only so the Theta
-    recursion closes; `gradient_factor` has the other. Partial participation is an addition.
+    recursion closes; `gradient_factor` has the other. Partial participation and schedules are
+    additions.
 
     References
     ----------
@@ -82,7 +84,7 @@ class FLUTE(Algorithm):
     """
 
     rank: int
-    step_size: float
+    step_size: StepSize
     server_step_size: float | None = None
     gamma1: float = 0.25
     gamma2: float = 0.125
@@ -96,7 +98,7 @@ class FLUTE(Algorithm):
         check_fields(
             self,
             rank=check_integer,
-            step_size=positive,
+            step_size=checked_step_size,
             server_step_size=optional(non_negative),
             gamma1=non_negative,
             gamma2=non_negative,
@@ -107,8 +109,9 @@ class FLUTE(Algorithm):
     @property
     def step_ratio(self) -> float:
         """``eta_r / eta_l``, with the factor of the data gradient in eta_l."""
-        server = self.step_size if self.server_step_size is None else self.server_step_size
-        return server / (self.step_size * self.gradient_factor)
+        if self.server_step_size is None:
+            return 1.0 / self.gradient_factor
+        return self.server_step_size / (one_step(self.step_size, "the ratio of steps needs") * self.gradient_factor)
 
     @property
     def initialisation(self) -> InitialFactors:
@@ -123,8 +126,9 @@ class FLUTE(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B, W = state.array("B"), state.of_clients("W", batch.active)
-        local = self.step_size * self.gradient_factor
-        server = self.step_size if self.server_step_size is None else self.server_step_size
+        step_size = self.step_in(batch)
+        local = step_size * self.gradient_factor
+        server = step_size if self.server_step_size is None else self.server_step_size
         head_gradient, representation_gradient = batch.project(B).gradients(W, weights=1.0)
         gram_B, gram_W = B.mT @ B, W.mT @ W
         grow, shrink = 2.0 * server * self.gamma1, 4.0 * server * self.gamma2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -96,6 +96,11 @@ class Personalised(Algorithm):
     def finishes(self) -> bool:
         """Always: the fit is its end."""
         return True
+
+    def for_rounds(self, rounds: int) -> Personalised:
+        """Return it with the base that a run of so many rounds takes."""
+        base = self.base.for_rounds(rounds)
+        return self if base is self.base else replace(self, base=base)
 
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if the base's hyper-parameters do not fit a problem of this size."""

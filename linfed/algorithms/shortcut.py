@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, instance, non_negative, optional, positive
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed._values import check_fields, converted, instance, non_negative, optional
+from linfed.algorithms.base import Asks, Start, State
 from linfed.algorithms.heads import AtHeads, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.solvers import ClosedForm, GradientSteps, Solver
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer, check_number
 from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
@@ -28,15 +29,15 @@ def _inside(name: str, value: object) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRepShortcut(Algorithm):
+class FedRepShortcut(Scheduled):
     """Shared representation B, a personal head and a personal shortcut per client: ``theta_i = B w_i + s_i``.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
-    step_size : float
-        eta > 0, the step on B.
+    step_size : float, array_like (rounds,) or callable
+        eta > 0, the step on B; or a schedule, as in `FedRep`.
     solver : GradientSteps or ClosedForm
         What a round does to head and shortcut: gradient steps (the draft's Algorithm 1), or least squares (its (2) and
         (3)); each says in which order.
@@ -74,8 +75,8 @@ class FedRepShortcut(Algorithm):
     alpha)^2``, the shortcut's by ``alpha^2`` and the ridge by ``1 / alpha^2``; B's step is as it was. Cost of a round
     ``O(p (m d^2 + d^3))`` for the closed form, ``O(p m d)`` a gradient step.
 
-    **Deviations**: `ridge`, `refit` and the orders but "jacobi" are additions. Algorithm 1 does not say that B is
-    normalised, its analysis (5) does, and so does this.
+    **Deviations**: `ridge`, `refit`, schedules and the orders but "jacobi" are additions. Algorithm 1 does not say that
+    B is normalised, its analysis (5) does, and so does this.
 
     References
     ----------
@@ -92,7 +93,7 @@ class FedRepShortcut(Algorithm):
     """
 
     rank: int
-    step_size: float
+    step_size: StepSize
     solver: Solver = field(default_factory=GradientSteps)
     representation_steps: int = 1
     mixing: float | None = None
@@ -107,7 +108,7 @@ class FedRepShortcut(Algorithm):
         check_fields(
             self,
             rank=check_integer,
-            step_size=positive,
+            step_size=checked_step_size,
             init=converted(as_initial),
             solver=instance(Solver, "lf.GradientSteps(...) or lf.ClosedForm(order=...)"),
             representation_steps=check_integer,
@@ -148,9 +149,10 @@ class FedRepShortcut(Algorithm):
         """Return the state after one round."""
         B = state.array("B")
         W, S = state.of_clients("W", batch.active), state.of_clients("S", batch.active)
-        W, S = self.solver.solve(batch, B, W, S, ridge=self._ridge, step_size=self.step_size, scales=self._scales)
+        step_size = self.step_in(batch)
+        W, S = self.solver.solve(batch, B, W, S, ridge=self._ridge, step_size=step_size, scales=self._scales)
         features = batch.shifted(S).project(B)
-        moved = moved_representation(B, AtHeads(features, W), self.step_size, self.representation_steps)
+        moved = moved_representation(B, AtHeads(features, W), step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:

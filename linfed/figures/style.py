@@ -294,3 +294,22 @@ def draw_curve(
         if np.any(median[finite] > 0):
             ax.set_yscale("log")
     return ax
+
+
+def draw_prediction(
+    ax: Axes, rounds: Array | Indices, distance: Array, low: Array | None = None, high: Array | None = None
+) -> None:
+    """Draw what theory predicts as thin black lines: the median over trials, and of the ends of its band.
+
+    Parameters
+    ----------
+    ax : Axes
+    rounds : ndarray (R,)
+    distance, low, high : ndarray (R,) or (trials, R)
+    """
+    for values, line in ((low, ":"), (high, ":"), (distance, "-")):
+        if values is not None:
+            told = line == "-" and "predicted" not in [each.get_label() for each in ax.lines]
+            middle = np.median(np.atleast_2d(values), axis=0)
+            text = "predicted" if told else "_predicted"
+            ax.plot(rounds, middle, color="black", linewidth=0.7, linestyle=line, zorder=3, label=text)

@@ -77,6 +77,7 @@ def checked_job(
     rounds = check_integer("rounds", rounds, minimum=0)
     if rounds > MOST_ROUNDS:
         raise ValueError(f"rounds = {rounds} must be at most {MOST_ROUNDS}")
+    algorithm = algorithm.for_rounds(rounds)
     record_every = min(check_integer("record_every", record_every, maximum=math.inf), max(1, rounds))
     recorded = rounds // record_every
     if 8.0 * recorded > physical_memory():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from linfed.algorithms.base import Algorithm
 from linfed.errors import shown
+from linfed.statistics.quantiles import quantiles
 
 if TYPE_CHECKING:
     from linfed.simulation.results import Result
@@ -22,6 +24,30 @@ def told(value: object) -> str:
         if repr(getattr(value, field.name)) != repr(default):
             fields.append(f"{field.name}={shown(getattr(value, field.name))}")
     return f"{type(value).__name__}({', '.join(fields)})"
+
+
+def summary(result: Result) -> str:
+    """Return what was run, how the trials ended, and each metric's last values over trials, as a short text."""
+    ended = ", ".join(f"{count} {status.name}" for status, count in Counter(result.status).items())
+    lines = [
+        told(result.algorithm),
+        f"{told(result.problem) if result.problem is not None else 'no truth given'}, {told(result.data)}",
+        f"{result.trials} trial{'s' if result.trials > 1 else ''} of {length(result)}, "
+        f"{result.participants} clients a round, engine {result.engine}, seed {result.seed}, "
+        f"{result.seconds:.2f} s: {ended}",
+    ]
+    width = max([20, *map(len, result.metrics)])
+    if result.metrics:
+        lines.append(f"{'at the end':<{width}} {'median':>12} {'10 %':>12} {'90 %':>12}")
+    for name, values in result.metrics.items():
+        median, low, high = quantiles(values[:, -1])
+        lines.append(f"{name:<{width}} {median:12.4g} {low:12.4g} {high:12.4g}")
+    return "\n".join(lines)
+
+
+def length(result: Result) -> str:
+    """Return how long a run was, in words."""
+    return f"{result.rounds[-1] - result.finished} rounds{' and fine-tuning' if result.finished else ''}"
 
 
 def differences(result: Result, metric: str) -> list[dict[str, str]]:

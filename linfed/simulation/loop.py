@@ -25,8 +25,8 @@ from linfed.simulation.engines import open_source
 from linfed.simulation.job import Job, bytes_per_trial, checked_job
 from linfed.simulation.metrics import Recorder
 from linfed.simulation.participation import Participants, Participation
-from linfed.simulation.results import Status
 from linfed.simulation.start import ResolvedStart
+from linfed.simulation.status import Status
 from linfed.system.memory import budget_bytes, check_fits
 
 DIVERGENCE_MULTIPLE = 1e12
@@ -216,6 +216,12 @@ class Piece:
     status: list[Status]
     status_round: Indices
     final: State
+
+
+def first_state(job: Job, trial: int) -> State:
+    """Return the state with which a trial's run begins."""
+    with quiet():
+        return _Chunk(job, range(trial, trial + 1)).initial_state()
 
 
 def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> Piece:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,25 +21,17 @@ from linfed.simulation import archive, labels
 from linfed.simulation.metrics import MetricTable, client_risks
 from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
-from linfed.statistics.quantiles import quantiles
+from linfed.simulation.status import Status
 from linfed.system import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from linfed.prediction import Prediction
 
-class Status(Enum):
-    """How a trial ended; the value is a sentence to act upon."""
 
-    COMPLETED = "ran all rounds"
-    DIVERGED = "left the finite range; try a smaller step size, unless the objective is unbounded below"
-    SINGULAR_HEAD = (
-        "ran all rounds, but a client with enough samples met linearly dependent features, so its head was the one of "
-        "minimum norm; look at the data or at the rank of B"
-    )
-
-    def __repr__(self) -> str:
-        return f"Status.{self.name}"
+PREDICTED_TRIALS = 20
+"""Trials whose truths and starts are behind a prediction that is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,28 +92,15 @@ class Result:
 
     def summary(self) -> str:
         """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
-        ended = ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
-        lines = [
-            labels.told(self.algorithm),
-            f"{labels.told(self.problem) if self.problem is not None else 'no truth given'}, {labels.told(self.data)}",
-            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
-            f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
-            f"{self.seconds:.2f} s: {ended}",
-        ]
-        width = max([20, *map(len, self.metrics)])
-        if self.metrics:
-            lines.append(f"{'at the end':<{width}} {'median':>12} {'10 %':>12} {'90 %':>12}")
-        for name, values in self.metrics.items():
-            median, low, high = quantiles(values[:, -1])
-            lines.append(f"{name:<{width}} {median:12.4g} {low:12.4g} {high:12.4g}")
-        return "\n".join(lines)
+        return labels.summary(self)
 
-    def _length(self) -> str:
-        ended = isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
-        return f"{self.rounds[-1] - ended} rounds{' and fine-tuning' if ended else ''}"
+    @property
+    def finished(self) -> bool:
+        """Whether the last round is what the algorithm does once at the end."""
+        return isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
 
     def __repr__(self) -> str:
-        return f"<Result of {self.name}: {self.trials} trials, {self._length()}>"
+        return f"<Result of {self.name}: {self.trials} trials, {labels.length(self)}>"
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``."""
@@ -347,8 +324,35 @@ class Result:
         missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
         return state.update(**missing)
 
+    def predict(self, trials: int | None = None) -> Prediction:
+        """Return what theory knows of this run: `linfed.predict` with its arguments.
+
+        Parameters
+        ----------
+        trials : int, optional
+            Predict each of the first so many trials, by its own truth and start; by default the first alone, without a
+            trial axis.
+
+        Raises
+        ------
+        LawError
+            If nothing is known of such a run.
+        """
+        from linfed.prediction import predict
+
+        setting: dict[str, Any] = {"data": self.data, "participation": self.participation, "seed": self.seed}
+        rounds = int(self.rounds[-1]) - self.finished
+        return predict(self.algorithm, self.problem, rounds=rounds, trials=trials, **setting)
+
     def plot(
-        self, metric: str, *, ax: Axes | None = None, label: str | None = None, band: bool = True, **line_options: Any
+        self,
+        metric: str,
+        *,
+        ax: Axes | None = None,
+        label: str | None = None,
+        band: bool = True,
+        predicted: bool = False,
+        **line_options: Any,
     ) -> Axes:
         """Draw a metric against rounds: the median over trials, with a 10-90 % band.
 
@@ -363,6 +367,9 @@ class Result:
             in which they differ.
         band : bool
             Draw the band.
+        predicted : bool
+            Draw what `predict` says of "subspace_distance", too, the median over the first 20 trials: a thin black
+            line, dotted ones at its 10 and 90 %.
         **line_options
             What matplotlib takes for a line: color, linestyle, linewidth, marker, ...
 
@@ -379,6 +386,7 @@ class Result:
 
         if metric not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
+        check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])
         values = self.metrics[metric]
         options = plotting.free_look(self.name, ax) | plotting.line_options(line_options)
         ax = plotting.draw_curve(
@@ -386,4 +394,7 @@ class Result:
         )
         if not label:
             plotting.tell_apart(ax, self.name, labels.differences(self, metric))
+        if predicted:
+            found = self.predict(trials=min(self.trials, PREDICTED_TRIALS))
+            plotting.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
         return ax

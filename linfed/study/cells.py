@@ -17,8 +17,9 @@ from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
-from linfed.simulation.results import Result, Status
+from linfed.simulation.results import Result
 from linfed.simulation.run import simulate, simulate_trials
+from linfed.simulation.status import Status
 from linfed.study.along import Along
 from linfed.study.grid import Cell, Row
 from linfed.study.tuning import Tuned

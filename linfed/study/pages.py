@@ -11,7 +11,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from linfed.errors import shown
-from linfed.figures.style import LOOKS, PAGE_WIDTH, Look, draw_curve, draw_level, label, look, style
+from linfed.figures.style import (
+    LOOKS,
+    PAGE_WIDTH,
+    Look,
+    draw_curve,
+    draw_level,
+    draw_prediction,
+    label,
+    look,
+    style,
+)
 from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.export import varying
@@ -170,6 +180,7 @@ def curves(
     labels: Mapping[Any, str] | None = None,
     looks: Mapping[Any, str | Look] | None = None,
     order: Sequence[Any] | None = None,
+    predicted: str | None = None,
     **line_options: Any,
 ) -> None:
     """Draw a column against an axis for each method: the median over trials and a 10-90 % band.
@@ -193,6 +204,9 @@ def curves(
         What the legend calls a line, and whose look (`linfed.figures.style.LOOKS`) it has, or which, where not its own.
     order : sequence, optional
         Which lines, in which order; all by default.
+    predicted : str, optional
+        A column like y, (trials, R), of what theory predicts, e.g. ``lf.predict(..., trials=10).distance``: its median
+        is a thin black line.
     **line_options
         Of a matplotlib line.
     """
@@ -217,6 +231,9 @@ def curves(
             method=shape,
             options=line_options,
         )
+        if predicted is not None:
+            _check_curve(parts[name], x, predicted, by, name)
+            draw_prediction(ax, parts[name][x][chosen], scale(parts[name][predicted])[:, chosen])
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
+from linfed.theory.fedrep.any_heads import (
+    local_best_step,
+    local_factor,
+    local_floor,
+    stability_edge,
+    typical_distance,
+)
+from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, federation_pays_from, fixed_sample_floor
+from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
+from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
+from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
+from linfed.theory.fedrep.under_parameterised import (
+    UnderParameterisedEvolution,
+    UnderParameterisedFloor,
+    under_parameterised_evolution,
+    under_parameterised_floor,
+)
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -22,6 +40,7 @@ from linfed.theory.flute import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.local import best_local_ridge, local_mean_risk
 from linfed.theory.new_clients import (
     new_client_excess_quantile,
     new_client_mean_risk,
@@ -40,16 +59,25 @@ from linfed.theory.shortcut import (
 
 __all__ = [
     "AtExactHeads",
+    "FixedSampleFloor",
     "FluteTrace",
+    "GradientHeadsEvolution",
+    "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
+    "UnderParameterisedEvolution",
+    "UnderParameterisedFloor",
     "at_exact_heads",
+    "best_local_ridge",
+    "best_step_schedule",
     "best_step_size",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
+    "federation_pays_from",
+    "fixed_sample_floor",
     "flute_bound",
     "flute_divergence_threshold",
     "flute_gap",
@@ -60,19 +88,34 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "gradient_heads_evolution",
+    "known_heads_bound",
+    "largest_sine",
+    "local_best_step",
+    "local_factor",
+    "local_floor",
+    "local_mean_risk",
+    "mean_squared_sine",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
     "one_round_factor",
     "one_round_means",
     "outside_length",
+    "refitted_heads_limit",
+    "schedule_asymptote",
+    "second_order_evolution",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",
     "shortcut_trace",
     "single_model_floor",
+    "stability_edge",
     "state_evolution",
     "top_subspace_distance",
     "truncation_error",
     "truncation_floor",
+    "typical_distance",
+    "under_parameterised_evolution",
+    "under_parameterised_floor",
 ]

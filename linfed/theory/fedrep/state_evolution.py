@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
+from linfed.algorithms.step_size import checked_rounds, checked_step_size
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape, shown
 from linfed.numerics.linalg import client_blocks, one_blas_thread
 
 ORTHONORMAL_TOLERANCE = 1e-9
@@ -44,7 +46,7 @@ def state_evolution(
     *,
     dim: int,
     n_samples: int,
-    step_size: float,
+    step_size: float | npt.ArrayLike,
     rounds: int,
     noise_std: float = 0.0,
     participants: int | None = None,
@@ -62,8 +64,8 @@ def state_evolution(
         Ambient dimension d >= 2k.
     n_samples : int
         Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended (see Notes).
-    step_size : float
-        eta > 0, the step on B.
+    step_size : float or array_like (rounds,)
+        eta > 0, the step on B, or one for each round.
     rounds : int
         T >= 0.
     noise_std : float
@@ -120,9 +122,10 @@ def state_evolution(
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    setting = _Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
     rounds = check_integer("rounds", rounds, minimum=0)
-    N, Q = _start(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
+    steps = checked_steps(step_size, rounds)
+    setting = Setting.checked(heads, dim, n_samples, steps[0], noise_std, participants)
+    N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
     if len(counts) > 1:
         raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
@@ -134,7 +137,7 @@ def state_evolution(
             if t == 0 or heads.ndim == 3:
                 moments = HeadMoments.of(heads[t] if heads.ndim == 3 else heads)
             first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
-            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, rounds), strict=True):
+            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, steps[:rounds]), strict=True):
                 kept[t] = path
         largest = np.linalg.eigvalsh(history[1])[..., -1]
     distance = np.sqrt(np.clip(largest, 0.0, 1.0))
@@ -197,7 +200,7 @@ def one_round_means(
     **Deviations**: an addition.
     """
     heads = check_array("W", W, [("n", "k")])
-    setting = _Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    setting = Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
     k = heads.shape[1]
     for name, matrix in (("N", N), ("Q", Q)):
@@ -252,7 +255,7 @@ class HeadMoments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Setting:
+class Setting:
     """Sizes and settings of a round, checked."""
 
     dim: int
@@ -262,10 +265,16 @@ class _Setting:
     step_size: float
     noise_std: float
 
+    @property
+    def share(self) -> float:
+        """`set_share` of these clients and participants."""
+        return set_share(self.n_clients, self.participants)
+
     @classmethod
     def checked(
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
-    ) -> _Setting:
+    ) -> Setting:
+        """Return the setting for heads (.., n, k), or raise."""
         n, k = heads.shape[-2:]
         dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
         return cls(
@@ -279,13 +288,13 @@ class _Setting:
 
 
 def checked_sizes(
-    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None
+    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
 ) -> tuple[int, int, int]:
     """Return d, m and p."""
     dim, n_samples = check_integer("dim", dim), check_integer("n_samples", n_samples)
     if dim < 2 * rank:
         raise ValueError(f"dim = {dim} must be at least 2 rank = {2 * rank}")
-    if n_samples < rank + 2:
+    if exact_heads and n_samples < rank + 2:
         raise ValueError(
             f"n_samples = {n_samples} must be at least rank + 2 = {rank + 2}: the recursion has no moments below "
             "(and B does not move up to n_samples = rank)"
@@ -301,7 +310,7 @@ def set_share(n: int, p: int) -> float:
     return (n - p) / (p * (n - 1)) if p < n else 0.0
 
 
-def _start(
+def start_at(
     delta: float | None, B0: npt.ArrayLike | None, B_star: npt.ArrayLike | None, *, dim: int, rank: int
 ) -> tuple[Array, Array]:
     """Return the first N and Q, (k, k) or (trials, k, k)."""
@@ -325,7 +334,7 @@ def _start(
     return N, outside.mT @ outside
 
 
-def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple[Array, Array]:
+def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[Array, Array]:
     """Return the means of a round before QR; the formulas are those of `one_round_means`."""
     k, m, p = len(N), setting.n_samples, setting.participants
     c, eta, variance = 1.0 - k / m, setting.step_size, setting.noise_std * setting.noise_std
@@ -345,28 +354,41 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: _Setting) -> tuple
     along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
     drawn = c / (m * p) * (along + across * identity)
-    chosen = c**2 * set_share(setting.n_clients, p) * (N.T @ by_inside @ N - K @ Q @ K)
+    chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
     return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
-def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: _Setting, rounds: int) -> tuple[Array, Array]:
+def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
+    """Return the step of every round, and one at least."""
+    kept = checked_step_size("step_size", step_size)
+    if callable(kept):
+        raise ValueError(f"step_size = {shown(kept)} must be a positive finite number, or one for each round")
+    return (kept,) * max(1, rounds) if isinstance(kept, float) else checked_rounds(kept, rounds)
+
+
+def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, steps: Sequence[float]) -> tuple[Array, Array]:
     """Return N and Q after every round, each (rounds + 1, k, k)."""
-    paths = np.empty((rounds + 1, *N.shape)), np.empty((rounds + 1, *Q.shape))
+    paths = np.empty((len(steps) + 1, *N.shape)), np.empty((len(steps) + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q
-    for t in range(1, rounds + 1):
+    for t, step_size in enumerate(steps, 1):
+        setting = replace(setting, step_size=step_size)
         L = np.full_like(Q, np.nan)
         with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(np.linalg.LinAlgError):
             N, Q = _means(N, Q, moments, setting)
             L[:] = np.linalg.cholesky(N.T @ N + Q)  # R = L'; R'R is at least I
         if not np.isfinite(L).all():
-            raise ValueError(
-                f"step_size = {setting.step_size:g} is too large for these heads and this noise: no digits are left "
-                f"in round {t}"
-            )
+            raise too_large(setting.step_size, t)
         N = np.asarray(np.linalg.solve(L, N.T).T, dtype=np.float64)
         Q = _symmetric(np.linalg.solve(L, np.linalg.solve(L, Q).T))
         paths[0][t], paths[1][t] = N, Q
     return paths
+
+
+def too_large(step_size: float, number: int) -> ValueError:
+    """Return the error for a recursion that leaves the range of floating point in a round."""
+    return ValueError(
+        f"step_size = {step_size:g} is too large for these heads and this noise: no digits are left in round {number}"
+    )
 
 
 def _symmetric(A: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from linfed._types import Array, Mask
 from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
+from linfed.algorithms.step_size import one_step
 from linfed.errors import check_integer
 from linfed.problems import Truth
 from linfed.simulation import Round
@@ -115,6 +116,7 @@ def flute_trace(
             f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal steps and gradient_factor = 1: "
             "the theorems speak of these"
         )
+    step_size = one_step(algorithm.step_size, "the theorems speak of")
     check_covariance(truth, "the recursion and its region are")
     every, k = check_integer("every", every), algorithm.rank
     coordinates, cut = ThetaCoordinates.of(truth), truth.truncated(algorithm.rank)
@@ -141,13 +143,13 @@ def flute_trace(
         raise ValueError("steps must begin with the initial state, as those of lf.iterate do")
     assert last.before.W is not None
     _check_everyone(last.before.W.shape[:2], coordinates)
-    entry = coordinates.entry_round(coordinates.theta(last.before), algorithm.step_size)
+    entry = coordinates.entry_round(coordinates.theta(last.before), step_size)
     missing = np.full(len(entry), np.nan)
     record(0, last.before, np.ones(len(entry), dtype=bool), missing)
     for last in steps:
         _check_everyone(last.batch.active.shape, coordinates)
         if last.number % every == 0:
-            difference = _identity_error(coordinates, last, algorithm.step_size) if identity else missing
+            difference = _identity_error(coordinates, last, step_size) if identity else missing
             record(last.number, last.after, last.alive, difference)
     if last.number % every:
         record(last.number, last.after, last.alive, missing)
@@ -155,7 +157,7 @@ def flute_trace(
     return FluteTrace(
         rank=k,
         n_clients=coordinates.Phi.shape[1],
-        step_size=algorithm.step_size,
+        step_size=step_size,
         spectrum=coordinates.spectrum,
         rounds=np.array(rounds),
         error=stacked["error"],

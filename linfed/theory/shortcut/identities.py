@@ -116,7 +116,7 @@ class RecordedRound:
         Pi, b = batch.normal_equations()
         scale = 1.0 if algorithm.mixing is None else algorithm.mixing
         return cls(
-            step_size=algorithm.step_size,
+            step_size=algorithm.step_in(batch),
             ridge=algorithm.ridge / scale**2,
             order=algorithm.solver.order,
             alive=step.alive.copy(),

@@ -1,0 +1,197 @@
+"""What a prediction is: curves over rounds, and numbers that say where they come from; what is not known says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Indices
+from linfed.errors import LawError
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
+    """A number that theory knows of a run; it computes and compares like one.
+
+    Parameters
+    ----------
+    value : ndarray () or (trials,)
+        The number, or that of each trial.
+    source : str
+        Where it is derived.
+    validity : str
+        The range in which it holds.
+    metric : str
+        The metric it speaks of (``lf.METRICS``); empty for a step size.
+    """
+
+    value: Array
+    source: str
+    validity: str
+    metric: str = ""
+
+    def __repr__(self) -> str:
+        metric = f", metric={self.metric!r}" if self.metric else ""
+        return f"Quantity({_told(self.value)}{metric}, source={self.source!r}, validity={self.validity!r})"
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.value, dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        values = [each.value if isinstance(each, Quantity) else each for each in inputs]
+        return getattr(ufunc, method)(*values, **kwargs)
+
+
+class Curves(NamedTuple):
+    """A law's distance in every round, (rounds + 1,) or (trials, rounds + 1), its 10 and 90 % where derived.
+
+    And what the law itself found doubtful.
+    """
+
+    distance: Array
+    low: Array | None = None
+    high: Array | None = None
+    doubts: tuple[str, ...] = ()
+
+
+def joined(curves: Sequence[Curves]) -> Curves:
+    """Return the curves of all trials from those of each."""
+    low, high = ([getattr(each, end) for each in curves] for end in ("low", "high"))
+    return Curves(
+        distance=np.stack([each.distance for each in curves]),
+        low=None if low[0] is None else np.stack(low),
+        high=None if high[0] is None else np.stack(high),
+        doubts=tuple(dict.fromkeys(text for each in curves for text in each.doubts)),
+    )
+
+
+Asked: TypeAlias = "Callable[[], Quantity] | str"
+"""How a quantity is computed, or what is missing for it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """What theory knows of a run, without running it; what it does not know raises a `LawError` that says so.
+
+    Parameters
+    ----------
+    law : str
+        Which law: "second order", "means", "no movement", ...
+    source : str
+        Where it is derived.
+    validity : str
+        The range in which it holds.
+    warnings : tuple of str
+        Where the picture fails for this run.
+    notes : tuple of str
+        What would be as cheap, and exact.
+    rounds : ndarray of int (rounds + 1,)
+        0 to the last, as the columns of a result's metrics.
+
+    Notes
+    -----
+    ``distance`` is that of a typical run: the median over runs where the law has a band, else the root of the mean
+    square. Arrays have a trial axis where `trials` was asked for.
+
+    **Deviations**: an addition.
+    """
+
+    law: str
+    source: str
+    validity: str
+    rounds: Indices
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    _curves: Curves | str
+    _quantities: Mapping[str, Asked] = field(default_factory=dict)
+    _first: bool = False
+    _computed: dict[str, Quantity] = field(init=False, default_factory=dict)
+
+    @property
+    def distance(self) -> Array:
+        """Subspace distance in every round, the start first, (rounds + 1,) or (trials, rounds + 1)."""
+        return self._known().distance
+
+    @property
+    def low(self) -> Array | None:
+        """What 10 % of runs lie below, as `distance`; None where no law of the fluctuation is known."""
+        return self._known().low
+
+    @property
+    def high(self) -> Array | None:
+        """What 10 % of runs lie above, as `distance`; None where no law of the fluctuation is known."""
+        return self._known().high
+
+    @property
+    def floor(self) -> Quantity:
+        """Where runs end, in `Quantity.metric`."""
+        return self._quantity("floor")
+
+    @property
+    def rate(self) -> Quantity:
+        """Factor by which the distance, less its floor, falls in a round in the end."""
+        return self._quantity("rate")
+
+    @property
+    def stability_edge(self) -> Quantity:
+        """Step size from which runs do not converge."""
+        return self._quantity("stability_edge")
+
+    @property
+    def best_step(self) -> Quantity:
+        """Step size of the least `rate`."""
+        return self._quantity("best_step")
+
+    def of_first(self) -> Prediction:
+        """Return the first trial's prediction, without a trial axis."""
+        return replace(self, _first=True)
+
+    def _known(self) -> Curves:
+        if isinstance(self._curves, str):
+            raise LawError(self._curves)
+        if not self._first:
+            return self._curves
+        distance, low, high, _ = self._curves
+        return Curves(distance[0], None if low is None else low[0], None if high is None else high[0])
+
+    def _quantity(self, name: str) -> Quantity:
+        if name not in self._computed:
+            asked = self._quantities.get(name, f"no law of the {name.replace('_', ' ')} is known for this run")
+            if isinstance(asked, str):
+                raise LawError(asked)
+            try:
+                self._computed[name] = asked()
+            except ValueError as error:
+                raise LawError(str(error)) from None
+        found = self._computed[name]
+        return replace(found, value=found.value[0]) if self._first else found
+
+    def __repr__(self) -> str:
+        lines = [f"<Prediction by the law {self.law!r}, {self.rounds[-1]} rounds>"]
+        if not isinstance(self._curves, str):
+            first, last = (_told(self.distance[..., end]) for end in (0, -1))
+            band = ""
+            if self.low is not None and self.high is not None:
+                band = f" ({_told(self.low[..., -1])} to {_told(self.high[..., -1])} in 80 % of runs)"
+            lines.append(f"distance: from {first} to {last}{band}")
+        for name in ("floor", "rate", "stability_edge", "best_step"):
+            try:
+                found = self._quantity(name)
+            except LawError:
+                continue
+            lines.append(f"{name}: {_told(found.value)}" + (f" ({found.metric})" if name == "floor" else ""))
+        lines.append(f"range: {self.validity}")
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings), *(f"note: {t}" for t in self.notes)])
+
+
+def _told(values: npt.ArrayLike) -> str:
+    """Return one number, or the least and the largest of several."""
+    low, high = (f"{float(end(values)):.4g}" for end in (np.min, np.max))
+    return low if low == high else f"{low} .. {high}"

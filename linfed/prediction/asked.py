@@ -1,0 +1,107 @@
+"""`predict`: the arguments of a run, and what theory knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from linfed._values import says_last
+from linfed.algorithms.base import Algorithm
+from linfed.algorithms.fedavg import FedAvg
+from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.flute import FLUTE
+from linfed.algorithms.local_only import LocalOnly
+from linfed.algorithms.oracle import Oracle
+from linfed.data.samples import Data
+from linfed.errors import LawError, shown
+from linfed.numerics.streams import Seed
+from linfed.prediction import fedrep, others
+from linfed.prediction.answers import Prediction
+from linfed.problems import Problem
+from linfed.simulation.job import Job, checked_job
+from linfed.simulation.participation import Participation
+
+LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
+    FedRep: fedrep.predicted,
+    FLUTE: others.of_flute,
+    FedAvg: others.of_fedavg,
+    LocalOnly: others.of_local_only,
+    Oracle: others.of_oracle,
+}
+"""What is known of each algorithm."""
+
+
+def predict(
+    algorithm: Algorithm,
+    problem: Problem | None = None,
+    *,
+    data: Data,
+    rounds: int,
+    participation: Participation = 1.0,
+    trials: int | None = None,
+    seed: Seed = 0,
+) -> Prediction:
+    """Say what theory knows of a run, without running it.
+
+    Parameters
+    ----------
+    algorithm, problem, data, rounds, participation, seed
+        As in `simulate`.
+    trials : int, optional
+        Predict each trial by its own truth and start, with a trial axis; by default the first trial alone, without
+        (where given arrays have trials: all of them).
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    LawError
+        If nothing is known of such a run; one line says which law is missing. What is missing of a run of which
+        something is known raises when it is asked for.
+    ValueError, TypeError
+        As in `simulate`.
+
+    Notes
+    -----
+    Heads and start are those of the run itself (``seed``, trial): the method of moments draws its samples, O(n m d^2),
+    and ``lf.AtDistance(delta)`` costs nothing. Which laws there are::
+
+        FedRep, exact heads      "second order": median and band of the distance; "means" for m = k + 2 and k + 3;
+                                 floor, rate, edge and best step near B*, for any heads
+        FedRep, gradient heads   "gradient heads": the distance
+        FedRep, m <= k           "no movement": exact
+        FedRep, fixed samples    the floor
+        FLUTE                    rate, edge and best step near the truncation; the floor of fixed samples
+        FedAvg, one layer        rate and floor on samples that stay, everybody taking part
+        LocalOnly, Oracle        the floor
+
+    for fresh and isotropic Gaussian x where not said otherwise, any participation, noise and schedule of steps. Laws go
+    on falling where a run ends at its rounding, near 1e-15. Cost: `linfed.theory.second_order_evolution` has it; it
+    does not depend on d and m.
+
+    **Deviations**: an addition.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=5)
+    >>> algorithm = lf.FedRep(rank=5, step_size=0.8, init=lf.AtDistance(0.9))
+    >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(20), rounds=30)
+    >>> prediction.distance.shape, bool(prediction.distance[-1] < 1e-7)
+    ((31,), True)
+    >>> float(prediction.floor), bool(prediction.stability_edge > 2)
+    (0.0, True)
+    >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance
+    Traceback (most recent call last):
+    linfed.errors.LawError: no law of FedRep's distance is known for FixedSamples: rounds share their samples
+    """
+    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
+    base = next((known for known in LAWS if isinstance(algorithm, known)), None)
+    if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
+        raise LawError(
+            f"no law is known for algorithm = {shown(algorithm)}: {', '.join(c.__name__ for c in LAWS)} have one"
+        )
+    found = LAWS[base](job, job.algorithm)
+    return found.of_first() if trials is None and job.trials == 1 else found

@@ -1,0 +1,176 @@
+"""FedRep: which law serves a run, or which is missing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from linfed._types import Indices
+from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.heads import GradientHeads
+from linfed.algorithms.initial import AtDistance, TrueSubspace
+from linfed.data.samples import FixedSamples, FreshSamples
+from linfed.errors import LawError, shown
+from linfed.prediction.answers import Curves, Prediction, Quantity, joined
+from linfed.prediction.cases import Case, heads_of
+from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, Law
+from linfed.problems import Problem, Truth
+from linfed.problems.designs import is_gaussian
+from linfed.simulation.engines import obstacle
+from linfed.simulation.job import Job, seconds_of_a_trial
+from linfed.simulation.loop import first_state
+from linfed.simulation.metrics import subspace_distance
+from linfed.theory.fedrep.fixed_samples import fixed_sample_floor
+from linfed.theory.flute.low_rank import truncation_floor
+
+CHAIN_CLIENTS = 1000
+"""Clients up to which some hundred runs of the chain cost about what a prediction does."""
+
+CHAIN_TRIALS = 300
+
+
+def predicted(job: Job, algorithm: FedRep) -> Prediction:
+    """Return what is known of a run of FedRep, or raise a LawError."""
+    if job.problem is None:
+        raise LawError("no law is known without a truth: give problem=")
+    case = Case(job, algorithm, job.problem)
+    rounds = np.arange(job.rounds + 1)
+    if case.exact and case.samples <= algorithm.rank:
+        return Prediction(
+            law="no movement",
+            source="the residual of exact heads on m <= k samples vanishes, and with it the gradient",
+            validity="exact, in every run and for every law of x",
+            rounds=rounds,
+            _curves=_still(case),
+        )
+    if isinstance(job.data, FixedSamples) and case.exact and algorithm.representation_steps == 1:
+        return _at_fixed(case, rounds)
+    laws, trials, said = laws_of(case), case.trials, []
+    for law in laws:
+        try:
+            curves = joined([law.curves(case, trial) for trial in trials])
+        except (ValueError, OverflowError) as error:  # of what a run allows and the law does not
+            said.append(f"the law {law.name!r} does not serve: {error}")
+            continue
+        return Prediction(
+            law=law.name,
+            source=law.source,
+            validity=law.validity,
+            rounds=rounds,
+            warnings=(*law.doubts(case, curves), *said),
+            notes=_notes(job),
+            _curves=curves,
+            _quantities=law.near(case),
+        )
+    raise LawError(said[-1])
+
+
+def laws_of(case: Case) -> list[Law]:
+    """Return the laws that serve a run, the best first, or raise a LawError that says which is missing."""
+    missing = next(_missing(case), None)
+    if missing:
+        raise LawError(f"no law of FedRep's distance is known {missing}")
+    if not case.exact:
+        return [GRADIENT_HEADS]
+    k = case.algorithm.rank
+    return [SECOND_ORDER, MEANS] if case.samples > k + 3 and k <= LARGEST_RANK else [MEANS]
+
+
+def _missing(case: Case) -> Iterator[str]:
+    """Yield what of a run no law serves."""
+    algorithm, problem, data, sizes = case.algorithm, case.problem, case.job.data, case.job.sizes
+    (k, m), r, design = (algorithm.rank, case.samples), problem.truth_rank, problem.design
+    if not isinstance(data, FreshSamples):
+        yield f"for {type(data).__name__}: rounds share their samples"
+    if not is_gaussian(design) or design.variance is None:
+        yield f"for design = {shown(design)}: x must be Gaussian and isotropic"
+    gradient = isinstance(algorithm.heads, GradientHeads)
+    if not case.exact and not gradient:
+        yield f"for heads = {shown(algorithm.heads)}"
+    if gradient and algorithm.rotate_heads:
+        yield "for gradient heads with rotate_heads = True"
+    if algorithm.representation_steps > 1:
+        yield f"for representation_steps = {algorithm.representation_steps}"
+    if not algorithm.orthonormalize:
+        yield "for orthonormalize = False"
+    if sizes.participants < sizes.n_clients and not isinstance(case.job.participation, float | int | np.number):
+        yield "for participants that are given: they must be drawn at random"
+    if r is None:
+        yield f"for {type(problem).__name__} of full-dimensional regressors: they must be B* w_i*, in factors"
+    elif r != k:
+        yield f"for a truth of rank {r} and rank = {k}"
+    if sizes.dim < 2 * k:
+        yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"
+    if m == k + 1 and not gradient:
+        yield f"for n_samples = rank + 1 = {m}: heads have no second moments"
+
+
+def _still(case: Case) -> Curves:
+    """Return the start's distance in every round."""
+    k, init = case.algorithm.rank, case.algorithm.initialisation
+    found = []
+    for number in range(case.job.trials):
+        if isinstance(init, AtDistance | TrueSubspace):
+            found.append(init.delta if isinstance(init, AtDistance) else 0.0)
+            continue
+        reference = case.problem.truth(case.job.seed, [number]).reference(k)
+        found.append(float(subspace_distance(first_state(case.job, number).array("B"), reference)[0]))
+    return Curves(np.repeat(np.array(found)[:, None], case.job.rounds + 1, axis=1))
+
+
+def _at_fixed(case: Case, rounds: Indices) -> Prediction:
+    """Return what is known on fixed samples: where the empirical risk has its minimum."""
+    missing, rank, design = next(_missing(case)), case.algorithm.rank, case.problem.design
+    well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
+
+    def floor() -> Quantity:
+        truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
+        if not well_specified:
+            return truncation_quantity(case.problem, truths, rank, case.samples)
+        d, m, sigma = case.job.sizes.dim, case.samples, case.problem.noise_std
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = [
+                fixed_sample_floor(heads_of(truth)[0], dim=d, n_samples=m, noise_std=sigma).distance for truth in truths
+            ]
+        doubts = "; ".join(dict.fromkeys(str(each.message) for each in said))
+        if np.isnan(found).any():
+            raise LawError(f"no floor is known: {doubts}")
+        valid = "the mean over samples, where angles are small and there are more samples than unknowns"
+        return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or valid, "subspace_distance")
+
+    return Prediction(
+        law="empirical minimum",
+        source="fixed points of FedRep with exact heads are stationary points of the empirical risk",
+        validity="the floor alone",
+        rounds=rounds,
+        _curves=f"no law of FedRep's distance is known {missing}",
+        _quantities={"floor": floor},
+    )
+
+
+def truncation_quantity(problem: Problem, truths: Sequence[Truth], rank: int, n_samples: int) -> Quantity:
+    """Return how far the minimum of the empirical risk is from the truncation."""
+    values = np.array([truncation_floor(truth, rank, n_samples)[0] for truth in truths])
+    valid = "a root mean square over clients, which bounds the mean; first order in 1/m: 5 % low at m = 20, k = 3"
+    return Quantity(values, "theory.truncation_floor", valid, truncation_metric(problem, rank))
+
+
+def truncation_metric(problem: Problem, rank: int) -> str:
+    """Return the metric of the distance from the truncation."""
+    r = problem.truth_rank
+    return "mean_client_error" if r is not None and r <= rank else "mean_truncation_error"
+
+
+def _notes(job: Job) -> tuple[str, ...]:
+    """Return what would be as cheap, and exact."""
+    if job.sizes.n_clients > CHAIN_CLIENTS or obstacle("chain", job.setting):
+        return ()
+    seconds = CHAIN_TRIALS * seconds_of_a_trial(replace(job, engine="chain"))
+    return (
+        f"{CHAIN_TRIALS} runs, exact in law, take about {max(1.0, float(f'{seconds:.1g}')):g} s: "
+        f"lf.simulate(..., trials={CHAIN_TRIALS}, engine='chain')",
+    )

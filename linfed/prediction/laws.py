@@ -1,0 +1,175 @@
+"""The laws of FedRep's distance, one entry each: name, source, range, curves, what is known near their end, doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from linfed.algorithms.heads import GradientHeads
+from linfed.prediction.answers import Asked, Curves, Quantity
+from linfed.prediction.cases import Case, Trial
+from linfed.theory.fedrep.any_heads import LocalMap, typical_distance
+from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
+from linfed.theory.fedrep.second_order import second_order_evolution
+from linfed.theory.fedrep.state_evolution import state_evolution
+
+FAR_START = 0.97
+"""Distance from which a start is left when chance has it."""
+
+LARGE_STEP = 1.4
+"""Multiple of the best step from which few and rare rounds rule the means."""
+
+LARGE_KICK = 0.1
+"""What a round fluctuates by, relative to the mean, above which second order is not enough."""
+
+LARGE_SPREAD = 0.4
+"""Standard deviation of log distance over runs above which second order is not enough."""
+
+LARGEST_RANK = 16
+"""Rank up to which the heads' eighth moments are few enough to be held."""
+
+NEAR = "near B*, in mean square; single runs fall a little faster, clearly so where d is small"
+
+NEAR_FLOOR = "steps below the edge: within 1 % of the median of runs up to a distance of 0.05, 7 % high at 0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """A law of the distance.
+
+    Parameters
+    ----------
+    name, source, validity : str
+        What it is called, where it is derived, where it holds.
+    curves : callable
+        Of one trial.
+    near : callable
+        What is known where the runs end.
+    participants, dim : int
+        Clients in a round, and dimension, from which on it holds.
+    """
+
+    name: str
+    source: str
+    validity: str
+    curves: Callable[[Case, Trial], Curves]
+    near: Callable[[Case], dict[str, Asked]]
+    participants: int = 20
+    dim: int = 1
+
+    def doubts(self, case: Case, curves: Curves) -> tuple[str, ...]:
+        """Return where the picture fails for a run."""
+        p, d, start = case.job.sizes.participants, case.job.sizes.dim, float(np.max(curves.distance[..., 0]))
+        found = [*(_step_doubts(case) if self.near is near_truth else []), *curves.doubts]
+        if d < self.dim:
+            found.append(f"dim = {d} is below {self.dim}: expect 10 to 15 %, and of the band no promise")
+        if p < self.participants:
+            found.append(
+                f"{p} clients take part in a round, fewer than {self.participants}: a round fluctuates, and a typical "
+                "run is not what the means say"
+            )
+        if start > FAR_START:
+            found.append(f"the start at {start:.3g} is above {FAR_START}: when a run leaves it is a matter of chance")
+        return tuple(found)
+
+
+def near_truth(case: Case) -> dict[str, Asked]:
+    """Return what is known near B*, with exact heads and a truth of rank k."""
+    noise_std, d = case.problem.noise_std, case.job.sizes.dim
+
+    def asked(
+        each: Callable[[LocalMap], float], source: str, validity: str = NEAR, metric: str = ""
+    ) -> Callable[[], Quantity]:
+        return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
+
+    def floor(here: LocalMap) -> float:
+        return float(typical_distance(here.floor(case.step("the floor is known for"), noise_std, d), dim=d))
+
+    def rate(here: LocalMap) -> float:
+        return float(np.sqrt(here.factor(case.step("the rate is known for"))))
+
+    return {
+        "floor": asked(floor, "local_floor", NEAR_FLOOR, "subspace_distance"),
+        "rate": asked(rate, "local_factor", metric="subspace_distance"),
+        "stability_edge": asked(lambda here: here.edge() / case.unit, "stability_edge"),
+        "best_step": asked(lambda here: here.best() / case.unit, "local_best_step"),
+    }
+
+
+def _step_doubts(case: Case) -> list[str]:
+    """Return what is said against the largest step, by the first trial's heads."""
+    if not case.steps.size:
+        return []
+    largest, here = float(case.steps.max()), case.maps[0]
+    told, edge, best = f"step_size = {largest / case.unit:.4g}", here.edge(), here.best()
+    if largest >= edge:
+        return [f"{told} is not below stability_edge = {edge / case.unit:.4g}: in mean square not every angle falls"]
+    if largest > LARGE_STEP * best:
+        return [f"{told} is {largest / best:.2g} times best_step: few and rare rounds rule the means"]
+    return []
+
+
+def _second_order(case: Case, trial: Trial) -> Curves:
+    found, doubts = second_order_evolution(trial.W, **case.setting, **trial.start), []
+    kick, spread = float(found.kick.max(initial=0.0)), float(found.spread.max())
+    if kick > LARGE_KICK:
+        doubts.append(f"a round fluctuates by {kick:.2g} of the mean, above {LARGE_KICK}: second order is not enough")
+    if spread > LARGE_SPREAD:
+        doubts.append(
+            f"log distance spreads by {spread:.2g} over runs, above {LARGE_SPREAD}: its tails are not Gaussian"
+        )
+    return Curves(found.distance, found.low, found.high, tuple(doubts))
+
+
+def _means(case: Case, trial: Trial) -> Curves:
+    found, k, m = state_evolution(trial.W, **case.setting, **trial.start), case.algorithm.rank, case.samples
+    few = f"n_samples = {m} is at most rank + 3 = {k + 3}: few and rare rounds rule the means"
+    return Curves(found.distance, doubts=(few,) if m <= k + 3 else ())
+
+
+def _gradient_heads(case: Case, trial: Trial) -> Curves:
+    heads, variance = case.algorithm.heads, case.problem.design.variance or 1.0
+    assert isinstance(heads, GradientHeads)
+    size = heads.step_size
+    if size is None and case.unit * variance != 1:  # the representation's own, before the sum
+        size = case.step("gradient heads are known for") / case.unit
+    size = None if size is None else variance * size
+    found = gradient_heads_evolution(
+        trial.W, head_steps=heads.steps, head_step_size=size, **case.setting, **trial.start
+    )
+    k, m, p = case.algorithm.rank, case.samples, case.job.sizes.participants
+    alpha = float(np.max(case.steps, initial=0.0)) if size is None else size
+    largest = (1.0 + np.sqrt(k / m) + np.sqrt(np.log(p) / m)) ** 2  # eigenvalue of a batch's features
+    text = f"head steps of {alpha:.3g} let heads grow on the batches of largest features, which rule the means"
+    return Curves(found.distance, doubts=(text,) if heads.steps > 1 and alpha * largest > 2.0 else ())
+
+
+SECOND_ORDER = Law(
+    name="second order",
+    source="theory.second_order_evolution: mean and covariance of a round, log-Cholesky closure",
+    validity="the median within 5 %, the band within 7 and 12 %, for d >= 100, 50 clients a round or more, m > k + 3, "
+    "steps up to 1.2 best_step, starts up to 0.97, and a spread of log distance up to 0.4",
+    curves=_second_order,
+    near=near_truth,
+    participants=50,
+    dim=100,
+)
+
+MEANS = Law(
+    name="means",
+    source="theory.state_evolution: the exact means of a round, iterated",
+    validity="20 clients a round or more, steps up to 1.1 best_step, starts up to 0.9: 1 to 15 % below the median of "
+    "runs; without a band",
+    curves=_means,
+    near=near_truth,
+)
+
+GRADIENT_HEADS = Law(
+    name="gradient heads",
+    source="theory.gradient_heads_evolution: the exact means of a round, and the heads' first two moments",
+    validity="20 clients a round or more, starts up to 0.9: 3 to 12 % below the median of runs; without a band",
+    curves=_gradient_heads,
+    near=lambda case: {},
+)

@@ -1,0 +1,225 @@
+"""What is known of the other algorithms: rates, floors and edges, where theory has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.base import State
+from linfed.algorithms.fedavg import FedAvg
+from linfed.algorithms.flute import FLUTE
+from linfed.algorithms.local_only import LocalOnly
+from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.step_size import StepSize
+from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
+from linfed.data.sources import draw_fixed
+from linfed.errors import LawError, shown
+from linfed.prediction.answers import Asked, Curves, Prediction, Quantity
+from linfed.prediction.fedrep import truncation_metric, truncation_quantity
+from linfed.problems import Problem, Truth
+from linfed.problems.designs import is_gaussian
+from linfed.simulation.engines import drawn_in_law
+from linfed.simulation.job import Job
+from linfed.simulation.metrics import client_risks
+from linfed.theory.averaging import fedavg_fixed_point, fedavg_rate
+from linfed.theory.flute.theorems import flute_gap, flute_local_rate
+from linfed.theory.local import local_mean_risk
+from linfed.theory.new_clients import new_client_mean_risk
+
+SERVED = "the mean over samples, infinite where it is so, once every client has taken part"
+
+NO_B = "no law of the distance is known for {}, which learns no representation B"
+
+
+def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
+    """Return the mean risk of least squares, or a ridge, in d dimensions."""
+    problem, v = _gaussian_clients(job, "local least squares")
+    d, m = job.sizes.dim, job.setting.samples
+
+    def floor() -> Quantity:
+        lengths = np.array([truth.scale[0] for truth in _truths(job)]) * np.sqrt(v)
+        risk = local_mean_risk(lengths, noise_std=problem.noise_std, dim=d, n_samples=m, ridge=algorithm.ridge / v)
+        return Quantity(risk, "theory.local_mean_risk", SERVED, "risk")
+
+    return Prediction(
+        law="least squares",
+        source="theory.local_mean_risk",
+        validity="the floor alone: one round says all",
+        rounds=np.arange(job.rounds + 1),
+        _curves=NO_B.format("LocalOnly"),
+        _quantities={"floor": floor},
+    )
+
+
+def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
+    """Return the mean risk of exact heads on the true subspace, at distance 0 from it."""
+    (problem, v), k = _gaussian_clients(job, "exact heads"), algorithm.rank
+    missing = f"no law of exact heads is known for ridge = {algorithm.ridge:g}"
+
+    def floor() -> Quantity:
+        outside = [np.sqrt(v) * _outside(truth, k) for truth in _truths(job)]
+        risk = new_client_mean_risk(outside, noise_std=problem.noise_std, rank=k, n_samples=job.setting.samples)
+        return Quantity(risk, "theory.new_client_mean_risk", SERVED, "risk")
+
+    return Prediction(
+        law="true subspace",
+        source="theory.new_client_mean_risk",
+        validity="exact",
+        rounds=np.arange(job.rounds + 1),
+        _curves=Curves(np.zeros((job.trials, job.rounds + 1))),
+        _quantities={"floor": missing if algorithm.ridge > 0 else floor},
+    )
+
+
+def of_fedavg(job: Job, algorithm: FedAvg) -> Prediction:
+    """Return rate and fixed point of the one-layer model on samples that stay."""
+    if algorithm.rank is not None:
+        raise LawError(f"no law of FedAvg is known for rank = {algorithm.rank}: the model must have one layer")
+    if isinstance(job.data, FreshSamples):
+        raise LawError(
+            "no law of FedAvg is known for FreshSamples (theory.single_model_floor bounds every single model's risk)"
+        )
+    if job.sizes.participants < job.sizes.n_clients:
+        raise LawError(f"no law of FedAvg is known for participation = {shown(job.participation)}: all must take part")
+    if isinstance(job.data, FixedSamples) and drawn_in_law(job.data, job.sizes.n_clients, job.sizes.dim):
+        raise LawError(
+            "no law of FedAvg is known for samples in law: its fixed point is that of samples that are drawn"
+        )
+    step_size = _one_step(algorithm.step_size, "FedAvg")
+    local_steps, server = algorithm.local_steps, algorithm.server_step_size
+
+    def rate() -> Quantity:
+        values = [
+            fedavg_rate(A, step_size=step_size, local_steps=local_steps, server_step_size=server, weights=weights)
+            for A, _, weights in _equations(job, algorithm)
+        ]
+        return Quantity(
+            np.array(values), "theory.fedavg_rate", "exact in the end, of the distance from the fixed point"
+        )
+
+    def floor() -> Quantity:
+        if job.problem is None:
+            raise LawError("no risk is known without a truth: give problem=")
+        values = []
+        for (A, b, weights), truth in zip(_equations(job, algorithm), _truths(job), strict=True):
+            theta = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, weights=weights)
+            values.append(client_risks(State(S=theta[None, None]), truth).mean())
+        return Quantity(np.array(values), "theory.fedavg_fixed_point", "exact, for these samples", "risk")
+
+    return Prediction(
+        law="fixed point",
+        source="theory.fedavg_fixed_point",
+        validity="exact, for one layer, everybody in every round, samples that stay",
+        rounds=np.arange(job.rounds + 1),
+        _curves=NO_B.format("one-layer FedAvg"),
+        _quantities={"rate": rate, "floor": floor},
+    )
+
+
+def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
+    """Return FLUTE's rate and steps near the truncation, at population, and the floor of fixed samples."""
+    if job.problem is None:
+        raise LawError("no law is known without a truth: give problem=")
+    problem, k = job.problem, algorithm.rank
+    step = _one_step(algorithm.step_size, "FLUTE") * algorithm.gradient_factor
+    weights = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio)
+    if weights != (0.25, 0.125, 1.0):
+        raise LawError(
+            f"no law of FLUTE is known for gamma1, gamma2 and step ratio = {weights}: they must be 0.25, 0.125 and 1"
+        )
+    if job.sizes.participants < job.sizes.n_clients:
+        raise LawError(f"no law of FLUTE is known for participation = {shown(job.participation)}: all must take part")
+    if problem.design.variance != 1.0:
+        raise LawError(f"no law of FLUTE is known for design = {shown(problem.design)}: x must have covariance I")
+    near = "near the truncation, at population: n_samples large"
+
+    def spectra() -> Array:
+        return np.array([_spectrum(truth) for truth in _truths(job)])
+
+    def rate() -> Quantity:
+        return Quantity(
+            flute_local_rate(spectra(), k, step), "theory.flute_local_rate", near, truncation_metric(problem, k)
+        )
+
+    def edge() -> Quantity:
+        return Quantity(1.0 / spectra()[:, 0] / algorithm.gradient_factor, "theory.flute_local_rate: 1/lambda_1", near)
+
+    def best() -> Quantity:
+        values = spectra()
+        steps = 2.0 / (2.0 * values[:, 0] + 0.5 * flute_gap(values, k))
+        return Quantity(steps / algorithm.gradient_factor, "theory.flute_local_rate at its least", near)
+
+    def floor() -> Quantity:
+        return truncation_quantity(problem, list(_truths(job)), k, job.setting.samples)
+
+    fixed = isinstance(job.data, FixedSamples)
+    missing = f"no law of FLUTE's floor is known for {type(job.data).__name__}"
+    quantities: dict[str, Asked] = {"rate": rate, "stability_edge": edge, "best_step": best}
+    return Prediction(
+        law="truncation",
+        source="theory.flute_local_rate, theory.truncation_floor",
+        validity="near the truncation Phi_k; nothing of the way there",
+        rounds=np.arange(job.rounds + 1),
+        _curves="no law of FLUTE's distance is known from round to round",
+        _quantities={**quantities, "floor": floor if fixed else missing},
+    )
+
+
+def _one_step(step_size: StepSize, name: str) -> float:
+    """Return the step of all rounds, or raise."""
+    if not isinstance(step_size, float):
+        raise LawError(f"no law of {name} is known for step_size = {shown(step_size)}: it must be one number")
+    return step_size
+
+
+def _truths(job: Job) -> Iterator[Truth]:
+    assert job.problem is not None
+    for trial in range(job.trials):
+        yield job.problem.truth(job.seed, [trial])
+
+
+def _gaussian_clients(job: Job, what: str) -> tuple[Problem, float]:
+    """Return the problem and the variance of x where clients fit isotropic Gaussian samples, or raise."""
+    if job.problem is None:
+        raise LawError("no law is known without a truth: give problem=")
+    if isinstance(job.data, GivenSamples):
+        raise LawError(f"no law of {what} is known for GivenSamples: one round says all")
+    design = job.problem.design
+    if not is_gaussian(design) or design.variance is None:
+        raise LawError(f"no law of {what} is known for design = {shown(design)}: x must be Gaussian and isotropic")
+    return job.problem, design.variance
+
+
+def _spectrum(truth: Truth) -> Array:
+    """Return the singular values of a trial's Phi."""
+    if truth.S is None:
+        assert truth.B is not None
+        assert truth.W is not None
+        rows = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
+    else:
+        rows = truth.dense()[0]
+    return np.linalg.svd(rows, compute_uv=False)
+
+
+def _outside(truth: Truth, rank: int) -> float:
+    """Return the root mean square length of what the best subspace leaves of the phi_i."""
+    left = _spectrum(truth)[rank:]
+    clients = (truth.S if truth.W is None else truth.W).shape[1]  # type: ignore[union-attr]
+    return float(np.sqrt(np.sum(left**2) / clients))
+
+
+def _equations(job: Job, algorithm: FedAvg) -> Iterator[tuple[Array, Array, Array | None]]:
+    """Yield every trial's A (n, d, d) and b (n, d), and the clients' weights, none for equal ones."""
+    shape = (job.sizes.n_clients, job.setting.samples, job.sizes.dim)
+    for trial in range(job.trials):
+        if isinstance(job.data, GivenSamples):
+            (X, y, counts), weights = job.data.of_trials([trial]), job.data.counts
+        else:
+            assert job.problem is not None
+            X, y = draw_fixed(job.problem.truth(job.seed, [trial]), shape, job.seed, [trial])
+            counts, weights = np.full(X.shape[:2], float(shape[1])), np.ones(shape[0])
+        A = X[0].mT @ X[0] / counts[0][:, None, None]
+        b = np.einsum("nmd,nm->nd", X[0], y[0]) / counts[0][:, None]
+        yield A, b, weights if algorithm.weights == "samples" else None

@@ -1,0 +1,331 @@
+"""FedRep on fixed samples: where the empirical risk has its minimum, what clients lose there, and whom it pays."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.errors import check_array, check_bool, check_integer, check_noise_std, check_number, check_shape
+from linfed.theory.fedrep.state_evolution import checked_sizes
+
+ITERATIONS, TOLERANCE = 20_000, 1e-12
+"""Of the fixed point: the most rounds, and the relative change in one below which it is found."""
+
+STEEP = 0.4
+"""Tangent of the largest angle from which on the law is not near."""
+
+DRAWS, PROBE = 400, (20260111, 71)
+"""Gaussian matrices for the mean of a largest singular value, and their seed; nobody draws data from it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedSampleFloor:
+    """What `fixed_sample_floor` predicts of the minimum of the empirical risk.
+
+    Parameters
+    ----------
+    covariance : ndarray (k, k) or (trials, k, k)
+        ``C = E D'D`` of the tangents: the minimum is the span of ``B* + U D``, U a basis of what is outside of B*.
+    distance : ndarray () or (trials,)
+        Mean sine of the largest principal angle to B*.
+    risk : ndarray (n,) or (trials, n)
+        Mean risk of each client of the training, with its head of the minimum; infinite for noisy labels at m <= k + 3.
+    leverage : ndarray (k, k) or (trials, k, k)
+        ``V``: a client's samples count for ``1/(1 + w'V w)`` of what they would beside the minimum without them.
+    """
+
+    covariance: Array
+    distance: Array
+    risk: Array
+    leverage: Array = field(repr=False)
+
+    def outside(self, W: npt.ArrayLike) -> Array:
+        """Return the root mean square lengths of clients' regressors outside the span of the minimum.
+
+        Parameters
+        ----------
+        W : array_like (n, k) or (trials, n, k)
+            Heads in B*'s coordinates; those of new clients too.
+
+        Returns
+        -------
+        ndarray (n,) or (trials, n)
+            ``sqrt(w'C (I + C)^{-1} w)``, what `new_client_mean_risk` takes; it is linear in the square.
+        """
+        heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
+        shape = (*heads.shape[:-1], self.covariance.shape[-1])
+        check_shape("W", heads, shape, "(.., n, k) of the floor's rank")
+        return np.asarray(np.sqrt(_quadratic(heads, _shrunk(self.covariance))))
+
+
+def fixed_sample_floor(
+    W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std: float, first_order: bool = False
+) -> FixedSampleFloor:
+    """Predict the minimum of the empirical risk near the truth: where FedRep with exact heads ends on fixed samples.
+
+    Parameters
+    ----------
+    W : array_like (n, k) or (trials, n, k)
+        True heads of all clients, in the coordinates of the orthonormal B*; they must span R^k.
+    dim : int
+        Ambient dimension d >= 2k.
+    n_samples : int
+        m >= k + 2 standard Gaussian samples of each client.
+    noise_std : float
+        Standard deviation of the label noise, in units of y.
+    first_order : bool, default False
+        Only the leading order for many clients, which has a closed form.
+
+    Returns
+    -------
+    FixedSampleFloor
+        With a trial axis if W has one. NaN, with a RuntimeWarning, where the equations have no solution: there is then
+        no minimum near B*, and below ``n (m - k) = (d - k) k`` there are fewer samples than unknowns.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, values out of range, or heads that do not span R^k: fewer than k clients can have
+        any predictors, and each ends at its own least squares (`local_mean_risk`).
+
+    Warns
+    -----
+    RuntimeWarning
+        Where there is no solution; and where the law is not near: from an angle of tangent 0.4 on, and for
+        m = k + 2 at ``sigma^2/(m-k-1) > 2``.
+
+    Notes
+    -----
+    With ``nu = m - k - 1``, ``Gamma = mean_i w_i w_i'`` and ``g = (d-k) k/(n (m-k))``, D has d - k independent Gaussian
+    rows of covariance C/(d-k). To first order, for g << 1::
+
+        C = (d-k)/(n (m-k)) Gamma^{-1} (sigma^2 Gamma + sigma^4/nu I) Gamma^{-1}
+
+    Row by row D is a regression on ``n (m-k)`` samples ``v w_i'`` of k (d-k) unknowns. With v left out of the fit
+    (leave one out), its residual is ``1 + w'V w`` times as long, and has the variance ``T = sigma^2 + w'C w``; the
+    head is off by a covariance ``T/nu I``::
+
+        V = (d-k)/(n (m-k)) J^{-1},     J = mean_i w_i w_i'/(1 + w_i'V w_i),     T_i = sigma^2 + w_i'C w_i
+        C = (d-k)/(n (m-k)) J^{-1} mean_i [T_i (w_i w_i' + T_i/nu I)/(1 + w_i'V w_i)^2] J^{-1}
+
+    iterated from 0, whence both only grow, to the least solution. For Gamma = I and heads of length sqrt(k)
+    ``kV = g/(1-g) I`` and ``kC = (u - sigma^2) I`` with ``u = sigma^2 + g u (1 + u/nu)``: real up to
+    ``(1-g)^2 = 4 g sigma^2/nu``.
+
+    A client's head minimises ``||y - F w||^2/(1 + w'V w)`` with rows of F = X(B* + U D) of covariance I + C: least
+    squares with a *negative* ridge. With ``rho^2 = w'C(I+C)^{-1}w``, ``tau^2 = sigma^2 + rho^2``,
+    ``l = tau^2 (m-k)/(1 + w'Vw)`` and V, w in the coordinates in which the features are standard, V~ and w~, twice its
+    mean excess risk is, to second order in V::
+
+        rho^2 + tau^2 k/nu + (m-1)/((m-k) nu (m-k-3)) (2 tau^2 l tr V~ + l^2 (1 + 2/(m-k)) ||V~ w~||^2)
+
+    The last part is what a client of the training pays beside a new one, for having had a say in B. Cost O(n k^2) in
+    each of some tens of rounds, more near the end of the solutions.
+
+    **Deviations**: an addition; the two terms of the first order are the two phases of the known minimax rate.
+
+    References
+    ----------
+    Tripuraneni, Jin and Jordan 2021; Thekumparampil et al. 2021, for the rate, without constants.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> W = lf.SharedRepresentation(n_clients=60, dim=40, rank=3, condition_number=1.0).truth(0, [0]).W[0]
+    >>> floor = lf.theory.fixed_sample_floor(W, dim=40, n_samples=20, noise_std=0.3)
+    >>> round(float(floor.distance), 3), round(float(floor.risk.mean()), 3)
+    (0.07, 0.06)
+    """
+    heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
+    (n, k), variance = heads.shape[-2:], check_noise_std(noise_std) ** 2
+    d, m, _ = checked_sizes(dim, k, n, n_samples, None)
+    share = (d - k) / (n * (m - k))
+    gamma = heads.mT @ heads / n
+    if np.linalg.matrix_rank(gamma, hermitian=True).min() < k:
+        raise ValueError(f"W of shape {heads.shape} must span R^k, k = {k}: else B* is not determined")
+    if check_bool("first_order", first_order):
+        inverse = np.linalg.inv(gamma)
+        V = share * inverse
+        C = variance * share * (inverse + variance / (m - k - 1) * inverse @ inverse)
+    else:
+        V, C = _fixed_point(heads, share, variance, m - k - 1)
+    distance = _mean_sine(C, d - k)
+    _warn(distance, m - k, variance)
+    excess = _excess(heads, V, C, m, variance)
+    return FixedSampleFloor(covariance=C, distance=distance, risk=0.5 * (excess + variance), leverage=V)
+
+
+def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+    """Return from how many clients on FedRep's mean risk on fixed samples is below that of a rival.
+
+    Parameters
+    ----------
+    rival_risk : float
+        Mean risk of what a client could do instead, with the noise: e.g. `local_mean_risk`.
+    dim, rank : int
+        d >= 2k and k.
+    n_samples : int
+        m >= 1 samples of each client.
+    noise_std : float
+        Standard deviation of the label noise.
+
+    Returns
+    -------
+    float
+        At least k; infinite where it never pays: at m <= k + 1, or where the rival is as good as exact heads on the
+        true B* are, to whom no number of clients can help.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    For heads of length sqrt(k) with Gamma = I, of which `fixed_sample_floor` is a function of
+    ``g = (d-k) k/(n (m-k))`` alone: the largest g at which the equations have a solution and the risk is below the
+    rival's gives the least n. Whichever comes first, the end of the solutions, ``(1-g)^2 = 4 g sigma^2/nu``, or the
+    rival. As long as the first does, no rival matters: it is where B can be learned at all. At m <= k + 3, where the
+    mean of what the fit of B adds is infinite, without it.
+
+    **Deviations**: the FedRep paper has ``log(n) + d/n << d``: neither m, k nor the noise is in it.
+
+    References
+    ----------
+    FedRep paper, section 4.2, "When and whom does federation help?".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 50, "n_samples": 20, "noise_std": 0.3}
+    >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
+    >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
+    >>> round(lf.theory.federation_pays_from(alone, rank=3, **sizes), 1)
+    9.6
+    """
+    from scipy import optimize
+
+    k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
+    variance = check_noise_std(noise_std) ** 2
+    wanted = 2.0 * check_number("rival_risk", rival_risk, minimum=0.0) - variance
+    d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
+    nu = m - k - 1
+    if nu < 1 or wanted <= k * variance / nu:
+        return math.inf
+
+    def lacks(g: float) -> float:
+        return wanted - _isotropic_excess(g, k, m, variance)
+
+    h = variance / nu
+    end = 1.0 + 2.0 * h - 2.0 * math.sqrt(h * (1.0 + h))
+    end -= 1e-9 * end
+    g = end if lacks(end) >= 0 else optimize.brentq(lacks, 1e-12, end, xtol=1e-14)
+    return max(float(k), (d - k) * k / ((m - k) * g))
+
+
+def _isotropic_excess(g: float, k: int, m: int, variance: float) -> float:
+    """Return twice the mean excess risk for Gamma = I and heads of length sqrt(k)."""
+    nu, s = m - k - 1, 1.0 - g
+    # The smaller root of u = variance + g u (1 + u/nu), without cancellation.
+    u = 2.0 * variance / (s + math.sqrt(max(0.0, s * s - 4.0 * g * variance / nu)))
+    eye = np.eye(k)
+    head = np.zeros((1, k))
+    head[0, 0] = math.sqrt(k)
+    V, C = g / (s * k) * eye, (u - variance) / k * eye
+    return float(_excess(head, V, C, m, variance, told=m > k + 3)[0])
+
+
+def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Array, Array]:
+    """Return V and C, (.., k, k); NaN where there is none."""
+    stack = W if W.ndim == 3 else W[None]
+    trials, n, k = stack.shape
+    V, C = np.zeros((2, trials, k, k))
+    left = np.arange(trials)
+    with np.errstate(all="ignore"):
+        for _ in range(ITERATIONS):
+            heads, v, c = stack[left], V[left], C[left]
+            seen = 1.0 / (1.0 + _quadratic(heads, v))
+            J = (heads * seen[..., None]).mT @ heads / n
+            T = variance + _quadratic(heads, c)
+            weights = T * seen**2
+            noise = (heads * weights[..., None]).mT @ heads / n
+            noise += (np.mean(weights * T, axis=-1) / nu)[:, None, None] * np.eye(k)
+            good = np.isfinite(np.trace(J + noise, axis1=-2, axis2=-1))
+            inverse = np.linalg.inv(np.where(good[:, None, None], J, np.eye(k)))
+            V[left], C[left] = share * inverse, share * inverse @ noise @ inverse
+            moved = [np.abs(new - old).max(axis=(-2, -1)) for new, old in ((V[left], v), (C[left], c))]
+            size = [np.abs(new).max(axis=(-2, -1)) for new in (V[left], C[left])]
+            lost = ~good | (size[0] > 1e9) | (size[1] > 1e9 * (1.0 + variance))
+            V[left[lost]], C[left[lost]] = np.nan, np.nan
+            still = (moved[0] > TOLERANCE * size[0]) | (moved[1] > TOLERANCE * size[1])
+            left = left[still & ~lost]
+            if not len(left):
+                break
+    V[left], C[left] = np.nan, np.nan
+    return (V, C) if W.ndim == 3 else (V[0], C[0])
+
+
+def _excess(W: Array, V: Array, C: Array, m: int, variance: float, told: bool = True) -> Array:
+    """Return twice each client's mean excess risk (.., n); `told` with what the fit of B adds to it."""
+    k = W.shape[-1]
+    spare, nu = m - k, m - k - 1
+    rho2 = _quadratic(W, _shrunk(C))
+    tau2 = variance + rho2
+    plain = rho2 + tau2 * k / nu
+    if not told:
+        return plain
+    good = np.isfinite(C).all(axis=(-2, -1), keepdims=True)
+    values, vectors = np.linalg.eigh(np.where(good, np.eye(k) + C, np.eye(k)))
+    root = (vectors / np.sqrt(values)[..., None, :]) @ vectors.mT  # (I + C)^{-1/2}
+    whitened = root @ V @ root
+    length = tau2 * spare / (1.0 + _quadratic(W, V))
+    moved = W @ root @ whitened
+    added = 2.0 * tau2 * length * np.trace(whitened, axis1=-2, axis2=-1)[..., None]
+    added += length**2 * (1.0 + 2.0 / spare) * np.vecdot(moved, moved)
+    if spare > 3:
+        return np.asarray(plain + (m - 1) / (spare * nu * (spare - 3)) * added)
+    return np.asarray(np.where(added > 0, np.inf, plain + added))
+
+
+def _shrunk(C: Array) -> Array:
+    """Return ``C (I + C)^{-1}``."""
+    eye = np.eye(C.shape[-1])
+    good = np.isfinite(C).all(axis=(-2, -1), keepdims=True)
+    return np.asarray(np.where(good, np.linalg.solve(eye + np.where(good, C, 0.0), np.where(good, C, 0.0)), np.nan))
+
+
+def _quadratic(W: Array, A: Array) -> Array:
+    """Return ``w_i'A w_i``, (.., n)."""
+    return np.asarray(np.vecdot(W @ A, W))
+
+
+def _mean_sine(C: Array, rows: int) -> Array:
+    """Return the mean sine of the largest angle whose tangents are `rows` Gaussian rows of covariance C/rows."""
+    k, rng = C.shape[-1], np.random.default_rng(PROBE)
+    R = np.triu(rng.standard_normal((DRAWS, k, k)), 1)  # Bartlett's factor of the rows' Gram matrix
+    R[:, np.arange(k), np.arange(k)] = np.sqrt(rng.chisquare(rows - np.arange(k), (DRAWS, k)))
+    good = np.asarray(np.isfinite(C).all(axis=(-2, -1)))
+    values, vectors = np.linalg.eigh(np.where(good[..., None, None], C, np.eye(k)))
+    root = vectors * np.sqrt(np.maximum(values, 0.0) / rows)[..., None, :]
+    tangent = np.linalg.norm(R @ root[..., None, :, :], ord=2, axis=(-2, -1))
+    return np.asarray(np.where(good, (tangent / np.hypot(1.0, tangent)).mean(axis=-1), np.nan))
+
+
+def _warn(distance: Array, spare: int, variance: float) -> None:
+    """Warn where there is no law, or it is not near."""
+    lost, steep = np.asarray(np.isnan(distance)), np.asarray(distance > STEEP / math.hypot(1.0, STEEP))
+    told = ""
+    if lost.any():
+        where = "" if distance.ndim == 0 else f" in {lost.sum()} of {lost.size} trials"
+        told = f"there is no minimum of the empirical risk near B*{where}: too few samples or clients for this noise"
+    elif steep.any():
+        told = f"the largest angle has a mean sine of {float(np.max(distance)):.2g}: from about 0.37 on the law fails"
+    elif spare == 2 and variance > 2:
+        told = "at n_samples = rank + 2 with this noise the empirical risk may have several minima"
+    if told:
+        warnings.warn(told, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,282 @@
+"""FedRep's state evolution to second order: the median run and the band around it, without simulation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Indices
+from linfed.errors import check_array, check_integer, check_number
+from linfed.numerics.linalg import eigh, quiet
+from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map, symmetric
+from linfed.theory.fedrep.state_evolution import Setting, start_at, too_large
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+DRAWS = 512
+"""Points that follow the law of a run, at least."""
+
+TOGETHER = 32
+"""Trials that are followed at once."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SecondOrder:
+    """What `second_order_evolution` predicts, round by round, the start first.
+
+    Parameters
+    ----------
+    distance : ndarray (rounds + 1,) or (trials, rounds + 1)
+        Median over runs of the sine of the largest principal angle between B and B*.
+    low, high : ndarray, as `distance`
+        Its 10 % and 90 % quantiles over runs.
+    spread : ndarray, as `distance`
+        Standard deviation of its logarithm over runs.
+    kick : ndarray (rounds,) or (trials, rounds)
+        How much one round fluctuates: the largest eigenvalue of the covariance of the squared tangents' matrix,
+        relative to its mean. What is left out is of the order of its square: above 0.1 expect more than a few per cent.
+    """
+
+    distance: Array
+    low: Array
+    high: Array
+    spread: Array
+    kick: Array
+
+
+def second_order_evolution(
+    W: npt.ArrayLike,
+    *,
+    dim: int,
+    n_samples: int,
+    step_size: float | npt.ArrayLike,
+    rounds: int,
+    noise_std: float = 0.0,
+    participants: int | None = None,
+    delta: float | None = None,
+    B0: npt.ArrayLike | None = None,
+    B_star: npt.ArrayLike | None = None,
+) -> SecondOrder:
+    """Predict the median of FedRep's subspace distance over runs, and its band, without a free parameter.
+
+    Parameters
+    ----------
+    W, dim, rounds, noise_std, participants, B0, B_star
+        As in `state_evolution`.
+    n_samples : int
+        Fresh samples m >= k + 4 of each participant and round.
+    step_size : float or array_like (rounds,)
+        eta > 0, the step on B, of all rounds or of each.
+    delta : float, optional
+        As in `state_evolution`, but below 1.
+
+    Returns
+    -------
+    SecondOrder
+        With a trial axis if W, B0 or B_star has one: the law of runs with these heads and this start.
+
+    Raises
+    ------
+    ValueError
+        As `state_evolution`; for m <= k + 3, where a round has no fourth moments; and for a start at a right angle,
+        whose escape is a matter of chance alone.
+
+    Notes
+    -----
+    What `state_evolution` leaves out is followed here: that a run fluctuates, and that the largest of its angles is
+    what counts. The state is ``T = D'D``, ``D = B_perp'B (B*'B)^{-1}``, whose eigenvalues are the squared tangents; its
+    law is ``T = L Y Y'L'`` with Y lower triangular, ``2 log Y_ii`` and ``Y_ij`` jointly Gaussian with mean 0 and
+    covariance Sigma. A round
+
+    1. takes the mean of the next T at ``L L'`` with its bias of order 1/p, and its covariance, from the second moments
+       of what clients send (`next_round`), as if it were a Wishart matrix's;
+    2. sends 2K points, K = k(k+1)/2, at the columns of ``+- (K Sigma)^{1/2}``, through the mean map alone;
+    3. adds both in logarithms, and moves L to where the mean is 0 again.
+
+    Quantiles are those of the largest eigenvalue over fixed Gaussian points. Axes are the heads' principal ones, those
+    that are learned last first.
+
+    Cost: O(n k^8/576) once, in blocks of clients; then O(k^7) per round, whatever n, d and m.
+
+    **Deviations**: an addition.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=400, dim=200, rank=5).truth(0, [0]).W[0]
+    >>> setting = {"dim": 200, "n_samples": 20, "step_size": 0.8, "rounds": 30, "delta": 0.9}
+    >>> predicted = lf.theory.second_order_evolution(heads, **setting)
+    >>> bool((predicted.low <= predicted.distance).all() and (predicted.distance <= predicted.high).all())
+    True
+    """
+    heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
+    rounds = check_integer("rounds", rounds, minimum=0)
+    steps = checked_steps(step_size, rounds)
+    setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
+    k = heads.shape[-1]
+    if setting.n_samples <= k + 3:
+        raise ValueError(
+            f"n_samples = {setting.n_samples} must be above rank + 3 = {k + 3}: below it a round has no fourth moments"
+        )
+    N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=k)
+    counts = {array.shape[0] for array in (heads, N) if array.ndim == 3}
+    if len(counts) > 1:
+        raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
+    with quiet():
+        if not (np.linalg.svd(N, compute_uv=False)[..., -1] > 0).all():
+            raise ValueError("the start is at a right angle to the truth: delta must be below 1, and B_star'B0 regular")
+        stacked = heads if heads.ndim == 3 else heads[None]
+        turn = eigh(stacked.mT @ stacked / stacked.shape[1])[1]  # axes by what is learned: last, first
+        tensors = HeadTensors.of(stacked @ turn)
+        across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)
+        L = np.asarray(np.linalg.qr(across, mode="r")).mT
+        whole = max(len(L), len(stacked))
+        L, found = np.broadcast_to(L, (whole, k, k)), np.empty((5, whole, rounds + 1))
+        for start in range(0, whole, TOGETHER):
+            some = slice(start, start + TOGETHER)
+            found[:, some] = _evolved(L[some], tensors[some] if len(stacked) > 1 else tensors, setting, steps)
+    low, median, high, spread, kick = found if counts else found[:, 0]
+    return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
+
+
+def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> Array:
+    """Return the step size of each round (rounds,), from one for all or one for each."""
+    if np.ndim(step_size) == 0:
+        return np.full(rounds, check_number("step_size", step_size, positive=True))
+    steps = check_array("step_size", step_size, [("rounds",)])
+    if steps.shape != (rounds,) or not (steps > 0).all():
+        raise ValueError(f"step_size of shape {steps.shape} must hold {rounds} positive values, one for each round")
+    return steps
+
+
+def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> Array:
+    """Return quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
+    k, trials = L.shape[-1], len(L)
+    chart, second, fourth = Chart.of(k), tensors.second, tensors.full()
+    settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
+    L = np.where(settled[:, None, None], np.eye(k), L)  # in its place: at B*, without noise, nothing moves
+    told = np.zeros((5, trials, len(steps) + 1))
+    points, centre, response = np.repeat(L[:, None], chart.draws, axis=1), L @ L.mT, np.zeros((trials, *chart.linear))
+    squared, direction = told_of(points, told[..., 0])
+    for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
+        now = replace(setting, step_size=float(step))
+        try:
+            sent = cholesky(mean_map(points @ points.mT, second[:, None], fourth[:, None], now))
+            base = cholesky(mean_map(centre, second, fourth, now))
+            own = sent.mT @ direction
+            own /= np.linalg.norm(own, axis=-2, keepdims=True)
+            drawn = chart.spread(values, mask, squared, own[..., 0], response)
+            inverse = np.linalg.inv(base)
+            X = RoundLaw.at(centre, tensors, now).drawn(drawn) @ inverse.mT[:, None]
+            relative = X.mT @ X
+            points = sent @ cholesky(relative)
+        except np.linalg.LinAlgError:
+            raise too_large(float(step), t) from None
+        moved = base @ chart.matrices(chart.coordinates(inverse[:, None] @ points).mean(axis=1))
+        centre = moved @ moved.mT
+        entries = relative[..., chart.rows, chart.columns]
+        response = (entries - entries.mean(axis=1, keepdims=True)).mT @ drawn
+        squared, direction = told_of(points, told[..., t])
+        told[4, :, t] = (own.mT @ relative @ own)[..., 0, 0].var(axis=-1)
+        if not np.isfinite(told[..., t]).all():
+            raise too_large(float(step), t)
+    told[:, settled] = 0.0
+    return told
+
+
+def told_of(points: Array, out: Array) -> tuple[Array, Array]:
+    """Fill in the distance's quantiles and spread; return the largest squared tangents, and their directions."""
+    values, vectors = eigh(points @ points.mT)
+    squared = np.maximum(values[..., -1], np.finfo(float).tiny)
+    distance = np.sqrt(squared / (1.0 + squared))
+    out[:3], out[3] = np.quantile(distance, QUANTILES, axis=-1), np.log(distance).std(axis=-1)
+    return squared, vectors[..., -1:]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Coordinates of lower triangular matrices, and the points that follow their law.
+
+    Parameters
+    ----------
+    rows, columns : ndarray (K,)
+        Where each coordinate stands: ``2 log Y_ii`` on the diagonal, ``Y_ij`` below, row by row.
+    diagonal : ndarray (k,)
+        Which stand on the diagonal.
+    reverse : ndarray (draws,)
+        Each point's number with its bits reversed.
+    scores : ndarray (draws,)
+        Normal scores, ascending, of variance 1.
+    """
+
+    rows: Indices
+    columns: Indices
+    diagonal: Indices
+    reverse: Indices
+    scores: Array
+
+    @classmethod
+    @functools.cache
+    def of(cls, k: int) -> Chart:
+        """Return the chart for k angles, with at least `DRAWS` points."""
+        rows, columns = np.tril_indices(k)
+        bits = (max(DRAWS, 4 * RoundLaw.values(k)) - 1).bit_length()
+        reverse = np.array([int(f"{number:0{bits}b}"[::-1], 2) for number in range(2**bits)])
+        scores = np.array([NormalDist().inv_cdf((number + 0.5) / 2**bits) for number in range(2**bits)])
+        return cls(rows, columns, np.flatnonzero(rows == columns), reverse, scores / scores.std())
+
+    @property
+    def draws(self) -> int:
+        """How many points there are."""
+        return len(self.reverse)
+
+    @property
+    def linear(self) -> tuple[int, int]:
+        """Shape of a kick's response to the Gaussian values."""
+        return len(self.rows), RoundLaw.values(len(self.diagonal))
+
+    def rounds(self) -> Iterator[tuple[Array, int]]:
+        """Yield fixed Gaussian values of each round, antithetic and of covariance I, and a number to shuffle with."""
+        rng = np.random.default_rng(0)
+        while True:
+            half = rng.standard_normal((self.draws // 2, self.linear[1]))
+            half = np.linalg.solve(np.linalg.cholesky(half.T @ half / len(half)), half.T).T
+            yield rng.permutation(np.concatenate([half, -half])), int(rng.integers(self.draws))
+
+    def spread(self, values: Array, mask: int, squared: Array, own: Array, response: Array) -> Array:
+        """Return the values (trials, draws, ..), spread evenly along what moves each point's largest angle.
+
+        With the points in the order of that angle, the pairs of rank and value fill the square evenly: quantiles over
+        few points are then nearly those over many.
+        """
+        twice = np.where(self.rows == self.columns, 1.0, 2.0)
+        along = (own[..., self.rows] * own[..., self.columns] * twice) @ response
+        along /= np.maximum(np.linalg.norm(along, axis=-1, keepdims=True), np.finfo(float).tiny)
+        ranks = np.argsort(np.argsort(squared, axis=-1, kind="stable"), axis=-1, kind="stable")
+        wanted = self.scores[(self.reverse ^ mask)[ranks]]
+        return values + (wanted - (along * values).sum(axis=-1))[..., None] * along
+
+    def matrices(self, coordinates: Array) -> Array:
+        """Return Y (..., k, k) for coordinates (..., K)."""
+        k = len(self.diagonal)
+        Y = np.zeros((*coordinates.shape[:-1], k, k))
+        Y[..., self.rows, self.columns] = coordinates
+        Y[..., range(k), range(k)] = np.exp(0.5 * coordinates[..., self.diagonal])
+        return Y
+
+    def coordinates(self, Y: Array) -> Array:
+        """Return the coordinates (..., K) of lower triangular matrices (..., k, k)."""
+        entries = Y[..., self.rows, self.columns]
+        entries[..., self.diagonal] = 2.0 * np.log(entries[..., self.diagonal])
+        return entries
+
+
+def _root(A: Array) -> Array:
+    """Return the symmetric root of each positive semi-definite matrix; values below 0 count as 0."""
+    values, vectors = eigh(A)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT

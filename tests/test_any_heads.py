@@ -1,0 +1,168 @@
+"""FedRep near B* for any heads: the closed forms where heads are isotropic, the exact means, and simulated rounds."""
+
+import numpy as np
+import pytest
+from helpers import assert_one_line, normal
+
+import linfed as lf
+from linfed.theory.fedrep.any_heads import LocalMap
+from linfed.theory.fedrep.state_evolution import HeadMoments
+
+SIZES = {"dim": 20, "n_samples": 8}
+
+
+def isotropic(copies, k):
+    """Heads of length sqrt(k) with mean outer product I."""
+    return np.tile(np.sqrt(k) * np.eye(k), (copies, 1))
+
+
+def skewed(n, k, seed=0):
+    return normal(n, k, seed=seed) * np.geomspace(1.6, 0.6, k)
+
+
+def packed(X):
+    rows, columns = np.triu_indices(len(X))
+    return X[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+
+
+@pytest.mark.parametrize("participants", [None, 7])
+@pytest.mark.parametrize("k", [1, 3])
+def test_isotropic_heads_have_the_closed_forms(k, participants):
+    W = isotropic(10, k)
+    some = SIZES | {"participants": participants}
+    told = {"rank": k, "n_clients": len(W), **some}
+    best = lf.theory.best_step_size(**told)
+    assert lf.theory.local_best_step(W, **some) == pytest.approx(best, rel=1e-6)
+    assert lf.theory.stability_edge(W, **some) == pytest.approx(2 * best, rel=1e-12)
+    for step in (0.2, 0.9, 2.5):
+        assert lf.theory.local_factor(W, step_size=step, **some) == pytest.approx(
+            lf.theory.one_round_factor(step, **told), rel=1e-12
+        )
+    X = lf.theory.local_floor(W, step_size=0.4, noise_std=0.3, **some)
+    floor = lf.theory.noise_floor(0.4, noise_std=0.3, **told)
+    assert pytest.approx(floor**2 * np.eye(k), rel=1e-9, abs=1e-15) == X
+
+
+def local_map(W, participants):
+    return LocalMap.of(HeadMoments.of(W), n_clients=len(W), participants=participants, **SIZES)
+
+
+@pytest.mark.parametrize("participants", [12, 5])
+def test_the_map_is_the_limit_of_the_exact_means(participants):
+    """Of `one_round_means`, entry by entry, without and with noise, at a symmetric N."""
+    W, step, noise_std = skewed(12, 3), 0.3, 1e-7
+    A = normal(3, 3, seed=1)
+    X = A @ A.T
+    for noise in (0.0, noise_std):
+        Q = 1e-12 * X
+        values, vectors = np.linalg.eigh(np.eye(3) - Q)
+        N = (vectors * np.sqrt(values)) @ vectors.T
+        _, after = lf.theory.one_round_means(
+            N, Q, W, step_size=step, noise_std=noise, participants=participants, **SIZES
+        )
+        here = local_map(W, participants)
+        moved = packed(X) - step * here.linear @ packed(X) + step**2 * here.quadratic @ packed(X)
+        drawn = step**2 * here.drawn * (SIZES["dim"] - 3) * packed(here.second + noise**2 / here.spare * np.eye(3))
+        assert packed(after) == pytest.approx(1e-12 * moved + noise**2 * drawn, rel=1e-6)
+
+
+def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
+    W, some = skewed(12, 3), SIZES | {"participants": 5}
+    best, edge = lf.theory.local_best_step(W, **some), lf.theory.stability_edge(W, **some)
+    least = lf.theory.local_factor(W, step_size=best, **some)
+    assert best < edge < 2 * best
+    assert lf.theory.local_factor(W, step_size=edge, **some) == pytest.approx(1.0, rel=1e-12)
+    assert all(lf.theory.local_factor(W, step_size=share * best, **some) > least for share in (0.99, 1.01))
+    X = lf.theory.local_floor(W, step_size=best, noise_std=0.1, **some)
+    here = local_map(W, 5)
+    drive = best**2 * here.drawn * (SIZES["dim"] - 3) * 0.01 * packed(here.second + 0.01 / here.spare * np.eye(3))
+    moved = packed(X) - best * here.linear @ packed(X) + best**2 * here.quadratic @ packed(X)
+    assert moved + drive == pytest.approx(packed(X), rel=1e-10)
+    stacked = np.stack([W, skewed(12, 3, seed=1)])
+    found = lf.theory.local_factor(stacked, step_size=0.2, **some)
+    assert found.shape == (2,)
+    assert found[0] == lf.theory.local_factor(W, step_size=0.2, **some)
+    assert lf.theory.local_floor(stacked, step_size=0.2, noise_std=0.1, **some).shape == (2, 3, 3)
+
+
+def test_heads_that_leave_a_direction_out_have_no_step():
+    W = isotropic(1, 3)[:2]
+    assert lf.theory.stability_edge(W, **SIZES) == lf.theory.local_best_step(W, **SIZES) == 0.0
+    assert lf.theory.local_factor(W, step_size=0.1, **SIZES) >= 1.0
+
+
+def test_the_factor_is_that_of_explicit_rounds():
+    """Within 4 standard errors, along the direction of the largest factor; neighbours of the formula are not."""
+    k, d, m, p, step = 2, 10, 6, 5, 0.5
+    W, some = skewed(12, k), {"dim": d, "n_samples": m, "participants": p, "step_size": step}
+    here = LocalMap.of(HeadMoments.of(W), n_clients=12, dim=d, n_samples=m, participants=p)
+    x = np.linalg.eigh(-step * here.linear + step**2 * here.quadratic)[1][:, -1]
+    X = np.sign(x[0]) * np.array([[x[0], x[1] / np.sqrt(2)], [x[1] / np.sqrt(2), x[2]]])
+    values, vectors = np.linalg.eigh(X)
+    D = np.zeros((d - k, k))
+    D[:k] = 1e-5 * (vectors * np.sqrt(values)).T
+    B0 = np.linalg.qr(np.vstack([np.eye(k), D]))[0]
+
+    def squares(state, truth):
+        tangents = state.B[:, k:] @ np.linalg.inv(state.B[:, :k])
+        return np.square(tangents).sum(axis=(-2, -1))
+
+    result = lf.simulate(
+        lf.FedRep(rank=k, step_size=step, init=B0),
+        lf.GivenTruth(B=np.eye(d, k), W=W),
+        data=lf.FreshSamples(m),
+        rounds=1,
+        participation=p,
+        trials=10_000,
+        metrics=[squares],
+    )
+    ratios = result.metrics["squares"][:, 1] / result.metrics["squares"][:, 0]
+    error = ratios.std() / np.sqrt(len(ratios))
+    assert error < 0.02 * ratios.mean()
+    assert abs(ratios.mean() - lf.theory.local_factor(W, **some)) < 4 * error
+    for change in ({"participants": None}, {"dim": 9}, {"n_samples": 8}, {"step_size": 0.45}):
+        assert abs(ratios.mean() - lf.theory.local_factor(W, **some | change)) > 4 * error, change
+
+
+def test_the_typical_distance_is_the_median_of_gaussian_tangents():
+    """Against rows drawn one by one; for one angle the median of a chi-square."""
+    from scipy import stats
+
+    X = 1e-4 * np.array([[2.0, 0.6], [0.6, 1.0]])
+    rows = normal(10_000, 18, 2, seed=1) @ np.linalg.cholesky(X / 18).T
+    largest = np.median(np.linalg.eigvalsh(rows.mT @ rows)[:, -1]) ** 0.5
+    assert lf.theory.typical_distance(X, dim=20) == pytest.approx(largest, rel=0.015)
+    one = np.sqrt(1e-4 * stats.chi2(19).median() / 19)
+    assert lf.theory.typical_distance([[1e-4]], dim=20) == pytest.approx(one, rel=0.015)
+    assert lf.theory.typical_distance(np.stack([X, 4 * X]), dim=20)[1] == pytest.approx(2 * largest, rel=0.015)
+    assert lf.theory.typical_distance(1e12 * X, dim=20) == pytest.approx(1.0)
+    assert lf.theory.typical_distance(np.zeros((2, 2)), dim=20) == 0.0
+    assert 0 < lf.theory.typical_distance(X, dim=3) < 0.03  # fewer rows than angles
+
+
+CALLS = {
+    "no heads": (lambda: lf.theory.local_factor(3.0, step_size=0.1, **SIZES), ["W has shape ()", "(n, k)"]),
+    "step": (lambda: lf.theory.local_factor(skewed(5, 2), step_size=0.0, **SIZES), ["step_size = 0.0", "positive"]),
+    "few samples": (lambda: lf.theory.stability_edge(skewed(5, 2), dim=9, n_samples=3), ["n_samples = 3", "rank + 2"]),
+    "dimension": (lambda: lf.theory.local_best_step(skewed(5, 2), dim=3, n_samples=9), ["dim = 3", "2 rank = 4"]),
+    "participants": (
+        lambda: lf.theory.stability_edge(skewed(5, 2), participants=6, **SIZES),
+        ["participants = 6", "n_clients = 5"],
+    ),
+    "beyond the edge": (
+        lambda: lf.theory.local_floor(skewed(5, 2), step_size=9.0, noise_std=0.1, **SIZES),
+        ["step_size = 9", "stability_edge", "no floor"],
+    ),
+    "noise": (
+        lambda: lf.theory.local_floor(skewed(5, 2), step_size=0.1, noise_std=-1.0, **SIZES),
+        ["noise_std = -1.0"],
+    ),
+    "no square": (lambda: lf.theory.typical_distance(np.ones((2, 3)), dim=9), ["X of shape (2, 3)"]),
+    "not positive": (lambda: lf.theory.typical_distance(-np.eye(2), dim=9), ["X of shape (2, 2)", "semidefinite"]),
+    "no room": (lambda: lf.theory.typical_distance(np.eye(2), dim=2), ["dim = 2", "at least 3"]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_bad_call_says_what_is_wrong_in_one_line(name):
+    assert_one_line(*CALLS[name])

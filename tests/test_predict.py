@@ -1,0 +1,423 @@
+"""`lf.predict`: which law serves a run, its numbers beside the theory's own and beside runs, and what is missing."""
+
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from helpers import assert_one_line, basis, normal
+
+import linfed as lf
+
+PROBLEM = lf.SharedRepresentation(n_clients=40, dim=30, rank=3, noise_std=0.1)
+FRESH = lf.FreshSamples(10)
+
+
+def fedrep(**changes):
+    return lf.FedRep(**{"rank": 3, "step_size": 0.5, "init": lf.AtDistance(0.6)} | changes)
+
+
+def predict(algorithm=None, problem=PROBLEM, **changes):
+    return lf.predict(algorithm or fedrep(), problem, **{"data": FRESH, "rounds": 6} | changes)
+
+
+def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
+    W = scale * problem.truth(seed, [trial]).W[0]
+    setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "rounds": 6, "noise_std": problem.noise_std}
+    return law(W, **setting | changes)
+
+
+# --- which law, and its numbers --------------------------------------------------------------------------------
+
+
+SECOND, MEANS = lf.theory.second_order_evolution, lf.theory.state_evolution
+GRADIENT = lf.theory.gradient_heads_evolution
+DOUBLED = replace(PROBLEM, design=lf.Gaussian(covariance=2.0))
+
+SERVED = {
+    "defaults": ({}, {}, SECOND, {"delta": 0.6}),
+    "some": ({}, {"participation": 0.5}, SECOND, {"delta": 0.6, "participants": 20}),
+    "few samples": ({}, {"data": lf.FreshSamples(6)}, MEANS, {"delta": 0.6, "n_samples": 6}),
+    "the truth": ({"init": lf.TrueSubspace()}, {}, SECOND, {"delta": 0.0}),
+    "the sum": ({"aggregate": "sum", "step_size": 0.5 / 40}, {}, SECOND, {"delta": 0.6}),
+    "a schedule": (
+        {"step_size": lambda t: 0.5 / t},
+        {},
+        SECOND,
+        {"delta": 0.6, "step_size": 0.5 / np.arange(1.0, 7.0)},
+    ),
+    "no round": ({"step_size": lambda t: 0.5 / t}, {"rounds": 0}, SECOND, {"delta": 0.6, "rounds": 0}),
+    "another seed": ({}, {"seed": (3, 1)}, SECOND, {"delta": 0.6, "seed": (3, 1)}),
+    "x of variance 2": ({}, {}, SECOND, {"delta": 0.6, "scale": 2**0.5}),
+    "gradient heads": (
+        {"heads": lf.GradientHeads(steps=3)},
+        {"participation": 30},
+        GRADIENT,
+        {"delta": 0.6, "head_steps": 3, "participants": 30},
+    ),
+    "gradient heads at variance 2": (
+        {"heads": lf.GradientHeads(step_size=0.2)},
+        {},
+        GRADIENT,
+        {"delta": 0.6, "head_step_size": 0.4, "scale": 2**0.5},
+    ),
+    "gradient heads of the sum": (
+        {"heads": lf.GradientHeads(), "aggregate": "sum", "step_size": 0.5 / 40},
+        {},
+        GRADIENT,
+        {"delta": 0.6, "head_step_size": 0.5 / 40},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_the_law_that_serves_is_the_theorys_own(name):
+    algorithm, run, law, changes = SERVED[name]
+    problem = DOUBLED if name.endswith("variance 2") else PROBLEM
+    found, expected = predict(fedrep(**algorithm), problem, **run), by_hand(law, problem, **changes)
+    assert found.law == {SECOND: "second order", MEANS: "means", GRADIENT: "gradient heads"}[law]
+    assert found.rounds.tolist() == list(range(run.get("rounds", 6) + 1))
+    assert found.distance == pytest.approx(expected.distance, rel=1e-9)
+    for end in ("low", "high"):
+        told = getattr(found, end)
+        assert (told is None) == (law is not SECOND)
+        assert told is None or told == pytest.approx(getattr(expected, end), rel=1e-9)
+
+
+STARTS = {
+    "random": "random",
+    "moments": "moments",
+    "given": np.linalg.qr(PROBLEM.truth(4, [0]).B[0] + 0.15 * normal(30, 3))[0],
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_the_start_is_that_of_the_run(name):
+    algorithm = fedrep(init=STARTS[name])
+    first = lf.simulate(algorithm, PROBLEM, data=FRESH, rounds=0, trials=2, seed=4)
+    found = predict(algorithm, trials=2, seed=4)
+    assert found.distance[:, 0] == pytest.approx(first.metrics["subspace_distance"][:, 0], rel=1e-9)
+    for trial in range(2):
+        truth = PROBLEM.truth(4, [trial])
+        expected = by_hand(SECOND, PROBLEM, trial, seed=4, B0=first.final.B[trial], B_star=truth.B[0])
+        assert found.distance[trial] == pytest.approx(expected.distance, rel=1e-7)
+
+
+def test_a_truth_in_other_coordinates_is_the_same():
+    truth, A = PROBLEM.truth(0, [0]), normal(3, 3)
+    other = lf.GivenTruth(B=truth.B[0] @ A, W=truth.W[0] @ np.linalg.inv(A).T, noise_std=0.1)
+    one, same = predict(), predict(problem=other)
+    assert same.distance == pytest.approx(one.distance, rel=1e-6)
+    assert same.rate == pytest.approx(one.rate, rel=1e-9)
+
+
+def test_trials_have_their_own_heads_and_the_first_stands_for_all():
+    one, three = predict(), predict(trials=3)
+    assert three.distance.shape == three.low.shape == three.high.shape == (3, 7)
+    assert one.distance.shape == (7,)
+    assert np.array_equal(one.distance, three.distance[0])
+    assert three.floor.value.shape == three.best_step.value.shape == (3,)
+    assert one.floor.value.shape == ()
+    assert float(one.floor) == three.floor.value[0]
+    assert len(np.unique(three.distance[:, -1])) == 3
+    given = lf.GivenTruth(B=basis(30, 3), W=normal(2, 40, 3))
+    assert predict(problem=given).distance.shape == (2, 7)
+
+
+def test_what_is_known_near_the_truth_is_the_theorys_own():
+    W, sizes = PROBLEM.truth(0, [0]).W[0], {"dim": 30, "n_samples": 10, "participants": 20}
+    for algorithm, unit in ((fedrep(), 1), (fedrep(aggregate="sum", step_size=0.025), 20)):
+        found = predict(algorithm, participation=20)
+        assert found.rate == pytest.approx(lf.theory.local_factor(W, step_size=0.5, **sizes) ** 0.5)
+        assert found.stability_edge * unit == pytest.approx(lf.theory.stability_edge(W, **sizes))
+        assert found.best_step * unit == pytest.approx(lf.theory.local_best_step(W, **sizes), rel=1e-6)
+        X = lf.theory.local_floor(W, step_size=0.5, noise_std=0.1, **sizes)
+        assert found.floor == pytest.approx(lf.theory.typical_distance(X, dim=30))
+        assert found.floor.metric == "subspace_distance"
+    scheduled = predict(fedrep(step_size=lambda t: 0.5 / t))
+    assert scheduled.best_step == predict().best_step
+    for name in ("floor", "rate"):
+        assert_one_line(lambda name=name: getattr(scheduled, name), ["is a schedule", name], lf.LawError)
+
+
+def test_m_up_to_k_is_no_movement():
+    for init in (lf.AtDistance(0.6), "random"):
+        found = predict(fedrep(init=init), data=lf.FixedSamples(3), trials=2)
+        run = lf.simulate(fedrep(init=init), PROBLEM, data=lf.FixedSamples(3), rounds=6, trials=2)
+        assert found.law == "no movement"
+        assert found.distance == pytest.approx(run.metrics["subspace_distance"], rel=1e-9)
+        assert_one_line(lambda found=found: found.rate, ["no law of the rate"], lf.LawError)
+
+
+# --- beside runs ------------------------------------------------------------------------------------------------
+
+MEASURED = {  # of 2,000 runs by the chain: 10, 50 and 90 % after 4, 8 and 16 rounds
+    "everybody": (
+        {"noise_std": 0.0, "m": 12, "step_size": 0.5, "participation": 1.0},
+        [[0.583, 0.364, 0.1121], [0.6134, 0.3934, 0.1245], [0.6403, 0.4214, 0.1374]],
+    ),
+    "half, with noise": (
+        {"noise_std": 0.1, "m": 12, "step_size": 0.5, "participation": 40},
+        [[0.5942, 0.3771, 0.1246], [0.6373, 0.4256, 0.1477], [0.6783, 0.4729, 0.174]],
+    ),
+    "m = k + 3": (
+        {"noise_std": 0.0, "m": 6, "step_size": 0.4, "participation": 1.0},
+        [[0.709, 0.5994, 0.3716], [0.7466, 0.6462, 0.4169], [0.7875, 0.6993, 0.4755]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_measured_medians_and_bands_lie_where_predicted(name):
+    setting, measured = MEASURED[name]
+    W = np.random.default_rng(5).standard_normal((80, 3)) * [1.3, 1.0, 0.7]
+    problem = lf.GivenTruth(B=np.eye(100, 3), W=W, noise_std=setting["noise_std"])
+    algorithm = fedrep(step_size=setting["step_size"], init=lf.AtDistance(0.8))
+    found = lf.predict(
+        algorithm, problem, data=lf.FreshSamples(setting["m"]), rounds=16, participation=setting["participation"]
+    )
+    low, median, high = np.array(measured)
+    chosen = [4, 8, 16]
+    assert found.distance[chosen] == pytest.approx(median, rel=0.03)
+    if found.low is not None:
+        assert found.low[chosen] == pytest.approx(low, rel=0.04)
+        assert found.high[chosen] == pytest.approx(high, rel=0.04)
+        assert np.all(abs(found.distance[chosen] / median - 1) < 0.5 * (high / low - 1))
+
+
+SERVES = {
+    "FedRep": (fedrep(step_size=0.3), lf.FixedSamples(20), 80, 0.06),
+    "LocalOnly": (lf.LocalOnly(), lf.FixedSamples(15), 1, 0.06),
+    "ridge": (lf.LocalOnly(ridge=0.3), lf.FreshSamples(20), 1, 0.06),
+    "Oracle": (lf.Oracle(rank=3), lf.FreshSamples(9), 1, 0.06),
+    "Oracle of two": (lf.Oracle(rank=2), lf.FixedSamples(9), 1, 0.06),
+    "FedAvg": (lf.FedAvg(step_size=0.3, local_steps=2), lf.FixedSamples(20), 60, 1e-6),
+}
+
+
+@pytest.mark.parametrize("name", SERVES)
+def test_runs_end_on_the_floor_that_is_predicted(name):
+    algorithm, data, rounds, margin = SERVES[name]
+    found = predict(algorithm, data=data, rounds=rounds, trials=6)
+    run = lf.simulate(algorithm, PROBLEM, data=data, rounds=rounds, trials=6, record_every=rounds)
+    assert np.mean(run.metrics[found.floor.metric][:, -1]) == pytest.approx(np.mean(found.floor), rel=margin)
+
+
+def test_fedavgs_rate_is_that_of_given_samples_too():
+    data = lf.FixedSamples(20).draw(PROBLEM)
+    drawn, given = (predict(lf.FedAvg(step_size=0.3), data=each) for each in (lf.FixedSamples(20), data))
+    assert drawn.rate == pytest.approx(given.rate, rel=1e-12)
+    A, _ = data.normal_equations()
+    assert given.rate == pytest.approx(lf.theory.fedavg_rate(A[0], step_size=0.3), rel=1e-12)
+    told = lf.FedAvg(step_size=0.3, weights="samples")
+    assert predict(told, data=data).rate == pytest.approx(given.rate, rel=1e-12)
+    assert lf.predict(lf.FedAvg(step_size=0.3), data=data, rounds=3).rate == pytest.approx(given.rate, rel=1e-12)
+
+
+def test_flute_has_its_rate_and_its_floor():
+    problem = lf.UnderParameterized(n_clients=30, dim=10, gap=4.0, gap_after=2)
+    values = np.linalg.svd(problem.truth(0, [0]).dense()[0], compute_uv=False)
+    found = lf.predict(lf.FLUTE(rank=2, step_size=0.01), problem, data=lf.FixedSamples(200), rounds=9)
+    assert found.rate == pytest.approx(lf.theory.flute_local_rate(values, 2, 0.01))
+    assert found.stability_edge == pytest.approx(1 / values[0])
+    best = lf.theory.flute_local_rate(values, 2, float(found.best_step))
+    assert all(lf.theory.flute_local_rate(values, 2, share * float(found.best_step)) > best for share in (0.99, 1.01))
+    assert found.floor == pytest.approx(lf.theory.truncation_floor(problem.truth(0, [0]), 2, 200)[0])
+    assert found.floor.metric == "mean_truncation_error"
+    twice = lf.FLUTE(rank=2, step_size=0.005, server_step_size=0.01, gradient_factor=2)
+    assert lf.predict(twice, problem, data=lf.FixedSamples(200), rounds=9).rate == found.rate
+    truncated = lf.predict(lf.FedRep(rank=2, step_size=0.01), problem, data=lf.FixedSamples(200), rounds=9)
+    assert float(truncated.floor) == float(found.floor)
+
+
+# --- what is missing, and what is doubtful ----------------------------------------------------------------------
+
+
+def lacks(fragments, algorithm=None, problem=PROBLEM, ask="distance", **changes):
+    return lambda: getattr(predict(algorithm, problem, **changes), ask), fragments
+
+
+LOCAL, ONE_LAYER = lf.LocalOnly(), lf.FedAvg(step_size=0.1)
+MISSING = {
+    "fixed samples": lacks(["FedRep's distance", "FixedSamples", "share their samples"], data=lf.FixedSamples(9)),
+    "design": lacks(["Rademacher"], problem=lf.SharedRepresentation(n_clients=9, dim=9, rank=3, design="rademacher")),
+    "covariance": lacks(
+        ["Gaussian and isotropic"],
+        problem=lf.SharedRepresentation(
+            n_clients=9, dim=9, rank=3, design=lf.Gaussian(covariance=np.arange(1.0, 10.0))
+        ),
+    ),
+    "ridge": lacks(["heads = ExactHeads(ridge=0.1)"], fedrep(heads=lf.ExactHeads(ridge=0.1))),
+    "turned heads": lacks(["rotate_heads = True"], fedrep(heads=lf.GradientHeads(), rotate_heads=True)),
+    "steps of B": lacks(["representation_steps = 2"], fedrep(representation_steps=2)),
+    "no QR": lacks(["orthonormalize = False"], fedrep(orthonormalize=False)),
+    "given participants": lacks(["drawn at random"], participation=np.zeros((6, 1), dtype=int)),
+    "another part": lacks(
+        ["SharedWithShortcuts", "factors"],
+        problem=lf.SharedWithShortcuts(n_clients=9, dim=9, rank=3, shortcut_norm=0.1),
+    ),
+    "rank": lacks(["truth of rank 3", "rank = 4"], fedrep(rank=4, init="random")),
+    "dimension": lacks(
+        ["dim = 5", "2 rank = 6"], fedrep(init="random"), lf.SharedRepresentation(n_clients=9, dim=5, rank=3)
+    ),
+    "m = k + 1": lacks(["n_samples = rank + 1 = 4"], data=lf.FreshSamples(4)),
+    "start": lacks(["columns are not orthonormal"], fedrep(init=2 * basis(30, 3))),
+    "overflow": lacks(["'means' does not serve", "too large"], fedrep(step_size=1e200)),
+    "schedule of heads": lacks(
+        ["is a schedule"], fedrep(step_size=lambda t: 0.01, aggregate="sum", heads=lf.GradientHeads())
+    ),
+    "no truth": (
+        lambda: lf.predict(fedrep(init="moments"), data=lf.FixedSamples(9).draw(PROBLEM), rounds=1),
+        ["without a truth", "problem="],
+    ),
+    "floor beyond the edge": lacks(["below stability_edge"], fedrep(step_size=3.0), ask="floor"),
+    "rate of gradient heads": lacks(["no law of the rate"], fedrep(heads=lf.GradientHeads()), ask="rate"),
+    "shortcuts": lacks(["no law", "FedRepShortcut"], lf.FedRepShortcut(rank=3, step_size=0.1)),
+    "two layers": lacks(["rank = 2", "one layer"], lf.FedAvg(step_size=0.1, rank=2)),
+    "FedAvg, fresh": lacks(["FreshSamples", "single_model_floor"], ONE_LAYER),
+    "FedAvg, some": lacks(["participation = 0.5"], ONE_LAYER, data=lf.FixedSamples(9), participation=0.5),
+    "FedAvg in law": lacks(["in law"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
+    "FedAvg, scheduled": lacks(["one number"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)),
+    "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),
+    "FedAvg without a truth": (
+        lambda: lf.predict(ONE_LAYER, data=lf.FixedSamples(9).draw(PROBLEM), rounds=1).floor,
+        ["without a truth"],
+    ),
+    "one layer": lacks(["no representation"], ONE_LAYER, data=lf.FixedSamples(9)),
+    "local": lacks(["no representation"], LOCAL),
+    "local, given": lacks(["GivenSamples"], LOCAL, data=lf.FixedSamples(9).draw(PROBLEM)),
+    "local, design": lacks(
+        ["Rademacher"], LOCAL, lf.SharedRepresentation(n_clients=9, dim=9, rank=3, design="rademacher")
+    ),
+    "local, rate": lacks(["no law of the rate"], LOCAL, ask="rate"),
+    "oracle with a ridge": lacks(["ridge = 1"], lf.Oracle(rank=3, ridge=1.0), ask="floor"),
+    "FLUTE's weights": lacks(["gamma1", "(0.3, 0.125, 1.0)"], lf.FLUTE(rank=2, step_size=0.1, gamma1=0.3)),
+    "FLUTE, some": lacks(["participation = 4"], lf.FLUTE(rank=2, step_size=0.1), participation=4),
+    "FLUTE, fresh": lacks(["floor", "FreshSamples"], lf.FLUTE(rank=2, step_size=0.1), ask="floor"),
+    "FLUTE, round by round": lacks(["FLUTE's distance"], lf.FLUTE(rank=2, step_size=0.1)),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_missing_is_said_in_one_line(name):
+    call, fragments = MISSING[name]
+    assert_one_line(call, fragments, lf.LawError)
+
+
+def test_a_step_of_ones_own_has_no_law():
+    class Lazy(lf.FedRep):
+        def step(self, state, batch, rng):
+            return state
+
+    assert_one_line(lambda: predict(Lazy(rank=3, step_size=0.5)), ["no law", "Lazy"], lf.LawError)
+
+
+def test_arguments_are_those_of_simulate():
+    assert_one_line(lambda: predict(rounds=-1), ["rounds = -1"])
+    assert_one_line(lambda: predict(trials=0), ["trials = 0"])
+    assert_one_line(lambda: lf.predict(fedrep(), data=FRESH, rounds=1), ["give problem="])
+    assert_one_line(lambda: predict(fedrep(step_size=[0.1, 0.2])), ["2 values", "rounds = 6"])
+
+
+LARGE = lf.SharedRepresentation(n_clients=60, dim=100, rank=2)
+DOUBTS = {
+    "few samples": ({}, {"data": lf.FreshSamples(4)}, "n_samples = 4 is at most rank + 3 = 5"),
+    "few clients": ({}, {"participation": 12}, "12 clients take part in a round, fewer than 50"),
+    "far": ({"init": lf.AtDistance(0.98)}, {}, "the start at 0.98 is above 0.97"),
+    "large step": ({"step_size": 1.5}, {}, "step_size = 1.5 is 1."),
+    "past the edge": ({"step_size": 3.0}, {}, "step_size = 3 is not below stability_edge ="),
+    "low dimension": ({}, {"problem": lf.SharedRepresentation(n_clients=60, dim=20, rank=2)}, "dim = 20 is below 100"),
+    "rough": ({"step_size": 1.2}, {"participation": 3}, "fluctuates by"),
+    "spread": ({"step_size": 1.2}, {"participation": 3, "rounds": 25}, "log distance spreads by"),
+    "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "head steps of 0.9"),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_where_the_picture_fails_it_says_so(name):
+    algorithm, run, said = DOUBTS[name]
+    problem, changes = run.get("problem", LARGE), {key: value for key, value in run.items() if key != "problem"}
+    found = predict(
+        lf.FedRep(**{"rank": 2, "step_size": 0.5, "init": lf.AtDistance(0.5)} | algorithm), problem, **changes
+    )
+    assert any(said in text for text in found.warnings)
+    assert said in repr(found)
+    assert not any("\n" in text for text in found.warnings)
+
+
+def test_without_doubts_it_says_where_the_chain_is_as_good():
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5))
+    found = predict(algorithm, LARGE)
+    assert found.warnings == ()
+    (note,) = found.notes
+    assert "trials=300, engine='chain'" in note
+    assert predict(algorithm, lf.SharedRepresentation(n_clients=1001, dim=100, rank=2)).notes == ()
+    assert predict(algorithm, lf.SharedRepresentation(n_clients=60, dim=5, rank=2)).notes == ()  # no frame fits
+
+
+def test_heads_that_leave_a_direction_out():
+    found = predict(problem=lf.SharedRepresentation(n_clients=2, dim=30, rank=3))
+    assert float(found.stability_edge) == float(found.best_step) == 0.0
+    assert any("not every angle falls" in text for text in found.warnings)
+
+
+# --- numbers that say where they come from, results and figures ---------------------------------------------------
+
+
+def test_a_quantity_computes_as_its_number():
+    found = predict(trials=2).rate
+    assert "theory.local_factor" in found.source
+    assert "subspace_distance" in repr(found)
+    assert np.array_equal(2 * found, 2 * found.value)
+    assert np.array_equal(np.sqrt(found), np.sqrt(found.value))
+    assert np.array_equal(np.asarray(found), found.value)
+    one = predict().rate
+    assert one < 1 < 1 / one
+    assert f"{float(one):.4g}" in repr(one)
+
+
+def test_a_prediction_tells_itself():
+    told = repr(predict())
+    assert told.startswith("<Prediction by the law 'second order', 6 rounds>\ndistance: from 0.6 to 0.")
+    for part in ("in 80 % of runs", "floor: 0.", "(subspace_distance)", "rate: 0.", "stability_edge: ", "best_step: "):
+        assert part in told
+    assert "floor" not in repr(predict(fedrep(step_size=3.0)))  # which is past the edge
+    assert "distance" not in repr(predict(LOCAL))
+
+
+def test_a_result_says_what_was_predicted_of_it():
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=6, trials=3, participation=20, seed=2, record_every=3)
+    expected = predict(participation=20, seed=2)
+    assert np.array_equal(run.predict().distance, expected.distance)
+    assert run.predict(trials=3).distance.shape == (3, 7)
+    personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, rounds=1)
+    assert_one_line(personal.predict, ["no law", "FedPer"], lf.LawError)
+
+
+def test_a_plot_shows_the_prediction():
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=6, trials=3)
+    ax = run.plot("subspace_distance", predicted=True)
+    found = run.predict(trials=3)
+    measured, low, high, median = ax.get_lines()
+    assert np.array_equal(median.get_ydata(), np.median(found.distance, axis=0))
+    assert np.array_equal(low.get_ydata(), np.median(found.low, axis=0))
+    assert np.array_equal(high.get_ydata(), np.median(found.high, axis=0))
+    assert {line.get_color() for line in (low, high, median)} == {"black"} != {measured.get_color()}
+    run.plot("subspace_distance", predicted=True, ax=ax)
+    assert ax.get_legend_handles_labels()[1].count("predicted") == 1
+    plain = plt.figure().subplots()
+    run.plot("subspace_distance", ax=plain)
+    assert len(plain.get_lines()) == 1
+    assert_one_line(lambda: run.plot("risk", predicted=True, ax=plain), ["predicted = True", "'subspace_distance'"])
+
+
+def test_curves_show_a_predicted_column():
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=6, trials=3)
+    columns = {"error": run.metrics["subspace_distance"], "theory": predict(trials=3).distance}
+    row = {name: lf.Along(values, round=run.rounds) for name, values in columns.items()}
+    ax = plt.figure().subplots()
+    lf.curves(ax, lf.Table([{"method": "FedRep", **row}]), "round", "error", predicted="theory")
+    measured, median = ax.get_lines()
+    assert measured.get_label() == "FedRep"
+    assert (median.get_label(), median.get_color()) == ("predicted", "black")
+    assert np.array_equal(median.get_ydata(), np.median(columns["theory"], axis=0))

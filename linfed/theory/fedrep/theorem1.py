@@ -183,6 +183,50 @@ def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = 
     return smallest, largest
 
 
+def searched_singular_values(W: npt.ArrayLike, participants: int, *, starts: int = 64) -> tuple[Array, Array]:
+    """Return extreme singular values of ``W_I / sqrt(p)`` over sets of p clients that a search finds.
+
+    Parameters
+    ----------
+    W : array_like (trials, n, k)
+        True heads, in the coordinates of the orthonormal B*.
+    participants : int
+        p.
+    starts : int
+        Directions from which it goes, of a fixed seed, the same for all trials.
+
+    Returns
+    -------
+    smallest, largest : ndarray (trials,)
+        Attained by sets, so that those of Theorem 1, over all subsets, are at least as extreme: its kappa and its
+        sample size are at least what these give.
+
+    Notes
+    -----
+    ``min_I sigma_min^2 = min_u (the mean of the p least (w_i'u)^2)``: in turns the set for a direction and the
+    direction for a set, each of which can only lower it; the largest likewise.
+    """
+    heads = check_array("W", W, [("trials", "n", "k")])
+    p, k = check_integer("participants", participants, maximum=heads.shape[1]), heads.shape[-1]
+    directions = np.random.default_rng(0).standard_normal((check_integer("starts", starts), k))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    found = np.empty((2, len(heads)))
+    with one_blas_thread():
+        for trial, own in enumerate(heads):
+            for row, place in ((0, -1), (1, 0)):
+                u, values = directions, np.zeros(len(directions))
+                for _ in range(100):
+                    order = np.argsort((own @ u.T) ** 2, axis=0).T
+                    chosen = own[order[:, :p] if row == 0 else order[:, -p:]]
+                    _, s, Vt = np.linalg.svd(np.linalg.qr(chosen, mode="r"))
+                    settled = np.allclose(values, s[:, place], rtol=1e-12, atol=0.0)
+                    values, u = s[:, place], Vt[:, place]
+                    if settled:
+                        break
+                found[row, trial] = (values.min() if row == 0 else values.max()) / math.sqrt(p)
+    return (found[0] if p >= k else np.zeros(len(heads))), found[1]
+
+
 def _unit(name: str, value: npt.ArrayLike) -> Array:
     values = np.asarray(value, dtype=float)
     if not ((values >= 0.0) & (values <= 1.0 + 1e-12)).all():

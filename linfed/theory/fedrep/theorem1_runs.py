@@ -13,7 +13,7 @@ from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.errors import check_number
 from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import Seed
-from linfed.problems import Truth
+from linfed.problems import Problem, Truth
 from linfed.simulation.participation import Participants, Participation
 from linfed.simulation.results import Result
 from linfed.statistics.findings import Hypothesis
@@ -193,18 +193,14 @@ def theorem1_run(result: Result) -> Theorem1Run:
     if problem is None:
         raise ValueError("result has no problem: without a truth there is no distance to bound")
     rounds, how = int(result.rounds[-1]), algorithm.heads
-    sets = participant_sets(
-        result.participation, n_clients=problem.n_clients, rounds=rounds, trials=result.trials, seed=result.seed
+    smallest, largest, unequal = theorem1_constants(
+        problem,
+        rank=algorithm.rank,
+        participation=result.participation,
+        rounds=rounds,
+        trials=result.trials,
+        seed=result.seed,
     )
-    constants = []
-    for trial in range(result.trials):  # one by one: all truths together may be large
-        truth = problem.truth(result.seed, [trial])
-        check_covariance(truth, "the theorem is stated")
-        heads = _heads(truth, algorithm.rank)
-        (smallest,), (largest,) = head_singular_values(heads, None if sets is None else sets[trial][None])
-        lengths = np.sqrt(np.vecdot(heads, heads) / algorithm.rank)
-        constants.append((smallest, largest, np.abs(lengths - 1.0).max()))
-    smallest, largest, unequal = np.transpose(constants)
     return Theorem1Run(
         dim=problem.dim,
         rank=algorithm.rank,
@@ -222,6 +218,40 @@ def theorem1_run(result: Result) -> Theorem1Run:
         largest=largest,
         unequal=unequal,
     )
+
+
+def theorem1_constants(
+    problem: Problem, *, rank: int, participation: Participation = 1.0, rounds: int, trials: int, seed: Seed = 0
+) -> tuple[Array, Array, Array]:
+    """Return what Theorem 1 asks of the truth of a run to be: `Theorem1Run.smallest`, `largest` and `unequal`.
+
+    Parameters
+    ----------
+    problem, participation, rounds, trials, seed
+        As in `lf.simulate`.
+    rank : int
+        Columns of B.
+
+    Returns
+    -------
+    smallest, largest, unequal : ndarray (trials,)
+
+    Raises
+    ------
+    ValueError
+        For truths and laws of x of which the theorem does not speak, as in `theorem1_run`.
+    """
+    sets = participant_sets(participation, n_clients=problem.n_clients, rounds=rounds, trials=trials, seed=seed)
+    constants = []
+    for trial in range(trials):  # one by one: all truths together may be large
+        truth = problem.truth(seed, [trial])
+        check_covariance(truth, "the theorem is stated")
+        heads = _heads(truth, rank)
+        (smallest,), (largest,) = head_singular_values(heads, None if sets is None else sets[trial][None])
+        lengths = np.sqrt(np.vecdot(heads, heads) / rank)
+        constants.append((smallest, largest, np.abs(lengths - 1.0).max()))
+    smallest, largest, unequal = np.transpose(constants)
+    return smallest, largest, unequal
 
 
 def _heads(truth: Truth, rank: int) -> Array:

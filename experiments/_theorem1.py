@@ -10,7 +10,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.simulation.participation import n_participants
-from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
+from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs, theorem1_tail
 
 PLAIN = ("dim", "rank", "n_clients", "participants", "n_samples", "step_size", "noise_std")
 PLAIN += ("batch_rounds", "head_steps", "ridge")
@@ -27,15 +27,15 @@ MOVES: dict[str, tuple[float, ...]] = {
     "start": (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
 }
 LEAST: dict[str, tuple[Any, ...]] = {
-    "condition": (1.0, 2.0, 4.0, 8.0, 16.0),
+    "condition": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
     "rank": (1, 2, 3, 5, 8),
-    "start": (0.1, 0.5, 0.8, 0.95, 0.99),
+    "start": (0.1, 0.5, 0.8, 0.95, 0.99, 0.998),
     "step": (0.03, 0.2, 1.0),
     "dim": (10, 50, 200, 1000),
     "n_clients": (10, 20, 50, 200),
     "participation": (0.2, 0.5, 1.0),
 }
-NAMES = {"step": "eta over its limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
+NAMES = {"step": "eta / limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
 NAMES |= {"n_clients": "n = p", "participation": "p / n"}
 FEW = "at the rival's m"
 """Runs whose m knows neither kappa nor E_0 nor a logarithm."""
@@ -63,11 +63,12 @@ class Setting:
         """Those with many participants or columns first."""
         return self.n_clients * self.participation * self.rank * self.rounds * self.trials
 
-    @property
-    def problem(self) -> lf.SharedRepresentation:
-        """The truth."""
+    def problem(self) -> lf.GivenTruth:
+        """Return the truths of all trials, drawn once: a kappa takes its time."""
         size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
-        return lf.SharedRepresentation(**size, condition_number=self.condition, noise_std=self.noise_std)
+        law = lf.SharedRepresentation(**size, condition_number=self.condition)
+        truth = law.truth(self.seed, range(self.trials))
+        return lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
 
     @property
     def participants(self) -> int:
@@ -84,19 +85,19 @@ class Setting:
         """Samples by a rule that knows sizes alone."""
         return self.rank + 2 + self.dim * self.rank / self.participants
 
-    def constants(self) -> tuple[float, float]:
+    def constants(self, problem: lf.GivenTruth) -> tuple[float, float]:
         """Return the step, and the samples that the theorem asks for with C = 1."""
-        smallest, largest, _ = theorem1_runs.theorem1_constants(self.problem, rank=self.rank, **self.world)
+        smallest, largest, _ = theorem1_runs.theorem1_constants(problem, rank=self.rank, **self.world)
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
         with np.errstate(divide="ignore"):
             needed = theorem1.fedrep_least_samples(condition=largest / smallest, **sizes).max()
         return self.step * EDGE * float(theorem1.fedrep_step_limit(largest).min()), float(needed)
 
-    def ran(self, step: float, data: Any, engine: str = "chain", **own: Any) -> theorem1_runs.Theorem1Run:
+    def simulated(self, problem: lf.GivenTruth, step: float, data: Any, engine: str = "chain", **own: Any) -> lf.Result:
         """Return a run."""
         algorithm = lf.FedRep(rank=self.rank, step_size=step, init=lf.AtDistance(self.start), **own)
         run = {"data": data, "engine": engine, "metrics": ["subspace_distance"], **self.world}
-        return theorem1_runs.theorem1_run(lf.simulate(algorithm, self.problem, **run))
+        return lf.simulate(algorithm, problem, **run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,18 +110,18 @@ class Judged(Setting):
 
     def run(self) -> dict[str, Any]:
         """Return the run, with what state evolution predicts of it where that exists."""
-        step, needed = self.constants()
+        problem = self.problem()
+        step, needed = self.constants(problem)
         m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
         own = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
         data, engine = (lf.FixedSamples(m), "auto") if self.fixed else (lf.FreshSamples(m), "chain")
-        run = self.ran(step, data, engine, **own)
+        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **own))
         predicted = {}
         if m > self.rank + 1 and not own and not self.fixed:
-            heads = self.problem.truth(self.seed, [0]).W[0]
             told = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
             told |= {"participants": self.participants, "delta": self.start, "step_size": step}
-            found = lf.theory.state_evolution(heads, **told).distance
-            predicted = {"predicted": lf.Along(np.tile(found, (self.trials, 1)), round=run.rounds)}
+            found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **told).distance
+            predicted = {"predicted": lf.Along(found, round=run.rounds)}
         values = {name: getattr(run, name) for name in (*PLAIN, *OF_TRIALS)}
         return {**values, "needed": needed, "distance": lf.Along(run.distance, round=run.rounds), **predicted}
 
@@ -131,21 +132,25 @@ class Least(Setting):
 
     def run(self) -> dict[str, Any]:
         """Search for the m from which on no trial fails, and for the one up to which clearly too many do."""
-        step, needed = self.constants()
-        failed: dict[int, int] = {}
+        problem = self.problem()
+        step, needed = self.constants(problem)
+        top = math.ceil(self.rival)
+        first = self.simulated(problem, step, lf.FreshSamples(top))
+        run, failed = theorem1_runs.theorem1_run(first), {}
 
         def count(m: int) -> int:
             if m not in failed:
-                failed[m] = int(theorem1_judges.beyond_bound(self.ran(step, lf.FreshSamples(m))).sum())
+                result = first if m == first.data.n_samples else self.simulated(problem, step, lf.FreshSamples(m))
+                own = replace(run, distance=result.metrics["subspace_distance"])
+                failed[m] = int(theorem1_judges.beyond_bound(own).sum())
             return failed[m]
 
-        top = math.ceil(self.rival)
         while count(top):
             top *= 2
         for most in (0, ALLOWED * self.trials, 2.4 * ALLOWED * self.trials):
             low, high = self.rank, top  # with m = k nothing moves
             while high - low > max(1, 0.04 * high):
-                middle = round(math.sqrt(low * high)) if low + 1 < round(math.sqrt(low * high)) < high else low + 1
+                middle = min(max(low + 1, round(math.sqrt(low * high))), high - 1)
                 low, high = (low, middle) if count(middle) <= most else (middle, high)
         tried = sorted(failed)
         least = theorem1_judges.least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
@@ -214,37 +219,31 @@ class Sizes:
         return out
 
 
-# --- rows ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """The failure probability that the theorem allows, and the m at which the first round has it: k = 1, exact law."""
 
+    n_clients: int = 2
+    dim: int = 4
+    start: float = 0.5
+    draws: int = 8000
 
-def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
-    """Return the run of a row."""
-    return theorem1_runs.Theorem1Run(
-        rounds=row["round"], distance=row["distance"], **{name: row[name] for name in (*PLAIN, *OF_TRIALS)}
-    )
+    def run(self) -> dict[str, Any]:
+        """Return the least m, by halving, and what the theorem asks for; the interval is of the sampling alone."""
+        sizes = {"dim": self.dim, "participants": self.n_clients, "start": self.start}
+        needed = float(theorem1.fedrep_least_samples(rank=1, condition=1.0, **sizes))
+        allowed = -100.0 * min(math.log(self.n_clients), self.dim)
 
+        def excess(m: int) -> tuple[float, float]:
+            found, error = theorem1_tail.first_round_failure(n_samples=m, draws=self.draws, **sizes)
+            return found - allowed, error
 
-def told(row: lf.Table) -> str:
-    """Return a run's setting in words."""
-    if row["name"] in MOVES:
-        return f"{NAMES[row['name']]} = {row[row['name']]:g}, m = {row['n_samples']:,}"
-    if row["name"] not in (GRID, FEW):
-        return f"{row['name']}, m = {row['n_samples']:,}"
-    names = (("rank", "k"), ("condition", "kappa"), ("step", "step"), ("start", "dist_0"), ("participants", "p"))
-    return ", ".join(f"{text} {row[name]:g}" for name, text in names) + f", m = {row['n_samples']:,}"
-
-
-def searched(row: lf.Table) -> str:
-    """Return a search's setting in words."""
-    return f"{NAMES[row['name']]} = {row[row['name']]:g}" if row["name"] in NAMES else row["name"]
-
-
-def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
-    """Return a run whose distance is what state evolution predicts."""
-    return replace(run_of(row), distance=row["predicted"])
-
-
-def constant(row: lf.Table, base: str = "needed") -> tuple[float, float, float]:
-    """Return the least constant in front of a rule for m with which the bound holds, and its interval."""
-    low, high = row["least_low"], row["least_high"]
-    return row["least"] / row[base], max(low, row["rank"]) / row[base], high / row[base]
+        low, high = 2, 4
+        while excess(high)[0] > 0.0:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if excess(middle)[0] > 0.0 else (low, middle)
+        beside = 2.0 * excess(low)[1] * high / -allowed  # samples for two standard errors of the logarithm
+        ends = {"least_low": float(low - beside), "least_high": float(high + beside)}
+        return {"rank": 1, "log_allowed": allowed, "needed": needed, "least": float(high), **ends}

@@ -1,5 +1,6 @@
 """Theorem 1 of the FedRep paper: its formulas by hand, its constants by brute force, its judges where it is false."""
 
+import importlib
 import itertools
 import math
 from dataclasses import replace
@@ -7,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import assert_one_line, basis, normal
+from scipy import stats
 
 import linfed as lf
 from linfed.statistics.findings import Verdict
 from linfed.theory.fedrep import theorem1 as theory
 from linfed.theory.fedrep import theorem1_judges as judges
 from linfed.theory.fedrep import theorem1_runs as runs
+from linfed.theory.fedrep import theorem1_tail as tail
 
 PROBLEM = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, condition_number=1.0)
 
@@ -351,3 +354,76 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
         assert gaps.max() < 1e-13
         assert inverse.max() <= 1 + 1e-14
         assert shrinking.verdict is Verdict.HOLDS
+
+
+# --- the tail ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p", "d", "m", "start", "step"), [(2, 4, 4, 0.5, 0.25), (3, 5, 5, 0.8, 0.1)])
+def test_tail_of_the_first_round_is_that_of_runs(p, d, m, start, step):
+    problem = lf.SharedRepresentation(n_clients=p, dim=d, rank=1)
+    algorithm = lf.FedRep(rank=1, step_size=step, init=lf.AtDistance(start))
+    run = {"data": lf.FreshSamples(m), "rounds": 1, "metrics": ["subspace_distance"], "trials": 2000, "seed": 1}
+    after = lf.simulate(algorithm, problem, engine="explicit", **run).metrics["subspace_distance"][:, 1]
+    share = np.mean(after > theory.fedrep_bound([1], step_size=step, start=start, smallest=1.0))
+    found, error = tail.first_round_failure(dim=d, participants=p, n_samples=m, start=start, step_size=step, draws=4000)
+    assert abs(math.exp(found) - share) < 4 * math.hypot(math.exp(found) * error, math.sqrt(share * (1 - share) / 2000))
+    assert 0.02 < share < 0.5
+
+
+def test_tail_far_out():
+    """With w = 1 in the limit of a small angle, d = 2: P(sum of p chi^2_{m-1} < p m x), x where the bound is met."""
+    p, m, start, eta = 2, 60, 1e-3, 0.25
+    found, error = tail.first_round_failure(dim=2, participants=p, n_samples=m, start=start, draws=8000)
+    needed = p * m * (1 - math.sqrt(1 - eta / 2)) / eta
+    assert found == pytest.approx(stats.chi2.logcdf(needed, p * (m - 1)), abs=4 * error + 0.01)
+    assert error < 0.1
+    assert found < -30
+    nothing = tail.first_round_failure(dim=2, participants=p, n_samples=m, start=start, exponent=1e-9, draws=100)
+    assert nothing[0] == -math.inf
+    assert math.isnan(nothing[1])
+
+
+EXPERIMENT = importlib.import_module("experiments.fedrep_theorem1")
+
+
+def least_row(**own):
+    return {"name": "condition", "rank": 2, "trials": 100, "needed": 100.0, "rival": 10.0} | own
+
+
+def test_experiment_rejects_a_bound_that_is_false():
+    moves = (("grid", 1.0), ("condition", 1.0), ("condition", 3.0), ("start", 1.0), ("start", 2.0))
+    base = EXPERIMENT.Judged(n_clients=12, dim=8, rounds=10, trials=80)
+    cells = [replace(base, condition=kappa, name=name) for name, kappa in moves]
+    table = lf.Table.of(cells, [cell.run() for cell in cells])
+    least = lf.Table([least_row(condition=c, least=5, least_low=4, least_high=6) for c in (1.0, 2.0)])
+    rest = {"least": least, **{name: lf.Table() for name in ("tail", "same_batch", "sizes")}}
+
+    def verdicts(share):
+        def slower(row):
+            return lf.Along(0.5 + share * (row["distance"] - 0.5), round=row["round"])
+
+        found = EXPERIMENT.claims({"runs": table.assign(distance=slower), **rest})
+        return {finding.verdict for finding in found if "^(T/2)" in finding.text}
+
+    assert verdicts(1.0) == {Verdict.HOLDS}
+    assert verdicts(0.01) == {Verdict.VIOLATED}
+
+
+def test_experiment_rejects_constants_that_are_false():
+    def found(first, last):
+        rows = [
+            least_row(condition=c, needed=needed, least=m, least_low=0.99 * m, least_high=1.01 * m)
+            for c, m, needed in ((4.0, first, 100.0), (8.0, last, 1600.0))
+        ]
+        nothing = {name: lf.Table() for name in ("tail", "sizes")}
+        claims = EXPERIMENT.sizes_needed({"least": lf.Table(rows), **nothing})
+        return {claim.text: claim.verdict for claim in claims}
+
+    enough, moves = "C = 1 is enough", "The least m - k grows with kappa as Theorem 1's does"
+    asked = "The samples that a run needs are what Theorem 1 asks for, up to one constant to a factor of 10"
+    true, false = found(12.0, 162.0), found(120.0, 120.0)
+    assert (true[enough], true[moves], true[asked]) == (Verdict.HOLDS, Verdict.SUPPORTED, Verdict.SUPPORTED)
+    assert (false[enough], false[moves]) == (Verdict.HOLDS, Verdict.NOT_SUPPORTED)  # 120 of 1600
+    assert found(12.0, 12.0)[asked] is Verdict.NOT_SUPPORTED
+    assert found(12.0, 1700.0)[enough] is Verdict.VIOLATED

@@ -37,6 +37,8 @@ LEAST: dict[str, tuple[Any, ...]] = {
 }
 NAMES = {"step": "eta / limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
 NAMES |= {"n_clients": "n = p", "participation": "p / n"}
+DRAWN = "drawn"
+"""Settings drawn at random, on which a prediction of the least m is judged."""
 FEW = "at the rival's m"
 """Runs whose m knows neither kappa nor E_0 nor a logarithm."""
 
@@ -85,13 +87,14 @@ class Setting:
         """Samples by a rule that knows sizes alone."""
         return self.rank + 2 + self.dim * self.rank / self.participants
 
-    def constants(self, problem: lf.GivenTruth) -> tuple[float, float]:
-        """Return the step, and the samples that the theorem asks for with C = 1."""
+    def constants(self, problem: lf.GivenTruth) -> tuple[float, float, float]:
+        """Return the step, the samples that the theorem asks for with C = 1, and sigma_min bar of the median trial."""
         smallest, largest, _ = theorem1_runs.theorem1_constants(problem, rank=self.rank, **self.world)
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
         with np.errstate(divide="ignore"):
             needed = theorem1.fedrep_least_samples(condition=largest / smallest, **sizes).max()
-        return self.step * EDGE * float(theorem1.fedrep_step_limit(largest).min()), float(needed)
+        step = self.step * EDGE * float(theorem1.fedrep_step_limit(largest).min())
+        return step, float(needed), float(np.median(smallest))
 
     def simulated(self, problem: lf.GivenTruth, step: float, data: Any, engine: str = "chain", **own: Any) -> lf.Result:
         """Return a run."""
@@ -111,7 +114,7 @@ class Judged(Setting):
     def run(self) -> dict[str, Any]:
         """Return the run, with what state evolution predicts of it where that exists."""
         problem = self.problem()
-        step, needed = self.constants(problem)
+        step, needed, _ = self.constants(problem)
         m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
         own = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
         data, engine = (lf.FixedSamples(m), "auto") if self.fixed else (lf.FreshSamples(m), "chain")
@@ -133,7 +136,7 @@ class Least(Setting):
     def run(self) -> dict[str, Any]:
         """Search for the m from which on no trial fails, and for the one up to which clearly too many do."""
         problem = self.problem()
-        step, needed = self.constants(problem)
+        step, needed, weak = self.constants(problem)
         top = math.ceil(self.rival)
         first = self.simulated(problem, step, lf.FreshSamples(top))
         run, failed = theorem1_runs.theorem1_run(first), {}
@@ -152,11 +155,30 @@ class Least(Setting):
             while high - low > max(1, 0.04 * high):
                 middle = min(max(low + 1, round(math.sqrt(low * high))), high - 1)
                 low, high = (low, middle) if count(middle) <= most else (middle, high)
+        sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
+        predicted = theorem1.fedrep_predicted_samples(step_size=step, smallest=weak, allowed=ALLOWED, **sizes)
         tried = sorted(failed)
         least = theorem1_judges.least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
         counts = {"failed": lf.Along([failed[m] for m in tried], tried=tried)}
         names = dict(zip(("least", "least_low", "least_high"), least, strict=True))
-        return {"needed": needed, "rival": self.rival, "step_size": step, **names, **counts}
+        return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}
+
+
+def drawn(base: Least, count: int, seed: int = 14) -> list[Least]:
+    """Return settings at random: sizes, kappa, E_0, step and participation, each over the range that it has."""
+    rng = np.random.default_rng(seed)
+
+    def between(low: float, high: float) -> float:
+        return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}")
+
+    cells = []
+    for _ in range(count):
+        rank = int(rng.integers(1, 7))
+        clients, dim = int(between(10 * rank, 200)), int(between(3 * rank, 1000))
+        own = {"condition": between(1.0, 20.0) if rank > 1 else 1.0, "start": math.sqrt(1.0 - between(0.01, 0.95))}
+        own |= {"step": between(0.05, 1.0), "participation": float(rng.choice([0.5, 1.0]))}
+        cells.append(replace(base, name=DRAWN, n_clients=clients, dim=dim, rank=rank, **own))
+    return cells
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,10 @@ from linfed.figures.style import PAGE_WIDTH, look, plain_ticks
 from linfed.study.pages import bars
 from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
 
-from ._theorem1 import ALLOWED, FEW, GRID, MOVES, NAMES, OF_TRIALS, PLAIN
+from ._theorem1 import ALLOWED, DRAWN, FEW, GRID, MOVES, NAMES, OF_TRIALS, PLAIN
+
+RIVALS = (("rival", "LocalOnly", "k + 2 + d k / p"), ("predicted", "Oracle", "predicted"))
+"""Other rules for the samples, their looks and names."""
 
 
 def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
@@ -34,6 +37,10 @@ def told(row: lf.Table) -> str:
 
 def searched(row: lf.Table) -> str:
     """Return a search's setting in words."""
+    if row["name"] == DRAWN:
+        kappa = f"kappa {row['condition']:.3g}, " if row["rank"] > 1 else ""
+        sizes = f"n {row['n_clients']}, p/n {row['participation']:g}, d {row['dim']}, k {row['rank']}"
+        return f"{sizes}, {kappa}dist_0 {row['start']:.3g}, step {row['step']:.2g}"
     return f"{NAMES[row['name']]} = {row[row['name']]:g}" if row["name"] in NAMES else row["name"]
 
 
@@ -88,11 +95,12 @@ def verdicts(table: lf.Table) -> Any:
             at = row["tried"][mask]
             ax.plot(at, np.full(len(at), place), "o", color=colour, markersize=3.5, label=text)
         ax.plot(row["rival"], place, "D", color="black", fillstyle="none", label="k + 2 + d k / p")
+        ax.plot(row["predicted"], place, "x", color="black", markersize=5, label="predicted")
         ax.plot(row["needed"], place, "|", color="black", markersize=9, markeredgewidth=2, label="Theorem 1, C = 1")
     ax.set_yticks(range(len(rows)), [searched(row) for row in rows])
     ax.set(xscale="log", xlabel="samples m of a client and round")
     labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-    figure.legend(labels.values(), labels.keys(), ncols=5, loc="outside upper center", title="the bound")
+    figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound")
     return figure
 
 
@@ -125,14 +133,14 @@ def constants(table: lf.Table) -> Any:
     for ax, name in zip(axes[0], names, strict=True):
         rows = list(table.where(name=name))
         x = moved(ax, rows, name)
-        for base, method, text in (("needed", "FedRep", "Theorem 1"), ("rival", "LocalOnly", "k + 2 + d k / p")):
+        for base, method, text in (("needed", "FedRep", "Theorem 1"), *RIVALS):
             found = np.array([constant(row, base) for row in rows])
             middle, low, high = np.where(np.isfinite(found), found, np.nan).T
             ax.errorbar(
                 x, middle, yerr=(middle - low, high - middle), **{**look(method), "capsize": 1.5, "label": text}
             )
     axes[0, 0].set_ylabel("least constant that passes")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=2, loc="outside upper center")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
     return figure
 
 

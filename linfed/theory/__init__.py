@@ -6,7 +6,12 @@ from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix,
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
-from linfed.theory.fedrep.theorem1 import fedrep_bound, fedrep_least_samples, fedrep_step_limit
+from linfed.theory.fedrep.theorem1 import (
+    fedrep_bound,
+    fedrep_least_samples,
+    fedrep_predicted_samples,
+    fedrep_step_limit,
+)
 from linfed.theory.fedrep.theorem1_runs import Theorem1Run, theorem1_run
 from linfed.theory.flute import (
     FluteTrace,
@@ -55,6 +60,7 @@ __all__ = [
     "fedavg_rate",
     "fedrep_bound",
     "fedrep_least_samples",
+    "fedrep_predicted_samples",
     "fedrep_step_limit",
     "flute_bound",
     "flute_divergence_threshold",

@@ -18,6 +18,13 @@ from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limi
 from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
+from linfed.theory.fedrep.theorem1 import (
+    fedrep_bound,
+    fedrep_least_samples,
+    fedrep_predicted_samples,
+    fedrep_step_limit,
+)
+from linfed.theory.fedrep.theorem1_runs import Theorem1Run, theorem1_run
 from linfed.theory.fedrep.under_parameterised import (
     UnderParameterisedEvolution,
     UnderParameterisedFloor,
@@ -66,6 +73,7 @@ __all__ = [
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
+    "Theorem1Run",
     "ThetaCoordinates",
     "UnderParameterisedEvolution",
     "UnderParameterisedFloor",
@@ -77,6 +85,10 @@ __all__ = [
     "fedavg_iteration_matrix",
     "fedavg_rate",
     "federation_pays_from",
+    "fedrep_bound",
+    "fedrep_least_samples",
+    "fedrep_predicted_samples",
+    "fedrep_step_limit",
     "fixed_sample_floor",
     "flute_bound",
     "flute_divergence_threshold",
@@ -112,6 +124,7 @@ __all__ = [
     "single_model_floor",
     "stability_edge",
     "state_evolution",
+    "theorem1_run",
     "top_subspace_distance",
     "truncation_error",
     "truncation_floor",

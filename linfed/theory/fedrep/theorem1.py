@@ -1,0 +1,313 @@
+"""Theorem 1 of the FedRep paper: both sides of its bound and of its hypotheses, the unnamed constant at 1."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.errors import check_array, check_integer, check_number, shown
+from linfed.numerics.linalg import one_blas_thread
+
+PRINTED, SAME_BATCH = 0.5, 1.0
+"""Exponents of the bound, as multiples of T: as it is printed, and what ``||R^{-1}|| <= 1`` makes of it."""
+
+
+def fedrep_bound(
+    rounds: npt.ArrayLike,
+    *,
+    step_size: float,
+    start: npt.ArrayLike,
+    smallest: npt.ArrayLike,
+    exponent: float = PRINTED,
+) -> Array:
+    """Return Theorem 1's bound on the subspace distance after so many rounds.
+
+    Parameters
+    ----------
+    rounds : array_like (R,)
+        T.
+    step_size : float
+        eta.
+    start : array_like (...)
+        ``dist(B_0, B*)``, from 0 to 1.
+    smallest : array_like (...)
+        sigma_min bar, as `head_singular_values` returns it.
+    exponent : float
+        Rounds count so many times: 1/2 as it is printed, 1 with ``||R^{-1}|| <= 1`` (Notes).
+
+    Returns
+    -------
+    ndarray (..., R)
+        ``(1 - eta E_0 sigma_min^2 / 2)^(exponent T) dist_0`` with ``E_0 = 1 - dist_0^2``. The factor is 0 where a step
+        is so large that it would be negative.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    The root in the printed factor comes from a bound on ``||R^{-1}||``, R the triangular factor of the round's QR. With
+    exact heads on the same batch the normal equations give ``B'G = 0`` for the step's gradient G, hence ``R'R = I +
+    eta^2 G'G`` and ``||R^{-1}|| <= 1``: under the same events the exponent T/2 can become T.
+
+    **Deviations**: none at the printed exponent.
+
+    References
+    ----------
+    FedRep paper, Theorem 1, equation (10).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> bound = lf.theory.fedrep_bound([0, 16, 160], step_size=0.25, start=0.5, smallest=1.0)
+    >>> [f"{value:.3f}" for value in bound]
+    ['0.500', '0.227', '0.000']
+    """
+    step_size = check_number("step_size", step_size, positive=True)
+    exponent = check_number("exponent", exponent, positive=True)
+    first, least = _unit("start", start), np.asarray(smallest, dtype=float)
+    factor = np.maximum(0.0, 1.0 - step_size * (1.0 - first**2) * least**2 / 2.0)
+    return np.asarray(factor[..., None] ** (exponent * np.asarray(rounds, dtype=float)) * first[..., None])
+
+
+def fedrep_least_samples(
+    *, dim: int, rank: int, participants: int, condition: npt.ArrayLike, start: npt.ArrayLike
+) -> Array:
+    """Return how many samples of every participant Theorem 1 asks for, with its unnamed constant at 1.
+
+    Parameters
+    ----------
+    dim, rank, participants : int
+        d, k and p.
+    condition : array_like (...)
+        kappa, at least 1; infinite where sigma_min bar is 0.
+    start : array_like (...)
+        ``dist(B_0, B*)``, from 0 to 1.
+
+    Returns
+    -------
+    ndarray (...)
+        ``kappa^4 k^3 log(p) / E_0^2 + kappa^4 k^2 d / (E_0^2 p)``; infinite for an infinite kappa, or from distance 1.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    **Deviations**: the paper prints ``kappa = sigma_max / sigma_max``, a slip: read ``sigma_max / sigma_min``.
+
+    References
+    ----------
+    FedRep paper, Theorem 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 10, "rank": 2, "participants": 10}
+    >>> [f"{lf.theory.fedrep_least_samples(condition=kappa, start=0.5, **sizes):.0f}" for kappa in (1.0, 4.0)]
+    ['40', '10204']
+    """
+    d, k, p = check_integer("dim", dim), check_integer("rank", rank), check_integer("participants", participants)
+    kappa = np.asarray(condition, dtype=float)
+    if not (kappa >= 1.0).all():
+        raise ValueError(f"condition = {shown(condition)} must be at least 1")
+    with np.errstate(divide="ignore"):
+        scale = kappa**4 / (1.0 - _unit("start", start) ** 2) ** 2
+    return np.asarray(scale * (k**3 * math.log(p) + k**2 * d / p))
+
+
+def fedrep_predicted_samples(
+    *,
+    dim: int,
+    rank: int,
+    participants: int,
+    step_size: float,
+    smallest: float,
+    start: float,
+    exponent: float = PRINTED,
+    allowed: float = 0.05,
+) -> float:
+    """Predict the least number of samples with which Theorem 1's bound holds in all but a share of runs.
+
+    Parameters
+    ----------
+    dim, rank, participants : int
+        d, k and p.
+    step_size : float
+        eta, at most what the theorem allows.
+    smallest : float
+        sigma_min bar.
+    start : float
+        ``dist(B_0, B*)``, above 0 and below 1, the sine of all principal angles.
+    exponent : float
+        Of the bound.
+    allowed : float
+        Share of runs that may fail, above 0 and up to a half.
+
+    Returns
+    -------
+    float
+        ``k + 1 + M + A/2 + sqrt(A^2/4 + A b)``, with ``r = 1 - exponent/2`` and z the normal quantile of ``1 -
+        allowed``::
+
+            M = eta k (d-k+1) / (p (2 - exponent E_0 - eta))
+            A = (z/r)^2 k / (p E_0 sigma_min^2),   b = dist_0^2 k / sigma_min^2
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    With m up to k nothing moves. M is the m at which the mean square near B* falls as fast as the bound (as in
+    `one_round_factor`). A and b are of the first rounds: along the weakest direction the angle falls by ``eta c s
+    sigma_min^2`` (c and s its cosine and sine), of which the bound leaves the share r to chance; the standard deviation
+    of that step, a sum over p clients, is ``eta s sqrt((k/(p m)) (sigma_min^2 + s^2 k/m))``; solved for m.
+
+    The sum of the three is no law but an interpolation. Where all directions are alike the largest of k fluctuations
+    counts, which is not in it (a factor of 2 too low at k = 2 from 0.998).
+
+    **Deviations**: an addition. What the theorem asks for has kappa^4, k^3, E_0^-2 and a logarithm; here are kappa^2
+    (in ``sqrt(A b)``, with ``p^-1/2``), k, and E_0^-1 at the most.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 50, "rank": 2, "participants": 50, "step_size": 0.125, "start": 0.5}
+    >>> round(lf.theory.fedrep_predicted_samples(smallest=0.0442, **sizes))
+    264
+    """
+    d, k, p = check_integer("dim", dim), check_integer("rank", rank), check_integer("participants", participants)
+    eta, least = check_number("step_size", step_size, positive=True), check_number("smallest", smallest, positive=True)
+    sine = check_number("start", start, positive=True, maximum=1.0)
+    allowed = check_number("allowed", allowed, positive=True, maximum=0.5)
+    E0, room = 1.0 - sine**2, 1.0 - check_number("exponent", exponent, positive=True) / 2.0
+    if E0 <= 0.0 or room <= 0.0 or 2.0 - exponent * E0 - eta <= 0.0:
+        raise ValueError(
+            f"start = {start:g}, exponent = {exponent:g} and step_size = {eta:g} leave no room: start must be below 1, "
+            "exponent below 2, and step_size below 2 - exponent E_0"
+        )
+    A = (NormalDist().inv_cdf(1.0 - allowed) / room) ** 2 * k / (p * E0 * least**2)
+    b = sine**2 * k / least**2
+    M = eta * k * (d - k + 1) / (p * (2.0 - exponent * E0 - eta))
+    return k + 1.0 + M + A / 2.0 + math.sqrt(A * A / 4.0 + A * b)
+
+
+def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
+    """Return the largest step that Theorem 1 allows, ``1 / (4 sigma_max^2)``, for sigma_max bar (...)."""
+    return np.asarray(1.0 / (4.0 * np.asarray(largest, dtype=float) ** 2))
+
+
+def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants: int) -> float:
+    """Return the probability with which Theorem 1 lets its bound fail in some of T rounds, at most 1.
+
+    Returns
+    -------
+    float
+        ``T exp(-100 min(k^2 log p, d))``: at least 1, so that nothing is said, where one client takes part; below 1e-29
+        for two or more and any T that can be run.
+
+    References
+    ----------
+    FedRep paper, Theorem 1.
+    """
+    exponent = 100.0 * min(
+        check_integer("rank", rank) ** 2 * math.log(check_integer("participants", participants)), dim
+    )
+    return min(1.0, check_integer("rounds", rounds, minimum=0) * math.exp(-exponent))
+
+
+def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = None) -> tuple[Array, Array]:
+    """Return sigma_min bar and sigma_max bar: the extreme singular values of ``W_I / sqrt(p)`` over participant sets.
+
+    Parameters
+    ----------
+    W : array_like (trials, n, k)
+        True heads, in the coordinates of the orthonormal B*.
+    participants : array_like of int (trials, rounds, p), optional
+        The sets; all clients together by default, which is the one set that there is for p = n.
+
+    Returns
+    -------
+    smallest, largest : ndarray (trials,)
+        The k-th singular value, which is 0 where p < k (a plain SVD has only p of them), and the first.
+
+    Notes
+    -----
+    Theorem 1 takes all subsets of p clients. Sets that occurred leave sigma_min bar too large and sigma_max bar too
+    small, and so the bound too low and the hypotheses too weak.
+
+    References
+    ----------
+    FedRep paper, Assumption 2 and Theorem 1.
+    """
+    heads = check_array("W", W, [("trials", "n", "k")])
+    smallest, largest = np.full(len(heads), np.inf), np.zeros(len(heads))
+    sets = None if participants is None else np.asarray(participants, dtype=np.intp)
+    with one_blas_thread():
+        for trial, own in enumerate(heads):
+            chosen = own[None] if sets is None else own[np.unique(sets[trial], axis=0)]
+            values = np.linalg.svd(np.linalg.qr(chosen, mode="r"), compute_uv=False) / math.sqrt(chosen.shape[1])
+            largest[trial] = values[:, 0].max()
+            smallest[trial] = values[:, -1].min() if chosen.shape[1] >= heads.shape[-1] else 0.0
+    return smallest, largest
+
+
+def searched_singular_values(W: npt.ArrayLike, participants: int, *, starts: int = 64) -> tuple[Array, Array]:
+    """Return extreme singular values of ``W_I / sqrt(p)`` over sets of p clients that a search finds.
+
+    Parameters
+    ----------
+    W : array_like (trials, n, k)
+        True heads, in the coordinates of the orthonormal B*.
+    participants : int
+        p.
+    starts : int
+        Directions from which it goes, of a fixed seed, the same for all trials.
+
+    Returns
+    -------
+    smallest, largest : ndarray (trials,)
+        Attained by sets, so that those of Theorem 1, over all subsets, are at least as extreme: its kappa and its
+        sample size are at least what these give.
+
+    Notes
+    -----
+    ``min_I sigma_min^2 = min_u (the mean of the p least (w_i'u)^2)``: in turns the set for a direction and the
+    direction for a set, each of which can only lower it; the largest likewise.
+    """
+    heads = check_array("W", W, [("trials", "n", "k")])
+    p, k = check_integer("participants", participants, maximum=heads.shape[1]), heads.shape[-1]
+    directions = np.random.default_rng(0).standard_normal((check_integer("starts", starts), k))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    found = np.empty((2, len(heads)))
+    with one_blas_thread():
+        for trial, own in enumerate(heads):
+            for row, place in ((0, -1), (1, 0)):
+                u, values = directions, np.zeros(len(directions))
+                for _ in range(100):
+                    order = np.argsort((own @ u.T) ** 2, axis=0).T
+                    chosen = own[order[:, :p] if row == 0 else order[:, -p:]]
+                    _, s, Vt = np.linalg.svd(np.linalg.qr(chosen, mode="r"))
+                    settled = np.allclose(values, s[:, place], rtol=1e-12, atol=0.0)
+                    values, u = s[:, place], Vt[:, place]
+                    if settled:
+                        break
+                found[row, trial] = (values.min() if row == 0 else values.max()) / math.sqrt(p)
+    return (found[0] if p >= k else np.zeros(len(heads))), found[1]
+
+
+def _unit(name: str, value: npt.ArrayLike) -> Array:
+    values = np.asarray(value, dtype=float)
+    if not ((values >= 0.0) & (values <= 1.0 + 1e-12)).all():
+        raise ValueError(f"{name} = {shown(value)} must be from 0 to 1")
+    return np.minimum(values, 1.0)

@@ -1,0 +1,237 @@
+"""Judges of Theorem 1 of the FedRep paper over runs: the verdict, how loose the bound is, and the constant it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Mask
+from linfed.algorithms.fedrep import FedRep
+from linfed.errors import check_number
+from linfed.numerics.linalg import qr_positive
+from linfed.simulation import Round
+from linfed.statistics.findings import OWN_PREDICTION, Finding, joined, judge, judge_failures, judge_identity, quoted
+from linfed.statistics.intervals import Measured, binomial_share, median_interval
+from linfed.theory.fedrep.theorem1 import PRINTED, SAME_BATCH
+from linfed.theory.fedrep.theorem1_runs import Theorem1Run
+
+ROUNDING = 1e-12
+"""Distances below it are rounding's, and within every bound."""
+
+RESOLUTION = 0.05
+"""The failure share that trials can tell from none: with 72 trials or more the interval of no failure ends below it."""
+
+IDENTITY_TOLERANCE = 1e-10
+
+_SAYS = quoted("FedRep paper, Theorem 1, (10)", "Then for any t and any eta <= 1/(4 sigma_max^2), we have")
+_TO_T = f"{OWN_PREDICTION}: Theorem 1 with ||R^-1|| <= 1, under the same events"
+_EXPONENTS = {PRINTED: "T/2", SAME_BATCH: "T"}
+
+
+def beyond_bound(run: Theorem1Run, exponent: float = PRINTED) -> Mask:
+    """Return the trials whose distance exceeds the bound in some recorded round, (trials,); diverged ones do."""
+    distance = np.where(np.isnan(run.distance), np.inf, run.distance)
+    above = distance > run.bound(exponent) * (1.0 + 1e-9)
+    return np.asarray((above & (distance > ROUNDING)).any(axis=1))
+
+
+def judge_theorem1(
+    run: Theorem1Run,
+    where: str,
+    *,
+    constant: float = 1.0,
+    exponent: float = PRINTED,
+    assumed: bool = True,
+    resolution: float = RESOLUTION,
+    note: str = "",
+) -> Finding:
+    """Judge Theorem 1 over a run: its bound holds in every recorded round with the probability that it says.
+
+    Parameters
+    ----------
+    run : Theorem1Run
+    where : str
+        The setting.
+    constant : float
+        C in the hypothesis on m. The theorem does not name it; it is never chosen here so that the bound passes.
+    exponent : float
+        1/2 (T/2, as printed), or 1 (T).
+    assumed : bool
+        Whether the hypotheses belong to what is judged; False judges the inequality alone, wherever the run is.
+    resolution : float
+        The largest share of failing trials that counts as none.
+    note : str
+        What a reader should know.
+
+    Returns
+    -------
+    Finding
+        HYPOTHESES FAIL where one does, with both sides' numbers. VACUOUS where the bound is nowhere below 1, or the
+        probability says nothing. The theorem's failure probability is below what trials can tell from 0: a trial that
+        fails is held against that probability, so that one of a hundred is VIOLATED; where none fails, the share's
+        interval is held against `resolution`. With p < n the constants are of the sets that occurred, and so the bound
+        is lower than the theorem's: then a failure is INCONCLUSIVE.
+    """
+    failed, allowed = beyond_bound(run, exponent), run.allowed
+    says = (run.bound(exponent)[:, 1:] < 1.0).any()
+    vacuous = "" if says else "the bound is nowhere below 1"
+    if allowed >= 1.0:
+        vacuous = joined(vacuous, f"it allows a failure probability of {allowed:g}")
+    told = _EXPONENTS.get(exponent, f"{exponent:g} T")
+    finding = judge_failures(
+        failed,
+        allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
+        text=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round",
+        where=where,
+        source=_SAYS if exponent == PRINTED else _TO_T,
+        hypotheses=run.hypotheses(constant) if assumed else (),
+        vacuous=vacuous,
+        note=note,
+    )
+    if failed.any() and run.participants < run.n_clients:
+        partial = "p < n: sets that did not occur may have a lower sigma_min, and so a higher bound"
+        return replace(finding, low=0.0, note=joined(note, partial))
+    return finding
+
+
+def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
+    """Return for each trial how many times as fast as the bound the distance falls, (trials,).
+
+    Notes
+    -----
+    The ratio of ``log(dist_0 / dist_T) / T`` to the bound's, T the last round in which the distance is above 1e-11 of
+    the first; negative where it has grown, minus infinity for a trial that diverged.
+    """
+    resolved = run.distance > np.maximum(1e-11 * run.start, ROUNDING)[:, None]
+    last = run.distance.shape[1] - 1 - resolved[:, ::-1].argmax(axis=1)
+    trials = np.arange(len(last))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        measured = np.log(run.start / run.distance[trials, last])
+        bound = np.log(run.start / run.bound(exponent)[trials, last])
+        return np.where(np.isnan(run.distance[:, -1]), -np.inf, measured / bound)
+
+
+def judge_looseness(run: Theorem1Run, where: str, *, exponent: float = PRINTED, note: str = "") -> Finding:
+    """Judge whether the distance falls at least as fast as the bound; the statistic says how many times as fast."""
+    ratios = rate_ratios(run, exponent)
+    return judge(
+        _median(ratios),
+        least=1.0,
+        theorem=True,
+        text=f"The distance falls at the bound's rate or faster, exponent {_EXPONENTS.get(exponent, exponent)}",
+        where=where,
+        statistic="log rate of the run over that of the bound, median over trials",
+        source=_SAYS if exponent == PRINTED else _TO_T,
+        note=note,
+    )
+
+
+def _median(ratios: Array) -> Measured:
+    """Return the median of ratios whose worst are the smallest, with its interval."""
+    estimate, low, high = median_interval(-ratios)
+    return -estimate, -high, -low
+
+
+def least_passing(samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, *, allowed: float) -> Measured:
+    """Return the least number of samples with which a bound holds in all but a share of the trials.
+
+    Parameters
+    ----------
+    samples : array_like of int (M,)
+        The numbers that were tried, in any order.
+    failures : array_like of int (M,)
+        Trials that failed with each, of `trials` independent ones.
+    trials : int
+    allowed : float
+        Share of trials that may fail.
+
+    Returns
+    -------
+    estimate, low, high : float
+        The least number from which on the share is at most `allowed` in all that were tried; and the numbers between
+        which it lies: low is the largest whose Clopper-Pearson interval lies above `allowed` (0 without one), high the
+        least from which on all intervals lie below it (infinite without one).
+    """
+    allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
+    order = np.argsort(np.asarray(samples))
+    tried, counts = np.asarray(samples, dtype=float)[order], np.asarray(failures)[order]
+    shares = [binomial_share(int(count), trials) for count in counts]
+    low = max([0.0, *(m for m, share in zip(tried, shares, strict=True) if share[1] > allowed)])
+
+    def onwards(passes: list[bool]) -> float:
+        """Return the first number from which on all pass."""
+        found = np.inf
+        for m, passed in zip(tried[::-1], passes[::-1], strict=True):
+            if not passed:
+                break
+            found = float(m)
+        return found
+
+    return onwards([s[0] <= allowed for s in shares]), low, onwards([s[2] <= allowed for s in shares])
+
+
+# --- the same batch ------------------------------------------------------------------------------------------
+
+
+def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, Array]:
+    """Return what ``R'R = I + eta^2 G'G`` is missed by in each round of a run, and ``||R^{-1}||``.
+
+    Parameters
+    ----------
+    steps : iterable of Round
+        E.g. ``lf.iterate(algorithm, ..., engine="explicit")``: their batches are asked again.
+    algorithm : FedRep
+        That ran, with one local step and QR.
+
+    Returns
+    -------
+    gaps : ndarray (trials, rounds)
+        Largest entry of the difference of the two sides over the largest entry of the right one, or of the run's own B
+        from the Q factor where that is larger.
+    inverse : ndarray (trials, rounds)
+        ``||R^{-1}||_2``.
+
+    Notes
+    -----
+    G is the gradient of the round at the heads that were fitted to the same batch; ``B'G = 0`` for exact ones, without
+    a ridge.
+    """
+    gaps, inverse = [], []
+    for step in steps:
+        if step.number == 0:
+            continue
+        B, active = step.before.array("B"), step.batch.active
+        fit = algorithm.heads.solve(step.batch.project(B), step.before.of_clients("W", active), algorithm.step_size)
+        G = algorithm.step_size * fit.representation_gradient()
+        Q, R = qr_positive(B - G)
+        said = np.eye(B.shape[-1]) + G.mT @ G
+        gap = np.abs(R.mT @ R - said).max(axis=(-2, -1)) / np.abs(said).max(axis=(-2, -1))
+        gaps.append(np.maximum(gap, np.abs(step.after.array("B") - Q).max(axis=(-2, -1))))
+        inverse.append(1.0 / np.linalg.svd(R, compute_uv=False)[..., -1])
+    return np.stack(gaps, axis=1), np.stack(inverse, axis=1)
+
+
+def judge_same_batch(gaps: Array, inverse: Array, where: str) -> list[Finding]:
+    """Judge ``R'R = I + eta^2 G'G``, and ``||R^{-1}|| <= 1``, in every round of every trial (`same_batch_gaps`)."""
+    source = f"{OWN_PREDICTION}: the normal equations of exact heads on the same batch"
+    return [
+        judge_identity(
+            gaps,
+            tolerance=IDENTITY_TOLERANCE,
+            text="R'R = I + eta^2 G'G",
+            where=where,
+            statistic="largest relative difference of the two sides",
+            source=source,
+        ),
+        judge_identity(
+            inverse - 1.0,
+            tolerance=IDENTITY_TOLERANCE,
+            text="||R^-1|| <= 1, so that T/2 may be T",
+            where=where,
+            statistic="largest ||R^-1|| - 1",
+            source=source,
+        ),
+    ]

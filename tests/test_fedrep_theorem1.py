@@ -1,0 +1,429 @@
+"""Theorem 1 of the FedRep paper: its formulas by hand, its constants by brute force, its judges where it is false."""
+
+import importlib
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import assert_one_line, basis, normal
+from scipy import stats
+
+import linfed as lf
+from linfed.statistics.findings import Verdict
+from linfed.theory.fedrep import theorem1 as theory
+from linfed.theory.fedrep import theorem1_judges as judges
+from linfed.theory.fedrep import theorem1_runs as runs
+from linfed.theory.fedrep import theorem1_tail as tail
+
+PROBLEM = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, condition_number=1.0)
+
+
+def simulated(problem=PROBLEM, *, m=60, step=0.2499, heads=None, rounds=20, trials=72, delta=0.5, **run):
+    data = m if not isinstance(m, int) else lf.FreshSamples(m)
+    own = {} if heads is None else {"heads": heads}
+    algorithm = lf.FedRep(rank=2, step_size=step, init=lf.AtDistance(delta), **own)
+    return lf.simulate(
+        algorithm, problem, data=data, rounds=rounds, trials=trials, metrics=["subspace_distance"], **run
+    )
+
+
+def made(distance, **fields):
+    """Return a run of made-up distances, in which every hypothesis holds."""
+    distance = np.asarray(distance, dtype=float)
+    one = np.ones(len(distance))
+    own = {"dim": 10, "rank": 2, "n_clients": 20, "participants": 20, "n_samples": 1000, "step_size": 0.25}
+    exact = {"noise_std": 0.0, "batch_rounds": 1, "head_steps": 0, "ridge": 0.0}
+    heads = {"smallest": one, "largest": one, "unequal": 0 * one}
+    return runs.Theorem1Run(
+        **own | exact | heads | {"rounds": np.arange(distance.shape[1]), "distance": distance} | fields
+    )
+
+
+def falling(factor=0.9, trials=80, rounds=10, start=0.5):
+    return np.tile(start * factor ** np.arange(rounds + 1), (trials, 1))
+
+
+# --- formulas ------------------------------------------------------------------------------------------------
+
+
+def test_bound_by_hand():
+    """eta E0 sigma^2 / 2 = 0.2 * 0.75 * 0.64 / 2 = 0.048."""
+    said = {"step_size": 0.2, "start": 0.5, "smallest": 0.8}
+    np.testing.assert_allclose(theory.fedrep_bound([0, 2, 5], **said), [0.5, 0.5 * 0.952, 0.5 * 0.952**2.5])
+    np.testing.assert_allclose(theory.fedrep_bound([2], exponent=1.0, **said), [0.5 * 0.952**2])
+    many = theory.fedrep_bound([0, 1], step_size=0.2, start=[0.5, 1.0, 0.0], smallest=[0.0, 1.0, 1.0])
+    np.testing.assert_allclose(many, [[0.5, 0.5], [1.0, 1.0], [0.0, 0.0]])
+    assert theory.fedrep_bound([1], step_size=100.0, start=0.5, smallest=1.0) == 0.0
+
+
+def test_sample_sizes_by_hand():
+    """81 (8 log 5 + 4 * 10/5) / 0.75^2, and for one participant without the logarithm."""
+    sizes = {"dim": 10, "rank": 2, "start": 0.5}
+    found = theory.fedrep_least_samples(participants=5, condition=3.0, **sizes)
+    assert found == pytest.approx(81 * (8 * math.log(5) + 8) / 0.5625)
+    assert theory.fedrep_least_samples(participants=1, condition=1.0, **sizes) == pytest.approx(40 / 0.5625)
+    assert theory.fedrep_least_samples(participants=1, condition=np.inf, **sizes) == np.inf
+    assert theory.fedrep_least_samples(dim=10, rank=2, participants=5, condition=1.0, start=1.0) == np.inf
+    np.testing.assert_allclose(theory.fedrep_step_limit([0.5, 2.0]), [1.0, 1 / 16])
+
+
+def test_failure_probability_by_hand():
+    probability = theory.fedrep_failure_probability
+    assert probability(7, dim=9, rank=1, participants=2) == pytest.approx(7 * 2.0**-100)
+    assert probability(3, dim=1, rank=9, participants=50) == pytest.approx(3 * math.exp(-100))
+    assert probability(5, dim=9, rank=3, participants=1) == 1.0
+    assert probability(0, dim=9, rank=3, participants=1) == 0.0
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_singular_values_over_all_subsets_by_brute_force(p):
+    W = normal(2, 5, 3)
+    subsets = np.array(list(itertools.combinations(range(5), p)))
+    smallest, largest = theory.head_singular_values(W, np.stack([subsets] * 2))
+    for trial, heads in enumerate(W):
+        grams = [heads[list(subset)].T @ heads[list(subset)] / p for subset in subsets]
+        values = np.array([np.linalg.eigvalsh(gram) for gram in grams])
+        assert largest[trial] == pytest.approx(math.sqrt(values.max()))
+        if p < 3:
+            assert smallest[trial] == 0.0  # a plain SVD of p rows has no third value
+        else:
+            assert smallest[trial] ** 2 == pytest.approx(values.min(), abs=1e-14)
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_searched_sets_are_the_extreme_ones_of_small_problems(p):
+    W = normal(3, 7, 2)
+    subsets = np.array(list(itertools.combinations(range(7), p)))
+    every = theory.head_singular_values(W, np.stack([subsets] * 3))
+    for found, exact in zip(theory.searched_singular_values(W, p), every, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-9)
+    assert theory.searched_singular_values(W, 1)[0].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("participation", [0.5, 3, 1.0, np.array([[0, 1], [2, 3], [4, 5], [6, 7]])])
+def test_participant_sets_are_those_that_ran(participation):
+    run = {"rounds": 4, "trials": 3, "seed": (4, 5), "participation": participation}
+    steps = lf.iterate(lf.FedRep(rank=2, step_size=0.1, init="random"), PROBLEM, data=lf.FreshSamples(5), **run)
+    active = np.stack([step.batch.active for step in steps if step.number], axis=1)
+    sets = runs.participant_sets(participation, n_clients=12, **run_only(run))
+    if sets is None:
+        assert participation == 1.0
+        sets = np.broadcast_to(np.arange(12), active.shape)
+    np.testing.assert_array_equal(sets, active)
+
+
+def run_only(run):
+    return {name: run[name] for name in ("rounds", "trials", "seed")}
+
+
+# --- constants of a run --------------------------------------------------------------------------------------
+
+
+def test_run_computes_every_constant():
+    problem = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, noise_std=0.3, condition_number=2.0)
+    run = runs.theorem1_run(simulated(problem, trials=3, rounds=6, participation=0.5))
+    assert (run.dim, run.rank, run.n_clients, run.participants, run.n_samples) == (10, 2, 12, 6, 60)
+    assert (run.noise_std, run.batch_rounds, run.head_steps, run.ridge) == (0.3, 1, 0, 0.0)
+    np.testing.assert_allclose(run.start, 0.5)
+    assert run.bound().shape == run.distance.shape == (3, 7)
+    W = problem.truth(0, range(3)).W
+    sets = runs.participant_sets(0.5, n_clients=12, rounds=6, trials=3, seed=0)
+    for trial in range(3):
+        values = [np.linalg.svd(W[trial][chosen], compute_uv=False) / math.sqrt(6) for chosen in sets[trial]]
+        assert run.smallest[trial] == pytest.approx(np.min(values))
+        assert run.largest[trial] == pytest.approx(np.max(values))
+    assert run.condition.min() > 2.0
+    whole = runs.theorem1_run(simulated(problem, trials=3, rounds=2))
+    np.testing.assert_allclose(whole.condition, 2.0)
+    assert whole.unequal.max() < 1e-9
+
+
+def test_heads_are_told_in_the_coordinates_of_an_orthonormal_truth():
+    B, W, T = basis(10, 2), normal(12, 2), np.array([[2.0, 0.3], [0.0, 0.5]])
+    W *= math.sqrt(2) / np.linalg.norm(W, axis=1, keepdims=True)
+    found = [
+        runs.theorem1_run(simulated(lf.GivenTruth(B=left, W=right), trials=1, rounds=1))
+        for left, right in ((B, W), (B @ T, W @ np.linalg.inv(T).T))
+    ]
+    np.testing.assert_allclose(found[1].smallest, found[0].smallest)
+    assert found[1].unequal.max() < 1e-9
+
+
+def refused(**changes):
+    return lambda: runs.theorem1_run(simulated(trials=1, rounds=1, **changes))
+
+
+def test_what_the_theorem_does_not_speak_of_is_refused():
+    one = simulated(trials=1, rounds=1)
+    for change, words in (
+        ({"orthonormalize": False}, "orthonormalize"),
+        ({"aggregate": "sum"}, "aggregate"),
+        ({"representation_steps": 2}, "representation_steps"),
+    ):
+        other = replace(one, algorithm=replace(one.algorithm, **change))
+        assert_one_line(lambda other=other: runs.theorem1_run(other), [words, "the theorem speaks"])
+    assert_one_line(lambda: runs.theorem1_run(replace(one, algorithm=lf.LocalOnly())), ["LocalOnly"])
+    wide = lf.SharedRepresentation(n_clients=12, dim=10, rank=3)
+    assert_one_line(refused(problem=wide), ["rank 3", "2 columns"])
+    assert_one_line(
+        refused(problem=lf.SharedWithShortcuts(n_clients=12, dim=10, rank=2, shortcut_norm=0.5)), ["B* w_i*"]
+    )
+    scaled = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, design=lf.Gaussian(covariance=2.0))
+    assert_one_line(refused(problem=scaled), ["variance 1"])
+    assert_one_line(lambda: theory.fedrep_bound([1], step_size=0.1, start=1.5, smallest=1.0), ["start = 1.5"])
+    sizes = {"dim": 10, "rank": 2, "participants": 5, "start": 0.5}
+    assert_one_line(lambda: theory.fedrep_least_samples(condition=0.5, **sizes), ["condition = 0.5"])
+
+
+# --- hypotheses ----------------------------------------------------------------------------------------------
+
+
+SPOILT = {
+    "noise std": {"noise_std": 0.1},
+    "rounds that see": {"batch_rounds": 10},
+    "gradient steps": {"head_steps": 1},
+    "ridge": {"ridge": 1e-3},
+    "||w_i||": {"unequal": np.full(80, 1e-3)},
+    "k <= p": {"participants": 1, "smallest": np.zeros(80)},
+    "0 < sigma_min": {"smallest": np.full(80, 1e-14)},
+    "eta <=": {"step_size": 0.26},
+    "<= m": {"n_samples": 40},
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_every_hypothesis_is_seen_to_fail(name):
+    run = made(falling(), **SPOILT[name])
+    finding = judges.judge_theorem1(run, "here")
+    assert finding.verdict is Verdict.HYPOTHESES_FAIL
+    assert any(name in hypothesis.text for hypothesis in finding.failed_hypotheses)
+    assert "fails: " in finding.remarks
+    if name not in ("k <= p", "0 < sigma_min"):
+        assert len(finding.failed_hypotheses) == 1
+    assert not judges.judge_theorem1(run, "here", assumed=False).failed_hypotheses
+
+
+def test_all_hypotheses_hold_where_they_do_and_the_constant_counts():
+    run = made(falling())
+    needed = (8 * math.log(20) + 2) / 0.75**2
+    assert all(hypothesis.holds for hypothesis in run.hypotheses(0.999 * 1000 / needed))
+    failing = [hypothesis for hypothesis in run.hypotheses(1.001 * 1000 / needed) if not hypothesis.holds]
+    assert [hypothesis.right for hypothesis in failing] == [1000]
+
+
+def test_the_trial_that_is_nearest_to_failing_decides():
+    worst = np.ones(80)
+    worst[7] = 1.1
+    (failed,) = judges.judge_theorem1(made(falling(), largest=worst), "here").failed_hypotheses
+    assert failed.right == pytest.approx(1 / (4 * 1.21))
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_of_made_up_runs():
+    """The bound falls by sqrt(1 - 0.25 * 0.75 / 2) = 0.952 a round, and by 0.906 with exponent T."""
+    holds = judges.judge_theorem1(made(falling(0.95)), "here")
+    assert (holds.verdict, holds.detail) == (Verdict.HOLDS, "0 of 80")
+    assert judges.judge_theorem1(made(falling(0.95)), "here", exponent=1.0).verdict is Verdict.VIOLATED
+    assert judges.judge_theorem1(made(falling(0.9)), "here", exponent=1.0).verdict is Verdict.HOLDS
+    few = judges.judge_theorem1(made(falling(0.9, trials=20)), "here")
+    assert few.verdict is Verdict.INCONCLUSIVE  # twenty trials cannot tell 5 % from none
+    spoilt = falling(0.9)
+    spoilt[3, 5:] = 0.5  # one round of one trial
+    one = judges.judge_theorem1(made(spoilt), "here")
+    assert (one.verdict, one.detail) == (Verdict.VIOLATED, "1 of 80")
+    gone = falling(0.9)
+    gone[3, 5:] = np.nan
+    assert judges.judge_theorem1(made(gone), "here").verdict is Verdict.VIOLATED
+    partial = judges.judge_theorem1(made(spoilt, n_clients=40), "here")
+    assert partial.verdict is Verdict.INCONCLUSIVE
+    assert "did not occur" in partial.note
+    assert judges.judge_theorem1(made(falling(0.9), n_clients=40), "here").verdict is Verdict.HOLDS
+
+
+def test_vacuous_where_nothing_is_said():
+    nowhere = judges.judge_theorem1(made(falling(start=1.0)), "here", assumed=False)
+    assert nowhere.verdict is Verdict.VACUOUS
+    assert "nowhere below 1" in nowhere.remarks
+    alone = made(falling(), rank=1, n_clients=1, participants=1)
+    finding = judges.judge_theorem1(alone, "here")
+    assert finding.verdict is Verdict.VACUOUS
+    assert "probability of 1" in finding.remarks
+
+
+def test_distances_of_rounding_are_within_every_bound():
+    """The bound falls by 0.0195 a round here."""
+    for floor, beyond in ((3e-16, False), (2e-12, True)):
+        run = made(np.maximum(falling(0.01, rounds=60), floor))
+        assert (judges.beyond_bound(run, exponent=40.0) == beyond).all()
+
+
+def test_rates():
+    run = made(falling(0.9))
+    bound = -0.5 * math.log(1 - 0.25 * 0.75 / 2)
+    np.testing.assert_allclose(judges.rate_ratios(run), -math.log(0.9) / bound)
+    np.testing.assert_allclose(judges.rate_ratios(run, 1.0), -math.log(0.9) / bound / 2)
+    floor = made(np.maximum(falling(0.01, rounds=30), 1e-15))  # five rounds above rounding
+    np.testing.assert_allclose(judges.rate_ratios(floor), -math.log(0.01) / bound)
+    assert judges.judge_looseness(run, "here").verdict is Verdict.HOLDS
+    assert judges.judge_looseness(made(falling(0.99)), "here").verdict is Verdict.VIOLATED
+    gone = falling(0.9)
+    gone[:60, 5:] = np.nan
+    assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
+
+
+def test_least_passing():
+    tried, failed = [5, 3, 12, 4, 8, 6], [2, 100, 0, 40, 0, 3]
+    assert judges.least_passing(tried, failed, 100, allowed=0.05) == (5.0, 4.0, 8.0)
+    assert judges.least_passing(tried, [2, 100, 0, 40, 0, 7], 100, allowed=0.05)[0] == 8.0
+    assert judges.least_passing([3, 4], [100, 50], 100, allowed=0.05) == (np.inf, 4.0, np.inf)
+    assert judges.least_passing([3, 4], [0, 0], 100, allowed=0.05) == (3.0, 0.0, 3.0)
+
+
+# --- runs ----------------------------------------------------------------------------------------------------
+
+
+def test_theorem_holds_on_a_run_and_the_engines_agree():
+    needed = theory.fedrep_least_samples(dim=10, rank=2, participants=12, condition=1.0, start=0.5)
+    finding = judges.judge_theorem1(runs.theorem1_run(simulated(m=math.ceil(needed), engine="chain")), "here")
+    assert finding.verdict is Verdict.HOLDS
+    one, other = (runs.theorem1_run(simulated(trials=2, engine=engine)) for engine in ("explicit", "chain"))
+    for name in ("smallest", "largest", "sizes", "unequal"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+FALSE = {
+    "an oversized step": ({"step": 3.0}, "eta <="),
+    "too few samples": ({"m": 2}, "<= m"),
+    "noise": ({"problem": replace(PROBLEM, noise_std=2.0), "rounds": 50}, "noise std"),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_runs_that_break_a_hypothesis_break_the_bound(name):
+    changes, text = FALSE[name]
+    run = runs.theorem1_run(simulated(**changes))
+    judged = judges.judge_theorem1(run, "here")
+    assert judged.verdict is Verdict.HYPOTHESES_FAIL
+    assert [text in hypothesis.text for hypothesis in judged.failed_hypotheses] == [True]
+    assert judges.judge_theorem1(run, "here", assumed=False).verdict is Verdict.VIOLATED
+
+
+def test_with_m_up_to_k_nothing_moves():
+    run = runs.theorem1_run(simulated(m=2))
+    np.testing.assert_allclose(run.distance, 0.5, rtol=1e-12)
+    assert judges.beyond_bound(run).all()
+
+
+def test_fixed_samples_gradient_heads_and_few_participants_are_hypotheses():
+    fixed = runs.theorem1_run(simulated(m=lf.FixedSamples(60), rounds=3, trials=1))
+    assert fixed.batch_rounds == 3
+    gradient = runs.theorem1_run(simulated(heads=lf.GradientHeads(steps=10), rounds=3, trials=1))
+    assert gradient.head_steps == 10
+    alone = runs.theorem1_run(simulated(participation=1, rounds=3, trials=1))
+    assert alone.smallest.tolist() == [0.0]
+    assert alone.condition.tolist() == alone.sizes.tolist() == [np.inf]
+    failed = [hypothesis.text for hypothesis in judges.judge_theorem1(alone, "here").failed_hypotheses]
+    assert [text[:6] for text in failed] == ["k <= p", "0 < si", "eta <=", "1 kapp"]
+
+
+# --- the same batch ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heads", "m", "verdict"),
+    [
+        (lf.ExactHeads(), 15, Verdict.HOLDS),
+        (lf.ExactHeads(), 3, Verdict.HOLDS),
+        (lf.ExactHeads(ridge=0.1), 15, Verdict.VIOLATED),
+        (lf.GradientHeads(steps=3), 15, Verdict.VIOLATED),
+    ],
+)
+def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
+    problem = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, noise_std=0.3)
+    algorithm = lf.FedRep(rank=2, step_size=0.8, init=lf.AtDistance(0.7), heads=heads)
+    run = {"data": lf.FreshSamples(m), "rounds": 6, "trials": 2, "participation": 0.5}
+    gaps, inverse = judges.same_batch_gaps(lf.iterate(algorithm, problem, engine="explicit", **run), algorithm)
+    assert gaps.shape == inverse.shape == (2, 6)
+    identity, shrinking = judges.judge_same_batch(gaps, inverse, "here")
+    assert identity.verdict is verdict
+    if verdict is Verdict.HOLDS:
+        assert gaps.max() < 1e-13
+        assert inverse.max() <= 1 + 1e-14
+        assert shrinking.verdict is Verdict.HOLDS
+
+
+# --- the tail ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p", "d", "m", "start", "step"), [(2, 4, 4, 0.5, 0.25), (3, 5, 5, 0.8, 0.1)])
+def test_tail_of_the_first_round_is_that_of_runs(p, d, m, start, step):
+    problem = lf.SharedRepresentation(n_clients=p, dim=d, rank=1)
+    algorithm = lf.FedRep(rank=1, step_size=step, init=lf.AtDistance(start))
+    run = {"data": lf.FreshSamples(m), "rounds": 1, "metrics": ["subspace_distance"], "trials": 2000, "seed": 1}
+    after = lf.simulate(algorithm, problem, engine="explicit", **run).metrics["subspace_distance"][:, 1]
+    share = np.mean(after > theory.fedrep_bound([1], step_size=step, start=start, smallest=1.0))
+    found, error = tail.first_round_failure(dim=d, participants=p, n_samples=m, start=start, step_size=step, draws=4000)
+    assert abs(math.exp(found) - share) < 4 * math.hypot(math.exp(found) * error, math.sqrt(share * (1 - share) / 2000))
+    assert 0.02 < share < 0.5
+
+
+def test_tail_far_out():
+    """With w = 1 in the limit of a small angle, d = 2: P(sum of p chi^2_{m-1} < p m x), x where the bound is met."""
+    p, m, start, eta = 2, 60, 1e-3, 0.25
+    found, error = tail.first_round_failure(dim=2, participants=p, n_samples=m, start=start, draws=8000)
+    needed = p * m * (1 - math.sqrt(1 - eta / 2)) / eta
+    assert found == pytest.approx(stats.chi2.logcdf(needed, p * (m - 1)), abs=4 * error + 0.01)
+    assert error < 0.1
+    assert found < -30
+    nothing = tail.first_round_failure(dim=2, participants=p, n_samples=m, start=start, exponent=1e-9, draws=100)
+    assert nothing[0] == -math.inf
+    assert math.isnan(nothing[1])
+
+
+EXPERIMENT = importlib.import_module("experiments.fedrep_theorem1")
+
+
+def least_row(**own):
+    return {"name": "condition", "rank": 2, "trials": 100, "needed": 100.0, "rival": 10.0} | own
+
+
+def test_experiment_rejects_a_bound_that_is_false():
+    moves = (("grid", 1.0), ("condition", 1.0), ("condition", 3.0), ("start", 1.0), ("start", 2.0))
+    base = EXPERIMENT.Judged(n_clients=12, dim=8, rounds=10, trials=80)
+    cells = [replace(base, condition=kappa, name=name) for name, kappa in moves]
+    table = lf.Table.of(cells, [cell.run() for cell in cells])
+    least = lf.Table([least_row(condition=c, least=5, least_low=4, least_high=6) for c in (1.0, 2.0)])
+    rest = {"least": least, **{name: lf.Table() for name in ("tail", "same_batch", "sizes")}}
+
+    def verdicts(share):
+        def slower(row):
+            return lf.Along(0.5 + share * (row["distance"] - 0.5), round=row["round"])
+
+        found = EXPERIMENT.claims({"runs": table.assign(distance=slower), **rest})
+        return {finding.verdict for finding in found if "^(T/2)" in finding.text}
+
+    assert verdicts(1.0) == {Verdict.HOLDS}
+    assert verdicts(0.01) == {Verdict.VIOLATED}
+
+
+def test_experiment_rejects_constants_that_are_false():
+    def found(first, last):
+        rows = [
+            least_row(condition=c, needed=needed, least=m, least_low=0.99 * m, least_high=1.01 * m)
+            for c, m, needed in ((4.0, first, 100.0), (8.0, last, 1600.0))
+        ]
+        nothing = {name: lf.Table() for name in ("tail", "sizes")}
+        claims = EXPERIMENT.sizes_needed({"least": lf.Table(rows), **nothing})
+        return {claim.text: claim.verdict for claim in claims}
+
+    enough, moves = "C = 1 is enough", "The least m - k grows with kappa as Theorem 1's does"
+    asked = "The samples that a run needs are what Theorem 1 asks for, up to one constant to a factor of 10"
+    true, false = found(12.0, 162.0), found(120.0, 120.0)
+    assert (true[enough], true[moves], true[asked]) == (Verdict.HOLDS, Verdict.SUPPORTED, Verdict.SUPPORTED)
+    assert (false[enough], false[moves]) == (Verdict.HOLDS, Verdict.NOT_SUPPORTED)  # 120 of 1600
+    assert found(12.0, 12.0)[asked] is Verdict.NOT_SUPPORTED
+    assert found(12.0, 1700.0)[enough] is Verdict.VIOLATED

@@ -127,12 +127,12 @@ def test_least_sizes_come_with_their_replicates_and_bounds():
 def test_the_sizes_that_least_finds_are_fitted():
     run = lf.Run(
         algorithm=lf.FedRep(rank=2, step_size=0.25, init=lf.AtDistance(0.001)),
-        problem=lf.SharedRepresentation(n_clients=4, dim=200, rank=2, condition_number=1.0),
+        problem=lf.SharedRepresentation(n_clients=10, dim=200, rank=2, condition_number=1.0),
         data=lf.FreshSamples(n_samples=8),
         rounds=10,
         engine="chain",
     )
-    cells = lf.grid(run, **{"problem.dim": (200, 400, 800)})
+    cells = lf.grid(run, **{"problem.dim": (500, 1000, 2000)})
     table = lf.least("data.n_samples", cells, reaches=lf.below("subspace_distance", 0.001), trials=16, least=4)
     found = lf.fit("m ~ (d - k + 1)^b", table)
     assert found.exponents["b"][0] == pytest.approx(1.0, abs=0.15)

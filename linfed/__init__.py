@@ -92,10 +92,14 @@ if TYPE_CHECKING:
     from linfed.statistics.findings import Finding as Finding
     from linfed.statistics.findings import Hypothesis as Hypothesis
     from linfed.statistics.findings import Verdict as Verdict
+    from linfed.statistics.fits import fit as fit
     from linfed.study.along import Along as Along
     from linfed.study.cells import Run as Run
     from linfed.study.choice import RoundsTo as RoundsTo
     from linfed.study.grid import grid as grid
+    from linfed.study.least import least as least
+    from linfed.study.levels import above as above
+    from linfed.study.levels import below as below
     from linfed.study.pages import curves as curves
     from linfed.study.pages import page as page
     from linfed.study.search import Tuning as Tuning
@@ -172,9 +176,13 @@ _PUBLIC = {
     "UniformCube": "linfed.problems.designs",
     "UniformSphere": "linfed.problems.designs",
     "Verdict": "linfed.statistics.findings",
+    "above": "linfed.study.levels",
+    "below": "linfed.study.levels",
     "curves": "linfed.study.pages",
+    "fit": "linfed.statistics.fits",
     "grid": "linfed.study.grid",
     "iterate": "linfed.simulation",
+    "least": "linfed.study.least",
     "page": "linfed.study.pages",
     "predict": "linfed.prediction",
     "shortcut_error": "linfed.simulation.metrics",

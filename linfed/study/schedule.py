@@ -263,7 +263,7 @@ class _Sweep:
             self._advance(piece.place)
 
     def _join(self, index: int, row: Row) -> None:
-        """Keep a long cell that has its row, and not its pieces."""
+        """Keep a long cell that has its row, and not its pieces unless it says so."""
         long = self.stages.pop(index)
         try:
             table = Table.of([self.cells[index]], [row])
@@ -271,7 +271,7 @@ class _Sweep:
             self._fail(index, error)
             return
         self._keep(index, Done(table, {**_record(self.cells[index], long.seconds), "pieces": long.count}))
-        if self.store is not None:
+        if self.store is not None and not getattr(self.cells[index], "keeps_pieces", False):
             self.store.remove(long.keys)
 
     def _keep(self, index: int, done: Done) -> None:

@@ -1,0 +1,222 @@
+"""Formulas of power laws, ``m - k - 1 ~ n^a d^b k^c``: what is on each side, and the numbers of its columns."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.errors import shown, suggestion
+
+SYMBOLS = {
+    "n": "n_clients",
+    "m": "n_samples",
+    "d": "dim",
+    "k": "rank",
+    "p": "participants",
+    "kappa": "condition_number",
+    "sigma": "noise_std",
+    "eta": "step_size",
+    "t": "round",
+}
+"""What the papers' letters mean where no column has their name."""
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"log": np.log, "sqrt": np.sqrt, "exp": np.exp}
+
+EXAMPLE = "as in 'm - k - 1 ~ n^a d^b k^c'"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor of the right side: an expression to the power of `power` times, if it has one, a free exponent."""
+
+    base: ast.expr
+    power: float
+    exponent: str
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``left ~ product of factors``, a constant understood."""
+
+    text: str
+    left: ast.expr
+    factors: tuple[Factor, ...]
+
+    @property
+    def left_text(self) -> str:
+        """The left side as it was written."""
+        return self.text.partition("~")[0].strip()
+
+    @property
+    def exponents(self) -> list[str]:
+        """The free exponents, in their order."""
+        return list(dict.fromkeys(factor.exponent for factor in self.factors if factor.exponent))
+
+
+def parsed(text: object) -> Formula:
+    """Return a formula from its text, or raise for what is none."""
+    if not isinstance(text, str) or text.count("~") != 1:
+        raise ValueError(f"formula = {shown(text)} must have two sides with one ~ between them, {EXAMPLE}")
+    left, right = (_expression(side, text) for side in text.split("~"))
+    factors = tuple(_factors(right, 1.0, text))
+    named = {factor.exponent for factor in factors}
+    for node in (node for side in (left, *(factor.base for factor in factors)) for node in ast.walk(side)):
+        if isinstance(node, ast.Name) and node.id in named:
+            raise ValueError(f"formula = {shown(text)} has {node.id!r} for an exponent and for a column: rename one")
+    return Formula(text, left, factors)
+
+
+def _expression(side: str, text: str) -> ast.expr:
+    """Return a side as an expression, ^ as a power and a space between two factors as a product."""
+    python = re.sub(r"(?<=[\w)])\s+(?=[\w(])", " * ", side.strip().replace("^", "**"))
+    try:
+        found = ast.parse(python, mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"formula = {shown(text)}: {side.strip()!r} cannot be read, {EXAMPLE}") from None
+    for node in ast.walk(found):
+        number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
+        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
+        call = call and len(getattr(node, "args", ())) == 1 and not getattr(node, "keywords", ())
+        plain = isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop | ast.expr_context)
+        if not (number or call or plain) or (isinstance(node, ast.operator) and type(node) not in OPERATORS):
+            known = " ".join(FUNCTIONS)
+            raise ValueError(
+                f"formula = {shown(text)}: {ast.unparse(node)!r} is no column, number or one of + - * / ^ {known}"
+            )
+    return found
+
+
+def _factors(node: ast.expr, sign: float, text: str) -> Iterable[Factor]:
+    """Yield the factors of a product."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+        yield from _factors(node.left, sign, text)
+        yield from _factors(node.right, -sign if isinstance(node.op, ast.Div) else sign, text)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        if isinstance(node.right, ast.Name):
+            yield Factor(node.left, sign, node.right.id)
+        elif any(isinstance(part, ast.Name) for part in ast.walk(node.right)):
+            raise ValueError(
+                f"formula = {shown(text)}: the exponent {ast.unparse(node.right)!r} must be a name or a number"
+            )
+        else:
+            yield Factor(node.left, sign * float(value(node.right, str)), "")
+    else:
+        yield Factor(node, sign, "")
+
+
+def value(node: ast.expr, column: Callable[[str], Any]) -> Any:
+    """Return the value of an expression, its names looked up by `column`."""
+    if isinstance(node, ast.Constant):
+        return float(node.value)  # type: ignore[arg-type]
+    if isinstance(node, ast.Name):
+        return column(node.id)
+    if isinstance(node, ast.BinOp):
+        return OPERATORS[type(node.op)](value(node.left, column), value(node.right, column))
+    if isinstance(node, ast.UnaryOp):
+        return OPERATORS[type(node.op)](value(node.operand, column))
+    assert isinstance(node, ast.Call)
+    return FUNCTIONS[node.func.id](value(node.args[0], column))  # type: ignore[attr-defined]
+
+
+def written(node: ast.expr) -> str:
+    """Return an expression as text."""
+    return ast.unparse(node).replace("**", "^")
+
+
+def names(node: ast.expr) -> list[str]:
+    """Return the names of columns in an expression."""
+    calls = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+    found = [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in calls]
+    return list(dict.fromkeys(found))
+
+
+def found_column(name: str, columns: Iterable[str], agree: Callable[[list[str]], bool]) -> str:
+    """Return which column a name means: itself, the last part of one, or what the papers' letter stands for."""
+    columns = list(columns)
+    for wanted in (name, SYMBOLS.get(name, name)):
+        if wanted in columns:
+            return wanted
+        ending = [column for column in columns if column.endswith(f".{wanted}")]
+        if ending and agree(ending):
+            return ending[0]
+        if ending:
+            raise ValueError(
+                f"{name!r} may be {' or '.join(map(repr, ending))}, which differ: give a column of its own"
+            )
+    letters = [letter for letter, column in SYMBOLS.items() if column in {one.rpartition(".")[2] for one in columns}]
+    short = list(dict.fromkeys(one.rpartition(".")[2] for one in columns))
+    raise ValueError(
+        f"the formula's {name!r} is no column{suggestion(name, [*letters, *short])}; known letters: "
+        f"{', '.join(letters) or 'none'} (a constant factor is always there)"
+    )
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of points: of each name a list with a value, an array of trials, or what `lf.least` found, per point."""
+
+    values: dict[str, list[Any]]
+    answers: str = ""
+
+    @classmethod
+    def of(cls, table: Any) -> Columns:
+        """Return the columns of a table, or of a mapping of names to columns."""
+        if isinstance(table, Mapping):
+            lengths = {name: len(column) for name, column in table.items() if np.ndim(column) > 0}
+            if len(set(lengths.values())) != 1:
+                raise ValueError(f"table has columns of lengths {lengths}: they must have one point in common each")
+            points = next(iter(lengths.values()))
+            return cls({k: [v] * points if np.ndim(v) == 0 else list(v) for k, v in table.items()})
+        rows: list[dict[str, Any]] | None = getattr(table, "rows", None)
+        if not rows:
+            raise ValueError(f"table = {shown(table)} must be a table with rows, or a mapping of names to columns")
+        common = [name for name in rows[0] if all(name in row for row in rows)]
+        values = {name: [getattr(row[name], "values", row[name]) for row in rows] for name in common}
+        paths = set(values["path"]) if {"path", "crossing", "replicates", "censored"} <= values.keys() else set()
+        return cls(values, paths.pop().rpartition(".")[2] if len(paths) == 1 else "")
+
+    def name(self, name: str) -> str:
+        """Return which column a name means."""
+
+        def agree(columns: list[str]) -> bool:
+            return all(self.values[one] == self.values[columns[0]] for one in columns)
+
+        return found_column(name, self.values, agree)
+
+    def numbers(self, name: str) -> Array:
+        """Return a column of numbers."""
+        column = self.values[self.name(name)]
+        if not all(np.ndim(one) == 0 and isinstance(one, int | float | np.number) for one in column):
+            raise ValueError(f"the formula's {name!r} must be a column of numbers; it holds {shown(column[0])}")
+        return np.array(column, dtype=float)
+
+
+def logarithm(values: Array, what: str) -> Array:
+    """Return the logarithm of positive values, or raise for the first that is none."""
+    bad = np.flatnonzero(~(values > 0) | np.isinf(values))
+    if bad.size:
+        raise ValueError(f"{what} = {values[bad[0]]:g} at point {bad[0]}: only positive numbers have a logarithm")
+    return np.log(values)
+
+
+def told(number: float) -> str:
+    """Return a number in three digits."""
+    return f"{number:.3g}" if math.isfinite(number) else "-"

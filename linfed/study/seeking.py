@@ -1,0 +1,358 @@
+"""The search for the least size that serves, as a cell: which runs it asks for, and what it makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from linfed._types import Array
+from linfed._values import Configuration, check_fields, instance, optional, positive
+from linfed.algorithms.base import Algorithm
+from linfed.errors import LawError, check_bool, check_integer, check_number, is_integer, is_real, shown
+from linfed.prediction import predict
+from linfed.simulation.participation import n_participants
+from linfed.statistics.crossings import Search, crossing_of, replicates_of
+from linfed.study.along import Along
+from linfed.study.cells import Part, Run
+from linfed.study.grid import Cell, Row, at_path, changed, check_path, checked_cells
+from linfed.study.levels import Level
+from linfed.study.tuning import Tuned
+
+ROUND = "round"
+"""The path of the number of rounds, of which one run knows all."""
+
+RANGE = 1024
+"""By default sizes are sought from the start over this to the start times this."""
+
+Rows: TypeAlias = Generator[Sequence[Cell], Sequence[Row], Any]
+"""Yields cells, is sent their rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Least(Configuration):
+    """The least size that reaches a level, from one base cell: a cell too, of which `lf.least` makes a table.
+
+    Parameters
+    ----------
+    base : Run, or a cell with a field ``trials``
+        A trial of a cell of one's own must not depend on the number of trials.
+    path, reaches, share, start, least, most, resolution, confidence, batch, trials, budget, step_size, predicted
+        As in `lf.least`.
+    """
+
+    keeps_pieces = True  # another level or budget goes on from the same runs
+
+    base: Any
+    path: str
+    reaches: Level
+    share: float = 0.5
+    start: float | None = None
+    least: float | None = None
+    most: float | None = None
+    resolution: float = 0.05
+    confidence: float = 0.95
+    batch: int = 8
+    trials: int = 64
+    budget: int | None = None
+    step_size: Callable[..., float] | None = None
+    predicted: bool = False
+
+    def __post_init__(self) -> None:
+        checked_cells([self.base])
+        check_fields(
+            self,
+            reaches=instance(Level, "what lf.below(metric, level) returns"),
+            share=_inside,
+            confidence=_inside,
+            start=optional(_size),
+            least=optional(_size),
+            most=optional(_size),
+            resolution=positive,
+            batch=check_integer,
+            trials=check_integer,
+            budget=optional(check_integer),
+            predicted=check_bool,
+        )
+        if self.batch > self.trials:
+            raise ValueError(f"batch = {self.batch} must be at most trials = {self.trials}")
+        if self.step_size is not None and (not callable(self.step_size) or isinstance(self.base.algorithm, Tuned)):
+            raise ValueError(
+                f"step_size = {shown(self.step_size)} must be a function, of an algorithm that is not tuned"
+            )
+        if self.predicted and (self.share != 0.5 or self.reaches.metric != "subspace_distance" or not self._is_run):
+            raise ValueError(
+                "predicted = True asks lf.predict of a lf.Run's median subspace_distance: share must be 0.5"
+            )
+        self._check_path()
+
+    def _check_path(self) -> None:
+        if self.path == ROUND and self._is_run:
+            return
+        check_path(self.base, self.path)
+        if not self._is_run and "trials" not in {field.name for field in dataclasses.fields(self.base)}:
+            raise TypeError(f"{shown(self.base)} needs a field 'trials', of which least tells how many it runs")
+        if self.start is None and not is_real(at_path(self.base, self.path)):
+            raise ValueError(
+                f"{self.path} = {shown(at_path(self.base, self.path))} is no number to begin at: give start="
+            )
+        low, start, high = self._range
+        if not low <= start <= high:
+            raise ValueError(f"start = {start:g} must lie from least = {low:g} to most = {high:g}")
+        for name, end in (("least", low), ("most", high)):
+            try:
+                cell = self._at(end)
+                if isinstance(cell, Run):
+                    cell.check()
+            except (TypeError, ValueError) as error:
+                error.add_note(f"at the end of the range, {name} = {end:g}")
+                raise
+
+    @property
+    def seed(self) -> Any:
+        """The base's."""
+        return getattr(self.base, "seed", None)
+
+    @property
+    def _is_run(self) -> bool:
+        return isinstance(self.base, Run)
+
+    @property
+    def _whole(self) -> bool:
+        value = at_path(self.base, self.path)
+        return is_integer(value if is_real(value) else self.start)
+
+    @property
+    def _range(self) -> tuple[float, float, float]:
+        start = at_path(self.base, self.path) if self.start is None else self.start
+        least = (1 if self._whole else start / RANGE) if self.least is None else self.least
+        return least, start, start * RANGE if self.most is None else self.most
+
+    # --- the search ------------------------------------------------------------------------------------------
+
+    def run(self) -> Row:
+        """Return the row, everything computed here."""
+        steps = self.stages()
+        cells = next(steps)
+        while True:
+            try:
+                cells = steps.send([_row(cell) for cell in cells])
+            except StopIteration as end:
+                row: Row = end.value
+                return row
+
+    def stages(self) -> Rows:
+        """Yield the runs that the search asks for, a batch of trials at a time; return the row."""
+        row = yield from (self._rounds() if self.path == ROUND else self._sizes())
+        if self.predicted:
+            row |= yield from (self._predicted_rounds() if self.path == ROUND else self._predicted())
+        return row
+
+    def _rounds(self) -> Rows:
+        """One run knows of every round whether it has been reached by then."""
+        run, columns = yield from self._ready(self.base)
+        (row,) = yield [self._trials_of(run, 0, self.trials)]
+        search = self._of_rounds(row)
+        return {**self._answer(search), **columns}
+
+    def _of_rounds(self, row: Row, certain: bool = False) -> Search:
+        found: Along = row[self.reaches.metric]
+        margins = np.minimum.accumulate(self.reaches.margins(found.values), axis=1)
+        rounds = [int(one) for one in found.axes["round"]]
+        search = self._search(start=rounds[0], least=rounds[0], most=rounds[-1], certain=certain, batch=self.trials)
+        for place, number in enumerate(rounds):
+            search.take(number, margins[:, place])
+        search.stopped = "trials"
+        return search
+
+    def _sizes(self) -> Rows:
+        search = self._search()
+        chosen: dict[float, Row] = {}
+        ready: dict[float, Any] = {}
+        while (wanted := search.wanted()) is not None:
+            size, first, last = wanted
+            if size not in ready:
+                ready[size], chosen[size] = yield from self._ready(self._at(size))
+            (row,) = yield [self._trials_of(ready[size], first, last)]
+            search.take(size, self._margins(row, first, last))
+        answer = self._answer(search)
+        near = min(chosen, key=lambda size: (size < min(answer["crossing"], max(chosen)), size))
+        return {**answer, **chosen[near]}
+
+    def _search(self, *, certain: bool = False, **other: Any) -> Search:
+        told: dict[str, Any] = (
+            {} if "start" in other else dict(zip(("least", "start", "most"), self._range, strict=True))
+        )
+        told |= {"batch": self.batch, "trials": self.trials, **other}
+        budget = 16 * self.trials if self.budget is None else self.budget
+        return Search(
+            whole=True if self.path == ROUND else self._whole,
+            share=self.share,
+            resolution=self.resolution,
+            confidence=self.confidence,
+            budget=budget,
+            certain=certain,
+            **told,
+        )
+
+    def _at(self, size: float) -> Any:
+        """Return the base at a size, its step by the rule."""
+        cell = changed(self.base, {self.path: int(size) if self._whole else float(size)})
+        return (
+            cell if self.step_size is None else changed(cell, {"algorithm.step_size": _by_rule(self.step_size, cell)})
+        )
+
+    def _ready(self, cell: Any) -> Generator[Sequence[Cell], Sequence[Row], tuple[Any, Row]]:
+        """Return a cell whose algorithm is tuned, if it is to be, that measures what is asked; and what was chosen."""
+        if not isinstance(cell, Run):
+            return cell, {}
+        if self.path == ROUND and self.step_size is not None:
+            cell = changed(cell, {"algorithm.step_size": _by_rule(self.step_size, cell)})
+        wanted: dict[str, Any] = {}
+        if cell.metrics is None:
+            wanted["metrics"] = (self.reaches.metric,)
+        if self.path != ROUND and not self.reaches.ever:
+            wanted["record_every"] = max(1, cell.rounds)
+        algorithm, columns = cell.algorithm, dict[str, Any]()
+        if isinstance(algorithm, Tuned):
+            tuning = yield from algorithm.stages(cell.problem, rounds=cell.rounds, **cell._shared())
+            algorithm = tuning.algorithm
+            columns = {name: one for name, one in tuning.columns().items() if not isinstance(one, Along)}
+        elif is_real(step := getattr(algorithm, "step_size", None)):
+            columns = {"step_size": float(step)}
+        return dataclasses.replace(cell, algorithm=algorithm, **wanted), columns
+
+    def _trials_of(self, cell: Any, first: int, last: int) -> Cell:
+        whole = dataclasses.replace(cell, trials=last)
+        return Part(part_of=whole, part_first=first, part_last=last) if isinstance(cell, Run) else whole
+
+    def _margins(self, row: Row, first: int, last: int) -> Array:
+        if self.reaches.metric not in row:
+            known = ", ".join(map(repr, row))
+            raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.metric!r}; it has {known}")
+        value = row[self.reaches.metric]
+        margins = self.reaches.misses(value.values if isinstance(value, Along) else value)
+        margins = margins if self._is_run else margins[first:]
+        if margins.shape != (last - first,):
+            raise ValueError(f"{self.reaches.metric} has {len(margins) + first} trials, expected {last}")
+        return margins
+
+    def _answer(self, search: Search) -> dict[str, Any]:
+        crossing = float(crossing_of(search.margins, self.share)[0][0])
+        sizes = sorted(search.margins)
+        low, high = search.interval
+        censored = "above" if crossing > sizes[-1] else "below" if crossing == sizes[0] and sizes[0] > 0 else ""
+        margins = np.full((max(map(len, search.margins.values())), len(sizes)), np.nan)
+        for place, size in enumerate(sizes):
+            margins[: len(search.margins[size]), place] = search.margins[size]
+        counted = ~np.isnan(margins)
+        return {
+            self.path.rpartition(".")[2]: math.nan if censored else self._told(crossing),
+            "crossing": math.nan if censored else crossing,
+            "low": low,
+            "high": high,
+            "censored": censored,
+            "stopped": search.stopped,
+            "violations": search.violations,
+            "spent": search.spent if self.path != ROUND else self.trials,
+            "margin": Along(margins, tried=sizes),
+            "count": Along(counted.sum(axis=0), tried=sizes),
+            "reached": Along(np.sum(margins <= 0, axis=0), tried=sizes),
+            "replicates": Along(reps := replicates_of(search.margins, self.share), replicate=range(len(reps))),
+        }
+
+    def _told(self, crossing: float) -> float:
+        return math.ceil(crossing - 1e-9) if self.path == ROUND or self._whole else crossing
+
+    # --- what theory says ------------------------------------------------------------------------------------
+
+    def _predicted(self) -> Rows:
+        search = self._search(certain=True, trials=self.batch)
+        missing: dict[float, str] = {}
+        while (wanted := search.wanted()) is not None:
+            size, first, last = wanted
+            run, _ = yield from self._ready(self._at(size))
+            (row,) = yield [Foretold(of=run, trials=last)]
+            search.take(size, self.reaches.misses(row["subspace_distance"].values)[first:])
+            missing[size] = row["missing"]
+        return self._foretold(search, missing[max(search.interval[0], min(missing))])
+
+    def _predicted_rounds(self) -> Rows:
+        run, _ = yield from self._ready(self.base)
+        (row,) = yield [Foretold(of=run, trials=self.batch)]
+        return self._foretold(self._of_rounds(row, certain=True), row["missing"])
+
+    def _foretold(self, search: Search, missing: str) -> dict[str, Any]:
+        answer = self._answer(search)
+        told = {f"predicted_{name}": answer[name] for name in ("crossing", "censored")}
+        return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing": missing}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foretold(Configuration):
+    """What `lf.predict` says of some trials of a run: a cell."""
+
+    of: Run
+    trials: int
+
+    @property
+    def seed(self) -> Any:
+        """The run's."""
+        return self.of.seed
+
+    def run(self) -> Row:
+        """Return the predicted distances along ``round``, NaN where a law is missing, and which that is."""
+        asked = {name: getattr(self.of, name) for name in ("problem", "data", "rounds", "participation", "seed")}
+        rounds = np.arange(self.of.rounds + 1)
+        assert isinstance(self.of.algorithm, Algorithm)
+        try:
+            distance = np.atleast_2d(predict(self.of.algorithm, **asked, trials=self.trials).distance)
+            missing = ""
+        except LawError as error:
+            distance, missing = np.full((self.trials, len(rounds)), np.nan), str(error)
+        return {"subspace_distance": Along(distance, round=rounds), "missing": missing}
+
+
+def _size(name: str, value: Any) -> Any:
+    """Return a positive number as it is, whole or not."""
+    check_number(name, value, positive=True)
+    return value
+
+
+def _inside(name: str, value: Any) -> float:
+    """Return a number between 0 and 1, without the ends."""
+    number = check_number(name, value, positive=True)
+    if number >= 1:
+        raise ValueError(f"{name} = {shown(value)} must lie between 0 and 1")
+    return number
+
+
+def _row(cell: Cell) -> Row:
+    """Return the one row of a cell."""
+    row = cell.run()
+    if not isinstance(row, Mapping):
+        raise TypeError(f"{shown(cell)} returned {shown(row)}, expected a mapping")
+    return row
+
+
+def _by_rule(rule: Callable[..., float], cell: Any) -> float:
+    """Return the step that a rule has for a cell."""
+    names = inspect.signature(rule).parameters
+    known = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
+    if not names.keys() <= known:
+        return float(rule(cell))
+    problem, algorithm = cell.problem, cell.algorithm
+    told = {
+        "dim": problem.dim,
+        "rank": algorithm.columns,
+        "n_clients": problem.n_clients,
+        "n_samples": getattr(cell.data, "n_samples", None),
+        "participants": n_participants(cell.participation, problem.n_clients),
+        "noise_std": problem.noise_std,
+    }
+    return float(rule(**{name: told[name] for name in names}))

@@ -204,8 +204,9 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
         if step.number == 0:
             continue
         B, active = step.before.array("B"), step.batch.active
-        fit = algorithm.heads.solve(step.batch.project(B), step.before.of_clients("W", active), algorithm.step_size)
-        G = algorithm.step_size * fit.representation_gradient()
+        eta = algorithm.step_in(step.batch)
+        fit = algorithm.heads.solve(step.batch.project(B), step.before.of_clients("W", active), eta)
+        G = eta * fit.representation_gradient()
         Q, R = qr_positive(B - G)
         said = np.eye(B.shape[-1]) + G.mT @ G
         gap = np.abs(R.mT @ R - said).max(axis=(-2, -1)) / np.abs(said).max(axis=(-2, -1))

@@ -9,6 +9,7 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads, GradientHeads
+from linfed.algorithms.step_size import one_step
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.errors import check_number
 from linfed.numerics.linalg import qr_positive
@@ -207,7 +208,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
         n_clients=problem.n_clients,
         participants=result.participants,
         n_samples=int(data.counts.min()) if isinstance(data, GivenSamples) else data.n_samples,
-        step_size=algorithm.step_size,
+        step_size=one_step(algorithm.step_size, "the theorem speaks of"),
         noise_std=problem.noise_std,
         batch_rounds=1 if isinstance(data, FreshSamples) else max(1, rounds),
         head_steps=how.steps if isinstance(how, GradientHeads) else 0 if isinstance(how, ExactHeads) else np.inf,

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
+from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
+from linfed.theory.fedrep.under_parameterised import (
+    UnderParameterisedEvolution,
+    UnderParameterisedFloor,
+    under_parameterised_evolution,
+    under_parameterised_floor,
+)
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -42,11 +49,14 @@ from linfed.theory.shortcut import (
 __all__ = [
     "AtExactHeads",
     "FluteTrace",
+    "GradientHeadsEvolution",
     "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
     "StateEvolution",
     "ThetaCoordinates",
+    "UnderParameterisedEvolution",
+    "UnderParameterisedFloor",
     "at_exact_heads",
     "best_step_size",
     "fedavg_fixed_point",
@@ -62,6 +72,7 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "gradient_heads_evolution",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
@@ -78,4 +89,6 @@ __all__ = [
     "top_subspace_distance",
     "truncation_error",
     "truncation_floor",
+    "under_parameterised_evolution",
+    "under_parameterised_floor",
 ]

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed.errors import check_array, check_integer, check_number
+from linfed.errors import check_array, check_integer
 from linfed.numerics.linalg import eigh, quiet
+from linfed.theory.fedrep.gradient_heads import step_sizes
 from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map, symmetric
 from linfed.theory.fedrep.state_evolution import Setting, start_at, too_large
 
@@ -130,7 +131,7 @@ def second_order_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     rounds = check_integer("rounds", rounds, minimum=0)
-    steps = checked_steps(step_size, rounds)
+    steps = step_sizes(step_size, rounds)
     setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     k = heads.shape[-1]
     if setting.n_samples <= k + 3:
@@ -156,16 +157,6 @@ def second_order_evolution(
             found[:, some] = _evolved(L[some], tensors[some] if len(stacked) > 1 else tensors, setting, steps)
     low, median, high, spread, kick = found if counts else found[:, 0]
     return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
-
-
-def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> Array:
-    """Return the step size of each round (rounds,), from one for all or one for each."""
-    if np.ndim(step_size) == 0:
-        return np.full(rounds, check_number("step_size", step_size, positive=True))
-    steps = check_array("step_size", step_size, [("rounds",)])
-    if steps.shape != (rounds,) or not (steps > 0).all():
-        raise ValueError(f"step_size of shape {steps.shape} must hold {rounds} positive values, one for each round")
-    return steps
 
 
 def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> Array:

@@ -271,7 +271,7 @@ class Setting:
     def checked(
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
     ) -> Setting:
-        """Return the setting for heads (.., n, k), or raise."""
+        """Return them, checked."""
         n, k = heads.shape[-2:]
         dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
         return cls(
@@ -285,13 +285,13 @@ class Setting:
 
 
 def checked_sizes(
-    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None
+    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
 ) -> tuple[int, int, int]:
     """Return d, m and p."""
     dim, n_samples = check_integer("dim", dim), check_integer("n_samples", n_samples)
     if dim < 2 * rank:
         raise ValueError(f"dim = {dim} must be at least 2 rank = {2 * rank}")
-    if n_samples < rank + 2:
+    if exact_heads and n_samples < rank + 2:
         raise ValueError(
             f"n_samples = {n_samples} must be at least rank + 2 = {rank + 2}: the recursion has no moments below "
             "(and B does not move up to n_samples = rank)"

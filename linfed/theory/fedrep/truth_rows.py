@@ -1,0 +1,241 @@
+"""Rows of B in the eigenbasis of a truth of any rank: how they begin, what drives them, the median of their angles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from linfed._types import Array, Generator
+from linfed.numerics.linalg import client_blocks
+from linfed.theory.fedrep.state_evolution import Setting
+
+VALUES = 150_000
+"""Gaussian numbers that a round's median is taken over, in 128 to 1024 draws."""
+
+
+@dataclass(frozen=True)
+class TruthRows:
+    """The clients in the eigenbasis of ``mean_i v_i v_i'``: eigenvalues in descending order, then 0 outside the span.
+
+    The directions outside are rows of their own where they are few; else one row that stands for all of them.
+
+    Parameters
+    ----------
+    points : ndarray (n, R)
+    values : ndarray (R,)
+        Eigenvalues.
+    counts : ndarray (R,)
+        How many directions a row stands for.
+    basis : ndarray (r, r)
+        The eigenvectors.
+    """
+
+    points: Array
+    values: Array
+    counts: Array
+    basis: Array
+
+    @classmethod
+    def of(cls, V: Array, rank: int, dim: int) -> TruthRows:
+        """Return the rows of clients ``phi_i = U v_i`` (n, r), for a B of so many columns in d dimensions."""
+        n, r = V.shape
+        values, basis = np.linalg.eigh(V.T @ V / n)
+        values, basis = np.maximum(values[::-1], 0.0), basis[:, ::-1]
+        if values[rank - 1] - values[rank] <= 1e-9 * values[0]:
+            raise ValueError(
+                f"V has no gap after rank = {rank}: lambda_k = {values[rank - 1]:g}, lambda_k+1 = {values[rank]:g} of "
+                "mean_i v_i v_i', and no top subspace"
+            )
+        extra = dim - r if dim - r <= 2 * rank else 1
+        counts = np.ones(r + extra)
+        if dim - r > 2 * rank:
+            counts[-1] = dim - r
+        points = np.concatenate([V @ basis, np.zeros((n, extra))], axis=1)
+        return cls(points, np.concatenate([values, np.zeros(extra)]), counts, basis)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the last row stands for all directions outside."""
+        return bool(self.counts[-1] > 1.0)
+
+    def lengths(self, second: Array) -> tuple[float, float]:
+        """Return the root mean square lengths of the rows below U_k from their second moments (R, k, k)."""
+        traces = self.counts * np.trace(second, axis1=1, axis2=2)
+        k, r = second.shape[-1], len(self.basis)
+        return math.sqrt(traces[k:r].sum()), math.sqrt(traces[r:].sum())
+
+    def noise(self, mean: Array, spread: Array, setting: Setting) -> Array:
+        """Return the covariance (R, k, k) of each row's change in a round before QR, for a step of 1.
+
+        Parameters
+        ----------
+        mean, spread : ndarray (R, k) and (R, k, k)
+            Mean and covariance of each row of B.
+        setting : Setting
+        """
+        n, k, m = len(self.points), mean.shape[1], setting.n_samples
+        c, spare = 1.0 - k / m, m - k - 1
+        upper = np.triu_indices(k)
+        packed, traces = spread[:, *upper], np.trace(spread, axis1=1, axis2=2)
+        twice = packed * np.where(upper[0] == upper[1], 1.0, 2.0)
+        free = 1.0 - traces - np.vecdot(mean, mean)
+        along = np.zeros((len(mean), len(upper[0])))  # of u_q^2 a a'
+        across, moved = np.zeros(len(mean)), np.zeros_like(mean)  # of u_q^2 tau^2, u_q a
+        left_along, left_squared = np.zeros(len(upper[0])), 0.0  # of tau^2 a a', tau^4
+        for _, clients in client_blocks(1, n, 3 * len(mean)):
+            v = self.points[clients]
+            squares = v * v
+            a = v @ mean
+            u = v - a @ mean.T - v * traces
+            products = a[:, upper[0]] * a[:, upper[1]] + squares @ packed
+            left = np.vecdot(v, u) + setting.noise_std**2
+            u_squared = u * u + products @ twice.T
+            along += u_squared.T @ products
+            across += u_squared.T @ left
+            moved += u.T @ a
+            left_along += left @ products
+            left_squared += left @ left
+        eye = np.eye(k)
+
+        def matrices(entries: Array) -> Array:
+            out = np.empty((*entries.shape[:-1], k, k))
+            out[..., upper[0], upper[1]] = out[..., upper[1], upper[0]] = entries / n
+            return out
+
+        fourth, moved = matrices(along), moved / n
+        drawn = (m - k + 1) * (fourth + (across / (n * spare))[:, None, None] * eye)
+        drawn += free[:, None, None] * (matrices(left_along) + left_squared / (n * spare) * eye)
+        pull = np.tensordot(self.values, mean[:, :, None] * mean[:, None, :] + spread, 1)
+        met = moved[:, :, None] * moved[:, None, :] + pull @ spread @ pull
+        chosen = setting.share * (fourth - met)
+        return np.asarray((c / m * drawn - c * c * fourth) / setting.participants + c * c * chosen)
+
+
+@dataclass(frozen=True)
+class Start:
+    """How B begins: rows that are known, and rows of a uniform frame, all of one length on average.
+
+    Parameters
+    ----------
+    known : ndarray (R, k)
+        The known rows; 0 for others.
+    second : ndarray (R, k, k)
+        Second moments of the rows.
+    outside : ndarray (k, k)
+        A factor of the Gram matrix of what the last row stands for; 0 if it is random.
+    length : float
+        Sine of all angles of a random frame below U_k; 0 if there is none.
+    """
+
+    known: Array
+    second: Array
+    outside: Array
+    length: float
+
+    @classmethod
+    def none(cls, rows: TruthRows, rank: int) -> Start:
+        """Return U_k itself."""
+        return cls.at_distance(rows, 0.0, rank)
+
+    @classmethod
+    def at_distance(cls, rows: TruthRows, delta: float, rank: int) -> Start:
+        """Return the law of `lf.AtDistance`."""
+        known = math.sqrt((1.0 - delta) * (1.0 + delta)) * np.eye(len(rows.values), rank)
+        second = known[:, :, None] * known[:, None, :]
+        second[rank:] = delta**2 / (rows.counts[rank:].sum()) * np.eye(rank)
+        return cls(known, second, np.zeros((rank, rank)), delta)
+
+    @classmethod
+    def given(cls, rows: TruthRows, N: Array, Q: Array) -> Start:
+        """Return one B, by its coordinates and its Gram matrix outside."""
+        k, r = len(Q), len(rows.basis)
+        known = np.zeros((len(rows.values), k))
+        known[:r] = rows.basis.T @ N
+        values, vectors = np.linalg.eigh(Q)
+        factor = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]  # largest first
+        second = known[:, :, None] * known[:, None, :]
+        if rows.pooled:
+            second[-1] = Q / rows.counts[-1]
+            return cls(known, second, factor, 0.0)
+        here = min(len(rows.values) - r, k)
+        known[r : r + here] = factor[:here]
+        return cls(known, known[:, :, None] * known[:, None, :], np.zeros((k, k)), 0.0)
+
+
+@dataclass(frozen=True)
+class MedianDraws:
+    """Fixed Gaussian numbers that medians over runs are taken over; rows below U_k first, then draws.
+
+    Parameters
+    ----------
+    frames, noise : ndarray (R', draws or 1, k) and (R', draws, k)
+        The start's rows, and what multiplies a root of each row's covariance.
+    outer : tuple of ndarray (draws, k, k)
+        For the row that stands for many: the start's part; the noise along it; and the noise across it, as factors of
+        Gram matrices.
+    """
+
+    frames: Array
+    noise: Array
+    outer: tuple[Array, Array, Array] | None
+
+    @classmethod
+    def of(cls, rows: TruthRows, start: Start) -> MedianDraws:
+        """Return the numbers for these rows, the same in every call."""
+        k, rng = start.known.shape[1], np.random.default_rng(0)
+        below = len(rows.values) - k - rows.pooled
+        draws = int(np.clip(VALUES // (below * k), 128, 1024))
+        noise, frames = rng.standard_normal((below, draws, k)), start.known[k : k + below, None]
+        many = int(rows.counts[-1])
+        outer = None
+        if rows.pooled:
+            outer = (start.outside[None], rng.standard_normal((draws, k, k)), _triangles(rng, draws, k, many - k))
+        if start.length:
+            frames = rng.standard_normal((below, draws, k))
+            gram = _gram(frames)
+            if outer is not None:
+                outer = (_triangles(rng, draws, k, many), *outer[1:])
+                gram += outer[0].mT @ outer[0]
+            scale = start.length * np.linalg.inv(np.linalg.cholesky(gram)).mT
+            frames = np.matmul(frames.swapaxes(0, 1), scale).swapaxes(0, 1)
+            if outer is not None:
+                outer = (outer[0] @ scale, *outer[1:])
+        return cls(frames, noise, outer)
+
+    def median(self, top: Array, moved: Array, S: Array) -> float:
+        """Return the median sine of the largest angle.
+
+        Parameters
+        ----------
+        top : ndarray (k, k)
+            The rows of U_k.
+        moved : ndarray (R', k, k)
+            What has multiplied the start's rows below.
+        S : ndarray (R', k, k)
+            Covariances of the noise in them.
+        """
+        values, vectors = np.linalg.eigh(S)
+        roots = (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT
+        rows = len(self.noise)
+        gram = _gram(self.frames @ moved[:rows] + self.noise @ roots[:rows])
+        if self.outer is not None:
+            begun, along, across = self.outer
+            first, second = begun @ moved[-1] + along @ roots[-1], across @ roots[-1]
+            gram = gram + first.mT @ first + second.mT @ second
+        L = np.linalg.cholesky(top.T @ top + gram)
+        share = np.linalg.solve(L, np.linalg.solve(L, gram).mT)
+        return math.sqrt(float(np.median(np.linalg.eigvalsh((share + share.mT) / 2.0)[:, -1])))
+
+
+def _gram(rows: Array) -> Array:
+    """Return the Gram matrices (draws, k, k) of rows (R', draws, k)."""
+    return np.asarray(rows.transpose(1, 2, 0) @ rows.transpose(1, 0, 2))
+
+
+def _triangles(rng: Generator, draws: int, k: int, freedom: int) -> Array:
+    """Return triangular T (draws, k, k) with ``T'T`` of the law of a Gram matrix of Gaussian rows, at least k."""
+    T = np.triu(rng.standard_normal((draws, k, k)), 1)
+    T[:, range(k), range(k)] = np.sqrt(rng.chisquare(freedom - np.arange(k), (draws, k)))
+    return T

@@ -1,0 +1,317 @@
+"""FedRep on clients whose regressors do not fit into k dimensions: where it goes, and the floor without label noise.
+
+What the model cannot express acts as noise that never ends. In the eigenbasis of ``(1/n) sum_i phi_i phi_i'`` every
+row of B moves by a matrix of its own and is driven by noise of its own, so that k x k covariances, one for each row,
+are the state; the directions outside the span of the phi_i are one more row, many times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.numerics.linalg import quiet
+from linfed.theory.fedrep.gradient_heads import step_sizes
+from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, Setting
+from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnderParameterisedEvolution:
+    """What `under_parameterised_evolution` predicts, round by round, the start first.
+
+    Parameters
+    ----------
+    distance : ndarray (rounds + 1,) or (trials, rounds + 1)
+        Median over runs of the sine of the largest principal angle between B and ``U_k``, the top-k left singular
+        subspace of ``Phi = [phi_1 .. phi_n]``.
+    inside, outside : ndarray (rounds + 1,) or (trials, rounds + 1)
+        Root mean square Frobenius norms of what B has off U_k: inside the span of the phi_i, and outside of it.
+    """
+
+    distance: Array
+    inside: Array
+    outside: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderParameterisedFloor:
+    """Where `under_parameterised_floor` sees B stop.
+
+    Parameters
+    ----------
+    distance : float
+        Median over runs of the sine of the largest principal angle to U_k.
+    inside, outside : float
+        Root mean square Frobenius norms of what B has off U_k, as tangents: inside the span of the phi_i, and outside.
+    """
+
+    distance: float
+    inside: float
+    outside: float
+
+    @property
+    def total(self) -> float:
+        """Root of ``E ||U_perp'B||_F^2``, both parts."""
+        return math.hypot(self.inside, self.outside)
+
+
+def under_parameterised_evolution(
+    V: npt.ArrayLike,
+    *,
+    rank: int,
+    dim: int,
+    n_samples: int,
+    step_size: float | npt.ArrayLike,
+    rounds: int,
+    noise_std: float = 0.0,
+    participants: int | None = None,
+    delta: float | None = None,
+    B0: npt.ArrayLike | None = None,
+    U: npt.ArrayLike | None = None,
+) -> UnderParameterisedEvolution:
+    """Predict FedRep's median subspace distance for a truth of rank r > k in every round, from the start.
+
+    It describes ``lf.FedRep(rank, step_size)`` (exact heads, QR) on fresh standard Gaussian samples, of ``phi_i = U
+    v_i`` such as `lf.UnderParameterized` draws: with a prescribed spectrum, a gap or a rank, V is its ``truth.W``; of a
+    Gaussian Phi of full rank, V is Phi' itself, ``truth.S``, and U the identity.
+
+    Parameters
+    ----------
+    V : array_like (n, r) or (trials, n, r)
+        Coordinates of all clients' phi_i in an orthonormal basis U of r > k columns.
+    rank : int
+        Columns k of B.
+    dim : int
+        Ambient dimension d >= 2k, at least r.
+    n_samples : int
+        Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended.
+    step_size : float or array_like (rounds,)
+        eta > 0, the step on B, of every round or of each.
+    rounds : int
+        T >= 0.
+    noise_std : float
+        Standard deviation of the label noise, in units of y.
+    participants : int, optional
+        Clients p <= n that take part in a round, drawn without replacement; all by default.
+    delta : float, optional
+        The start has all k principal angles to U_k of this sine, in [0, 1], and is uniform among those, as with
+        ``init=lf.AtDistance(delta)``.
+    B0, U : array_like (d, k) and (d, r), or with a leading trial axis, optional
+        The start and the basis of V, orthonormal, in place of `delta`.
+
+    Returns
+    -------
+    UnderParameterisedEvolution
+        With a trial axis if V, B0 or U has one.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, r <= k, values out of range, bases that are not orthonormal, equal eigenvalues k and
+        k + 1, m <= k + 1, or a step so large that numbers overflow.
+
+    Notes
+    -----
+    In the eigenbasis of ``mean_i v_i v_i' = diag(lambda)``, lambda = 0 for directions outside U, a round multiplies
+    row q of B by ``I + eta c (lambda_q - K)``, ``K = sum_q lambda_q E N_q'N_q``, ``c = 1 - k/m``, and adds noise of
+    covariance, with ``a_i = N'v_i``, ``u_i = (I - N N')v_i``, ``tau_i^2 = v_i'(I - N N')v_i + sigma^2`` and means over
+    clients::
+
+        (eta^2/p) { (c/m) mean[((m-k+1) u_q^2 + tau^2 (1 - |N_q|^2)) (a a' + tau^2/(m-k-1) I)] - c^2 mean[u_q^2 a a'] }
+        + eta^2 c^2 ((n-p)/(p (n-1))) { mean[u_q^2 a a'] - mean[u_q a] mean[u_q a]' }
+
+    the exact covariance for a given B (of the law of a client's message, see `one_round_means`). Then all rows are
+    divided by R, ``R'R = sum_q E N_q'N_q``. Followed are a row's mean, the k x k matrix that has multiplied its start,
+    and the k x k covariance of the noise in it; products of u, a and tau within a client are taken at their means over
+    B, and rows of U_k at their own. What it leaves out: noise that rows share (the chance in K). The median is that of
+    ``lambda_max`` of the rows below U_k, relative to all of them, over fixed Gaussian draws: of the start's uniform
+    frame, of the noise, and a Wishart factor for the directions outside; its own error is below 1 %.
+
+    Against medians of 1,000 runs, in every round from starts of 0.7 to 0.9: within 2 % for r = 4, 10, 20 and r = d =
+    30, within 5 % at a step of 0.6/lambda_1, within 6 % where 40 of 200 clients take part; on the floor within 2 %.
+
+    Cost: O(n r (r + k^2)) per round, in blocks of clients, and a median over 1.5e5 Gaussian numbers.
+
+    **Deviations**: an addition.
+
+    References
+    ----------
+    FedRep paper, Algorithm 2, is what it describes, on the truths of the FLUTE paper (section 3).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4])
+    >>> predicted = lf.theory.under_parameterised_evolution(
+    ...     problem.truth(0, [0]).W[0], rank=2, dim=60, n_samples=10, step_size=0.2, rounds=60, delta=0.8)
+    >>> round(float(predicted.distance[-1]), 2)  # the labels have no noise
+    0.04
+    """
+    points = check_array("V", V, [("n", "r"), ("trials", "n", "r")])
+    setting = _checked(points, rank, dim, n_samples, noise_std, participants)
+    rounds = check_integer("rounds", rounds, minimum=0)
+    sizes = step_sizes(step_size, rounds)
+    distance, bases = _start(delta, B0, U, dim=setting.dim, rank=rank, span=points.shape[-1])
+    counts = {array.shape[0] for array in (points, *bases) if array.ndim == 3}
+    if len(counts) > 1:
+        raise ValueError(f"V, B0 and U are for {sorted(counts)} trials; they must agree")
+    trials = counts.pop() if counts else None
+    out = np.empty((3, trials or 1, rounds + 1))
+    with quiet():
+        for t in range(trials or 1):
+            now = points[t] if points.ndim == 3 else points
+            rows = TruthRows.of(now, rank, setting.dim)
+            if distance is None:
+                start = Start.given(rows, *(array[t] if array.ndim == 3 else array for array in bases))
+            else:
+                start = Start.at_distance(rows, distance, rank)
+            out[:, t] = _path(rows, start, setting, sizes)
+    median, inside, outside = out if trials is not None else out[:, 0]
+    return UnderParameterisedEvolution(distance=median, inside=inside, outside=outside)
+
+
+def under_parameterised_floor(
+    V: npt.ArrayLike,
+    *,
+    rank: int,
+    dim: int,
+    n_samples: int,
+    step_size: float,
+    noise_std: float = 0.0,
+    participants: int | None = None,
+) -> UnderParameterisedFloor:
+    """Return where a truth of rank r > k stops FedRep at a small constant step, with label noise or without.
+
+    Parameters
+    ----------
+    V, rank, dim, n_samples, noise_std, participants
+        As in `under_parameterised_evolution`.
+    step_size : float
+        eta > 0, below ``2/(c lambda_1)``.
+
+    Returns
+    -------
+    UnderParameterisedFloor
+
+    Raises
+    ------
+    ValueError
+        As `under_parameterised_evolution`; and for a step from ``2/(c lambda_1)`` on, for which there is no floor.
+
+    Notes
+    -----
+    Near U_k the entry p of row q > k is multiplied by ``1 - eta c (lambda_p - lambda_q)`` in a round and driven by the
+    noise of `under_parameterised_evolution` at U_k, of covariance ``eta^2 V_q`` (k, k). So its rows are Gaussian of
+    covariance::
+
+        S_q[p, p'] = eta^2 V_q[p, p'] / (1 - (1 - eta c (lambda_p - lambda_q)) (1 - eta c (lambda_p' - lambda_q)))
+        inside^2 + outside^2 = sum_q tr S_q
+
+    to leading order in eta. It is a floor *without label noise*: ``tau_i^2 = ||(I - U_k U_k')phi_i||^2 + sigma^2`` is
+    what the model cannot express, and noise. It falls like sqrt(eta), and grows like the gap's -1/2.
+
+    Against 500 runs in six settings, with label noise and without, r = 4 to d, p < n: the root mean square within 1 %
+    at eta lambda_1 = 0.04 to 0.08, 0 to 4 % low at 0.15 to 0.3.
+
+    **Deviations**: an addition.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4])
+    >>> V = problem.truth(0, [0]).W[0]
+    >>> floors = [lf.theory.under_parameterised_floor(V, rank=2, dim=60, n_samples=10, step_size=eta).total
+    ...           for eta in (0.02, 0.08)]
+    >>> 1.9 < floors[1] / floors[0] < 2.2
+    True
+    """
+    points = check_array("V", V, [("n", "r")])
+    eta = check_number("step_size", step_size, positive=True)
+    setting = _checked(points, rank, dim, n_samples, noise_std, participants)
+    k, c = rank, 1.0 - rank / setting.n_samples
+    rows = TruthRows.of(points, rank, setting.dim)
+    with quiet():
+        noise = rows.noise(np.eye(len(rows.values), k), np.zeros((len(rows.values), k, k)), setting)[k:]
+    top, rest = rows.values[:k], rows.values[k:]
+    factors = 1.0 - eta * c * (top - rest[:, None])
+    if factors.min() <= -1.0:
+        raise ValueError(
+            f"step_size = {eta:g} must be below 2/(c lambda_1) = {2.0 / (c * (top[0] - rest[-1])):g}, c = 1 - k/m: "
+            "beyond it the mean square grows, and there is no floor"
+        )
+    S = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])
+    inside, outside = rows.lengths(np.concatenate([np.zeros((k, k, k)), S]))
+    distance = MedianDraws.of(rows, Start.none(rows, k)).median(np.eye(k), np.zeros_like(S), S)
+    return UnderParameterisedFloor(distance=distance, inside=inside, outside=outside)
+
+
+def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, participants: int | None) -> Setting:
+    """Return the sizes of a round."""
+    rank, (n, r) = check_integer("rank", rank), V.shape[-2:]
+    if r <= rank:
+        raise ValueError(
+            f"V has r = {r} columns; the truth's rank must be above rank = {rank} (up to it: state_evolution)"
+        )
+    setting = Setting.checked(np.empty((n, rank)), dim, n_samples, 1.0, noise_std, participants)
+    if setting.dim < r:
+        raise ValueError(f"dim = {dim} must be at least the columns of V, {r}")
+    return setting
+
+
+def _start(
+    delta: float | None, B0: npt.ArrayLike | None, U: npt.ArrayLike | None, *, dim: int, rank: int, span: int
+) -> tuple[float | None, tuple[Array, ...]]:
+    """Return delta, or None and ``U'B`` (.., r, k) and the Gram matrix of what B has outside U (.., k, k)."""
+    if (delta is None) == (B0 is None) or (B0 is None) != (U is None):
+        raise ValueError("the start is given either by delta or by both B0 and U")
+    if delta is not None:
+        return check_number("delta", delta, minimum=0.0, maximum=1.0), ()
+    bases = []
+    for name, value, columns in (("B0", B0, rank), ("U", U, span)):
+        basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
+        check_shape(name, basis, (*basis.shape[:-2], dim, columns), f"(d, {'k' if name == 'B0' else 'r'})")
+        if np.abs(basis.mT @ basis - np.eye(columns)).max() > ORTHONORMAL_TOLERANCE:
+            raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
+        bases.append(basis)
+    if bases[0].ndim == bases[1].ndim == 3 and len(bases[0]) != len(bases[1]):
+        raise ValueError(f"B0 and U are for {len(bases[0])} and {len(bases[1])} trials; they must agree")
+    N = bases[1].mT @ bases[0]
+    outside = bases[0] - bases[1] @ N
+    return None, (N, outside.mT @ outside)
+
+
+def _path(
+    rows: TruthRows, start: Start, setting: Setting, sizes: Array
+) -> tuple[list[float], list[float], list[float]]:
+    """Return median distances and root mean square lengths inside and outside, (rounds + 1,) each."""
+    k, R = start.known.shape[1], len(rows.values)
+    eye, c = np.eye(k), 1.0 - k / setting.n_samples
+    moved, S = np.tile(eye, (R, 1, 1)), np.zeros((R, k, k))
+    draws, out = MedianDraws.of(rows, start), []
+    for number in range(len(sizes) + 1):
+        mean = np.einsum("qi,qij->qj", start.known, moved)
+        second = moved.mT @ start.second @ moved + S
+        out.append((draws.median(mean[:k], moved[k:], S[k:]), *rows.lengths(second)))
+        if number == len(sizes):
+            break
+        eta = sizes[number]
+        noise = rows.noise(mean, second - mean[:, :, None] * mean[:, None, :], setting)
+        noise[:k] = 0.0
+        step = eye * (1.0 + eta * c * rows.values)[:, None, None] - eta * c * np.tensordot(rows.values, second, 1)
+        moved, S = moved @ step, step.mT @ S @ step + eta * eta * noise
+        whole = np.tensordot(rows.counts, moved.mT @ start.second @ moved + S, 1)
+        if not np.isfinite(whole).all():
+            raise ValueError(
+                f"step_size = {eta:g} is too large for these clients and this noise: no digits are left in round "
+                f"{number + 1}"
+            )
+        inverse = np.linalg.inv(np.linalg.cholesky(whole)).T
+        moved, S = moved @ inverse, inverse.T @ S @ inverse
+    distance, inside, outside = (list(values) for values in zip(*out, strict=True))
+    return distance, inside, outside

@@ -1,0 +1,278 @@
+"""FedRep on truths of rank r > k: its noise against explicit rounds, its course and its floor against runs.
+
+Every comparison with draws is made a second time with laws that are nearly right, and has to tell them apart.
+"""
+
+import numpy as np
+import pytest
+from helpers import assert_one_line, basis, normal
+
+import linfed as lf
+from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.truth_rows import TruthRows
+
+# --- one round -----------------------------------------------------------------------------------------------
+
+DIM, M, K = 9, 8, 2
+POINTS = normal(6, 4, seed=1) * [1.4, 1.0, 0.7, 0.5]
+BASES = basis(DIM, K, 2), np.eye(DIM, 4)
+
+
+def turned():
+    """Return U in the eigenbasis of the points."""
+    vectors = np.linalg.eigh(POINTS.T @ POINTS)[1][:, ::-1]
+    return BASES[1] @ vectors
+
+
+@pytest.fixture(scope="module", params=[(0.0, 6), (0.0, 2), (0.5, 2)], ids=str)
+def explicit_round(request):
+    """Return the setting and the changes of B's rows in the eigenbasis, drawn for a step of 1: (draws, 4, k)."""
+    noise_std, participants = request.param
+    algorithm = lf.FedRep(rank=K, step_size=1.0, init=BASES[0], orthonormalize=False)
+    problem = lf.GivenTruth(B=BASES[1], W=POINTS, noise_std=noise_std)
+    how = {"rounds": 1, "trials": 6_000, "participation": participants, "engine": "explicit", "metrics": []}
+    drawn = lf.simulate(algorithm, problem, data=lf.FreshSamples(M), **how).final.B
+    return noise_std, participants, turned().T @ (drawn - BASES[0]), drawn[:, 4:] - BASES[0][4:]
+
+
+def noise_by_loop(noise_std, p, wrong=""):
+    """Return the means (4, k) and covariances (4, k, k) of the rows' changes, one client at a time."""
+    n, U = len(POINTS), turned()
+    N, V = U.T @ BASES[0], POINTS @ (U.T @ BASES[1]).T
+    c, eye = 1 - K / M, np.eye(K)
+    means, drawn = [], []
+    for v in V:
+        a, u = N.T @ v, v - N @ N.T @ v
+        left = v @ u + noise_std**2
+        spare = np.inf if wrong == "heads without noise" else M - K - 1
+        squares = u**2 if wrong != "no u along e" else 0 * u
+        lengths = (M - K) * ((M - K + 1) * squares + left * (1 - np.sum(N**2, axis=1))) / M**2
+        second = np.outer(a, a) + left / spare * eye
+        means.append(c * np.outer(u, a))
+        drawn.append(lengths[:, None, None] * second)
+    means = np.array(means)
+    fourth = np.mean(means[:, :, :, None] * means[:, :, None, :], axis=0)
+    mean = means.mean(axis=0)
+    share = 0.0 if wrong == "everybody takes part" else (n - p) / (p * (n - 1))
+    return mean, (np.mean(drawn, axis=0) - fourth) / p + share * (fourth - mean[:, :, None] * mean[:, None, :])
+
+
+def distance_of(drawn, mean, covariance):
+    """Return by how many standard errors means and covariances of draws (draws, 4, k) are off, at most."""
+    apart = drawn - mean
+    products = apart[..., :, None] * apart[..., None, :]
+    return max(
+        np.max(np.abs(x.mean(0) - law) / (x.std(0) / len(x) ** 0.5))
+        for x, law in ((apart, 0.0), (products, covariance))
+    )
+
+
+def test_explicit_rounds_have_this_noise(explicit_round):
+    """With 20 entries, a right law fails at one seed in 10,000."""
+    noise_std, participants, inside, _ = explicit_round
+    assert distance_of(inside, *noise_by_loop(noise_std, participants)) < 4.6
+
+
+@pytest.mark.parametrize("wrong", ["heads without noise", "no u along e", "everybody takes part"])
+def test_explicit_rounds_tell_other_noise_apart(explicit_round, wrong):
+    noise_std, participants, inside, _ = explicit_round
+    if participants == 6 and wrong == "everybody takes part":
+        wrong, noise_std = "", 0.4
+    assert distance_of(inside, *noise_by_loop(noise_std, participants, wrong)) > 6
+
+
+def test_the_noise_is_that_of_the_loop_and_of_what_lies_outside(explicit_round):
+    noise_std, participants, _, outside = explicit_round
+    rows = TruthRows.of(POINTS, K, DIM)
+    assert not hasattr(rows, "pooled") or rows.pooled
+    mean = np.concatenate([turned().T @ BASES[0], np.zeros((1, K))])
+    gram = BASES[0][4:].T @ BASES[0][4:] / 5
+    spread = np.concatenate([np.zeros((4, K, K)), gram[None]])
+    setting = Setting.checked(POINTS[:, :K], DIM, M, 1.0, noise_std, participants)
+    noise = rows.noise(mean, spread, setting)
+    np.testing.assert_allclose(noise[:4], noise_by_loop(noise_std, participants)[1], rtol=1e-9)
+    K_mean = mean.T @ (rows.values[:, None] * mean)
+    moved = outside + (1 - K / M) * BASES[0][4:] @ K_mean
+    products = (moved.swapaxes(1, 2) @ moved).reshape(-1, K * K)
+    errors = products.std(0) / len(products) ** 0.5
+    assert np.max(np.abs(products.mean(0) - 5 * noise[4].reshape(-1)) / errors) < 4.2
+
+
+# --- the course of runs, and where they stop -----------------------------------------------------------------
+
+ROUNDS = [5, 10, 20, 40]
+LINE = {"n": 200, "spectrum": np.r_[[2, 1.5, 1], np.linspace(0.5, 0.1, 7)]}
+FULL = {"n": 100, "spectrum": np.r_[[1, 1], np.full(28, 0.05)]}
+SLOW = {"n": 300, "spectrum": 1 / np.arange(1, 21)}
+
+# Medians over 1000 trials of lf.simulate(lf.FedRep(rank=k, step_size=eta, init=lf.AtDistance(delta)),
+# lf.GivenTruth(B=np.eye(d, r), W=points(n, spectrum), noise_std=noise_std), data=lf.FreshSamples(m), rounds=40,
+# trials=1000, seed=0, participation=p, engine="chain", or "projected" for r = d) in rounds 5, 10, 20 and 40.
+MEDIANS = {
+    "r = k + 2": (
+        {"n": 100, "spectrum": [1, 1, 0.3, 0.2], "dim": 50, "k": 2, "m": 10, "eta": 0.3, "delta": 0.8},
+        [0.4049, 0.1481, 0.07726, 0.07648],
+    ),
+    "r = 10": (LINE | {"dim": 200, "k": 3, "m": 20, "eta": 0.2, "delta": 0.9}, [0.6845, 0.387, 0.1441, 0.1295]),
+    "r = d, noise": (
+        FULL | {"dim": 30, "k": 2, "m": 10, "eta": 0.3, "noise_std": 0.3, "delta": 0.7},
+        [0.3239, 0.1438, 0.1077, 0.1081],
+    ),
+    "small gap": (SLOW | {"dim": 100, "k": 2, "m": 12, "eta": 0.1, "delta": 0.9}, [0.8618, 0.8135, 0.6895, 0.4095]),
+    "large step": (
+        {"n": 200, "spectrum": [1, 1, 1, 0.05, 0.05], "dim": 200, "k": 3, "m": 20, "eta": 0.6, "delta": 0.9},
+        [0.1946, 0.05367, 0.05258, 0.05265],
+    ),
+    "p < n, noise": (
+        {"n": 200, "spectrum": [1.5, 1, 1, 0.2, 0.2, 0.1], "dim": 100, "k": 3, "m": 15, "eta": 0.3, "delta": 0.8}
+        | {"noise_std": 0.3, "participants": 40},
+        [0.4767, 0.2303, 0.1741, 0.1741],
+    ),
+}
+
+
+def points(n, spectrum):
+    """Return clients (n, r) whose second moment has these eigenvalues."""
+    V = np.linalg.qr(np.random.default_rng(3).standard_normal((n, len(spectrum))))[0]
+    return V * np.sqrt(n * np.asarray(spectrum, dtype=float))
+
+
+def arguments(n, spectrum, k, m, eta, **others):
+    return {"V": points(n, spectrum), "rank": k, "n_samples": m, "step_size": eta, **others}
+
+
+def off(name, **changes):
+    """Return how far the law is from the medians at most, as a share of them."""
+    setting, medians = MEDIANS[name]
+    predicted = lf.theory.under_parameterised_evolution(rounds=40, **arguments(**setting) | changes)
+    return np.abs(predicted.distance[ROUNDS] / medians - 1).max()
+
+
+@pytest.mark.parametrize("name", MEDIANS)
+def test_runs_follow_it(name):
+    assert off(name) < (0.08 if name == "p < n, noise" else 0.055)
+
+
+def test_runs_tell_other_settings_apart():
+    assert off("p < n, noise", participants=None) > 0.3
+    assert off("r = d, noise", n_samples=8) > 0.08
+    assert off("r = k + 2", n_samples=12) > 0.08
+
+
+def test_a_truth_of_rank_k_is_nearly_that_of_the_state_evolution():
+    W = normal(300, 2, seed=1)
+    V = np.concatenate([W, 1e-9 * normal(300, 1, seed=2)], axis=1)
+    setting = {"dim": 1000, "n_samples": 30, "step_size": 0.3, "rounds": 30, "noise_std": 0.2, "delta": 0.7}
+    got = lf.theory.under_parameterised_evolution(V, rank=2, **setting)
+    expected = lf.theory.state_evolution(W, **setting)
+    total = np.sqrt(np.trace(expected.Q, axis1=1, axis2=2))
+    np.testing.assert_allclose(np.hypot(got.inside, got.outside), total, rtol=0.01)
+    assert np.all(np.abs(got.distance / expected.distance - 1) < 0.05)
+
+
+def test_a_given_start_is_the_law_of_uniform_ones_on_average():
+    setting = arguments(**MEDIANS["r = 10"][0]) | {"rounds": 20}
+    uniform = lf.theory.under_parameterised_evolution(**setting)
+    delta, dim, rank = setting.pop("delta"), setting["dim"], setting["rank"]
+    frame = np.stack([basis(dim - rank, rank, seed) for seed in (1, 2)])
+    top = np.tile(np.sqrt(1 - delta**2) * np.eye(rank), (2, 1, 1))
+    U = np.eye(dim, len(LINE["spectrum"]))
+    given = lf.theory.under_parameterised_evolution(B0=np.concatenate([top, delta * frame], axis=1), U=U, **setting)
+    assert given.distance.shape == given.inside.shape == (2, 21)
+    np.testing.assert_allclose(given.distance[:, 0], delta, rtol=1e-12)
+    np.testing.assert_allclose(given.distance.mean(axis=0), uniform.distance, rtol=0.06)
+    assert np.any(given.distance[0] != given.distance[1])
+
+
+def test_few_directions_outside_are_as_many_pooled_ones():
+    """One more direction than twice the rank makes them one row."""
+    setting = {"rank": 2, "n_samples": 10, "step_size": 0.2, "rounds": 15, "delta": 0.6}
+    V = points(50, [1, 1, 0.1])
+    few, many = (lf.theory.under_parameterised_evolution(V, dim=dim, **setting).distance for dim in (7, 8))
+    assert np.all(np.abs(many / few - 1.0)[1:] < 0.1)
+
+
+# Root mean squares of ||U_perp'B||_F over 500 trials after 30/eta rounds from AtDistance(0.1), known to 0.5 %.
+FLOORS = {
+    "r = k + 2": (0.0375, 0.03244),
+    "r = d, noise": (0.0375, 0.04577),
+    "p < n, noise": (0.0375, 0.08206),
+    "small gap": (0.0125, 0.03366),
+}
+
+
+def floor_by_loop(V, rank, dim, n_samples, step_size, noise_std=0.0, participants=None, wrong=""):
+    """Return the root of ``E ||U_perp'B||_F^2``, entry by entry."""
+    n, k, m, eta = len(V), rank, n_samples, step_size
+    p, c = participants or n, 1 - rank / n_samples
+    values, vectors = np.linalg.eigh(V.T @ V / n)
+    values, phi = np.zeros(dim), np.pad(V @ vectors[:, ::-1], [(0, 0), (0, dim - V.shape[1])])
+    values[:] = np.mean(phi**2, axis=0)
+    a, e = phi[:, :k], phi[:, k:]
+    left = np.sum(e**2, axis=1) + noise_std**2 if wrong != "label noise only" else np.full(n, noise_std**2)
+    total = 0.0
+    for q in range(dim - k):
+        for j in range(k):
+            sampled = (m - k) / m**2 * ((m - k + 1) * e[:, q] ** 2 + left) * (a[:, j] ** 2 + left / (m - k - 1))
+            squares = (c * e[:, q] * a[:, j]) ** 2
+            share = 0.0 if wrong == "everybody takes part" else (n - p) / (p * max(n - 1, 1))
+            noise = np.mean(sampled - squares) / p + share * np.mean(squares)
+            factor = 1 - eta * c * (values[j] - (0.0 if wrong == "no gap" else values[k + q]))
+            total += eta**2 * noise / (1 - factor**2)
+    return np.sqrt(total)
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_runs_stop_at_the_floor(name):
+    eta, measured = FLOORS[name]
+    setting = arguments(**MEDIANS[name][0] | {"eta": eta})
+    setting.pop("delta")
+    floor = lf.theory.under_parameterised_floor(**setting)
+    assert floor.total == pytest.approx(floor_by_loop(**setting), rel=1e-9)
+    assert floor.total == pytest.approx(measured, rel=0.015)
+    wrong = {"small gap": "no gap", "p < n, noise": "everybody takes part"}.get(name, "label noise only")
+    assert abs(floor_by_loop(**setting, wrong=wrong) / measured - 1) > 0.025
+
+
+def test_the_course_ends_on_the_floor():
+    setting = arguments(**MEDIANS["r = k + 2"][0] | {"eta": 0.03, "delta": 0.05})
+    end = lf.theory.under_parameterised_evolution(rounds=150, **setting)
+    setting.pop("delta")
+    floor = lf.theory.under_parameterised_floor(**setting)
+    assert end.distance[-1] == pytest.approx(floor.distance, rel=0.02)
+    assert end.inside[-1] == pytest.approx(floor.inside, rel=0.02)
+    assert end.outside[-1] == pytest.approx(floor.outside, rel=0.02)
+
+
+# --- what is refused -----------------------------------------------------------------------------------------
+
+GOOD = {"V": points(6, [3, 2, 1, 0.5]), "rank": 2, "dim": 8, "n_samples": 5, "step_size": 0.2}
+COURSE = {"rounds": 2, "delta": 0.5}
+BAD = {
+    "V = 1 axis": ({"V": [1.0, 2.0]}, ["V"]),
+    "r = k": ({"rank": 4}, ["r = 4", "rank = 4", "state_evolution"]),
+    "no gap": ({"V": points(6, [3, 2, 2, 0.5])}, ["no gap after rank = 2"]),
+    "dim < 2k": ({"dim": 3}, ["dim = 3", "2 rank"]),
+    "dim < r": ({"V": points(6, [3, 2, 1, 0.5, 0.4]), "dim": 4}, ["dim = 4", "columns of V, 5"]),
+    "m = k + 1": ({"n_samples": 3}, ["n_samples = 3", "rank + 2 = 4"]),
+    "no step": ({"step_size": 0.0}, ["step_size = 0"]),
+    "participants > n": ({"participants": 7}, ["participants = 7", "n_clients = 6"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_raises_one_line(name):
+    change, fragments = BAD[name]
+    assert_one_line(lambda: lf.theory.under_parameterised_evolution(**GOOD | COURSE | change), fragments)
+    assert_one_line(lambda: lf.theory.under_parameterised_floor(**GOOD | change), fragments)
+
+
+def test_a_step_without_a_floor_or_a_start_without_a_basis_raises_one_line():
+    assert_one_line(
+        lambda: lf.theory.under_parameterised_floor(**GOOD | {"step_size": 1.2}), ["step_size = 1.2", "1.11"]
+    )
+    course = lf.theory.under_parameterised_evolution
+    assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.eye(8, 2)), ["B0 and U"])
+    assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.ones((8, 2)), U=np.eye(8, 4)), ["B0", "orthonormal"])
+    assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.eye(8, 2), U=np.eye(8, 3)), ["U", "(d, r)"])
+    assert_one_line(lambda: course(**GOOD | COURSE | {"step_size": 1e200}), ["step_size = 1e+200", "round 1"])

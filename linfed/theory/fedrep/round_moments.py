@@ -66,14 +66,14 @@ class HeadTensors:
         packing = Packing.of(P.shape[-1])
         twos = P[..., packing.twos[:, 0], packing.twos[:, 1]] * packing.times
         products = (twos[..., :, None] * twos[..., None, :]).reshape(*twos.shape[:-1], -1)
-        fours = np.add.reduceat(products[..., packing.order], packing.starts, axis=-1)
+        fours = np.add.reduceat(np.take(products, packing.order, axis=-1), packing.starts, axis=-1)
         once = (self.sixth @ twos[..., None])[..., 0]
         twice = (self.eighth @ fours[..., None])[..., 0]
         return self._spread(self.fourth), self._spread(once), self._spread(twice)
 
     def _spread(self, packed: Array) -> Array:
         k = self.second.shape[-1]
-        return packed[..., Packing.of(k).where].reshape(*packed.shape[:-1], k * k, k * k)
+        return np.take(packed, Packing.of(k).where, axis=-1).reshape(*packed.shape[:-1], k * k, k * k)
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,9 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
     drawn = c / (m * p) * (by_inside + spread * (by_left + variance * second) + across * (identity + T))
     chosen = c**2 * setting.share * (by_inside - second @ inside @ second)
     moved = identity - eta * c * kept @ second
-    A = identity + eta * c * P @ second
-    Q = symmetric(moved.mT @ T @ moved + eta**2 * (drawn + chosen))
-    return symmetric(np.asarray(np.linalg.solve(A.mT, np.linalg.solve(A.mT, Q).mT)))
+    back = np.linalg.inv(identity + eta * c * P @ second)
+    Q = symmetric(moved.mT @ T @ moved + eta * eta * (drawn + chosen))
+    return symmetric(back.mT @ Q @ back)
 
 
 @dataclass(frozen=True)
@@ -278,8 +278,8 @@ class Fluctuations:
     def of(cls, S: Array, G: Array, tensors: HeadTensors, setting: Setting) -> Fluctuations:
         """Return them at sines S and cosines G (trials, k, k)."""
         k, m, p, share = S.shape[-1], setting.n_samples, setting.participants, setting.share
-        nu, left, f, variance = m - k - 1, m - k, setting.step_size / (p * m), setting.noise_std**2
-        identity = np.eye(k)
+        nu, left, f = m - k - 1, m - k, np.float64(setting.step_size / (p * m))
+        variance, identity = setting.noise_std**2, np.eye(k)
         P = S @ S
         zero, one, two = tensors.weighted(P)
         # Means of tau^(2j) w w' (x) w w', j = 0, 1, 2; of tau^(2j) w w', j = 0 .. 3; and of tau^(2j), j = 0 .. 4.

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed.errors import check_array, check_integer, check_number
+from linfed.errors import check_array, check_integer
 from linfed.numerics.linalg import eigh, quiet
+from linfed.theory.fedrep.gradient_heads import step_sizes
 from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map, symmetric
 from linfed.theory.fedrep.state_evolution import Setting, start_at, too_large
 
@@ -38,8 +39,7 @@ class SecondOrder:
     spread : ndarray, as `distance`
         Standard deviation of its logarithm over runs.
     kick : ndarray (rounds,) or (trials, rounds)
-        How much one round fluctuates: the largest eigenvalue of the covariance of the squared tangents' matrix,
-        relative to its mean. What is left out is of the order of its square: above 0.1 expect more than a few per cent.
+        Variance that the round itself adds to the logarithm of the largest squared tangent.
     """
 
     distance: Array
@@ -88,20 +88,35 @@ def second_order_evolution(
 
     Notes
     -----
-    What `state_evolution` leaves out is followed here: that a run fluctuates, and that the largest of its angles is
-    what counts. The state is ``T = D'D``, ``D = B_perp'B (B*'B)^{-1}``, whose eigenvalues are the squared tangents; its
-    law is ``T = L Y Y'L'`` with Y lower triangular, ``2 log Y_ii`` and ``Y_ij`` jointly Gaussian with mean 0 and
-    covariance Sigma. A round
+    What `state_evolution` leaves out is followed here: that runs fluctuate, and that the largest of k fluctuating
+    angles is what counts. The state is ``T = D'D``, ``D = B_perp'B (B*'B)^{-1}``, whose eigenvalues are the squared
+    tangents. In the frame in which ``B*'B = G = (I + T)^{-1/2}`` and ``S = T^{1/2} G`` is the rest, a client sends ::
 
-    1. takes the mean of the next T at ``L L'`` with its bias of order 1/p, and its covariance, from the second moments
-       of what clients send (`next_round`), as if it were a Wishart matrix's;
-    2. sends 2K points, K = k(k+1)/2, at the columns of ``+- (K Sigma)^{1/2}``, through the mean map alone;
-    3. adds both in logarithms, and moves L to where the mean is 0 again.
+        what_i = a_i + tau_i z_i,    a_i = G w_i,  s_i = S w_i,  tau_i^2 = |s_i|^2 + sigma^2,  z_i multivariate t
+        u_i = x_i s_i - tau_i sqrt(x_i) (h_i - s_i (s_i'h_i)/(tau_i (tau_i + sigma))),    x_i ~ chi^2_{m-k}
 
-    Quantiles are those of the largest eigenvalue over fixed Gaussian points. Axes are the heads' principal ones, those
-    that are learned last first.
+    and a round is exactly ::
 
-    Cost: O(n k^8/576) once, in blocks of clients; then O(k^7) per round, whatever n, d and m.
+        T+ = N^{-T} (E'E + Z'Z) N^{-1},    N = G + S Y,    E = S - G Y,    Z'Z ~ Wishart_k(d - 2k, Phi)
+        Y = (eta/(p m)) sum_i u_i what_i',    Phi = (eta/(p m))^2 sum_i tau_i^2 x_i what_i what_i'
+
+    over the p participants. Their sums are taken at their exact first and second moments (with the heads' moments up to
+    order eight, and the variance of who takes part), as if Y, and the root of Phi, were Gaussian: `DRAWS` fixed points
+    follow ``T+ = L(T) K K' L(T)'``, with ``L L'`` the mean map of each point's own T, and K lower triangular, a round's
+    kick: the above at the points' common centre, relative to the mean map there. The points are Gaussian values that
+    are antithetic, of covariance I, and spread evenly along what moves each point's largest angle. There is no
+    simulation of clients, and no random number that is not fixed; the points' own error is about 1 %.
+
+    Against 2,000 runs each, worst round above 1e-8: over 36 random designs with d of 100 to 1000, k up to 8, p from 50,
+    m from k + 4, starts up to 0.97 and steps up to 1.2 best ones, the median was within 2 % (half of them: 0.4 %), the
+    10 % quantile within 3 %, and the 90 % quantile within 3 %, but for 12 % with k = 8 from 0.97. At d = 20, k up to 5,
+    up to the best step: within 5 %, 7 % and 13 % where the spread of the logarithm is below 0.4. With 5 to 20
+    participants it also held within 4 %, and up to 2.4 best steps, past the edge. From starts at 0.99 on, the escape is
+    slow and its time a matter of chance: 3 to 10 % for the median, up to 40 % for the 90 % quantile.
+
+    Cost: O(n k^8/576) once, in blocks of clients, 0.1 s for 10^5 clients and k = 5; then `DRAWS` small matrices per
+    round, 8 ms for k = 5, whatever n, d and m. For a few hundred clients some hundred runs with ``engine="chain"`` are
+    as cheap, and exact.
 
     **Deviations**: an addition.
 
@@ -116,7 +131,7 @@ def second_order_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     rounds = check_integer("rounds", rounds, minimum=0)
-    steps = checked_steps(step_size, rounds)
+    steps = step_sizes(step_size, rounds)
     setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     k = heads.shape[-1]
     if setting.n_samples <= k + 3:
@@ -144,16 +159,6 @@ def second_order_evolution(
     return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
 
 
-def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> Array:
-    """Return the step size of each round (rounds,), from one for all or one for each."""
-    if np.ndim(step_size) == 0:
-        return np.full(rounds, check_number("step_size", step_size, positive=True))
-    steps = check_array("step_size", step_size, [("rounds",)])
-    if steps.shape != (rounds,) or not (steps > 0).all():
-        raise ValueError(f"step_size of shape {steps.shape} must hold {rounds} positive values, one for each round")
-    return steps
-
-
 def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> Array:
     """Return quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
     k, trials = L.shape[-1], len(L)
@@ -168,9 +173,8 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> 
         try:
             sent = cholesky(mean_map(points @ points.mT, second[:, None], fourth[:, None], now))
             base = cholesky(mean_map(centre, second, fourth, now))
-            own = sent.mT @ direction
-            own /= np.linalg.norm(own, axis=-2, keepdims=True)
-            drawn = chart.spread(values, mask, squared, own[..., 0], response)
+            own = (sent.mT @ direction)[..., 0]
+            drawn = chart.spread(values, mask, squared, own, response)
             inverse = np.linalg.inv(base)
             X = RoundLaw.at(centre, tensors, now).drawn(drawn) @ inverse.mT[:, None]
             relative = X.mT @ X
@@ -182,7 +186,7 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> 
         entries = relative[..., chart.rows, chart.columns]
         response = (entries - entries.mean(axis=1, keepdims=True)).mT @ drawn
         squared, direction = told_of(points, told[..., t])
-        told[4, :, t] = (own.mT @ relative @ own)[..., 0, 0].var(axis=-1)
+        told[4, :, t] = np.log(squared / np.square(own).sum(axis=-1)).var(axis=-1)
         if not np.isfinite(told[..., t]).all():
             raise too_large(float(step), t)
     told[:, settled] = 0.0
@@ -243,10 +247,14 @@ class Chart:
     def rounds(self) -> Iterator[tuple[Array, int]]:
         """Yield fixed Gaussian values of each round, antithetic and of covariance I, and a number to shuffle with."""
         rng = np.random.default_rng(0)
-        while True:
-            half = rng.standard_normal((self.draws // 2, self.linear[1]))
-            half = np.linalg.solve(np.linalg.cholesky(half.T @ half / len(half)), half.T).T
-            yield rng.permutation(np.concatenate([half, -half])), int(rng.integers(self.draws))
+        half = rng.standard_normal((self.draws // 2, self.linear[1]))
+        half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
+        values = np.concatenate([half, -half])
+        while True:  # the same ones in other places, in other roles
+            yield (
+                values[rng.permutation(len(values))[:, None], rng.permutation(self.linear[1])],
+                int(rng.integers(self.draws)),
+            )
 
     def spread(self, values: Array, mask: int, squared: Array, own: Array, response: Array) -> Array:
         """Return the values (trials, draws, ..), spread evenly along what moves each point's largest angle.
@@ -255,7 +263,7 @@ class Chart:
         few points are then nearly those over many.
         """
         twice = np.where(self.rows == self.columns, 1.0, 2.0)
-        along = (own[..., self.rows] * own[..., self.columns] * twice) @ response
+        along = (np.take(own, self.rows, -1) * np.take(own, self.columns, -1) * twice) @ response
         along /= np.maximum(np.linalg.norm(along, axis=-1, keepdims=True), np.finfo(float).tiny)
         ranks = np.argsort(np.argsort(squared, axis=-1, kind="stable"), axis=-1, kind="stable")
         wanted = self.scores[(self.reverse ^ mask)[ranks]]

@@ -1,0 +1,362 @@
+"""FedRep's state evolution to second order: a round's law against explicit rounds, its moments against draws of it, its
+course against runs.
+
+Every comparison with draws is made a second time with laws that are nearly right, and has to tell them apart.
+"""
+
+import numpy as np
+import pytest
+import scipy.stats
+from helpers import assert_one_line, basis, normal
+
+import linfed as lf
+from linfed.theory.fedrep import second_order
+from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, RoundLaw, mean_map, sine_and_cosine
+from linfed.theory.fedrep.state_evolution import Setting
+
+NAN = float("nan")
+
+
+# --- a round at exact heads, drawn without samples and without a solve ------------------------------------------
+
+
+def client_sums(S, G, W, *, n_samples, step_size, runs, rng, noise_std=0.0, participants=None, law="right"):
+    """Return Y and Phi (runs, k, k) of a round: multivariate t heads, and what their residuals say outside B."""
+    (n, k), m = W.shape, n_samples
+    p = participants or n
+    who = np.argsort(rng.random((runs, n)), axis=1)[:, :p]
+    s, a = (W @ S)[who], (W @ G)[who]
+    tau = np.sqrt((s**2).sum(axis=-1, keepdims=True) + noise_std**2)
+    freedom = {"m": m}.get(law, m - k + 1)
+    heads = a + tau * rng.standard_normal(a.shape) / np.sqrt(rng.chisquare(freedom, tau.shape))
+    x, h = rng.chisquare(m - k, tau.shape), rng.standard_normal(a.shape)
+    if law != "h whole":
+        h = h - s * (s * h).sum(axis=-1, keepdims=True) / (tau * (tau + noise_std))
+    u = x * s - tau * np.sqrt(x) * h
+    f = step_size / (p * m)
+    return f * u.mT @ heads, f**2 * (heads * (tau**2 * x)).mT @ heads
+
+
+def exact_round(T, W, *, dim, runs, rng, **setting):
+    """Return the next T (runs, k, k)."""
+    k = len(T)
+    S, G = (one[0] for one in sine_and_cosine(T[None]))
+    Y, Phi = client_sums(S, G, W, runs=runs, rng=rng, **setting)
+    E, N = S - G @ Y, G + S @ Y
+    Z = rng.standard_normal((runs, dim - 2 * k, k)) @ np.linalg.cholesky(Phi).mT
+    return next_tangents(N, E.mT @ E + Z.mT @ Z)
+
+
+def next_tangents(N, Q):
+    return np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT)
+
+
+EXPLICIT = {"n_samples": 6, "step_size": 0.9, "noise_std": 0.4, "participants": 2}
+
+
+@pytest.fixture(scope="module")
+def explicit_round():
+    """Return T, the heads, and the squared tangents after explicit rounds."""
+    W, frame = normal(3, 2, seed=1) * [1.6, 0.7], basis(5, 4, 5)
+    B_star, sines = frame[:, :2], np.array([0.7, 0.5])
+    B0 = B_star * np.sqrt(1 - sines**2) + frame[:, 2:] * sines
+    algorithm = lf.FedRep(rank=2, step_size=EXPLICIT["step_size"], init=B0, orthonormalize=False)
+    problem, data = (
+        lf.GivenTruth(B=B_star, W=W, noise_std=EXPLICIT["noise_std"]),
+        lf.FreshSamples(EXPLICIT["n_samples"]),
+    )
+    how = {"rounds": 1, "trials": 10_000, "participation": 2, "engine": "explicit", "metrics": []}
+    tangents = [tangents_of(B, B_star) for B in (B0[None], lf.simulate(algorithm, problem, data=data, **how).final.B)]
+    return tangents[0][0], W, np.linalg.eigvalsh(tangents[1])
+
+
+def tangents_of(B, B_star):
+    N = B_star.T @ B
+    outside = B - B_star @ N
+    return next_tangents(N, outside.mT @ outside)
+
+
+@pytest.mark.parametrize("law", ["right", "m", "h whole"])
+def test_explicit_rounds_have_this_law(explicit_round, law):
+    """Both angles' distributions, at an error rate of 1 in 5,000."""
+    T, W, explicit = explicit_round
+    drawn = exact_round(T, W, dim=5, runs=20_000, rng=np.random.default_rng(3), law=law, **EXPLICIT)
+    values = np.linalg.eigvalsh(drawn)
+    smallest = min(scipy.stats.ks_2samp(values[:, j], explicit[:, j]).pvalue for j in (0, 1))
+    assert (smallest < 1e-4) == (law != "right")
+
+
+# --- the moments of what clients send ---------------------------------------------------------------------------
+
+MOMENTS = {"everybody": (8, 2, 10, 0.3, None), "some": (9, 3, 11, 0.2, 4), "k = 1, no noise": (6, 1, 8, 0.0, 2)}
+
+
+def squares(k, seed=4):
+    A = normal(k, k, seed=seed)
+    return 0.5 * A @ A.T + 0.05 * np.eye(k)
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_the_moments_are_those_of_the_draws(name):
+    """Means and covariances of Y and Phi, each entry within 5 standard errors; and not those of other settings."""
+    n, k, m, noise_std, p = MOMENTS[name]
+    W, T, runs = normal(n, k, seed=2), squares(k), 40_000
+    S, G = sine_and_cosine(T[None])
+    given = {"n_samples": m, "step_size": 0.7, "noise_std": noise_std, "participants": p}
+    sums = [
+        one.reshape(runs, -1) for one in client_sums(S[0], G[0], W, runs=runs, rng=np.random.default_rng(1), **given)
+    ]
+
+    def off(**changes):
+        law = moments_of(T, W, dim=20, **given | changes)
+        mean = 0.7 * (1 - k / m) * S[0] @ (W.T @ W / n) @ G[0]
+        Y, Phi = sums[0] - mean.ravel(), sums[1] - law.gram[0].ravel()
+        pairs = {"gram": (Phi, None), "inside": (Y, Y), "gram_covariance": (Phi, Phi), "cross": (Y, Phi)}
+        found = {}
+        for what, (one, other) in pairs.items():
+            values = one if other is None else (one[:, :, None] * other[:, None, :]).reshape(runs, -1)
+            expected = 0.0 if other is None else getattr(law, what)[0].ravel()
+            found[what] = np.abs((values.mean(axis=0) - expected) / values.std(axis=0)).max() * np.sqrt(runs)
+        return found
+
+    assert max(off().values()) < 5
+    for changes in ({"noise_std": 0.7}, {"n_samples": m + 3}):
+        assert min(off(**changes).values()) > 5, changes
+    if p:
+        wrong = off(participants=p + 1)
+        assert min(wrong.values()) > 5
+
+
+def moments_of(T, W, *, dim, n_samples, step_size, noise_std, participants):
+    setting = Setting.checked(W, dim, n_samples, step_size, noise_std, participants)
+    return Fluctuations.of(*sine_and_cosine(T[None]), HeadTensors.of(W[None]), setting)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_weighted_moments_of_the_heads(k):
+    W, P = normal(2, 30, k, seed=3), np.stack([squares(k), squares(k, 8)])
+    q = np.einsum("tni,tij,tnj->tn", W, P, W)
+    products = np.einsum("tni,tnj->tnij", W, W).reshape(2, 30, k * k)
+    tensors = HeadTensors.of(W)
+    for power, got in enumerate(tensors.weighted(P)):
+        expected = np.einsum("tn,tna,tnb->tab", q**power, products, products) / 30
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(tensors[1:].full()[0], tensors.full()[1], rtol=0)
+
+
+@pytest.mark.parametrize("participants", [None, 4])
+def test_the_mean_map_is_that_of_one_round_means(participants):
+    W, T = normal(9, 3, seed=5), squares(3)
+    given = {"dim": 30, "n_samples": 9, "step_size": 0.8, "noise_std": 0.3, "participants": participants}
+    S, G = (one[0] for one in sine_and_cosine(T[None]))
+    N, Q = lf.theory.one_round_means(G, S @ S, W, **given)
+    tensors = HeadTensors.of(W[None])
+    setting = Setting.checked(
+        W, *(given[name] for name in ("dim", "n_samples", "step_size", "noise_std", "participants"))
+    )
+    got = mean_map(T[None], tensors.second, tensors.full(), setting)[0]
+    np.testing.assert_allclose(got, next_tangents(N, Q), rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [4, 5, 7, 40])
+def test_drawn_rounds_have_the_moments_of_their_law(d):
+    """The mean of the next T is that of exact rounds; 2k = d and d - 2k < k have fewer outer rows than columns."""
+    W, T, runs = normal(60, 2, seed=2), squares(2), 20_000
+    given = {"n_samples": 12, "step_size": 0.7, "noise_std": 0.3, "participants": 40}
+    exact = exact_round(T, W, dim=d, runs=runs, rng=np.random.default_rng(3), **given).reshape(runs, 4)
+    setting = Setting.checked(W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants")))
+    values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))
+    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).drawn(values)[0]
+    drawn = (X.mT @ X).reshape(runs, 4)
+    variances = exact.var(axis=0) + drawn.var(axis=0)
+    assert np.abs((exact - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5
+    for one, other in zip(exact.T, drawn.T, strict=True):
+        assert 0.9 < other.std() / one.std() < 1.1
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+ROUNDS = [3, 10, 20, 30]
+
+RUNS = {
+    "anisotropic, some": ({"dim": 100, "n_samples": 9, "step_size": 0.4, "participants": 80}, (200, 3, 2.0), 0.8),
+    "isotropic, noise": ({"dim": 100, "n_samples": 14, "step_size": 0.8, "noise_std": 0.3}, (100, 5, 1.0), 0.9),
+    "small": ({"dim": 20, "n_samples": 9, "step_size": 0.7}, (100, 3, 1.0), 0.6),
+}
+"""Settings, heads (clients, rank and condition number), and the sine of all angles at the start."""
+
+MEASURED = {
+    "anisotropic, some": [
+        [0.6770, 0.3753, 0.1228, 0.0378],
+        [0.7018, 0.4099, 0.1401, 0.0443],
+        [0.7248, 0.4455, 0.1588, 0.0517],
+    ],
+    "isotropic, noise": [
+        [0.5760, 0.0739, 0.0698, 0.0698],
+        [0.6205, 0.0783, 0.0741, 0.0740],
+        [0.6706, 0.0833, 0.0789, 0.0789],
+    ],
+    "small": [
+        [1.5358e-01, 2.3507e-03, 5.6308e-06, 1.3451e-08],
+        [1.7174e-01, 2.9147e-03, 7.6148e-06, 1.9477e-08],
+        [1.9081e-01, 3.5898e-03, 1.0224e-05, 2.8114e-08],
+    ],
+}
+"""10 %, 50 % and 90 % quantiles of 4,000 runs in these rounds: what ``python tests/test_second_order.py`` prints."""
+
+
+def heads_of(n, k, condition_number):
+    problem = lf.SharedRepresentation(n_clients=n, dim=k, rank=k, condition_number=condition_number)
+    return problem.truth(0, [0]).W[0]
+
+
+def measured(name):
+    """Return the quantiles of runs of the chain."""
+    setting, heads, delta = RUNS[name]
+    W = heads_of(*heads)
+    truth = lf.GivenTruth(B=basis(setting["dim"], W.shape[1]), W=W, noise_std=setting.get("noise_std", 0.0))
+    how = {"rounds": 30, "trials": 4000, "seed": 11, "engine": "chain", "metrics": ["subspace_distance"]}
+    result = lf.simulate(
+        lf.FedRep(rank=W.shape[1], step_size=setting["step_size"], init=lf.AtDistance(delta)),
+        truth,
+        data=lf.FreshSamples(setting["n_samples"]),
+        participation=setting.get("participants", 1.0),
+        **how,
+    )
+    return np.quantile(result.metrics["subspace_distance"][:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_follow_the_median_and_the_band(name):
+    """Medians of 4,000 runs have 0.3 to 1 % themselves."""
+    setting, heads, delta = RUNS[name]
+    W, measured = heads_of(*heads), np.array(MEASURED[name])
+    found = lf.theory.second_order_evolution(W, rounds=30, delta=delta, **setting)
+    predicted = np.array([found.low, found.distance, found.high])[:, ROUNDS]
+    off = np.abs(np.log(predicted / measured)).max(axis=1)
+    assert off[1] < 0.05
+    assert off[0] < 0.07
+    assert off[2] < 0.12
+    normal_width = np.log(measured[2] / measured[0]) / 2.563
+    np.testing.assert_allclose(found.spread[ROUNDS], normal_width, rtol=0.15)
+    first = lf.theory.state_evolution(W, rounds=30, delta=delta, **setting).distance[ROUNDS]
+    assert name == "anisotropic, some" or np.abs(np.log(first / measured[1])).max() > 0.1
+    p = setting.get("participants", len(W))
+    if name == "isotropic, noise":
+        return
+    for change in (
+        {"participants": p * 3 // 4},
+        {"dim": setting["dim"] // 2},
+        {"n_samples": setting["n_samples"] + 2},
+    ):
+        wrong = lf.theory.second_order_evolution(W, rounds=30, delta=delta, **setting | change)
+        assert np.abs(np.log(wrong.distance[ROUNDS] / measured[1])).max() > 0.05, change
+
+
+# --- what it is asked, and how it answers --------------------------------------------------------------------------
+
+SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
+
+
+def test_the_start_and_the_axes_do_not_matter():
+    """But for the points, which heads in other coordinates may meet mirrored."""
+    W, B_star, turn = normal(9, 3, seed=1), basis(12, 3, 2), basis(3, 3, 4)
+    by_angle = lf.theory.second_order_evolution(W, delta=0.6, **SETTING)
+    complement = np.linalg.qr(np.concatenate([B_star, normal(12, 3, seed=5)], axis=1))[0][:, 3:]
+    B0 = (0.8 * B_star + 0.6 * complement) @ turn
+    for heads, truth, within in ((W, B_star, 1e-6), (W @ turn, B_star @ turn, 1e-2)):
+        by_bases = lf.theory.second_order_evolution(heads, B0=B0, B_star=truth, **SETTING)
+        for name in ("distance", "low", "high"):
+            np.testing.assert_allclose(getattr(by_bases, name), getattr(by_angle, name), rtol=within)
+    alone = [
+        lf.theory.second_order_evolution(heads, B0=basis(12, 3, 8), B_star=B_star, **SETTING) for heads in (W, W @ turn)
+    ]
+    assert not np.allclose(alone[0].distance[1:], alone[1].distance[1:], rtol=2e-2)
+
+
+def test_trials_are_on_their_own_bit_for_bit(monkeypatch):
+    monkeypatch.setattr(second_order, "TOGETHER", 2)
+    heads, B_star = normal(3, 6, 2, seed=1), basis(12, 2, 2)
+    starts = np.stack([basis(12, 2, 10 + t) for t in range(3)])
+    together = lf.theory.second_order_evolution(heads, delta=0.6, **SETTING)
+    assert together.distance.shape == (3, 7)
+    assert together.kick.shape == (3, 6)
+    shared = lf.theory.second_order_evolution(heads[0], B0=starts, B_star=B_star, **SETTING)
+    for t in range(3):
+        one = lf.theory.second_order_evolution(heads[t], delta=0.6, **SETTING)
+        other = lf.theory.second_order_evolution(heads[0], B0=starts[t], B_star=B_star, **SETTING)
+        for name in ("distance", "low", "high", "spread", "kick"):
+            assert np.array_equal(getattr(together, name)[t], getattr(one, name))
+            assert np.array_equal(getattr(shared, name)[t], getattr(other, name))
+
+
+def test_a_step_of_each_round():
+    W = normal(9, 2, seed=1)
+    steps = np.array([0.9, 0.5, 0.5, 0.3, 0.2, 0.1])
+    given = SETTING | {"step_size": steps}
+    whole = lf.theory.second_order_evolution(W, delta=0.5, **given).distance
+    first = lf.theory.second_order_evolution(W, delta=0.5, **given | {"step_size": steps[:2], "rounds": 2}).distance
+    np.testing.assert_array_equal(whole[:3], first)
+    same = lf.theory.second_order_evolution(W, delta=0.5, **given | {"step_size": np.full(6, 0.5)}).distance
+    np.testing.assert_array_equal(same, lf.theory.second_order_evolution(W, delta=0.5, **SETTING).distance)
+
+
+def test_convergence_goes_on_without_cancellation():
+    """Near B* and without noise a round is homogeneous: from 1e-3 or from 1e-40, the same factors."""
+    W = normal(60, 2, seed=1)
+    setting = SETTING | {"dim": 30, "noise_std": 0.0, "participants": 40}
+    small, tiny = (lf.theory.second_order_evolution(W, delta=delta, **setting) for delta in (1e-3, 1e-40))
+    np.testing.assert_allclose(small.distance / 1e-3, tiny.distance / 1e-40, rtol=1e-4)
+    np.testing.assert_allclose(small.spread, tiny.spread, rtol=1e-3, atol=1e-6)
+
+
+def test_the_truth_stays_without_noise_and_is_left_with_it():
+    W = normal(9, 2, seed=1)
+    for B0 in (None, basis(12, 2)):
+        start = {"delta": 0.0} if B0 is None else {"B0": B0, "B_star": B0}
+        still = lf.theory.second_order_evolution(W, **start, **SETTING | {"noise_std": 0.0})
+        assert (still.distance < 1e-15).all()
+        noisy = lf.theory.second_order_evolution(W, **start, **SETTING).distance
+        assert noisy[0] < 1e-15
+        assert (noisy[1:] > 0.01).all()
+
+
+@pytest.mark.parametrize(("n", "k", "d"), [(1, 1, 2), (5, 1, 4), (1, 3, 6), (2, 3, 8), (4, 3, 7)])
+def test_small_shapes(n, k, d):
+    found = lf.theory.second_order_evolution(
+        normal(n, k, seed=3), dim=d, n_samples=k + 4, step_size=0.2, rounds=40, delta=0.5
+    )
+    for name in ("distance", "low", "high", "spread", "kick"):
+        assert np.isfinite(getattr(found, name)).all()
+    assert (found.low <= found.distance).all()
+    assert (found.distance <= found.high).all()
+
+
+WRONG = {
+    "m": ({"n_samples": 5}, ["n_samples = 5", "above rank + 3 = 5"]),
+    "step": ({"step_size": 0.0}, ["step_size = 0", "positive"]),
+    "steps": ({"step_size": [0.1, 0.2]}, ["step_size", "(2,)", "(6,)"]),
+    "a step": ({"step_size": [0.1] * 5 + [-1.0]}, ["step_size", "-1", "above 0"]),
+    "nan": ({"step_size": [NAN] * 6}, ["step_size"]),
+    "right angle": ({"delta": 1.0}, ["right angle", "delta"]),
+    "no start": ({"delta": None}, ["delta", "B0"]),
+    "rounds": ({"rounds": -1}, ["rounds = -1"]),
+    "participants": ({"participants": 10}, ["participants = 10", "n_clients = 9"]),
+    "huge": ({"step_size": 1e200}, ["step_size = 1e+200", "too large"]),
+    "trials": (
+        {"delta": None, "B0": np.stack([basis(12, 2)] * 2), "B_star": basis(12, 2, 1), "W": normal(3, 9, 2)},
+        ["[2, 3]"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_is_one_line(name):
+    changes, fragments = WRONG[name]
+    given = {"W": normal(9, 2), "delta": 0.5} | SETTING | changes
+    assert_one_line(lambda: lf.theory.second_order_evolution(given.pop("W"), **given), fragments)
+
+
+if __name__ == "__main__":
+    for name in RUNS:
+        print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')

@@ -52,23 +52,23 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
 class Curves(NamedTuple):
     """A law's distance in every round, (rounds + 1,) or (trials, rounds + 1), its 10 and 90 % where derived.
 
-    And what the law itself found doubtful.
+    And by name what the law found of itself, by which it may be doubted.
     """
 
     distance: Array
     low: Array | None = None
     high: Array | None = None
-    doubts: tuple[str, ...] = ()
+    facts: Mapping[str, float] = {}
 
 
 def joined(curves: Sequence[Curves]) -> Curves:
-    """Return the curves of all trials from those of each."""
+    """Return the curves of all trials from those of each, and the largest of their facts."""
     low, high = ([getattr(each, end) for each in curves] for end in ("low", "high"))
     return Curves(
         distance=np.stack([each.distance for each in curves]),
         low=None if low[0] is None else np.stack(low),
         high=None if high[0] is None else np.stack(high),
-        doubts=tuple(dict.fromkeys(text for each in curves for text in each.doubts)),
+        facts={name: max(each.facts[name] for each in curves) for name in curves[0].facts},
     )
 
 

@@ -71,6 +71,7 @@ def predict(
         FedRep, exact heads      "second order": median and band of the distance; "means" for m = k + 2 and k + 3;
                                  floor, rate, edge and best step near B*, for any heads
         FedRep, gradient heads   "gradient heads": the distance
+        FedRep, truth of r > k   "under-parameterised": the distance from U_k, floor and rate
         FedRep, m <= k           "no movement": exact
         FedRep, fixed samples    the floor
         FLUTE                    rate, edge and best step near the truncation; the floor of fixed samples

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,19 +23,36 @@ from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, HeadMome
 
 
 def heads_of(truth: Truth) -> tuple[Array, Array]:
-    """Return a trial's heads (n, r), for x of variance 1, in the coordinates of an orthonormal B* (d, r), and that."""
-    assert truth.B is not None
-    assert truth.W is not None
-    basis, R = qr_positive(truth.B[0])
-    return np.sqrt(truth.design.variance or 1.0) * truth.W[0] @ R.T, basis
+    """Return a trial's heads (n, r), for x of variance 1, in the coordinates of an orthonormal B* (d, r), and that.
+
+    Of regressors without factors r is the smaller of n and d.
+    """
+    if truth.B is None or truth.W is None:
+        (Phi,) = truth.dense()
+        n, d = Phi.shape
+        basis, W = (np.eye(d), Phi) if n >= d else qr_positive(Phi.T)
+        W = W if n >= d else W.T
+    else:
+        basis, R = qr_positive(truth.B[0])
+        W = truth.W[0] @ R.T
+    return np.sqrt(truth.design.variance or 1.0) * W, basis
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial's heads (n, r) in the coordinates of the orthonormal B*, for x of variance 1, and its start."""
+    """A trial's heads (n, r) in the coordinates of an orthonormal B* (d, r), for x of variance 1, and its start.
+
+    The start is B0, or any at distance delta.
+    """
 
     W: Array
-    start: Mapping[str, Any]
+    basis: Array
+    delta: float | None = None
+    B0: Array | None = None
+
+    def start(self, basis: str = "B_star") -> dict[str, Any]:
+        """Return the start as laws are told it, which call B* so."""
+        return {"delta": self.delta} if self.B0 is None else {"B0": self.B0, basis: self.basis}
 
 
 @dataclass(frozen=True)
@@ -92,15 +108,24 @@ class Case:
     def _trial(self, number: int) -> Trial:
         W, basis = heads_of(self.problem.truth(self.job.seed, [number]))
         init = self.algorithm.initialisation
-        if isinstance(init, AtDistance | TrueSubspace) and W.shape[1] == self.algorithm.rank:
-            return Trial(W, {"delta": init.delta if isinstance(init, AtDistance) else 0.0})
+        if isinstance(init, AtDistance | TrueSubspace):
+            return Trial(W, basis, delta=init.delta if isinstance(init, AtDistance) else 0.0)
         B0 = first_state(self.job, number).array("B")[0]
         if np.abs(B0.T @ B0 - np.eye(B0.shape[1])).max() > ORTHONORMAL_TOLERANCE:
             raise LawError(
                 f"no law of the first round is known for init = {shown(init)}, whose columns are not orthonormal: give "
                 "its Q factor"
             )
-        return Trial(W, {"B0": B0, "B_star": basis})
+        return Trial(W, basis, B0=B0)
+
+    @cached_property
+    def truth_rank(self) -> int | None:
+        """Rank r of the truth, as `heads_of` takes it; None for one that is not its reference's."""
+        if self.problem.truth_rank is not None:
+            return self.problem.truth_rank
+        truth = self.problem.truth(self.job.seed, [0])
+        plain = truth.B is None and truth.subspace is None
+        return min(self.job.sizes.n_clients, self.job.sizes.dim) if plain else None
 
     @cached_property
     def maps(self) -> list[LocalMap]:

@@ -16,7 +16,7 @@ from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Curves, Prediction, Quantity, joined
 from linfed.prediction.cases import Case, heads_of
-from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, Law
+from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import obstacle
@@ -75,6 +75,9 @@ def laws_of(case: Case) -> list[Law]:
         raise LawError(f"no law of FedRep's distance is known {missing}")
     if not case.exact:
         return [GRADIENT_HEADS]
+    assert case.truth_rank is not None
+    if case.truth_rank > case.algorithm.rank:
+        return [UNDER_PARAMETERISED]
     k = case.algorithm.rank
     return [SECOND_ORDER, MEANS] if case.samples > k + 3 and k <= LARGEST_RANK else [MEANS]
 
@@ -82,7 +85,7 @@ def laws_of(case: Case) -> list[Law]:
 def _missing(case: Case) -> Iterator[str]:
     """Yield what of a run no law serves."""
     algorithm, problem, data, sizes = case.algorithm, case.problem, case.job.data, case.job.sizes
-    (k, m), r, design = (algorithm.rank, case.samples), problem.truth_rank, problem.design
+    (k, m), r, design = (algorithm.rank, case.samples), case.truth_rank, problem.design
     if not isinstance(data, FreshSamples):
         yield f"for {type(data).__name__}: rounds share their samples"
     if not is_gaussian(design) or design.variance is None:
@@ -99,8 +102,8 @@ def _missing(case: Case) -> Iterator[str]:
     if sizes.participants < sizes.n_clients and not isinstance(case.job.participation, float | int | np.number):
         yield "for participants that are given: they must be drawn at random"
     if r is None:
-        yield f"for {type(problem).__name__} of full-dimensional regressors: they must be B* w_i*, in factors"
-    elif r != k:
+        yield f"for {type(problem).__name__}: B is held against another subspace than the regressors' top-k"
+    elif r < k or (r > k and gradient):
         yield f"for a truth of rank {r} and rank = {k}"
     if sizes.dim < 2 * k:
         yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"

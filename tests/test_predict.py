@@ -362,12 +362,13 @@ def test_arguments_are_those_of_simulate():
 LARGE = lf.SharedRepresentation(n_clients=60, dim=100, rank=2)
 DOUBTS = {
     "few samples": ({}, {"data": lf.FreshSamples(4)}, "n_samples = 4 is at most rank + 3"),
-    "few clients": ({}, {"participation": 12}, "12 clients take part in a round, fewer than 50"),
+    "few clients": ({}, {"participation": 4}, "4 clients take part in a round, fewer than 5"),
+    "few clients for means": ({}, {"participation": 12, "data": lf.FreshSamples(5)}, "12 clients take part in a round"),
     "far": ({"init": lf.AtDistance(0.98)}, {}, "the start at 0.98 is above 0.97"),
-    "large step": ({"step_size": 1.5}, {}, "step_size = 1.5 is 1."),
+    "large step": ({"step_size": 2.2}, {"data": lf.FreshSamples(5)}, "step_size = 2.2 is 1."),
     "past the edge": ({"step_size": 3.0}, {}, "step_size = 3 is not below stability_edge ="),
     "low dimension": ({}, {"problem": lf.SharedRepresentation(n_clients=60, dim=20, rank=2)}, "dim = 20 is below 100"),
-    "rough": ({"step_size": 1.2}, {"participation": 3}, "fluctuates by"),
+    "rough": ({"step_size": 1.2}, {"participation": 3}, "to the variance of log distance"),
     "far from U_k": (
         {"step_size": 0.3},
         {"problem": lf.UnderParameterized(n_clients=60, dim=20)},

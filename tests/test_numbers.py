@@ -190,23 +190,36 @@ def test_a_changed_claim_is_found(spoiled, results):
 # --- what is committed ---------------------------------------------------------------------------------------
 
 
-def test_the_committed_results_are_one_full_run(results):
+def test_the_committed_results_are_full_runs(results):
     names = experiment_files(TOP / "experiments")
     assert {path.stem for path in results.folder.glob("*.json")} - {"benchmarks"} == set(names)
     records = [results.record(name) for name in names]
     assert not any(record["quick"] for record in records)
     assert all(record["claims"] for record in records)
-    (commit,) = {record["commit"] for record in records}
-    assert re.fullmatch("[0-9a-f]{40}", commit)
+    about = (results.folder / "README.md").read_text(encoding="utf-8")
+    for name, record in zip(names, records, strict=True):
+        assert re.fullmatch("[0-9a-f]{40}", record["commit"])
+        assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {record['commit']} \|", about)
     tables = {f"{name}-{key}" for name, record in zip(names, records, strict=True) for key in record["tables"]}
     assert {path.stem for path in results.folder.glob("*.npz")} == tables
     assert sum(path.stat().st_size for path in results.folder.iterdir()) < 10e6
 
 
+def script(name):
+    """Return a script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, TOP / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_theory_is_made_from_the_committed_claims():
+    theory = script("theory")
+    assert document("docs/theory.md") == theory.page(), "run python docs/theory.py"
+
+
 def test_the_pictures_are_those_of_the_committed_tables():
-    spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
+    pictures = script("pictures")
     assert {path.stem for path in (TOP / "docs").glob("*.png")} == {*pictures.PICTURES, "exact-law"}
     old = []
     for name, (experiment, _, width) in pictures.PICTURES.items():

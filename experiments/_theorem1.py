@@ -164,8 +164,11 @@ class Least(Setting):
         return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}
 
 
-def drawn(base: Least, count: int, seed: int = 14) -> list[Least]:
-    """Return settings at random: sizes, kappa, E_0, step and participation, each over the range that it has."""
+def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
+    """Return settings at random, of another seed than when the prediction was made.
+
+    Sizes, kappa, E_0, step and participation have their ranges.
+    """
     rng = np.random.default_rng(seed)
 
     def between(low: float, high: float) -> float:

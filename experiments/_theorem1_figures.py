@@ -82,13 +82,13 @@ def verdicts(table: lf.Table) -> Any:
     """Return the numbers of samples that were tried in every setting, by what became of the bound."""
     import matplotlib.pyplot as plt
 
-    rows = list(table)[::-1]
+    rows = [row for row in table if row["name"] != DRAWN][::-1]
     figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.9 + 0.15 * len(rows)), layout="constrained")
     for place, row in enumerate(rows):
         count = np.asarray(row["failed"])
         kinds = {
-            "fails in more than 5 % of the trials": ("#D55E00", count > ALLOWED * row["trials"]),
-            "in some trials": ("#E69F00", (count > 0) & (count <= ALLOWED * row["trials"])),
+            "fails in over 5 %": ("#D55E00", count > ALLOWED * row["trials"]),
+            "in some": ("#E69F00", (count > 0) & (count <= ALLOWED * row["trials"])),
             "in none": ("#0072B2", count == 0),
         }
         for text, (colour, mask) in kinds.items():
@@ -100,7 +100,7 @@ def verdicts(table: lf.Table) -> Any:
     ax.set_yticks(range(len(rows)), [searched(row) for row in rows])
     ax.set(xscale="log", xlabel="samples m of a client and round")
     labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-    figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound")
+    figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound, in its trials")
     return figure
 
 
@@ -141,6 +141,25 @@ def constants(table: lf.Table) -> Any:
             )
     axes[0, 0].set_ylabel("least constant that passes")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
+    return figure
+
+
+def rules(table: lf.Table) -> Any:
+    """Return the least m of the settings drawn at random against what each rule says."""
+    import matplotlib.pyplot as plt
+
+    rows = list(table.where(name=DRAWN)) or list(table)
+    figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
+    for ax, (base, method, text) in zip(axes, (("needed", "FedRep", "Theorem 1, C = 1"), *RIVALS), strict=True):
+        said, found = np.array([[row[base], row["least"]] for row in rows]).T
+        ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
+        low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
+        shape = {**look(method), "linestyle": "none", "elinewidth": 0.7}
+        ax.errorbar(said, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
+        line = [min(said.min(), found.min()), max(found.max(), 10.0)]
+        ax.plot(line, line, color="0.35", linewidth=0.7)
+        ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
+    axes[0].set_ylabel("least m, measured")
     return figure
 
 

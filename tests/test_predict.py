@@ -365,7 +365,7 @@ DOUBTS = {
     "few clients": ({}, {"participation": 4}, "4 clients take part in a round, fewer than 5"),
     "few clients for means": ({}, {"participation": 12, "data": lf.FreshSamples(5)}, "12 clients take part in a round"),
     "far": ({"init": lf.AtDistance(0.98)}, {}, "the start at 0.98 is above 0.97"),
-    "large step": ({"step_size": 2.2}, {"data": lf.FreshSamples(5)}, "step_size = 2.2 is 1."),
+    "large step": ({"step_size": 1.3}, {"data": lf.FreshSamples(5)}, "step_size = 1.3 is 1."),
     "past the edge": ({"step_size": 3.0}, {}, "step_size = 3 is not below stability_edge ="),
     "low dimension": ({}, {"problem": lf.SharedRepresentation(n_clients=60, dim=20, rank=2)}, "dim = 20 is below 100"),
     "rough": ({"step_size": 1.2}, {"participation": 3}, "to the variance of log distance"),

@@ -59,7 +59,7 @@ class Scheduled(Algorithm):
 
     def step_in(self, batch: Batch) -> float:
         """Return the step of a batch's round."""
-        return step_at(self.step_size, batch.round)
+        return self.step_size if isinstance(self.step_size, float) else step_at(self.step_size, batch.round)
 
     def for_rounds(self, rounds: int) -> Self:
         """Return the algorithm with the step of every round: a function of the round becomes what it returns.

@@ -85,7 +85,7 @@ def best_step_schedule(
     >>> steps[[0, 9, 199]].round(3)
     array([0.576, 0.128, 0.006])
     >>> float(lf.theory.mean_squared_sine(steps, **sizes, rounds=200, delta=0.5)[-1].round(5))
-    0.00143
+    0.00142
     """
     law, rounds = (
         _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants),

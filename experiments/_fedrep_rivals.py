@@ -1,0 +1,155 @@
+"""What FedRep's best step schedule is held against: other uses of heads and of iterates, and heavy-tailed samples.
+
+Each is a prototype for measurement: averages and estimates begin in the first round and forget nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+import linfed as lf
+from linfed.algorithms.heads import AtHeads
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
+from linfed.numerics.linalg import orthonormalize, qr_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownHeads(Scheduled):
+    """Gradient steps on B at the true heads, which it is told as its start; B is not normalised."""
+
+    rank: int
+    step_size: StepSize
+    init: Any
+
+    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+    summary: ClassVar[str] = "gradient steps on B at heads that are given"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step_size", checked_step_size("step_size", self.step_size))
+
+    @property
+    def initialisation(self) -> Any:
+        """B and the true heads."""
+        return self.init
+
+    def initial_state(self, start: Any) -> lf.State:
+        """Return B and the true heads."""
+        B, W = start.factors(self.init, self.rank)
+        return lf.State(B=B, W=W)
+
+    def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
+        """Return the state after one gradient step on B."""
+        B = state.array("B")
+        gradient = batch.project(B).representation_gradient(state.of_clients("W", batch.active))
+        return state.update(B=B - self.step_in(batch) * gradient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefittedEvery(lf.FedRep):
+    """FedRep whose clients fit their heads in every few rounds only, and keep them in between."""
+
+    every: int = 10
+
+    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+
+    def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
+        """Return the state after one round; heads turn with B's columns."""
+        B = state.array("B")
+        features, W = batch.project(B), state.of_clients("W", batch.active)
+        fit = features.fit() if batch.round % self.every == 1 else AtHeads(features, W)
+        B, R = qr_positive(B - self.step_in(batch) * fit.representation_gradient())
+        new = state.update(B=B, W=fit.W, active=batch.active)
+        return new.update(W=new.array("W") @ R.mT)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WithMean(lf.State):
+    """A state with a mean over rounds: of heads' second moments (trials, k, k)."""
+
+    mean: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OfMean(WithMean):
+    """A state whose clients are served the mean of B (trials, d, k)."""
+
+    def served(self) -> lf.State:
+        """Return the mean in the place of B."""
+        return lf.State(B=self.mean, W=self.W)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged(lf.FedRep):
+    """FedRep that serves the mean of B over all rounds after the first few (Polyak and Ruppert); not for "chain"."""
+
+    after: int = 0
+
+    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+
+    def initial_state(self, start: Any) -> lf.State:
+        """Return FedRep's start and its B."""
+        state = super().initial_state(start)
+        return OfMean(B=state.B, W=state.W, mean=state.array("B").copy())
+
+    def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
+        """Return the state after FedRep's round."""
+        new = super().step(state, batch, rng)
+        old = state.array("mean")
+        return new.update(mean=old + (new.array("B") - old) / max(1, batch.round - self.after))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixStep(lf.FedRep):
+    """FedRep whose step on B is multiplied by the inverse second moment of the heads, as their fits tell it.
+
+    Parameters
+    ----------
+    spread : float
+        ``sigma^2/(m-k-1)``, what fitting adds to each of its eigenvalues.
+    least : float
+        Eigenvalues below are raised to it.
+    """
+
+    spread: float
+    least: float = 0.1
+
+    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+
+    def initial_state(self, start: Any) -> lf.State:
+        """Return FedRep's start."""
+        state = super().initial_state(start)
+        return WithMean(B=state.B, W=state.W, mean=np.zeros((start.trials, self.rank, self.rank)))
+
+    def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
+        """Return the state after one round."""
+        B, old = state.array("B"), state.array("mean")
+        fit = batch.project(B).fit()
+        moment = fit.W.mT @ fit.W / fit.W.shape[1] - self.spread * np.eye(self.rank)
+        mean = old + (moment - old) / batch.round
+        values, vectors = np.linalg.eigh(mean)
+        inverse = (vectors / np.maximum(values, self.least)[..., None, :]) @ vectors.mT
+        B, R = qr_positive(B - self.step_in(batch) * fit.representation_gradient() @ inverse)
+        return state.update(B=B, W=fit.W, active=batch.active).update(mean=R @ mean @ R.mT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Student(lf.Design):
+    """Rows of a multivariate t law of 5 degrees of freedom, of identity covariance: one scale for a whole row."""
+
+    def draw(self, rng: Any, out: Any) -> None:
+        """Write consecutive samples."""
+        drawn = rng.standard_normal((*out.shape[:-1], out.shape[-1] + 5))
+        spread = np.square(drawn[..., -5:]).sum(axis=-1, keepdims=True)
+        out[...] = drawn[..., :-5] * np.sqrt(3.0 / spread)
+
+
+def mean_square(state: lf.State, truth: lf.Truth | None) -> Any:
+    """Return the mean squared sine of the principal angles between the served B and B*."""
+    assert truth is not None
+    assert truth.B is not None
+    B = orthonormalize(state.served().array("B"))
+    outside = B - truth.B @ (truth.B.mT @ B)
+    return np.square(outside).sum(axis=(-2, -1)) / B.shape[-1]

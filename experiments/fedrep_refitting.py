@@ -1,0 +1,112 @@
+"""What heads cost that are fitted to a round's samples alone: ``(1 + sigma^2/(m-k-1)) / (1 - k/m)`` in samples.
+
+FedRep under label noise, at the best step of every round (`linfed.theory.best_step_schedule`), against one who knows
+the heads: the share k/m that a fit absorbs of the residual, and the heads' own noise
+(`linfed.theory.refitted_heads_limit`). The law is for Gaussian x and heads of second moment I. It is tried to be broken
+over k, m, p < n, noise, heads of unequal length, far starts, and x that is not Gaussian. All sizes are chosen here.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import COLUMN_WIDTH, look
+from linfed.statistics.findings import Finding, judge
+from linfed.study.pages import Figures
+
+from ._fedrep_noisy import NEAR, OWN, Noisy, over, price
+
+SUMMARY = "What heads that are refitted in every round cost in samples, over k, m, p, noise, starts and laws of x"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "k = 1, m = k + 4": {"rank": 1, "n_samples": 5},
+    "k = 3, m = k + 4": {"n_samples": 7},
+    "k = 3, m = 10 k": {"n_samples": 30},
+    "k = 5, m = k + 4": {"rank": 5, "n_samples": 9},
+    "k = 8, m = k + 4": {"rank": 8, "n_samples": 12},
+    "k = 8, m = 10 k": {"rank": 8, "n_samples": 80},
+    "k = 3, m = k + 2": {"n_samples": 5},
+    "d = 1000": {"dim": 1000},
+    "n = k = 8, m = 14": {"rank": 8, "n_clients": 8, "n_samples": 14, "rounds": 2000},
+    "p = 5 of n = 100": {"n_clients": 100, "participants": 5, "rounds": 3000},
+    "p = 1 of n = 100": {"n_clients": 100, "participants": 1, "rounds": 3000},
+    "noise 0.1": {"noise_std": 0.1},
+    "noise 4": {"noise_std": 4.0, "delta": 0.9, "rounds": 4000, "trials": 100},
+    "start at 0.9": {"delta": 0.9},
+    "random start": {"delta": 1.0},
+    "unequal heads, 0.5": {"spread": 0.5},
+    "unequal heads, 1": {"spread": 1.0, "rounds": 2000},
+    "corners of a cube": {"design": "rademacher", "dim": 30, "n_clients": 10},
+    "Student t, 5 d. f.": {"design": "student", "dim": 30, "n_clients": 10},
+}
+"""What is changed, by name; unequal heads: standard deviation of the logarithms of their lengths."""
+
+TICKS = (0.9, 1.0, 1.1, 1.3, 2.0, 4.0)
+
+PRICE = "Heads of a round's samples cost (1 + sigma^2/(m-k-1)) / (1 - k/m) in samples"
+LIMIT = "The best schedule is at its limit at the end"
+STATISTICS: dict[str, Any] = {
+    "samples of the second half": (PRICE, "samples of the second half of the rounds over those predicted", price),
+    "angle at the end": (LIMIT, "mean squared sine at the end over the limit", lambda row: over(row, row["limit"])),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refitted(Noisy):
+    """The best schedule in one setting."""
+
+    name: str = ""
+
+    def run(self) -> dict[str, Any]:
+        """Return the angles along the rounds, and what theory says of them."""
+        steps = lf.theory.best_step_schedule(**self.whole)
+        return self.measured(lf.FedRep(rank=self.rank, step_size=steps, init=self.init))
+
+
+def cells(quick: bool) -> dict[str, list[Refitted]]:
+    """Return every setting; quick: two of them, and few rounds."""
+    base = Refitted(rounds=60, trials=10) if quick else Refitted()
+    chosen = dict(list(SETTINGS.items())[:2]) if quick else SETTINGS
+    return {"settings": [dataclasses.replace(base, name=name, **changes) for name, changes in chosen.items()]}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return every setting's two ratios to what is predicted."""
+    table = tables["settings"]
+    with lf.page(table, width=COLUMN_WIDTH, height=3.8) as sheet:
+        ax, places = sheet.axes[0, 0], np.arange(len(table))[::-1]
+        for turn, (told, (_, _, statistic)) in enumerate(STATISTICS.items()):
+            middle, low, high = np.array([statistic(row) for row in table]).T
+            shape = look("", turn) | {"linestyle": "none", "elinewidth": 0.7}
+            ax.errorbar(middle, places - 0.3 * turn, xerr=(middle - low, high - middle), label=told, **shape)
+        ax.axvspan(NEAR["least"], NEAR["most"], color="0.93", zorder=0)
+        ax.axvline(1.0, color="0.35", linewidth=0.7)
+        ax.set_yticks(places, [row["name"] for row in table])
+        ax.set_xscale("log")
+        ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        ax.minorticks_off()
+        sheet.label("measured over predicted")
+        sheet.legend("95 % intervals; shaded: 10 %", ncols=1)
+    return {"": sheet.figure}
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return whether the price is the predicted one, and whether the limit is reached, in every setting."""
+    out = []
+    for row in tables["settings"]:
+        behind = int(np.sum(row["mean_square"][:, -1] > 2.0 * row["limit"]))
+        note = f"{row['name']}: {behind} of {row['trials']} trials end above twice the limit" if behind else ""
+        said = {"where": row["name"], "note": note, **OWN, **NEAR}
+        found = STATISTICS.values()
+        out += [judge(measured(row), text=text, statistic=told, **said) for text, told, measured in found]
+        if row["design"] == "gaussian" and not row["spread"]:
+            told = "mean squared sine at the end over the recursion's"
+            out.append(judge(over(row, row["predicted"][-1]), text="The recursion is right", statistic=told, **said))
+    return out

@@ -369,7 +369,7 @@ class Result:
             Draw the band.
         predicted : bool
             Draw what `predict` says of "subspace_distance", too, the median over the first five trials: a thin black
-            line, dotted ones at its 10 and 90 %.
+            line, dotted ones at the 10 and 90 % of runs of one truth and start.
         **line_options
             What matplotlib takes for a line: color, linestyle, linewidth, marker, ...
 

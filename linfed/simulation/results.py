@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from linfed.prediction import Prediction
 
 
-PREDICTED_TRIALS = 20
+PREDICTED_TRIALS = 5
 """Trials whose truths and starts are behind a prediction that is drawn."""
 
 
@@ -368,8 +368,8 @@ class Result:
         band : bool
             Draw the band.
         predicted : bool
-            Draw what `predict` says of "subspace_distance", too, the median over the first 20 trials: a thin black
-            line, dotted ones at its 10 and 90 %.
+            Draw what `predict` says of "subspace_distance", too, the median over the first five trials: a thin black
+            line, dotted ones at the 10 and 90 % of runs of one truth and start.
         **line_options
             What matplotlib takes for a line: color, linestyle, linewidth, marker, ...
 

@@ -66,8 +66,10 @@ class TruthRows:
         k, r = second.shape[-1], len(self.basis)
         return math.sqrt(traces[k:r].sum()), math.sqrt(traces[r:].sum())
 
-    def noise(self, mean: Array, spread: Array, setting: Setting) -> Array:
-        """Return the covariance (R, k, k) of each row's change in a round before QR, for a step of 1.
+    def noise(self, mean: Array, spread: Array, setting: Setting) -> tuple[Array, Array]:
+        """Return the covariance (R, k, k) of each row's change in a round before QR, and that of what rows share.
+
+        The latter, (k, k, k, k), is the covariance of ``(1/p) sum_i (x_i/m) a_i w_i'``; both for a step of 1.
 
         Parameters
         ----------
@@ -84,6 +86,7 @@ class TruthRows:
         along = np.zeros((len(mean), len(upper[0])))  # of u_q^2 a a'
         across, moved = np.zeros(len(mean)), np.zeros_like(mean)  # of u_q^2 tau^2, u_q a
         left_along, left_squared = np.zeros(len(upper[0])), 0.0  # of tau^2 a a', tau^4
+        best = np.zeros((len(upper[0]), len(upper[0])))  # of a a' (x) a a'
         for _, clients in client_blocks(1, n, 3 * len(mean)):
             v = self.points[clients]
             squares = v * v
@@ -97,6 +100,7 @@ class TruthRows:
             moved += u.T @ a
             left_along += left @ products
             left_squared += left @ left
+            best += products.T @ products
         eye = np.eye(k)
 
         def matrices(entries: Array) -> Array:
@@ -110,7 +114,15 @@ class TruthRows:
         pull = np.tensordot(self.values, mean[:, :, None] * mean[:, None, :] + spread, 1)
         met = moved[:, :, None] * moved[:, None, :] + pull @ spread @ pull
         chosen = setting.share * (fourth - met)
-        return np.asarray((c / m * drawn - c * c * fourth) / setting.participants + c * c * chosen)
+        own = (c / m * drawn - c * c * fourth) / setting.participants + c * c * chosen
+
+        place = np.empty((k, k), dtype=int)
+        place[upper] = place[upper[1], upper[0]] = np.arange(len(upper[0]))
+        quartic = best[place][:, :, place] / n
+        message = quartic + matrices(left_along)[:, None, :, None] * eye[:, None, :] / spare  # of a w' and a w'
+        shared = (c / m * (m - k + 2) * message - c * c * quartic) / setting.participants
+        shared += setting.share * c * c * (quartic - pull[:, :, None, None] * pull)
+        return own, shared
 
 
 @dataclass(frozen=True)
@@ -175,11 +187,14 @@ class MedianDraws:
     outer : tuple of ndarray (draws, k, k)
         For the row that stands for many: the start's part; the noise along it; and the noise across it, as factors of
         Gram matrices.
+    turns : ndarray (draws, k^2)
+        For what multiplies all rows.
     """
 
     frames: Array
     noise: Array
     outer: tuple[Array, Array, Array] | None
+    turns: Array
 
     @classmethod
     def of(cls, rows: TruthRows, start: Start) -> MedianDraws:
@@ -202,9 +217,9 @@ class MedianDraws:
             frames = np.matmul(frames.swapaxes(0, 1), scale).swapaxes(0, 1)
             if outer is not None:
                 outer = (outer[0] @ scale, *outer[1:])
-        return cls(frames, noise, outer)
+        return cls(frames, noise, outer, rng.standard_normal((draws, k * k)))
 
-    def median(self, top: Array, moved: Array, S: Array) -> float:
+    def median(self, top: Array, moved: Array, S: Array, turn: Array | None = None) -> float:
         """Return the median sine of the largest angle.
 
         Parameters
@@ -215,6 +230,8 @@ class MedianDraws:
             What has multiplied the start's rows below.
         S : ndarray (R', k, k)
             Covariances of the noise in them.
+        turn : ndarray (k, k, k, k), optional
+            Covariance of xi, where chance multiplies them all by ``I + xi`` and keeps their mean square.
         """
         values, vectors = np.linalg.eigh(S)
         roots = (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT
@@ -224,6 +241,14 @@ class MedianDraws:
             begun, along, across = self.outer
             first, second = begun @ moved[-1] + along @ roots[-1], across @ roots[-1]
             gram = gram + first.mT @ first + second.mT @ second
+        if turn is not None and turn.any():
+            k = len(top)
+            values, vectors = np.linalg.eigh(turn.reshape(k * k, k * k))
+            chance = (self.turns * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+            factor = np.eye(k) + chance.reshape(-1, k, k)
+            length = np.trace(gram.sum(axis=0))
+            gram = factor.mT @ gram @ factor
+            gram *= length / np.trace(gram.sum(axis=0))
         L = np.linalg.cholesky(top.T @ top + gram)
         share = np.linalg.solve(L, np.linalg.solve(L, gram).mT)
         return math.sqrt(float(np.median(np.linalg.eigvalsh((share + share.mT) / 2.0)[:, -1])))

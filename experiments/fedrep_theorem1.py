@@ -172,10 +172,10 @@ def sizes_needed(tables: dict[str, lf.Table]) -> list[Finding]:
     seen, unseen = [row for row in table if row["name"] != DRAWN], list(table.where(name=DRAWN))
     for rows, which in ((seen, "all but the drawn ones"), (unseen, "drawn at random")):
         where = f"{len(rows)} settings, {which}"
-        out += [spread(rows, where, base, text) for base, text in RULES.items()] if rows else []
-        out += (
-            predicted(rows, where, "" if rows is unseen else "the rule was made after these were seen") if rows else []
-        )
+        if rows:
+            note = "the rule was made after these were seen" if rows is seen else ""
+            out += [spread(rows, where, base, text) for base, text in RULES.items()]
+            out += predicted(rows, where, note)
     for name, least, claimed in (("condition", 4.0, 4.0), ("start", 0.8, 2.0), ("rank", 2, 3.0)):
         rows = [row for row in table.where(name=name) if row[name] >= least]
         out += [growth(name, rows[0], rows[-1], claimed)] if len(rows) > 1 else []

@@ -56,8 +56,8 @@ ALONE = {"one client of 50, k = 1": {"rank": 1, "participation": 0.02}}
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the runs, the searches, the looks at QR and the paper's sizes; quick: a few of each, small."""
-    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 10, "trials": 24}
-    base, least, trials = (Judged(**small), Least(**small), 24) if quick else (Judged(), Least(), 100)
+    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 12}
+    base, least, trials = (Judged(**small), Least(**small), 12) if quick else (Judged(), Least(), 100)
     heads = ((2, 1.0), (2, 3.0)) if quick else ((1, 1.0), (2, 1.0), (2, 4.0), (5, 1.0), (5, 4.0))
     ways = {"participation": (1.0, 0.5)} | ({} if quick else {"step": (0.1, 1.0), "start": (0.3, 0.9)})
     grid = lf.grid(replace(base, name=GRID), **{"rank, condition": heads}, **ways)
@@ -217,7 +217,7 @@ def spread(rows: list[lf.Table], where: str, base: str, text: str) -> Finding:
         width,
         most=1.0,
         text=f"The samples that a run needs are {text}, up to one constant to a factor of 10",
-        where=f"{len(rows)} settings, {where}",
+        where=where,
         statistic="orders of magnitude between the least and the largest least constant",
         source=OWN_THRESHOLD if base == "needed" else f"{OWN_PREDICTION}, without a fitted number",
         detail=f"from {10 ** found[0].min():.2g} to {10 ** found[0].max():.2g}",

@@ -30,6 +30,8 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "fedrep-fig3-notebook": ("fedrep-fig3", "notebook", 2070),
     "fedrep-fig4": ("fedrep-fig4", "", 1005),
     "fedrep-million": ("fedrep-million", "", 1005),
+    "fedrep-schedule": ("fedrep-schedule", "", 1400),
+    "fedrep-theorem1": ("fedrep-theorem1", "verdicts", 1400),
     "flute-divergence": ("flute-divergence", "", 1400),
     "flute-fig1": ("flute-fig1", "", 1400),
     "flute-fig4": ("flute-fig4", "", 1400),

@@ -1,6 +1,7 @@
 """Write docs/theory.md from ``results/committed/``: the statements of theory, their sources and verdicts with numbers.
 
-Run ``python docs/theory.py``. A statement is of theory if its verdict has a theorem's words or this project derived it.
+Run ``python docs/theory.py``. A statement is of theory if its verdict has a theorem's words, its source is a theorem,
+or this project derived it.
 Those of one sentence, source and statistic are one row; shown is the setting in which the statement is nearest to
 failing, or fails by most.
 """
@@ -49,7 +50,7 @@ def groups(claims: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return the statements of theory, those of one sentence together."""
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for claim in claims:
-        if claim["theorem"] or claim["source"].startswith(OWN_PREDICTION):
+        if claim["theorem"] or claim["source"].startswith(OWN_PREDICTION) or re.search(r"Theorem \d", claim["source"]):
             found.setdefault((claim["text"], claim["source"], claim["statistic"]), []).append(claim)
     return list(found.values())
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import README, Results, fixed, held, median, only, per_cent, short, spread, verdict, word
+from . import README, Results, fixed, held, median, only, per_cent, short, spread, tally, verdict, word
 
 SIZES = (5, 10, 20)
 CLIENTS = (10, 100, 1000, 10_000)
@@ -243,3 +243,50 @@ def trials(results: Results):
         f"From {only(results.shared(*one)['trials'] for one in names.items())} trials a setting unless it says "
         "otherwise"
     )
+
+
+@held(README, "fedrep-theorem1")
+def theorem_1(results: Results):
+    name, bound = "fedrep-theorem1", "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round"
+    claims = [one for one in results.claims(name, bound) if one.verdict != "HYPOTHESES FAIL"]
+    holds, violated, vacuous = tally(claims, "HOLDS", "VIOLATED", "VACUOUS")
+    assert holds + violated + vacuous == len(claims)
+    yield f"its unnamed constant at 1: it HOLDS in {holds} of {len(claims)} settings"
+    faster = results.claims(name, bound.replace("(T/2)", "(T)"))
+    assert tally(faster, "HOLDS", "VIOLATED", "VACUOUS") == [holds, violated, vacuous]
+    yield f"is VIOLATED in {word(violated)} of two clients, and VACUOUS for one participant"
+    constant = "up to one constant to a factor of 10"
+    asked = results.claim(name, f"The samples that a run needs are what Theorem 1 asks for, {constant}", "^33 settings")
+    yield f"moves by {asked.estimate:.1f} orders of magnitude {asked.between(fixed(1))} over 33 settings ({verdict(asked)}"
+    rival = results.claim(name, f"The samples that a run needs are k + 2 + d k / p, {constant}", "^33 settings")
+    yield f"by {rival.estimate:.1f} {rival.between(fixed(1))} with k + 2 + d k/p in its place ({verdict(rival)})"
+    own = f"The samples that a run needs are `fedrep_predicted_samples`, {constant}"
+    first, drawn = (results.claim(name, own, where) for where in ("^33 settings", "^32 settings"))
+    yield f"by {first.estimate:.1f} {first.between(fixed(1))} with `lf.theory.fedrep_predicted_samples` ({verdict(first)};"
+    yield f"{verdict(drawn)} on 32 settings that were drawn afterwards, {drawn.estimate:.1f} {drawn.between(fixed(1))})."
+    figures = results.claims(name, "The paper's figures have the samples that Theorem 1 asks for with C = 1")
+    yield f"The paper's own figures have fewer samples than it asks for in {len(figures)} of {len(figures)} readings"
+    assert verdict(figures) == "NOT SUPPORTED"
+
+
+@held(README, "fedrep-refitting")
+def refitted_heads(results: Results):
+    claims = results.claims("fedrep-refitting", "The best schedule is at its limit at the end")
+    supported, unsure, refuted = tally(claims, "SUPPORTED", "INCONCLUSIVE", "NOT SUPPORTED")
+    yield (
+        f"That limit is reached to 10 % in {supported} of {len(claims)} settings; it is INCONCLUSIVE in {word(unsure)} "
+        f"(m = k + 2) and NOT SUPPORTED in {word(refuted)}, a random start and Student's t"
+    )
+    assert {one.where for one in claims if one.verdict == "NOT SUPPORTED"} == {"random start", "Student t, 5 d. f."}
+
+
+@held(README, "fedrep-schedule")
+def remembering_heads(results: Results):
+    name, text = "fedrep-schedule", "Heads that remember earlier rounds come below the limit"
+    one, few = (results.claim(name, text, where) for where in ("^heads of second moment I", "^5 of 50"))
+    yield f"heads that remember earlier rounds end at {one.estimate:.2f} {one.between(fixed(2))} of it ({verdict(one)})"
+    yield f"{few.estimate:.2f} {few.between(fixed(2))} where 5 of 50 clients take part: {verdict(few)}"
+    tuned = results.claim(
+        name, "a/(t + t0), with both tuned, is as good as the best schedule", "^heads of second moment I"
+    )
+    yield f"a/(t + t0) with both tuned is as good ({verdict(tuned)}, {tuned.estimate:.2f} {tuned.between(fixed(2))})"

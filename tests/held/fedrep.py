@@ -257,13 +257,14 @@ def theorem_1(results: Results):
     yield f"is VIOLATED in {word(violated)} of two clients, and VACUOUS for one participant"
     constant = "up to one constant to a factor of 10"
     asked = results.claim(name, f"The samples that a run needs are what Theorem 1 asks for, {constant}", "^33 settings")
-    yield f"moves by {asked.estimate:.1f} orders of magnitude {asked.between(fixed(1))} over 33 settings ({verdict(asked)}"
+    orders, show = "orders of magnitude", fixed(1)
+    yield f"moves by {asked.estimate:.1f} {orders} {asked.between(show)} over 33 settings ({verdict(asked)}"
     rival = results.claim(name, f"The samples that a run needs are k + 2 + d k / p, {constant}", "^33 settings")
-    yield f"by {rival.estimate:.1f} {rival.between(fixed(1))} with k + 2 + d k/p in its place ({verdict(rival)})"
+    yield f"by {rival.estimate:.1f} {rival.between(show)} with k + 2 + d k/p in its place ({verdict(rival)})"
     own = f"The samples that a run needs are `fedrep_predicted_samples`, {constant}"
     first, drawn = (results.claim(name, own, where) for where in ("^33 settings", "^32 settings"))
-    yield f"by {first.estimate:.1f} {first.between(fixed(1))} with `lf.theory.fedrep_predicted_samples` ({verdict(first)};"
-    yield f"{verdict(drawn)} on 32 settings that were drawn afterwards, {drawn.estimate:.1f} {drawn.between(fixed(1))})."
+    yield f"by {first.estimate:.1f} {first.between(show)} with `lf.theory.fedrep_predicted_samples` ({verdict(first)};"
+    yield f"{verdict(drawn)} on 32 settings that were drawn afterwards, {drawn.estimate:.1f} {drawn.between(show)})."
     figures = results.claims(name, "The paper's figures have the samples that Theorem 1 asks for with C = 1")
     yield f"The paper's own figures have fewer samples than it asks for in {len(figures)} of {len(figures)} readings"
     assert verdict(figures) == "NOT SUPPORTED"

@@ -120,7 +120,7 @@ def test_the_moments_are_those_of_the_draws(name):
         return found
 
     assert max(off().values()) < 5
-    for changes in ({"noise_std": 0.7}, {"n_samples": m + 3}):
+    for changes in ({"noise_std": 0.8}, {"n_samples": m + 4}):
         assert min(off(**changes).values()) > 5, changes
     if p:
         wrong = off(participants=p + 1)
@@ -158,10 +158,10 @@ def test_the_mean_map_is_that_of_one_round_means(participants):
     np.testing.assert_allclose(got, next_tangents(N, Q), rtol=1e-12)
 
 
-@pytest.mark.parametrize("d", [4, 5, 7, 40])
+@pytest.mark.parametrize("d", [4, 5, 40])
 def test_drawn_rounds_have_the_moments_of_their_law(d):
     """The mean of the next T is that of exact rounds; 2k = d and d - 2k < k have fewer outer rows than columns."""
-    W, T, runs = normal(60, 2, seed=2), squares(2), 20_000
+    W, T, runs = normal(60, 2, seed=2), squares(2), 10_000
     given = {"n_samples": 12, "step_size": 0.7, "noise_std": 0.3, "participants": 40}
     exact = exact_round(T, W, dim=d, runs=runs, rng=np.random.default_rng(3), **given).reshape(runs, 4)
     setting = Setting.checked(W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants")))
@@ -253,6 +253,25 @@ def test_runs_follow_the_median_and_the_band(name):
         assert np.abs(np.log(wrong.distance[ROUNDS] / measured[1])).max() > 0.05, change
 
 
+def test_without_qr_the_step_anneals_itself():
+    """Under label noise ||B||^4 grows by C in a round; the step that is left makes the distance."""
+    sizes = {"dim": 60, "rank": 2, "n_clients": 30, "n_samples": 10, "noise_std": 1.0}
+    problem = lf.SharedRepresentation(n_clients=30, dim=60, rank=2, condition_number=1.0, noise_std=1.0)
+    fedrep = lf.FedRep(rank=2, step_size=0.05, init=lf.AtDistance(0.0), orthonormalize=False)
+    how = {"rounds": 400, "trials": 40, "engine": "chain", "metrics": [fourth_power]}
+    measured = lf.simulate(fedrep, problem, data=lf.FreshSamples(10), **how).metrics["fourth_power"]
+    constant = lf.theory.norm_growth(0.05, **sizes)
+    np.testing.assert_allclose(constant, 2 * 0.05**2 * 0.8 * 58 * (1 + 1 / 7) / (30 * 10), rtol=1e-12)
+    share = (measured[:, -1].mean() - 1) / (400 * constant)
+    assert 1.0 < share < 1.06  # eta c/2 = 0.02 more
+    assert lf.theory.norm_growth(0.05, participants=15, **sizes) == pytest.approx(2 * constant)
+
+
+def fourth_power(state, truth):
+    B = state.array("B")
+    return (np.square(B).sum(axis=(-2, -1)) / B.shape[-1]) ** 2
+
+
 # --- what it is asked, and how it answers --------------------------------------------------------------------------
 
 SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
@@ -268,10 +287,13 @@ def test_the_start_and_the_axes_do_not_matter():
         by_bases = lf.theory.second_order_evolution(heads, B0=B0, B_star=truth, **SETTING)
         for name in ("distance", "low", "high"):
             np.testing.assert_allclose(getattr(by_bases, name), getattr(by_angle, name), rtol=within)
-    alone = [
-        lf.theory.second_order_evolution(heads, B0=basis(12, 3, 8), B_star=B_star, **SETTING) for heads in (W, W @ turn)
-    ]
-    assert not np.allclose(alone[0].distance[1:], alone[1].distance[1:], rtol=2e-2)
+    sines = np.array([0.9, 0.4, 0.1])
+    uneven = B_star * np.sqrt(1 - sines**2) + complement * sines
+    one, other = (
+        lf.theory.second_order_evolution(heads, B0=uneven, B_star=B_star, **SETTING).distance
+        for heads in (W * [2.0, 1.0, 0.5], W * [0.5, 1.0, 2.0])
+    )
+    assert one[-1] < 0.95 * other[-1]
 
 
 def test_trials_are_on_their_own_bit_for_bit(monkeypatch):
@@ -321,10 +343,10 @@ def test_the_truth_stays_without_noise_and_is_left_with_it():
         assert (noisy[1:] > 0.01).all()
 
 
-@pytest.mark.parametrize(("n", "k", "d"), [(1, 1, 2), (5, 1, 4), (1, 3, 6), (2, 3, 8), (4, 3, 7)])
+@pytest.mark.parametrize(("n", "k", "d"), [(1, 1, 2), (5, 1, 4), (1, 3, 6), (4, 3, 7)])
 def test_small_shapes(n, k, d):
     found = lf.theory.second_order_evolution(
-        normal(n, k, seed=3), dim=d, n_samples=k + 4, step_size=0.2, rounds=40, delta=0.5
+        normal(n, k, seed=3), dim=d, n_samples=k + 4, step_size=0.2, rounds=20, delta=0.5
     )
     for name in ("distance", "low", "high", "spread", "kick"):
         assert np.isfinite(getattr(found, name)).all()

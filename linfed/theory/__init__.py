@@ -14,6 +14,7 @@ from linfed.theory.fedrep.under_parameterised import (
     under_parameterised_evolution,
     under_parameterised_floor,
 )
+from linfed.theory.fedrep.without_qr import UnnormalisedEvolution, norm_growth, unnormalised_evolution
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -57,6 +58,7 @@ __all__ = [
     "ThetaCoordinates",
     "UnderParameterisedEvolution",
     "UnderParameterisedFloor",
+    "UnnormalisedEvolution",
     "at_exact_heads",
     "best_step_size",
     "fedavg_fixed_point",
@@ -76,6 +78,7 @@ __all__ = [
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
+    "norm_growth",
     "one_round_factor",
     "one_round_means",
     "outside_length",
@@ -91,4 +94,5 @@ __all__ = [
     "truncation_floor",
     "under_parameterised_evolution",
     "under_parameterised_floor",
+    "unnormalised_evolution",
 ]

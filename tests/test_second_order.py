@@ -253,6 +253,25 @@ def test_runs_follow_the_median_and_the_band(name):
         assert np.abs(np.log(wrong.distance[ROUNDS] / measured[1])).max() > 0.05, change
 
 
+def test_without_qr_the_step_anneals_itself():
+    """Under label noise ||B||^4 grows by C in a round; the step that is left makes the distance."""
+    sizes = {"dim": 60, "rank": 2, "n_clients": 30, "n_samples": 10, "noise_std": 1.0}
+    problem = lf.SharedRepresentation(n_clients=30, dim=60, rank=2, condition_number=1.0, noise_std=1.0)
+    fedrep = lf.FedRep(rank=2, step_size=0.05, init=lf.AtDistance(0.0), orthonormalize=False)
+    how = {"rounds": 400, "trials": 40, "engine": "chain", "metrics": [fourth_power]}
+    measured = lf.simulate(fedrep, problem, data=lf.FreshSamples(10), **how).metrics["fourth_power"]
+    constant = lf.theory.norm_growth(0.05, **sizes)
+    np.testing.assert_allclose(constant, 2 * 0.05**2 * 0.8 * 58 * (1 + 1 / 7) / (30 * 10), rtol=1e-12)
+    share = (measured[:, -1].mean() - 1) / (400 * constant)
+    assert 1.0 < share < 1.06  # eta c/2 = 0.02 more
+    assert lf.theory.norm_growth(0.05, participants=15, **sizes) == pytest.approx(2 * constant)
+
+
+def fourth_power(state, truth):
+    B = state.array("B")
+    return (np.square(B).sum(axis=(-2, -1)) / B.shape[-1]) ** 2
+
+
 # --- what it is asked, and how it answers --------------------------------------------------------------------------
 
 SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}

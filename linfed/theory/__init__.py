@@ -31,6 +31,7 @@ from linfed.theory.fedrep.under_parameterised import (
     under_parameterised_evolution,
     under_parameterised_floor,
 )
+from linfed.theory.fedrep.without_qr import UnnormalisedEvolution, norm_growth, unnormalised_evolution
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -77,6 +78,7 @@ __all__ = [
     "ThetaCoordinates",
     "UnderParameterisedEvolution",
     "UnderParameterisedFloor",
+    "UnnormalisedEvolution",
     "at_exact_heads",
     "best_local_ridge",
     "best_step_schedule",
@@ -111,6 +113,7 @@ __all__ = [
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",
+    "norm_growth",
     "one_round_factor",
     "one_round_means",
     "outside_length",
@@ -131,4 +134,5 @@ __all__ = [
     "typical_distance",
     "under_parameterised_evolution",
     "under_parameterised_floor",
+    "unnormalised_evolution",
 ]

@@ -1,0 +1,273 @@
+"""What theory predicts of a FedRep run, over what is measured, in eight regimes.
+
+State evolution follows B's position relative to B* without simulation and without a free parameter. To second order
+(`lf.theory.second_order_evolution`) it gives the median run and the band in which 80 % of the runs stay; with gradient
+heads, and for a truth of higher rank than B, the median alone. All runs of a regime share one truth, whose heads the
+prediction is given, and start with all angles alike. Steps are multiples of ``best_step_size`` over the largest
+eigenvalue of the heads' second moment; at twice that the mean square stops falling.
+
+Beside each prediction stand two rivals: state evolution without fluctuations, and a prediction that overlooks what
+makes the regime.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; docs/exact-law.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed import theory
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.statistics.intervals import Measured, bootstrap_interval, median_interval
+from linfed.study.pages import Figures
+
+SUMMARY = "what theory predicts of a run, over what is measured, in eight regimes of FedRep"
+
+ISOTROPIC, EVERYBODY, NOISELESS = "heads were isotropic", "all took part", "labels had no noise"
+EXACT, RANK, RATE, NORMALISED = "heads were exact", "the rank were k", "the mean square ruled", "there were QR"
+"""As if what the second rival predicts."""
+
+WITHIN = {"predicted": (0.5, 1.05), "low": (0.1, 1.07), "high": (0.9, 1.12)}
+"""Which quantile a curve predicts, and by which factor it may be off; a median of gradient heads by 1.1."""
+
+SMALLEST, TOLD = 1e-8, 10
+"""Distances that count, and in how many rounds."""
+
+
+def fourth_power(state: lf.State, truth: lf.Truth | None) -> Any:
+    """Return the squared mean of the squared singular values of B: its fourth power, where they are equal."""
+    B = state.array("B")
+    return (np.square(B).sum(axis=(-2, -1)) / B.shape[-1]) ** 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regime:
+    """Runs of one truth, and what is predicted of them."""
+
+    regime: str
+    rival: str
+    n_clients: int = 200
+    dim: int = 200
+    rank: int = 3
+    n_samples: int = 15
+    participants: int | None = None
+    noise_std: float = 0.0
+    condition_number: float = 1.0
+    relative_step: float = 0.8
+    head_steps: int = 0
+    spectrum: tuple[float, ...] = ()
+    delta: float = 0.9
+    rounds: int = 30
+    trials: int = 1000
+    seed: int = 0
+
+    def run(self) -> dict[str, Any]:
+        """Return distances, measured and predicted, and how B grows where nothing stops it."""
+        truth = self.truth()
+        W = np.asarray(truth.W)
+        sizes = {name: getattr(self, name) for name in ("dim", "rank", "n_clients", "n_samples", "participants")}
+        best = theory.best_step_size(**sizes) / float(np.linalg.eigvalsh(W.T @ W / len(W))[-1])
+        step = self.relative_step * best
+        result = lf.simulate(
+            lf.FedRep(
+                rank=self.rank,
+                step_size=step,
+                init=lf.AtDistance(self.delta),
+                heads=lf.GradientHeads(steps=self.head_steps) if self.head_steps else lf.ExactHeads(),
+                orthonormalize=self.rival != NORMALISED,
+            ),
+            truth,
+            data=lf.FreshSamples(self.n_samples),
+            rounds=self.rounds,
+            trials=self.trials,
+            participation=self.participants or 1.0,
+            seed=(self.seed, 1),
+            engine="chain",
+            metrics=["subspace_distance", fourth_power],
+        )
+        curves = {"distance": result.metrics["subspace_distance"]} | self.predictions(W, step)
+        if self.rival == RATE:
+            rate = theory.one_round_factor(step, **sizes)
+            curves["overlooking"] = np.minimum(self.delta * rate ** (result.rounds / 2), 1.0)
+        if self.rival == NORMALISED:
+            constant = theory.norm_growth(step, noise_std=self.noise_std, **sizes)
+            curves |= {"growth": result.metrics["fourth_power"], "claimed_growth": 1.0 + constant * result.rounds}
+        along = {name: lf.Along(curve, round=result.rounds) for name, curve in curves.items()}
+        return {"step_size": step, "engine": result.engine, **along}
+
+    def truth(self) -> lf.GivenTruth:
+        """Return B* and the heads of all runs."""
+        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim}
+        if self.spectrum:
+            drawn = lf.UnderParameterized(spectrum=self.spectrum, **sizes).truth(self.seed, [0])
+        else:
+            shared = lf.SharedRepresentation(rank=self.rank, condition_number=self.condition_number, **sizes)
+            drawn = shared.truth(self.seed, [0])
+        return lf.GivenTruth(B=drawn.B[0], W=drawn.W[0], noise_std=self.noise_std)
+
+    def predictions(self, W: Any, step: float) -> dict[str, Any]:
+        """Return the prediction, with its band, and the rivals, each (rounds + 1,)."""
+        names = ("dim", "n_samples", "noise_std", "participants", "rounds", "delta")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.rival == EXACT:
+            law = theory.gradient_heads_evolution(W, head_steps=self.head_steps, step_size=step, **given)
+            return {"predicted": law.distance, "overlooking": self.overlooking(W, step, given)}
+        if self.rival == RANK:
+            path = theory.under_parameterised_evolution(W, rank=self.rank, step_size=step, **given)
+            return {"predicted": path.distance, "overlooking": self.overlooking(W, step, given)}
+        if self.rival == NORMALISED:
+            means = theory.unnormalised_evolution(W, step_size=step, **given)
+            first, lengths = means.distance, means.squared_length
+        else:
+            first = theory.state_evolution(W, step_size=step, **given).distance
+            lengths = np.ones(self.rounds + 1)
+        found = theory.second_order_evolution(W, step_size=step / lengths[:-1], **given)
+        return {
+            "predicted": found.distance,
+            "low": found.low,
+            "high": found.high,
+            "first": first,
+            "predicted_growth": lengths**2,
+            "overlooking": self.overlooking(W, step, given),
+        }
+
+    def overlooking(self, W: Any, step: float, given: dict[str, Any]) -> Any:
+        """Return the second rival's prediction: as if heads were exact, B normalised, .."""
+        values, vectors = np.linalg.eigh(W.T @ W / len(W))
+        if self.rival == RANK:
+            W = W @ vectors[:, -self.rank :]
+        if self.rival == ISOTROPIC:
+            W = W @ (vectors * np.sqrt(values.mean() / values))
+        changes = {EVERYBODY: {"participants": None}, NOISELESS: {"noise_std": 0.0}}.get(self.rival, {})
+        return theory.second_order_evolution(W, step_size=step, **given | changes).distance
+
+
+def cells(quick: bool) -> dict[str, list[Regime]]:
+    """Return the eight regimes; quick: smaller, with few runs and rounds."""
+    less: dict[str, Any] = {"n_clients": 60, "dim": 60, "rounds": 6, "trials": 30} if quick else {}
+    several, top = {"rank": 5, "n_samples": 20}, (24.0, 20.0, 16.0, 6.0, 5.0, 4.0)
+    small: dict[str, Any] = {"dim": 100, "n_clients": 100}
+    edge: dict[str, Any] = small | {"rival": RATE, "n_samples": 12, "rounds": 60, "trials": 3000}
+    regimes = [
+        Regime(regime="anisotropic heads", rival=ISOTROPIC, condition_number=2.5, rounds=60, **several),
+        Regime(regime="few take part", rival=EVERYBODY, participants=50, relative_step=0.9),
+        Regime(regime="label noise", rival=NOISELESS, noise_std=0.5, **several),
+        Regime(regime="10 gradient steps", rival=EXACT, head_steps=10, relative_step=0.4, rounds=40),
+        Regime(regime="truth of rank 6", rival=RANK, spectrum=top, dim=100),
+        Regime(regime="at the edge", relative_step=2.0, **edge),
+        Regime(regime="past the edge", relative_step=2.2, **edge),
+        Regime(regime="no QR", rival=NORMALISED, noise_std=1.0, delta=0.3, rounds=200, **small),
+    ]
+    return {"curves": [replace(regime, **less) for regime in regimes] if quick else regimes}
+
+
+GREEN = "#009E73"
+
+LINES = {
+    "predicted": ("black", "-", "predicted median"),
+    "low": ("black", ":", "predicted 10 %, 90 %"),
+    "high": ("black", ":", "predicted 10 %, 90 %"),
+    "first": ("#D55E00", "--", "without fluctuations"),
+    "overlooking": (GREEN, "-.", "as if it were otherwise"),
+}
+"""Colour, line and name of each prediction."""
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the regimes of heads and clients, and those of steps, each over its ratios to what was measured."""
+    names = tables["curves"].values("regime")
+    return {"": drawn(tables["curves"], names[:4]), "steps": drawn(tables["curves"], names[4:])}
+
+
+def drawn(table: lf.Table, names: list[Any]) -> Any:
+    """Return a figure of some regimes."""
+    some = lf.Table([row for row in table.rows if row["regime"] in names])
+    measured: dict[str, Any] = {"by": "engine", "labels": {"chain": "measured"}, "looks": {"chain": "FedRep"}}
+    with lf.page(some, column="regime", row=2, title="{}", height=3.7, sharex="col") as sheet:
+        for (ax, row), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
+            lf.curves(ax, row, "round", "distance", **measured)
+            for name in (name for name in LINES if name in row.columns):
+                colour, line, text = LINES[name]
+                shape: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 0.9}
+                ax.plot(row["round"], row[name], label=text, **shape)
+                level, _ = WITHIN.get(name, WITHIN["predicted"])
+                below.plot(row["round"], row[name] / np.quantile(row["distance"], level, axis=0), **shape)
+            where: dict[str, Any] = {"transform": ax.transAxes, "ha": "right", "va": "top"}
+            ax.text(1.0, 1.0, f"as if {row['rival']}", color=GREEN, fontsize=7, **where)
+            below.set(ylim=(0.75, 1.25))
+        sheet.label("round", "subspace distance to B*", "predicted / measured")
+        sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.values('trials')))} runs", ncols=3)
+    return sheet.figure
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return how far off the predictions and their rivals are, in the worst round, and how B grows without QR."""
+    found = []
+    for regime, row in tables["curves"].by("regime"):
+        where = f"{regime}: d = {row['dim']}, k = {row['rank']}, m = {row['n_samples']}, {row['trials']} runs"
+        said = {"where": where, "source": OWN_PREDICTION}
+        for name in (name for name in WITHIN if name in row.columns):
+            level, most = WITHIN[name]
+            found.append(
+                judge(
+                    off(row, name),
+                    text="Runs go as predicted" if name == "predicted" else "Their band is as predicted",
+                    statistic=f"factor between measured and predicted {100 * level:.0f} % quantile, worst round",
+                    most=1.1 if row["rival"] == EXACT else most,
+                    **said | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is an {OWN_THRESHOLD}"},
+                )
+            )
+        found += [
+            judge(
+                off(row, rival, "predicted"),
+                text=f"A prediction {text} is further off",
+                statistic="its worst factor off the measured median, over that of the prediction",
+                least=1.0,
+                strict=True,
+                **said | {"where": f"{told}; {where}"},
+            )
+            for rival, text, told in (
+                ("first", "without fluctuations", "as if nothing fluctuated"),
+                ("overlooking", "that overlooks what makes the regime", f"as if {row['rival']}"),
+            )
+            if rival in row.columns
+        ]
+        if "growth" in row.columns:
+            found += [
+                judge(
+                    median_interval((row["growth"][:, -1] - 1) / (row[name][-1] - 1)),
+                    text=text,
+                    statistic=f"growth of ||B||^4 in {row['rounds']} rounds over the predicted one, median run",
+                    least=1 - margin,
+                    most=1 + margin,
+                    **said,
+                )
+                for name, text, margin in (
+                    ("claimed_growth", "Without QR ||B||^4 = 1 + C t", 0.2),
+                    ("predicted_growth", "Round by round the growth follows from the means", 0.05),
+                )
+            ]
+    return found
+
+
+def off(row: lf.Table, name: str, over: str = "") -> Measured:
+    """Return the largest factor between a predicted and the measured curve, or that over another prediction's."""
+    typical = np.median(row["distance"], axis=0)
+    rounds = np.flatnonzero(typical > SMALLEST)[1:]
+    rounds = rounds[np.unique(np.linspace(0, len(rounds) - 1, TOLD).astype(int))]
+    values = row["distance"][:, rounds]
+
+    def factor(chosen: Any, curve: str) -> Any:
+        measured = np.quantile(chosen, WITHIN.get(curve, WITHIN["predicted"])[0], axis=-2)
+        return np.exp(np.abs(np.log(row[curve][rounds] / measured)).max(axis=-1))
+
+    def told(trials: Any, axis: int = -1) -> Any:
+        chosen = values[np.asarray(trials, dtype=int)]
+        return factor(chosen, name) / (factor(chosen, over) if over else 1.0)
+
+    everyone = np.arange(float(len(values)))
+    return float(told(everyone)), *bootstrap_interval(told, (everyone,), vectorized=True, resamples=300)

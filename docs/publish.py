@@ -50,6 +50,7 @@ COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_t
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedrep-fig1-clients": ("curve",),
+    "fedrep-state-evolution-curves": ("distance", "fourth_power"),
     "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": (*COMPARED, "error", "length", "oracle", "truncation", "score", "tried_step_size"),

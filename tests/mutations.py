@@ -124,7 +124,12 @@ MUTATIONS = {
         Mutation("the sum of local steps", "1.0 if summed else 1.0 /", "1.0 /", "algorithms:loops algorithms:sum"),
     ],
     "algorithms/flute.py": [
-        Mutation("ratio of the steps", "(self.step_size * self.gradient_factor)", "self.step_size", "flute:ratio"),
+        Mutation(
+            "ratio of the steps",
+            'ratio of steps needs") * self.gradient_factor)',
+            'ratio of steps needs"))',
+            "flute:ratio",
+        ),
     ],
     "algorithms/shortcut.py": [
         Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),

@@ -33,7 +33,7 @@ FEDAVG: dict[str, dict[str, Any]] = {
 """The options of FedAvg under each of its names."""
 
 STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
-QUICK: dict[str, Any] = {"trials": 10, "tuning_trials": 2, "rounds": 60, "steps": STEPS[3::3]}
+QUICK: dict[str, Any] = {"trials": 8, "tuning_trials": 2, "rounds": 40, "steps": STEPS[3::3]}
 """What a quick run changes."""
 
 NOTEBOOK_RIDGE = 1e-5

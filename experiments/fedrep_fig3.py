@@ -41,7 +41,7 @@ SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
 HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
-QUICK_STEPS = (0.1, 0.3, 0.7, 2.0, 6.0)
+QUICK_STEPS = (0.1, 0.4, 1.5, 6.0)
 NEAR = 0.01
 """Methods are tuned for, and judged by, the fewest rounds to this distance."""
 

@@ -163,7 +163,7 @@ class Rule(Noisy):
 
 def cells(quick: bool) -> dict[str, list[Rule]]:
     """Return all rules for heads of either kind; quick: few rounds, trials and settings."""
-    base = Rule(rounds=40, trials=10, tuning_trials=2, coarse=4) if quick else Rule()
+    base = Rule(rounds=30, trials=8, tuning_trials=2, coarse=4) if quick else Rule()
     points = [(panel, rule) for panel, rules in RULES.items() for rule in rules]
     return {"rules": [replace(base, panel=panel, rule=rule, **CHANGES.get(panel, {})) for panel, rule in points]}
 

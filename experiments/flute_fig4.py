@@ -77,7 +77,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return the paper's curves, of both truths; a quick run has fewer trials, rounds and steps."""
     base = Curve(n_samples=0)
     if quick:
-        base = replace(base, trials=6, tuning_trials=2, rounds=100, step_sizes=base.step_sizes[3::4])
+        base = replace(base, trials=6, tuning_trials=2, rounds=60, step_sizes=base.step_sizes[3::4])
     return {
         "curves": lf.grid(
             base, spectrum=list(TRUTHS), step=("paper", TUNED), n_samples=(8, 9, 10, 11), pair=list(PAIRS)

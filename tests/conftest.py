@@ -8,18 +8,20 @@ for name in THREADS:  # before NumPy is there; worker processes and commands inh
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tens of processes would each compile every module anew
 
+import gc  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
 
 import pytest  # noqa: E402
 
 sys.dont_write_bytecode = False
+gc.disable()  # until all tests are collected
 
 SPLIT = {"test_experiments": r"\[(.+?)(-True|-False)?\]$", "test_exact_law": r"\[([^-\]]+)"}
 """Modules that are cut, and where a test's experiment or setting is in its name: what they share is made for each."""
 
-TOGETHER = {"flute-rate-and-floor": "flute-theorem55"}
-"""Experiments with the cells of another: they are computed once."""
+TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fedrep-fig1"}
+"""Experiments with cells of another: they are computed once."""
 
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults", "test_notebooks")
 """Those with long tests, so that none of them is the last one."""
@@ -34,6 +36,13 @@ def pytest_addoption(parser, pluginmanager):
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem not in FIRST)
+
+
+def pytest_collection_finish():
+    """Keep thousands of tests, which stay to the end, out of every search for garbage: one second in fifteen."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import references as ref
+from matplotlib.figure import Figure
 
 import linfed as lf
 
@@ -18,6 +19,12 @@ def normal(*shape, seed=0):
 def basis(d, k, seed=0):
     """Return an orthonormal basis of a random subspace."""
     return ref.qr_positive(normal(d, k, seed=seed))[0]
+
+
+def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):
+    """Save a figure, but for its PDF."""
+    if format == "png":
+        plain(figure, file, format=format, metadata=metadata)
 
 
 def each(names, cases, ids=None):

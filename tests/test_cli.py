@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import png_alone
+from matplotlib.figure import Figure
 
 import linfed
 from linfed import cli
@@ -326,7 +328,8 @@ def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::linfed.StoreWarning")
-def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsys):
+def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsys, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", png_alone)
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
     assert run(*call) == 0
     assert "earlier run" not in capsys.readouterr().out

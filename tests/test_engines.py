@@ -122,7 +122,7 @@ def assert_close(one, other, tolerance=1e-10):
 @each("learner", LEARNERS)
 @each("samples", SAMPLES)
 def test_compressed_samples_give_the_values_of_explicit_rows(learner, samples):
-    arguments = {"rounds": 20, "participation": 0.5 if "heads" in learner or "FedAvg" in learner else 1.0}
+    arguments = {"rounds": 10, "participation": 0.5 if "heads" in learner or "FedAvg" in learner else 1.0}
     one, other = (
         simulate(LEARNERS[learner], truth(), SAMPLES[samples], engine=engine, **arguments)
         for engine in ("compressed", "explicit")

@@ -125,7 +125,7 @@ SETTINGS = {
     "exact, noiseless, some clients": Setting(
         rounds=LONG, algorithm=fedrep(), problem=given(noise=0.0), m=4, participation=0.3, engines="projected"
     ),
-    "exact": Setting(rounds=LONG, algorithm=fedrep(), problem=given()),
+    "exact": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), trials=1000),
     "exact, loud": Setting(algorithm=fedrep(step_size=0.2), problem=given(noise=2.0)),
     "exact, m > d + 1": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), m=12, engines=ALL),
     "gradient, noiseless, m = 1": Setting(algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=1),
@@ -472,7 +472,7 @@ def test_a_wrong_law_is_rejected(name, wrong, monkeypatch):
 
 # --- moments in closed form ----------------------------------------------------------------------------------
 
-MANY = 6000
+MANY = 4000
 
 
 def batch_of(engine, problem, m, k=2, trials=MANY):

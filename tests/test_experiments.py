@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import png_alone
 from matplotlib.figure import Figure
 
 import linfed as lf
@@ -63,12 +64,6 @@ def done(request, folder):
         patch.setattr(module, "plot", plot)
         assert cli.main([*command, "2" if name == AS_A_USER else "1"]) == 0
     return name, module, out, drawn
-
-
-def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):
-    """Save a figure, but for its PDF."""
-    if format == "png":
-        plain(figure, file, format=format, metadata=metadata)
 
 
 def speaks_of(name):

@@ -155,9 +155,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("pool", "sent"), [("cells", "SIGKILL"), ("cells", "SIGTERM"), ("cells", "SIGHUP"), ("simulate", "SIGKILL")]
-)
+@pytest.mark.parametrize(("pool", "sent"), [("cells", "SIGKILL"), ("simulate", "SIGKILL")])
 def test_workers_end_with_a_main_process_that_is_killed_alone(pool, sent, folder):
     with Started(folder, "long.py", pool) as started:
         workers = started.workers(2)
@@ -170,9 +168,7 @@ REPRODUCE = ("-m", "linfed", "reproduce", "slow", "--experiments", "waiting", "-
 KEPT = "linfed: interrupted; what was finished is kept, and the same command goes on from there\n"
 
 
-@pytest.mark.parametrize(
-    ("workers", "sent", "status"), [(1, "SIGINT", 130), (1, "SIGTERM", 143), (1, "SIGHUP", 129), (2, "SIGTERM", 143)]
-)
+@pytest.mark.parametrize(("workers", "sent", "status"), [(1, "SIGINT", 130), (1, "SIGHUP", 129), (2, "SIGTERM", 143)])
 def test_a_stopped_command_says_so_in_one_line_and_keeps_what_is_done(workers, sent, status, folder):
     with Started(folder, *REPRODUCE, workers) as started:
         busy = started.workers(1)

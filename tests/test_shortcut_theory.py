@@ -504,7 +504,7 @@ def test_the_ridge_ends_at_the_top_subspace_of_Phi(order):
     problem = made(8, 7, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
     algorithm = algorithm_of(2, solver=lf.ClosedForm(order=order), ridge=1.0, step_size=0.3)
-    last = seen_rounds(algorithm, problem, data, rounds=800)[-1]
+    last = seen_rounds(algorithm, problem, data, rounds=500)[-1]
     truth = problem.truth(3, range(2))
     top = np.linalg.svd(truth.dense().mT)[0][..., :2]
     assert lf.subspace_distance(last.B_new, top).max() < 1e-8

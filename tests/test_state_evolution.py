@@ -149,15 +149,15 @@ def test_explicit_rounds_reject_laws_that_are_nearly_right(explicit_rounds, law)
 # --- runs ----------------------------------------------------------------------------------------------------
 
 RUNS = {
-    "everybody": ({"dim": 200, "n_samples": 12, "step_size": 1.2}, 0.9, 100, "projected"),
-    "some, explicit": ({"dim": 200, "n_samples": 10, "step_size": 0.9, "participants": 150}, 0.9, 9, "explicit"),
+    "everybody": ({"dim": 200, "n_samples": 12, "step_size": 1.2}, 0.9, 50, "projected"),
+    "some, explicit": ({"dim": 200, "n_samples": 10, "step_size": 0.9, "participants": 150}, 0.9, 7, "explicit"),
     "noise, explicit": (
         {"dim": 200, "n_samples": 12, "noise_std": 0.3, "participants": 50, "step_size": 0.3},
         0.6,
-        15,
+        11,
         "explicit",
     ),
-    "few": ({"dim": 200, "n_samples": 40, "step_size": 0.5, "participants": 20}, 0.5, 100, "projected"),
+    "few": ({"dim": 200, "n_samples": 40, "step_size": 0.5, "participants": 20}, 0.5, 60, "projected"),
 }
 
 

@@ -60,8 +60,8 @@ def test_runs_reach_the_fixed_point_from_zero(world, K, weights, server_step_siz
     setting["server_step_size"] = server_step_size
     rates = np.abs(np.linalg.eigvals(lf.theory.fedavg_iteration_matrix(A, server_step_size=server_step_size, **theory)))
     rounds = int(
-        30 / -np.log(rates[rates < 1 - 1e-9].max())
-    )  # enough to fall by exp(-30); what never falls starts at 0
+        25 / -np.log(rates[rates < 1 - 1e-9].max())
+    )  # enough to fall by exp(-25); what never falls starts at 0
     result = lf.simulate(lf.FedAvg(**setting), data=drawn.data(), rounds=rounds)
     assert result.status == [lf.Status.COMPLETED]
     theta = lf.theory.fedavg_fixed_point(A, b, **theory)
@@ -289,7 +289,7 @@ def test_excess_risks_follow_the_law(mixture, m):
 
     The power is shown by laws that are nearly right: other degrees of freedom, and a longer error outside.
     """
-    rho = np.tile(MIXTURES[mixture], 30_000 // len(MIXTURES[mixture]))
+    rho = np.tile(MIXTURES[mixture], 24_000 // len(MIXTURES[mixture]))
     law = {"noise_std": 0.0 if mixture == "no noise" else 0.5, "rank": K}
     excess = drawn_excess(rho, n_samples=m, **law)
     critical = scipy.stats.kstwo.isf(1e-3, len(rho))

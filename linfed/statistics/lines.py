@@ -81,15 +81,17 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **said: Any) -> list[Fin
         Two of them, with bootstrap intervals over data sets; VACUOUS where both tell the same of every point.
     """
 
-    def difference(points: Array, line: Array, other: Array) -> float:
-        return float((line.sum() - other.sum()) / max(1.0, points.sum()))
+    def difference(points: Array, line: Array, other: Array, axis: int = 0) -> Array:
+        return (line.sum(axis=axis) - other.sum(axis=axis)) / np.maximum(1.0, points.sum(axis=axis))
 
     out = []
     of_kind = np.moveaxis(np.reshape(counts, (-1, 2, 3)).astype(float), 0, -1)
     for told, samples in zip(AMONG, of_kind, strict=True):
         points, line, other = samples
-        estimate, same = difference(*samples), bool(np.all(line == other))
-        interval = (estimate, estimate) if same else bootstrap_interval(difference, tuple(samples), paired=True)
+        estimate, same = float(difference(*samples)), bool(np.all(line == other))
+        interval = (estimate, estimate)
+        if not same:
+            interval = bootstrap_interval(difference, tuple(samples), paired=True, vectorized=True)
         shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
         whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
         fields = {

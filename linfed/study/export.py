@@ -92,9 +92,9 @@ def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
         lines = records(rows, along)
         target = Path("-".join([stem, *along]) + ".csv")
         with replacing(target) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-            writer = csv.DictWriter(text, columns(lines))
-            writer.writeheader()
-            writer.writerows(lines)
+            names, writer = columns(lines), csv.writer(text)
+            writer.writerow(names)
+            writer.writerows([line.get(name) for name in names] for line in lines)
         written.append(target)
     return written
 

@@ -15,6 +15,7 @@ from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, RoundL
 from linfed.theory.fedrep.state_evolution import Setting
 
 NAN = float("nan")
+SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
 
 
 # --- a round at exact heads, drawn without samples and without a solve ------------------------------------------
@@ -254,17 +255,40 @@ def test_runs_follow_the_median_and_the_band(name):
 
 
 def test_without_qr_the_step_anneals_itself():
-    """Under label noise ||B||^4 grows by C in a round; the step that is left makes the distance."""
+    """Under label noise ||B||^4 grows by C in a round, and the step that is left makes the distance."""
     sizes = {"dim": 60, "rank": 2, "n_clients": 30, "n_samples": 10, "noise_std": 1.0}
     problem = lf.SharedRepresentation(n_clients=30, dim=60, rank=2, condition_number=1.0, noise_std=1.0)
-    fedrep = lf.FedRep(rank=2, step_size=0.05, init=lf.AtDistance(0.0), orthonormalize=False)
-    how = {"rounds": 400, "trials": 40, "engine": "chain", "metrics": [fourth_power]}
-    measured = lf.simulate(fedrep, problem, data=lf.FreshSamples(10), **how).metrics["fourth_power"]
-    constant = lf.theory.norm_growth(0.05, **sizes)
-    np.testing.assert_allclose(constant, 2 * 0.05**2 * 0.8 * 58 * (1 + 1 / 7) / (30 * 10), rtol=1e-12)
-    share = (measured[:, -1].mean() - 1) / (400 * constant)
-    assert 1.0 < share < 1.06  # eta c/2 = 0.02 more
-    assert lf.theory.norm_growth(0.05, participants=15, **sizes) == pytest.approx(2 * constant)
+    truth = problem.truth(0, [0])
+    fedrep = lf.FedRep(rank=2, step_size=0.2, init=lf.AtDistance(0.4), orthonormalize=False)
+    how = {"rounds": 150, "trials": 60, "engine": "chain", "metrics": ["subspace_distance", fourth_power]}
+    given = lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=1.0)
+    metrics = lf.simulate(fedrep, given, data=lf.FreshSamples(10), **how).metrics
+    setting = {"dim": 60, "n_samples": 10, "rounds": 150, "noise_std": 1.0, "delta": 0.4}
+    found = lf.theory.unnormalised_evolution(truth.W[0], step_size=0.2, **setting)
+    growth = metrics["fourth_power"].mean(axis=0)
+    np.testing.assert_allclose(found.squared_length**2, growth, rtol=0.03)
+    assert growth[-1] > 3
+    constant = lf.theory.norm_growth(0.2, **sizes)
+    assert constant == pytest.approx(2 * 0.2**2 * 0.8 * 58 * (1 + 1 / 7) / (30 * 10))
+    assert 1.0 < (growth[-1] - growth[75]) / (75 * constant) < 1.1
+    assert lf.theory.norm_growth(0.2, participants=15, **sizes) == pytest.approx(2 * constant)
+    median = np.median(metrics["subspace_distance"], axis=0)[[75, 150]]
+    kept = lf.theory.state_evolution(truth.W[0], step_size=0.2, **setting).distance[[75, 150]]
+    assert (np.abs(np.log(found.distance[[75, 150]] / median)) < 0.2).all()
+    assert (kept > 1.1 * median).all()
+
+
+def test_with_small_noise_b_hardly_grows():
+    """Then it is state evolution, whose distance starts where B starts."""
+    W, setting = normal(9, 2, seed=1), SETTING | {"noise_std": 0.0, "step_size": 1e-3}
+    found = lf.theory.unnormalised_evolution(W, delta=0.3, **setting)
+    assert found.squared_length[0] == 1.0
+    assert (np.diff(found.squared_length) > 0).all()
+    np.testing.assert_allclose(found.distance, lf.theory.state_evolution(W, delta=0.3, **setting).distance, rtol=1e-5)
+    starts = np.stack([basis(12, 2)] * 3)
+    assert_one_line(
+        lambda: lf.theory.unnormalised_evolution(W, B0=starts, B_star=basis(12, 2, 1), **setting), ["3 trials"]
+    )
 
 
 def fourth_power(state, truth):
@@ -273,8 +297,6 @@ def fourth_power(state, truth):
 
 
 # --- what it is asked, and how it answers --------------------------------------------------------------------------
-
-SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
 
 
 def test_the_start_and_the_axes_do_not_matter():

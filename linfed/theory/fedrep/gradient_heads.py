@@ -1,8 +1,8 @@
-"""Where FedRep with gradient heads goes, without simulation: the means of B, and of all heads, round by round.
+"""Where FedRep with gradient heads goes, without simulation: B and the law of all heads, round by round.
 
 The heads lag behind the best ones and carry noise of their own. Given B, the mean of a client's head is linear in its
-true head, with one matrix for all clients, and its second moment is linear in ``w_i* w_i*'``: a round needs the second
-and fourth moments of the true heads only, whatever the number of clients.
+true head, with one matrix for all clients that took part last in the same round, and its second moment is linear in
+``w_i* w_i*'``: a round needs the second and fourth moments of the true heads only, whatever the number of clients.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class GradientHeadsEvolution(StateEvolution):
     Parameters
     ----------
     distance : ndarray (rounds + 1,) or (trials, rounds + 1)
-        Sine of the largest principal angle between B and B*, ``sqrt(lambda_max(Q))``.
+        Median over runs of the sine of the largest principal angle between B and B*.
     N, Q : ndarray (rounds + 1, k, k) or (trials, rounds + 1, k, k)
-        ``B*'B`` and ``B'(I - B*B*')B``.
+        Means of ``B*'B`` and ``B'(I - B*B*')B``.
     head_gap : ndarray (rounds + 1,) or (trials, rounds + 1)
         Root mean square over all clients of ``||w_i - B'phi_i||``, the distance to the best head at B.
+    spread : ndarray (rounds + 1,) or (trials, rounds + 1)
+        Standard deviation over runs of the logarithm of the distance.
     """
 
     head_gap: Array
@@ -112,15 +114,29 @@ def gradient_heads_evolution(
         heads                       delta <- w+ - a + J'w* for participants, delta + J'w* for the others,
                                     J = N before the round less N after it
 
-    F is the variance of a mean over p of n clients of ``L_i'Q L_i``. A head's mean is ``A'w_i*`` with one matrix A for
-    all clients, as all start at 0, and its second moment is linear in ``w_i* w_i*'``: both are followed exactly given
-    B, whoever took part. V alone is closed by hand, with the mean of a product, of ``|r_i|^2`` and ``w_i w_i'`` of one
-    client, as the product of its means. The scalars are means over the spectrum of a Wishart matrix, by quadrature of
+    F is the variance of a mean over p of n clients of ``L_i'Q L_i``. Among clients that last took part at one time, or
+    never, a head's mean is ``A'w_i*`` with one matrix A, as all start at 0, and its second moment is linear in
+    ``w_i* w_i*'``: both are followed exactly given B. V alone is closed by hand: the mean of a product, of ``|r_i|^2``
+    and ``w_i w_i'`` of one client, is the product of its means over heads of one such age, plus the covariance that
+    what a head lags behind, from having sat out earlier, has with itself. Ages s with ``n (1 - p/n)^s < 1`` are left
+    out: hardly a run has such a client. The scalars are means over the spectrum of a Wishart matrix, by quadrature of
     Pfaffians (de Bruijn 1955) instead of sampling, up to batches so extreme that fewer than one round in ten has one:
-    with many steps they would make the mean, and no run sees them. One step has closed forms (``f1 = 1 - alpha, g0 =
-    1 - alpha k/m, ..``). Nothing cancels: the distance falls as far as floating point goes.
+    with many steps they would make the mean, and no run sees them. One step has closed forms (``f1 = 1 - alpha, g0 = 1
+    - alpha k/m, ..``). Nothing cancels: the distance falls as far as floating point goes.
 
-    Cost: O(n k^4) once, in blocks of clients; then O(k^6) per round, whatever n, d and m.
+    About its mean a run's Q has a relative fluctuation, whose covariance follows the linearised round; it is fed by
+    the d - 2k Gaussian rows of the samples' noise, by lengths of residuals and by who takes part. The median is that of
+    ``lambda_max`` over 256 fixed Gaussian points.
+
+    Against medians of 400 runs of 40 rounds, in 30 random designs with d from 60 to 900, k to 8, m from 4 to 99, n from
+    44 to 290, p from 12, noise 0 to 0.5, one to ten head steps, starts from 0.3 to 0.94 and 0.3 to 1.3 times
+    `best_step_size`: the worst round is 1.6 % off in the middle design, within 7 % in 25 of them and within 11 % in 27.
+    The other three (14 % high, 13 and 29 % low) have p < n, and a distance that falls by about ``sqrt(1 - p/n)`` in a
+    round or faster: then single clients that have long sat out drive it, and runs differ by factors. Head steps of
+    which a share of batches is unstable, ``alpha (1 + sqrt(k/m))^2`` near 2 and above, make means that no run has: the
+    distance is then far too high.
+
+    Cost: O(n k^4) once, in blocks of clients; then O(k^6) for each age in a round, whatever n, d and m.
 
     **Deviations**: an addition.
 

@@ -41,7 +41,7 @@ class Packing:
         return (x @ self.unpacking).reshape(*x.shape[:-1], k, k)
 
     def product(self, M: Array, L: Array) -> Array:
-        """Return the maps (.., K, K) of vectors that take a symmetric X to the symmetric part of ``M X L'``, M (.., k, k)."""
+        """Return the maps (.., K, K) of vectors that take X to the symmetric part of ``M X L'``, for M (.., k, k)."""
         k = M.shape[-1]
         both = np.einsum("...ab,cd->...acbd", M, L).reshape(*M.shape[:-2], k * k, k * k)
         return np.asarray(self.unpacking @ both @ self.unpacking.T)
@@ -121,11 +121,11 @@ class HeadsRound:
 
     @property
     def ages(self) -> int:
-        """How many rounds ago a client can have taken part: fewer than half a client is older."""
+        """For how many rounds heads are kept: a client that took part longer ago is one that hardly a run has."""
         if self.participants == self.n_clients:
             return 1
         absent = 1.0 - self.participants / self.n_clients
-        return 1 + math.ceil(math.log(2.0 * self.n_clients) / -math.log(absent))
+        return 1 + math.ceil(math.log(self.n_clients) / -math.log(absent))
 
     @property
     def share(self) -> float:
@@ -180,16 +180,17 @@ class HeadsRound:
         spreads = np.concatenate([np.tensordot(w, spread, 1)[None], state.spread[kept]])
         spreads = spreads + 2.0 * product(lags.mT, turned.T) + product(turned.T, turned.T)
         weights = np.concatenate([[taken], (1.0 - taken) * w[kept]])
-        powers = np.arange(1, 5)
-        stale = np.concatenate([(s.f1**powers * (w @ state.stale))[None], state.stale[kept]])
+        powers = np.arange(5)
+        stale = np.concatenate([(s.f1 ** powers[1:] * (w @ state.stale))[None], state.stale[kept]])
         moments = np.concatenate([np.ones((len(stale), 1)), stale], axis=1)
         before = math.sqrt(np.vdot(state.N @ state.N.T, self.moments.second)) + TINY  # of the best heads
         longer = np.vdot(turned @ (turned - 2.0 * state.N).T, self.moments.second)
         now = math.sqrt(max(before * before + longer, 0.0)) + TINY
         by, to = before / now, longer / (before + now) / now
-        affine = np.array([[math.comb(j, i) * by**i * to ** max(j - i, 0) for i in range(5)] for j in powers])
+        binomial = np.array([[math.comb(j, i) for i in range(5)] for j in range(5)])
+        affine = binomial * by**powers * to ** np.maximum(powers[:, None] - powers, 0)
         extras = np.concatenate([(w @ extra)[None], state.extra[kept]])
-        return weights / weights.sum(), lags + turned, spreads, extras, moments @ affine.T
+        return weights / weights.sum(), lags + turned, spreads, extras, moments @ affine[1:].T
 
     def _drawn(self, state: HeadsState, s: GradientScalars, spread: Array, extra: Array, H: Array) -> _Fresh:
         """Return what the participants' samples add to Q, given the second moments of their new heads."""
@@ -202,7 +203,7 @@ class HeadsRound:
         totals = length @ gamma + rest
         mean = w @ (np.einsum("sij,sj->si", heads, weighted + rest[:, None] * gamma) + totals[:, None] * extra)
         m1, m2, m3, m4 = state.stale.T
-        crossed = s.k3 * (w @ (s.f1**2 * (m4 - m2 * m2) - 2.0 * s.f1 * (m3 - m1 * m2)))
+        crossed = s.k3 * (w @ (s.f1 * s.f1 * (m4 - m2 * m2) - 2.0 * s.f1 * (m3 - m1 * m2)))
         late = crossed * (N.T @ self.moments.weighted(N @ N.T) @ N)
         share = (self.dim - len(N) - np.trace(Q)) / (self.participants * self.n_samples)
         response = share * s.r2 * np.tensordot(w, heads, 1) @ fourth @ product(H, H)
@@ -264,7 +265,7 @@ def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
         if C is None or not chance[t].any():
             continue
         values, vectors = np.linalg.eigh(chance[t])
-        D = packing.unpack((points * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+        D = packing.unpack(points @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
         level = np.trace(D, axis1=1, axis2=2)[:, None, None] / k
         shape = eye + 0.5 * (D - level * eye)
         shape = shape @ shape
@@ -286,7 +287,7 @@ def _polar(N: Array) -> Array:
 def _root(Q: Array) -> Array | None:
     """Return the Cholesky factor, or None if there is none."""
     try:
-        return np.linalg.cholesky(Q)
+        return np.asarray(np.linalg.cholesky(Q), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
 

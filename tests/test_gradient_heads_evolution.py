@@ -185,10 +185,10 @@ def test_many_steps_are_exact_heads():
 
 def test_a_distance_falls_as_far_as_floating_point_goes():
     W = normal(200, 2, seed=1)
-    setting = {"dim": 100, "n_samples": 20, "step_size": 0.4, "rounds": 400, "delta": 0.5, "head_steps": 3}
+    setting = {"dim": 100, "n_samples": 20, "step_size": 0.8, "rounds": 200, "delta": 0.5, "head_steps": 3}
     predicted = lf.theory.gradient_heads_evolution(W, head_step_size=0.3, **setting)
     mean = np.sqrt(np.linalg.eigvalsh(predicted.Q)[:, -1])
-    ratios = mean[101:] / mean[100:-1]
+    ratios = mean[61:] / mean[60:-1]
     assert predicted.distance[-1] < mean[-1] < 1e-40
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-6)
 
@@ -261,8 +261,8 @@ def test_runs_tell_other_laws_apart(name, wrong):
     n, k, delta = (setting[key] for key in ("n", "k", "delta"))
     passed = {key: value for key, value in setting.items() if key not in ("n", "k", "delta")}
     N, Q = np.sqrt(1 - delta**2) * np.eye(k), delta**2 * np.eye(k)
-    distance = by_loop(heads_of(n, k), N, Q, rounds=40, wrong=wrong, **passed)[0]
-    assert np.abs(distance[ROUNDS] / medians - 1).max() > 0.15
+    distance = by_loop(heads_of(n, k), N, Q, rounds=20, wrong=wrong, **passed)[0]
+    assert np.abs(distance[ROUNDS[:3]] / medians[:3] - 1).max() > 0.15
 
 
 # --- what is refused -----------------------------------------------------------------------------------------

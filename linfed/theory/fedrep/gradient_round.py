@@ -160,7 +160,7 @@ class HeadsRound:
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
         above = _cholesky_rest(2.0 * _symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above
-        after = np.linalg.solve(R.T, (N + moved).T).T
+        after: Array = np.asarray(np.linalg.solve(R.T, (N + moved).T).T, dtype=np.float64)
         turned = after @ above - moved  # N before the round less N after it
         Q_after = _symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T))
         return HeadsState(

@@ -376,6 +376,11 @@ DOUBTS = {
     ),
     "strong pull": ({"step_size": 1.0}, {"problem": HIGHER}, "was not tried there"),
     "spread": ({"step_size": 1.2}, {"participation": 3, "rounds": 25}, "log distance spreads by"),
+    "long away": (
+        {"heads": lf.GradientHeads(steps=9, step_size=0.3)},
+        {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
+        "single clients that have long sat out",
+    ),
     "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "head steps times"),
 }
 

@@ -258,12 +258,12 @@ def test_runs_stop_at_the_floor(name):
 
 def test_the_course_ends_on_the_floor():
     setting = arguments(**MEDIANS["r = k + 2"][0] | {"eta": 0.03, "delta": 0.05})
-    end = lf.theory.under_parameterised_evolution(rounds=150, **setting)
+    end = lf.theory.under_parameterised_evolution(rounds=130, **setting)
     setting.pop("delta")
     floor = lf.theory.under_parameterised_floor(**setting)
-    assert end.distance[-1] == pytest.approx(floor.distance, rel=0.02)
-    assert end.inside[-1] == pytest.approx(floor.inside, rel=0.02)
-    assert end.outside[-1] == pytest.approx(floor.outside, rel=0.02)
+    assert end.distance[-1] == pytest.approx(floor.distance, rel=0.03)
+    assert end.inside[-1] == pytest.approx(floor.inside, rel=0.03)
+    assert end.outside[-1] == pytest.approx(floor.outside, rel=0.03)
 
 
 # --- what is refused -----------------------------------------------------------------------------------------

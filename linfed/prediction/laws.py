@@ -28,6 +28,11 @@ DOUBTS = {
         2.0,
         "head steps times a batch's largest eigenvalue are {:.2g}, above {}: few heads grow, and rule the means",
     ),
+    "late": (
+        1.0,
+        "in a round the distance falls {:.2g} times as fast as sqrt(1 - p/n), above {}: single clients that have long sat out "
+        "drive it",
+    ),
     "pull": (0.6, "step_size times the clients' largest second moment is {:.2g}, above {}: it was not tried there"),
     "end": (0.4, "runs end at {:.2g}, above {}: far from U_k the law is 10 % low"),
 }
@@ -149,7 +154,11 @@ def _gradient_heads(case: Case, trial: Trial) -> Curves:
     k, m, p = case.algorithm.rank, case.samples, case.job.sizes.participants
     alpha = float(np.max(case.steps, initial=0.0)) if size is None else size
     largest = (1.0 + math.sqrt(k / m) + math.sqrt(math.log(p) / m)) ** 2  # eigenvalue of a batch's features
-    return Curves(found.distance, facts={"growth": alpha * largest} if heads.steps > 1 else {})
+    facts = {"growth": alpha * largest} if heads.steps > 1 else {}
+    if p < len(trial.W) and found.distance[-1] > 0.0:
+        left = (found.distance[-1] / found.distance[0]) ** (1.0 / max(1, len(found.distance) - 1))
+        facts["late"] = math.sqrt(1.0 - p / len(trial.W)) / left
+    return Curves(found.distance, facts=facts)
 
 
 def _under_parameterised(case: Case, trial: Trial) -> Curves:
@@ -208,10 +217,12 @@ MEANS = Law(
 
 GRADIENT_HEADS = Law(
     name="gradient heads",
-    source="theory.gradient_heads_evolution: the exact means of a round, and the heads' first two moments",
-    validity="20 clients a round or more, starts up to 0.9: 3 to 12 % below the median of runs; without a band",
+    source="theory.gradient_heads_evolution: means of B and of all heads by when a client last took part, the median",
+    validity="12 clients a round or more, starts up to 0.94, steps up to 1.3 best_step: the worst round is within 7 % "
+    "of the median of runs in 25 of 30 settings, within 11 % in 27; without a band",
     curves=_gradient_heads,
     near=lambda case: {},
+    participants=12,
 )
 
 UNDER_PARAMETERISED = Law(

@@ -1,13 +1,12 @@
-"""Where FedRep with gradient heads goes, without simulation: the means of B, and of all heads, round by round.
+"""Where FedRep with gradient heads goes, without simulation: B and the law of all heads, round by round.
 
 The heads lag behind the best ones and carry noise of their own. Given B, the mean of a client's head is linear in its
-true head, with one matrix for all clients, and its second moment is linear in ``w_i* w_i*'``: a round needs the second
-and fourth moments of the true heads only, whatever the number of clients.
+true head, with one matrix for all clients that took part last in the same round, and its second moment is linear in
+``w_i* w_i*'``: a round needs the second and fourth moments of the true heads only, whatever the number of clients.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,8 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
 from linfed.numerics.linalg import one_blas_thread
-from linfed.theory.fedrep.state_evolution import HeadMoments, StateEvolution, checked_sizes, set_share, start_at
+from linfed.theory.fedrep.gradient_round import HeadsRound, HeadsState, Packing, medians
+from linfed.theory.fedrep.state_evolution import HeadMoments, StateEvolution, checked_sizes, start_at
 from linfed.theory.fedrep.wishart import GradientScalars, typical_tail
 
 
@@ -27,14 +27,17 @@ class GradientHeadsEvolution(StateEvolution):
     Parameters
     ----------
     distance : ndarray (rounds + 1,) or (trials, rounds + 1)
-        Sine of the largest principal angle between B and B*, ``sqrt(lambda_max(Q))``.
+        Median over runs of the sine of the largest principal angle between B and B*.
     N, Q : ndarray (rounds + 1, k, k) or (trials, rounds + 1, k, k)
-        ``B*'B`` and ``B'(I - B*B*')B``.
+        Means of ``B*'B`` and ``B'(I - B*B*')B``.
     head_gap : ndarray (rounds + 1,) or (trials, rounds + 1)
         Root mean square over all clients of ``||w_i - B'phi_i||``, the distance to the best head at B.
+    spread : ndarray (rounds + 1,) or (trials, rounds + 1)
+        Standard deviation over runs of the logarithm of the distance.
     """
 
     head_gap: Array
+    spread: Array
 
 
 def gradient_heads_evolution(
@@ -111,15 +114,29 @@ def gradient_heads_evolution(
         heads                       delta <- w+ - a + J'w* for participants, delta + J'w* for the others,
                                     J = N before the round less N after it
 
-    F is the variance of a mean over p of n clients of ``L_i'Q L_i``. A head's mean is ``A'w_i*`` with one matrix A for
-    all clients, as all start at 0, and its second moment is linear in ``w_i* w_i*'``: both are followed exactly given
-    B, whoever took part. V alone is closed by hand, with the mean of a product, of ``|r_i|^2`` and ``w_i w_i'`` of one
-    client, as the product of its means. The scalars are means over the spectrum of a Wishart matrix, by quadrature of
+    F is the variance of a mean over p of n clients of ``L_i'Q L_i``. Among clients that last took part at one time, or
+    never, a head's mean is ``A'w_i*`` with one matrix A, as all start at 0, and its second moment is linear in
+    ``w_i* w_i*'``: both are followed exactly given B. V alone is closed by hand: the mean of a product, of ``|r_i|^2``
+    and ``w_i w_i'`` of one client, is the product of its means over heads of one such age, plus the covariance that
+    what a head lags behind, from having sat out earlier, has with itself. Ages s with ``n (1 - p/n)^s < 1`` are left
+    out: hardly a run has such a client. The scalars are means over the spectrum of a Wishart matrix, by quadrature of
     Pfaffians (de Bruijn 1955) instead of sampling, up to batches so extreme that fewer than one round in ten has one:
-    with many steps they would make the mean, and no run sees them. One step has closed forms (``f1 = 1 - alpha, g0 =
-    1 - alpha k/m, ..``). Nothing cancels: the distance falls as far as floating point goes.
+    with many steps they would make the mean, and no run sees them. One step has closed forms (``f1 = 1 - alpha, g0 = 1
+    - alpha k/m, ..``). Nothing cancels: the distance falls as far as floating point goes.
 
-    Cost: O(n k^4) once, in blocks of clients; then O(k^6) per round, whatever n, d and m.
+    About its mean a run's Q has a relative fluctuation, whose covariance follows the linearised round; it is fed by
+    the d - 2k Gaussian rows of the samples' noise, by lengths of residuals and by who takes part. The median is that of
+    ``lambda_max`` over 256 fixed Gaussian points.
+
+    Against medians of 400 runs of 40 rounds, in 30 random designs with d from 60 to 900, k to 8, m from 4 to 99, n from
+    44 to 290, p from 12, noise 0 to 0.5, one to ten head steps, starts from 0.3 to 0.94 and 0.3 to 1.3 times
+    `best_step_size`: the worst round is 1.6 % off in the middle design, within 7 % in 25 of them and within 11 % in 27.
+    The other three (14 % high, 13 and 29 % low) have p < n, and a distance that falls by about ``sqrt(1 - p/n)`` in a
+    round or faster: then single clients that have long sat out drive it, and runs differ by factors. Head steps of
+    which a share of batches is unstable, ``alpha (1 + sqrt(k/m))^2`` near 2 and above, make means that no run has: the
+    distance is then far too high.
+
+    Cost: O(n k^4) once, in blocks of clients; then O(k^6) for each age in a round, whatever n, d and m.
 
     **Deviations**: an addition.
 
@@ -155,17 +172,17 @@ def gradient_heads_evolution(
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         for t in range(trials or 1):
             if t == 0 or heads.ndim == 3:
-                setting = _Round(
+                setting = HeadsRound(
                     dim=dim,
                     n_clients=n,
                     n_samples=n_samples,
                     participants=participants,
                     variance=check_noise_std(noise_std) ** 2,
-                    packing=_Packing.of(k),
+                    packing=Packing.of(k),
                     moments=HeadMoments.of(heads[t] if heads.ndim == 3 else heads),
                 )
             first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
-            path = [_State.start(first[0], first[1], setting.packing)]
+            path = [HeadsState.start(first[0], first[1], setting.packing)]
             for number, eta in enumerate(sizes.tolist(), 1):
                 scalars = GradientScalars.of(k, n_samples, tau, eta if alpha is None else alpha, tail)
                 path.append(setting.after(path[-1], eta, scalars))
@@ -176,15 +193,13 @@ def gradient_heads_evolution(
                     )
             paths.append(path)
             gaps.append([setting.gap(state) for state in path])
-    Q = np.array([[state.Q for state in path] for path in paths])
-    out = (
-        np.sqrt(np.clip(np.linalg.eigvalsh(Q)[..., -1], 0.0, 1.0)),
-        np.array([[state.N for state in path] for path in paths]),
-        Q,
-        np.array(gaps),
-    )
-    distance, N, Q, gap = (array if trials is not None else array[0] for array in out)
-    return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap)
+        N, Q, chance = (
+            np.array([[getattr(state, name) for state in path] for path in paths]) for name in ("N", "Q", "chance")
+        )
+        distance, spread = np.array([medians(*each) for each in zip(N, Q, chance, strict=True)]).swapaxes(0, 1)
+    out = (distance, N, Q, np.array(gaps), spread)
+    distance, N, Q, gap, spread = (array if trials is not None else array[0] for array in out)
+    return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap, spread=spread)
 
 
 def step_sizes(step_size: float | npt.ArrayLike, rounds: int) -> Array:
@@ -196,150 +211,3 @@ def step_sizes(step_size: float | npt.ArrayLike, rounds: int) -> Array:
     if sizes.min(initial=1.0) <= 0:
         raise ValueError(f"step_size holds {sizes.min():g}; every step must be above 0")
     return sizes
-
-
-@dataclass(frozen=True)
-class _Packing:
-    """Symmetric matrices as vectors of their entries on and above the diagonal, those above times sqrt(2)."""
-
-    unpacking: Array
-
-    @classmethod
-    def of(cls, k: int) -> _Packing:
-        rows, columns = np.triu_indices(k)
-        T = np.zeros((len(rows), k, k))
-        T[np.arange(len(rows)), rows, columns] = np.where(rows == columns, 1.0, math.sqrt(0.5))
-        T[np.arange(len(rows)), columns, rows] = T[np.arange(len(rows)), rows, columns]
-        return cls(T.reshape(len(rows), k * k))
-
-    def pack(self, A: Array) -> Array:
-        """Return the vector of the symmetric part of a matrix."""
-        return self.unpacking @ A.reshape(-1)
-
-    def unpack(self, x: Array) -> Array:
-        """Return the symmetric matrix of a vector."""
-        k = math.isqrt(self.unpacking.shape[1])
-        return (x @ self.unpacking).reshape(k, k)
-
-    def product(self, M: Array, L: Array) -> Array:
-        """Return the map of vectors that takes a symmetric X to the symmetric part of ``M X L'``."""
-        return self.unpacking @ np.kron(M, L) @ self.unpacking.T
-
-
-@dataclass(frozen=True)
-class _State:
-    """B and the law of the heads: ``delta_i = w_i - a_i`` has mean ``lag' w_i*`` and a second moment.
-
-    The second moment is, as a vector, ``spread x_i + extra`` where x_i is that of ``w_i* w_i*'``.
-    """
-
-    N: Array
-    Q: Array
-    lag: Array
-    spread: Array
-    extra: Array
-
-    @classmethod
-    def start(cls, N: Array, Q: Array, packing: _Packing) -> _State:
-        """Return the state whose heads are 0."""
-        spread = packing.product(N.T, N.T)
-        return cls(N, Q, -N, spread, np.zeros(len(spread)))
-
-    @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self.Q).all() and np.isfinite(self.N).all() and np.isfinite(self.spread).all())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Round:
-    """Sizes of a round and the true heads' moments."""
-
-    dim: int
-    n_clients: int
-    n_samples: int
-    participants: int
-    variance: float
-    packing: _Packing
-    moments: HeadMoments
-
-    def gap(self, state: _State) -> float:
-        """Return the root mean square of ``||delta_i||``."""
-        second = self.packing.unpack(state.spread @ self.packing.pack(self.moments.second) + state.extra)
-        return math.sqrt(max(float(np.trace(second)), 0.0))
-
-    def after(self, state: _State, eta: float, scalars: GradientScalars) -> _State:
-        """Return the state after a round; the formulas are those of `gradient_heads_evolution`."""
-        N, Q, lag, pack, unpack = state.N, state.Q, state.lag, self.packing.pack, self.packing.unpack
-        k, s, second = len(N), scalars, self.moments.second
-        eye, gamma = np.eye(k), pack(second)
-        U, _, Vt = np.linalg.svd(N)
-        P = (U @ Vt) @ Q @ (U @ Vt).T
-        trace, left = pack(eye), pack(P)
-        # The participants' new heads, as the law of delta is kept.
-        spread = s.A1 * state.spread + np.outer(trace, s.A2 * (trace @ state.spread) + s.b * left)
-        extra = s.A1 * state.extra + (s.A2 * (trace @ state.extra) + s.b * self.variance) * trace
-        # Means of the message: inside span(B), and of w_i* against what leaves it.
-        gaps = state.spread @ gamma + state.extra
-        inside = s.k1 * lag.T @ second @ N + s.p1 * unpack(gaps)
-        inside += (s.p2 * (trace @ gaps) - s.k2 * (left @ gamma + self.variance)) * eye
-        drawn_to = s.g0 * N + s.g1 * lag
-        pull = inside + N.T @ second @ drawn_to
-        moved = eta * (P @ second @ drawn_to - N @ inside)
-        fresh = eta * eta * (self._drawn(state, s, spread, extra, left) + self._chosen(state, s, drawn_to, pull))
-        change = _symmetric(eta * eta * pull.T @ Q @ pull + fresh) - eta * (Q @ pull + pull.T @ Q)
-        # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
-        above = _cholesky_rest(2.0 * _symmetric(N.T @ moved) + moved.T @ moved + change)
-        R = eye + above
-        after = np.linalg.solve(R.T, (N + moved).T).T
-        turned = after @ above - moved  # N before the round less N after it
-        taken = self.participants / self.n_clients
-        kept = 1.0 - taken * (1.0 - s.f1)
-        product = self.packing.product
-        return _State(
-            N=after,
-            Q=_symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T)),
-            lag=kept * lag + turned,
-            spread=(1.0 - taken) * state.spread
-            + taken * spread
-            + 2.0 * kept * product(lag.T, turned.T)
-            + product(turned.T, turned.T),
-            extra=(1.0 - taken) * state.extra + taken * extra,
-        )
-
-    def _drawn(self, state: _State, s: GradientScalars, spread: Array, extra: Array, left: Array) -> Array:
-        """Return what the participants' samples add to Q at a step of 1, given the second moments of new heads."""
-        N, product = state.N, self.packing.product
-        k, trace, gamma = len(N), self.packing.pack(np.eye(len(N))), self.packing.pack(self.moments.second)
-        heads = product(N.T, N.T) + 2.0 * s.f1 * product(N.T, state.lag.T) + spread  # of w+ w+'
-        length = s.k3 * (trace @ state.spread) + s.r2 * left  # of |r|^2/m
-        rest = s.k3 * (trace @ state.extra) + s.r2 * self.variance
-        mean = heads @ (self.moments.fourth @ length + rest * gamma) + (length @ gamma + rest) * extra
-        share = (self.dim - k - np.trace(state.Q)) / (self.participants * self.n_samples)
-        return np.asarray(share * self.packing.unpack(mean))
-
-    def _chosen(self, state: _State, s: GradientScalars, drawn_to: Array, pull: Array) -> Array:
-        """Return what the choice of participants adds to Q, for a step of 1."""
-        share = set_share(self.n_clients, self.participants)
-        if share == 0.0:
-            return np.zeros_like(state.Q)
-        N, Q, lag, weighted = state.N, state.Q, state.lag, self.moments.weighted
-        crossed = drawn_to.T @ weighted(_symmetric(N @ Q @ lag.T)) @ N
-        mean = drawn_to.T @ weighted(_symmetric(N @ Q @ N.T)) @ drawn_to + s.k1 * (crossed + crossed.T)
-        mean += s.k1**2 * N.T @ weighted(_symmetric(lag @ Q @ lag.T)) @ N
-        return np.asarray(share * (mean - pull.T @ Q @ pull))
-
-
-def _cholesky_rest(E: Array) -> Array:
-    """Return the upper U with ``(I + U)'(I + U) = I + E``, to relative precision also where E is tiny."""
-    U = np.zeros_like(E)
-    for j in range(len(E)):
-        for i in range(j):
-            U[i, j] = (E[i, j] - U[:i, i] @ U[:i, j]) / (1.0 + U[i, i])
-        rest = E[j, j] - U[:j, j] @ U[:j, j]
-        U[j, j] = rest / (1.0 + np.sqrt(1.0 + rest))
-    return U
-
-
-def _symmetric(A: Array) -> Array:
-    """Return ``(A + A')/2``."""
-    return np.asarray(0.5 * (A + A.T))

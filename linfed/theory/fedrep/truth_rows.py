@@ -244,7 +244,7 @@ class MedianDraws:
         if turn is not None and turn.any():
             k = len(top)
             values, vectors = np.linalg.eigh(turn.reshape(k * k, k * k))
-            chance = (self.turns * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+            chance = self.turns @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
             factor = np.eye(k) + chance.reshape(-1, k, k)
             length = np.trace(gram.sum(axis=0))
             gram = factor.mT @ gram @ factor

@@ -140,8 +140,12 @@ def under_parameterised_evolution(
     the start's uniform frame, of the noise, of xi, and of a Wishart factor for the directions outside; its own error is
     below 1 %.
 
-    Against medians of 1,000 runs, in every round from starts of 0.7 to 0.9: within 2 % for r = 4, 10, 20 and r = d =
-    30, within 5 % at a step of 0.6/lambda_1, within 6 % where 40 of 200 clients take part; on the floor within 2 %.
+    Against medians of 1,000 runs over 40 rounds in six settings (r = 4 to 20 and r = d = 30, label noise, 40 of 200
+    clients, steps up to 0.6/lambda_1, starts of 0.7 to 0.9): within 2 %. Against 500 runs in 24 random designs, d from
+    20 to 360, r from 6 to d, k to 8, m from 6 to 95, n from 41 to 174, p from 10, noise 0 to 0.5, starts from 0.3 to
+    0.94, steps up to 1.3 of what would be best without a rest: the worst round is 1.8 % off in the middle design,
+    within 5 % in 21 of them, and 7 to 9 % low in three (k = 5 to 8 with 10 to 37 participants). Lengths inside and
+    outside: within 3 %.
 
     Cost: O(n r (r + k^2)) per round, in blocks of clients, and a median over 1.5e5 Gaussian numbers.
 

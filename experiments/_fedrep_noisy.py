@@ -113,6 +113,17 @@ class Noisy:
         }
 
 
+def at_the_end(result: lf.Result) -> Any:
+    """Return the mean squared sines at the end of a run, (trials,)."""
+    B = orthonormalize(result.final.served().array("B"))
+    if result.engine == "chain":  # whose frame begins with the span of B*
+        outside = B[:, result.algorithm.columns :]
+    else:
+        truth = result.problem.truth(result.seed, range(result.trials))
+        outside = B - truth.B @ (truth.B.mT @ B)
+    return np.square(outside).sum(axis=(-2, -1)) / B.shape[-1]
+
+
 def over(row: lf.Table, target: Any) -> Measured:
     """Return the mean over trials at the end over a number, or over the mean of another row's paired trials."""
     ends = [row["mean_square"][:, -1]]

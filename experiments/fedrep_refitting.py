@@ -72,7 +72,7 @@ class Refitted(Noisy):
 
 def cells(quick: bool) -> dict[str, list[Refitted]]:
     """Return every setting; quick: two of them, and few rounds."""
-    base = Refitted(rounds=60, trials=10) if quick else Refitted()
+    base = Refitted(rounds=40, trials=10) if quick else Refitted()
     chosen = dict(list(SETTINGS.items())[:2]) if quick else SETTINGS
     return {"settings": [dataclasses.replace(base, name=name, **changes) for name, changes in chosen.items()]}
 

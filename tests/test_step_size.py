@@ -3,13 +3,16 @@
 import dataclasses
 import math
 import pickle
+import tomllib
 
 import numpy as np
 import pytest
 import references as ref
 
 import linfed as lf
+from linfed.errors import UsageError
 from linfed.study.canonical import Description
+from linfed.study.recipe import recipe
 
 ROUNDS = 6
 SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
@@ -154,6 +157,30 @@ def test_schedules_in_a_sweep_and_a_tuning(tmp_path):
 def test_a_schedule_is_told_in_a_line():
     result = lf.simulate(lf.FedRep(rank=2, step_size=lambda r: 1 / r, init="random"), PROBLEM, data=DATA, rounds=50)
     assert "step_size=<50 numbers, 1 to 0.02>" in str(result.summary())
+
+
+RECIPE = """
+rounds = 6
+[algorithms.FedRep]
+rank = 2
+step_size = {steps}
+init = "random"
+[problem]
+kind = "SharedRepresentation"
+n_clients = 8
+dim = 7
+rank = 2
+[data]
+kind = "FixedSamples"
+n_samples = 5
+"""
+
+
+def test_a_recipe_may_hold_a_schedule():
+    read = recipe("steps", tomllib.loads(RECIPE.format(steps=list(STEPS))))
+    assert read.cells[0].algorithm.step_size == STEPS
+    with pytest.raises(UsageError, match=r"rounds = 6 \(where method = FedRep\); values to run .* \[axes\]"):
+        recipe("steps", tomllib.loads(RECIPE.format(steps=[0.1, 0.3])))
 
 
 @pytest.mark.parametrize(

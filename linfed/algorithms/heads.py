@@ -95,7 +95,7 @@ class GradientHeads(Heads):
         tau, the number of steps. In `FedRep`, 1 and 10 are GD-GD and 10GD-GD of the FedRep paper's Figure 3; in
         `FedAvg`, 10 are the FedRep paper's fine-tuning.
     step_size : float, optional
-        alpha > 0; the algorithm's own `step_size` by default, as in Algorithm 1.
+        alpha > 0; the algorithm's own `step_size` by default, as in Algorithm 1: of a schedule the round's.
 
     Raises
     ------

@@ -30,8 +30,8 @@ DOUBTS = {
     ),
     "late": (
         1.0,
-        "in a round the distance falls {:.2g} times as fast as sqrt(1 - p/n), above {}: single clients that have long sat out "
-        "drive it",
+        "in a round the distance falls {:.2g} times as fast as sqrt(1 - p/n), above {}: single clients that have "
+        "long sat out drive it",
     ),
     "pull": (0.6, "step_size times the clients' largest second moment is {:.2g}, above {}: it was not tried there"),
     "end": (0.4, "runs end at {:.2g}, above {}: far from U_k the law is 10 % low"),
@@ -155,7 +155,7 @@ def _gradient_heads(case: Case, trial: Trial) -> Curves:
     alpha = float(np.max(case.steps, initial=0.0)) if size is None else size
     largest = (1.0 + math.sqrt(k / m) + math.sqrt(math.log(p) / m)) ** 2  # eigenvalue of a batch's features
     facts = {"growth": alpha * largest} if heads.steps > 1 else {}
-    if p < len(trial.W) and found.distance[-1] > 0.0:
+    if p < len(trial.W) and found.distance.min() > 0.0:
         left = (found.distance[-1] / found.distance[0]) ** (1.0 / max(1, len(found.distance) - 1))
         facts["late"] = math.sqrt(1.0 - p / len(trial.W)) / left
     return Curves(found.distance, facts=facts)

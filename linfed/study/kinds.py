@@ -25,6 +25,9 @@ Keys: TypeAlias = tuple[str, ...]
 Sort: TypeAlias = tuple[type[Any], ...]
 """Classes of which a value may be an instance; none for a value that is no table."""
 
+ONE_NUMBER = "must be an? (integer|share|(positive )?finite number)|expected one for each round"
+"""What messages say of several values where one was expected, or as many as there are rounds."""
+
 PROBLEMS: Sort = (SharedRepresentation, UnderParameterized, GivenTruth)
 DATA: Sort = typing.get_args(Data)
 
@@ -197,6 +200,6 @@ def _hint(cls: type[Any], given: Mapping[str, Any], keys: Keys, message: str) ->
 
 def axis_hint(path: str, value: object, message: str) -> str:
     """Return where several values belong, if a message asks for one number."""
-    if not isinstance(value, list) or not re.search("must be an? (integer|share|(positive )?finite number)", message):
+    if not isinstance(value, list) or not re.search(ONE_NUMBER, message):
         return ""
     return f"; values to run one after the other are an axis: [axes] {quoted(path)} = {shown(value)}"

@@ -221,7 +221,8 @@ def _checked(written: Mapping[str, Any], cells: Sequence[Run], points: Sequence[
         message, found = next(iter(failed.items()))
         name = message.partition(" ")[0]
         if len(found) < len(cells) or name not in OPTIONS:
-            raise UsageError(message + where(found[0]))
+            own = written["algorithms"].get(found[0]["method"], {})
+            raise UsageError(message + where(found[0]) + kinds.axis_hint(f"algorithm.{name}", own.get(name), message))
         raise UsageError(message + kinds.axis_hint(name, written.get(name), message))
     return measured
 

@@ -56,7 +56,9 @@ def refitted_heads_limit(
     Whoever knows the heads has ``(d-k) sigma^2/(N lambda)`` (`known_heads_bound`). So heads fitted to the m samples of
     a round cost the factor ``(1 + s/lambda)/(1 - k/m)`` in samples: the share k/m, which a fit absorbs of the residual,
     and their own noise. It is the price of heads that forget, and not of the samples: heads that remember earlier
-    rounds, such as `linfed.GradientHeads` of small steps, come below it.
+    rounds, by one gradient step in each (`linfed.GradientHeads`), come below it, while heads that are fitted more
+    rarely cost more. It is for Gaussian x: of samples with a scale s_j each, as those of a t law, a fit absorbs
+    ``E tr(H diag(s_j^2))/m > k/m``, H the projector on its features.
 
     **Deviations**: an addition.
 

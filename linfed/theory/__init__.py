@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
-from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, federation_pays_from, fixed_sample_floor
+from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.pays import federation_pays_from, fixed_sample_edge
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.flute import (
     FluteTrace,
@@ -55,6 +56,7 @@ __all__ = [
     "fedavg_iteration_matrix",
     "fedavg_rate",
     "federation_pays_from",
+    "fixed_sample_edge",
     "fixed_sample_floor",
     "flute_bound",
     "flute_divergence_threshold",

@@ -79,9 +79,9 @@ class Point:
         length, theory = math.sqrt(self.rank), lf.theory
         ridge = theory.best_local_ridge(length, **told)
         alone = [float(theory.local_mean_risk(length, ridge=one, **told)) for one in (0.0, ridge)]
-        lines = [theory.fixed_sample_edge(rank=self.rank, **told)]
-        lines.append(theory.federation_pays_from(min(alone), rank=self.rank, **told))
-        edge, pays_from = np.where(np.isfinite(lines), lines, np.nan).tolist()
+        both = [theory.fixed_sample_edge(rank=self.rank, **told)]
+        both.append(theory.federation_pays_from(min(alone), rank=self.rank, **told))
+        edge, pays_from = np.where(np.isfinite(both), both, np.nan).tolist()
         block = max(1, min(self.trials, 2**22 // (self.n_clients * self.n_samples * self.dim)))
         firsts = range(0, self.trials, block)
         parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge, told) for first in firsts]

@@ -119,7 +119,7 @@ def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: i
     >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
     >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
     >>> round(lf.theory.federation_pays_from(alone, rank=3, **sizes), 1)
-    4.4
+    4.3
     """
     return _least_n(check_number("rival_risk", rival_risk, minimum=0.0), dim, rank, n_samples, noise_std)
 

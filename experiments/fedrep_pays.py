@@ -133,10 +133,10 @@ def crossing(sizes: Any, *logs: Any, axis: int = -1) -> Any:
     last = above.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)
     after = np.minimum(last + 1, above.shape[-1] - 1)
     first, second = (np.take_along_axis(medians, at[..., None], axis=-1)[..., 0] for at in (last, after))
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # where nothing crosses
         part = first / (first - second)
-    between = np.log(sizes)[last] + part * (np.log(sizes)[after] - np.log(sizes)[last])
-    return np.where(~above.any(axis=-1), float(sizes[0]), np.where(above[..., -1], np.inf, np.exp(between)))
+        between = np.exp(np.log(sizes)[last] + part * np.log(sizes[after] / sizes[last]))
+    return np.where(~above.any(axis=-1), float(sizes[0]), np.where(above[..., -1], np.inf, between))
 
 
 def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:

@@ -11,9 +11,10 @@ from linfed.theory.fedrep.any_heads import (
     stability_edge,
     typical_distance,
 )
-from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, federation_pays_from, fixed_sample_floor
+from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.pays import federation_pays_from, fixed_sample_edge
 from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
 from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
@@ -91,6 +92,7 @@ __all__ = [
     "fedrep_least_samples",
     "fedrep_predicted_samples",
     "fedrep_step_limit",
+    "fixed_sample_edge",
     "fixed_sample_floor",
     "flute_bound",
     "flute_divergence_threshold",

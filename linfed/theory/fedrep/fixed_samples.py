@@ -1,4 +1,4 @@
-"""FedRep on fixed samples: where the empirical risk has its minimum, what clients lose there, and whom it pays."""
+"""FedRep on fixed samples: where the empirical risk has its minimum, and what clients lose there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_bool, check_integer, check_noise_std, check_number, check_shape
+from linfed.errors import check_array, check_bool, check_noise_std, check_shape
 from linfed.theory.fedrep.state_evolution import checked_sizes
 
 ITERATIONS, TOLERANCE = 20_000, 1e-12
@@ -85,7 +85,7 @@ def fixed_sample_floor(
     -------
     FixedSampleFloor
         With a trial axis if W has one. NaN, with a RuntimeWarning, where the equations have no solution: there is then
-        no minimum near B*, and below ``n (m - k) = (d - k) k`` there are fewer samples than unknowns.
+        no minimum near B*. With noise they have some a little beyond where there is one (`fixed_sample_edge`).
 
     Raises
     ------
@@ -156,88 +156,8 @@ def fixed_sample_floor(
         V, C = _fixed_point(heads, share, variance, m - k - 1)
     distance = _mean_sine(C, d - k)
     _warn(distance, m - k, variance)
-    excess = _excess(heads, V, C, m, variance)
+    excess = client_excess(heads, V, C, m, variance)
     return FixedSampleFloor(covariance=C, distance=distance, risk=0.5 * (excess + variance), leverage=V)
-
-
-def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
-    """Return from how many clients on FedRep's mean risk on fixed samples is below that of a rival.
-
-    Parameters
-    ----------
-    rival_risk : float
-        Mean risk of what a client could do instead, with the noise: e.g. `local_mean_risk`.
-    dim, rank : int
-        d >= 2k and k.
-    n_samples : int
-        m >= 1 samples of each client.
-    noise_std : float
-        Standard deviation of the label noise.
-
-    Returns
-    -------
-    float
-        At least k; infinite where it never pays: at m <= k + 1, or where the rival is as good as exact heads on the
-        true B* are, to whom no number of clients can help.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
-    Notes
-    -----
-    For heads of length sqrt(k) with Gamma = I, of which `fixed_sample_floor` is a function of
-    ``g = (d-k) k/(n (m-k))`` alone: the largest g at which the equations have a solution and the risk is below the
-    rival's gives the least n. Whichever comes first, the end of the solutions, ``(1-g)^2 = 4 g sigma^2/nu``, or the
-    rival. As long as the first does, no rival matters: it is where B can be learned at all. At m <= k + 3, where the
-    mean of what the fit of B adds is infinite, without it.
-
-    **Deviations**: the FedRep paper has ``log(n) + d/n << d``: neither m, k nor the noise is in it.
-
-    References
-    ----------
-    FedRep paper, section 4.2, "When and whom does federation help?".
-
-    Examples
-    --------
-    >>> import linfed as lf
-    >>> sizes = {"dim": 50, "n_samples": 20, "noise_std": 0.3}
-    >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
-    >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
-    >>> round(lf.theory.federation_pays_from(alone, rank=3, **sizes), 1)
-    9.6
-    """
-    from scipy import optimize
-
-    k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
-    variance = check_noise_std(noise_std) ** 2
-    wanted = 2.0 * check_number("rival_risk", rival_risk, minimum=0.0) - variance
-    d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
-    nu = m - k - 1
-    if nu < 1 or wanted <= k * variance / nu:
-        return math.inf
-
-    def lacks(g: float) -> float:
-        return wanted - _isotropic_excess(g, k, m, variance)
-
-    h = variance / nu
-    end = 1.0 + 2.0 * h - 2.0 * math.sqrt(h * (1.0 + h))
-    end -= 1e-9 * end
-    g = end if lacks(end) >= 0 else optimize.brentq(lacks, 1e-12, end, xtol=1e-14)
-    return max(float(k), (d - k) * k / ((m - k) * g))
-
-
-def _isotropic_excess(g: float, k: int, m: int, variance: float) -> float:
-    """Return twice the mean excess risk for Gamma = I and heads of length sqrt(k)."""
-    nu, s = m - k - 1, 1.0 - g
-    # The smaller root of u = variance + g u (1 + u/nu), without cancellation.
-    u = 2.0 * variance / (s + math.sqrt(max(0.0, s * s - 4.0 * g * variance / nu)))
-    eye = np.eye(k)
-    head = np.zeros((1, k))
-    head[0, 0] = math.sqrt(k)
-    V, C = g / (s * k) * eye, (u - variance) / k * eye
-    return float(_excess(head, V, C, m, variance, told=m > k + 3)[0])
 
 
 def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Array, Array]:
@@ -270,7 +190,7 @@ def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Arra
     return (V, C) if W.ndim == 3 else (V[0], C[0])
 
 
-def _excess(W: Array, V: Array, C: Array, m: int, variance: float, told: bool = True) -> Array:
+def client_excess(W: Array, V: Array, C: Array, m: int, variance: float, told: bool = True) -> Array:
     """Return twice each client's mean excess risk (.., n); `told` with what the fit of B adds to it."""
     k = W.shape[-1]
     spare, nu = m - k, m - k - 1

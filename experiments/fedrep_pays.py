@@ -1,0 +1,294 @@
+"""Where federation starts to pay: FedRep against what clients can do alone, over samples and clients, and predicted.
+
+d = 50, k = 3, one fixed data set of m samples for each of n clients, two noise levels. Alone a client has least
+squares, of minimum norm where m < d, or the ridge regression that is best for its noise and length, of the ridge
+``sigma^2 d/(m k)``; the better of the two is the rival. One least-squares model for all clients and exact heads on the
+true B* stand beside, on the same data.
+
+FedRep starts from the method of moments and goes on to its minimum: with the step that the spectra of samples and of
+heads allow, ``1.2/(c (1 + sqrt g)^2 (1 + sqrt(k/n))^2)`` with c = 1 - k/m and ``g = (d-k) k/(n (m-k))``, for as many
+rounds as their slowest directions take, a thousand at most. What is left of its gradient is a column, and so is the
+risk of the round that was best in hindsight.
+
+The law's line has no free parameter (`linfed.theory.federation_pays_from`). Beside it: from where on there are more
+samples than unknowns, g = 1; and the FedRep paper's ``m ~ log(n) + d/n`` with the pair of constants that comes nearest
+to the measured line, in hindsight and for each noise level.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1, and section 4.2, "When and whom does federation
+help?".
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import label
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
+from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor
+from linfed.study.pages import Figures, bars, heat_map, level, place
+from linfed.theory import at_exact_heads
+
+SUMMARY = "where FedRep starts to pay: against least squares and ridge alone, over m/d and n, and as predicted"
+
+FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
+LAW, COUNT, PAPER = "the law", "more samples than unknowns", "log(n) + d/n, best constants"
+HELPS = quoted("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
+SCALES = quoted("FedRep paper, section 1", "the sample complexity per client scales as Theta(log(n) + d/n)")
+OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
+NEAR, LIMIT = 1.25, 8_000
+"""The factor within which a line is said to be; samples in all, with more of which points are far beyond it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of the map: all methods on the same data sets."""
+
+    noise_std: float = 0.3
+    n_samples: int
+    n_clients: int
+    dim: int = 50
+    rank: int = 3
+    most_rounds: int = 1000
+    trials: int = 50
+    seed: int = 0
+
+    @property
+    def cost(self) -> float:
+        """Samples of a trial."""
+        return self.n_clients * self.n_samples
+
+    def schedule(self) -> tuple[float, int]:
+        """Return the step on B, and how many rounds."""
+        spare = max(self.n_samples - self.rank, 1)
+        wide = math.sqrt((self.dim - self.rank) * self.rank / (self.n_clients * spare))
+        near = math.sqrt(self.rank / self.n_clients)
+        largest, least = (1 + wide) * (1 + near), abs((1 - wide) * (1 - near))
+        rounds = max(30, round(8 * (largest / max(least, 0.1)) ** 2))
+        return 1.2 * self.n_samples / spare / largest**2, min(self.most_rounds, rounds)
+
+    def run(self) -> dict[str, Any]:
+        """Return every method's excess risk, in blocks of trials that fit, and what theory says."""
+        told: dict[str, Any] = {"noise_std": self.noise_std, "dim": self.dim, "n_samples": self.n_samples}
+        length, theory = math.sqrt(self.rank), lf.theory
+        ridge = theory.best_local_ridge(length, **told)
+        alone = [float(theory.local_mean_risk(length, ridge=one, **told)) for one in (0.0, ridge)]
+        both = [theory.fixed_sample_edge(rank=self.rank, **told)]
+        both.append(theory.federation_pays_from(min(alone), rank=self.rank, **told))
+        edge, pays_from = np.where(np.isfinite(both), both, np.nan).tolist()
+        block = max(1, min(self.trials, 2**22 // (self.n_clients * self.n_samples * self.dim)))
+        firsts = range(0, self.trials, block)
+        parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge, told) for first in firsts]
+        row = {"edge": edge, "pays_from": pays_from, "predicted_ridge": alone[1] - self.noise_std**2 / 2}
+        return row | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def block(self, trials: int, seed: tuple[int, int], ridge: float, told: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns of some trials."""
+        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank, "noise_std": self.noise_std}
+        problem, floor = lf.SharedRepresentation(**sizes), self.noise_std**2 / 2
+        truth = problem.truth(seed, range(trials))
+        data = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
+        given = lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
+
+        def result(algorithm: lf.Algorithm, rounds: int = 1) -> lf.Result:
+            times = {"rounds": rounds, "trials": trials, "record_every": max(1, rounds // 20)}
+            return lf.simulate(algorithm, given, data=data, metrics=["risk"], **times)
+
+        step, rounds = self.schedule()
+        fedrep = result(lf.FedRep(rank=self.rank, step_size=step), rounds)
+        course = fedrep.metrics["risk"] - floor
+        rivals = {LEAST: lf.LocalOnly(), RIDGE: lf.LocalOnly(ridge=ridge), POOLED: lf.PooledLeastSquares()}
+        rivals |= {ORACLE: lf.Oracle(rank=self.rank)}
+        found = {name: result(one).metrics["risk"][:, -1] - floor for name, one in rivals.items()}
+        found |= {FEDREP: course[:, -1], "best": course.min(axis=1)}
+        found["gradient"] = at_exact_heads(data, fedrep.final.B).gradient
+        if self.n_samples < self.rank + 2 or self.n_clients < self.rank:
+            return found | {"law": np.full(trials, np.nan)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # where there is no law, which is NaN
+            law = lf.theory.fixed_sample_floor(truth.W, **told)
+        return found | {"law": np.where(law.distance < 0.37, law.risk.mean(axis=1) - floor, np.nan)}
+
+
+def cells(quick: bool) -> dict[str, list[Point]]:
+    """Return the points of the map."""
+    base, sizes = Point(n_samples=3, n_clients=2), (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000)
+    axes: dict[str, Any] = {"noise_std": (0.3, 1.0), "n_samples": (3, 5, 7, 10, 15, 25, 50, 75, 100, 200)}
+    if quick:
+        base, sizes = replace(base, trials=6, most_rounds=150), (2, 6, 16, 50)
+        axes |= {"n_samples": (10, 75)}
+    return {"map": [one for one in lf.grid(base, **axes, n_clients=sizes) if one.cost <= LIMIT]}
+
+
+def crossing(sizes: Any, *logs: Any, axis: int = -1) -> Any:
+    """Return the n from which on a log ratio's median over trials is negative, on straight lines in log n."""
+    medians = np.stack([np.median(values, axis=axis) for values in logs], axis=-1)
+    above = medians >= 0
+    last = above.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)
+    after = np.minimum(last + 1, above.shape[-1] - 1)
+    first, second = (np.take_along_axis(medians, at[..., None], axis=-1)[..., 0] for at in (last, after))
+    with np.errstate(all="ignore"):  # where nothing crosses
+        part = first / (first - second)
+        between = np.exp(np.log(sizes)[last] + part * np.log(sizes[after] / sizes[last]))
+    return np.where(~above.any(axis=-1), float(sizes[0]), np.where(above[..., -1], np.inf, between))
+
+
+def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:
+    """Return for each m from how many clients on a column is below the better of ridge and least squares."""
+    found = {}
+    for m, row in part.by("n_samples"):
+        logs = [np.log(one[column] / np.minimum(one[RIDGE], one[LEAST])) for one in row]
+        start = partial(crossing, np.array(row["n_clients"]))
+        if np.isfinite(start(*logs)):
+            found[m] = (float(start(*logs)), *bootstrap_interval(start, logs, vectorized=True))
+    return found
+
+
+def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, float]]:
+    """Return what each rule says for these m; the paper's with the constants of the least largest factor."""
+    d, k = part.rows[0]["dim"], part.rows[0]["rank"]
+    law = {row["n_samples"]: row["pays_from"] for row in part.rows if np.isfinite(row["pays_from"])}
+    n, m = np.geomspace(2, 1000, 300), np.array(list(measured))
+    a, b = (each[..., None, None] for each in np.meshgrid(np.geomspace(0.01, 30, 50), np.geomspace(0.03, 30, 50)))
+    reached = a * np.log(n) + b * d / n <= m[:, None]
+    paper = np.where(reached.any(axis=-1), n[np.argmax(reached, axis=-1)], n[-1])
+    gap = np.abs(np.log(paper / [at for at, _, _ in measured.values()])).max(axis=-1)
+    best = paper[np.unravel_index(np.argmin(gap), gap.shape)].tolist()
+    unknowns = {one: max(2.0, k * (d - k) / (one - k)) for one in part.values("n_samples") if one > k}
+    return {LAW: law, COUNT: unknowns, PAPER: dict(zip(measured, best, strict=True))}
+
+
+LINES = {LAW: ("#D55E00", "-"), COUNT: ("#882255", ":"), PAPER: ("0.35", "--")}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the map with its lines, and sections through it."""
+    table, trials = tables["map"], f"{tables['map'].rows[0]['trials']} trials"
+    with lf.page(table, column="noise_std", title="noise std {}", height=3.6, sharey=True) as sheet:
+        images = [draw_map(ax, part) for ax, part in sheet]
+        sheet.label("$m/d$", "clients $n$")
+        told = "excess risk of FedRep over that of the better\nof ridge and least squares, median"
+        bar = sheet.figure.colorbar(images[0], ax=sheet.axes, pad=0.02, aspect=30, ticks=[-2, -1, 0, 1, 2], label=told)
+        bar.set_ticklabels(["0.01", "0.1", "1", "10", "100"])
+        blank = f"blank: more than {LIMIT:,} samples, not run"
+        sheet.legend(f"{trials}; {blank}; rows and columns are not evenly spaced", ncols=4)
+    chosen = table.where(n_samples=[7, 10, 25, 75])
+    with lf.page(chosen, column="n_samples", row="noise_std", title="m = {}", height=4.2, sharey="row") as second:
+        second.label("clients $n$", *(f"excess risk, noise std {s}" for s in table.values("noise_std")), xscale="log")
+        for ax, part in second:
+            draw_section(ax, part)
+        second.legend(f"median and 10-90 % of {trials}", ncols=4)
+    return {"": sheet.figure, "sections": second.figure}
+
+
+def draw_map(ax: Any, part: lf.Table) -> Any:
+    """Draw the log ratio over m and n, with the measured line and those of the rules."""
+    counts, sizes = part.values("n_samples"), sorted(part.values("n_clients"))
+    values = np.full((len(sizes), len(counts)), np.nan)
+    for row in part:
+        ratio = np.median(row[FEDREP] / np.minimum(row[RIDGE], row[LEAST]))
+        values[sizes.index(row["n_clients"]), counts.index(row["n_samples"])] = np.log10(ratio)
+    shares = [f"{m / part.rows[0]['dim']:.2g}".replace("0.", ".") for m in counts]
+    image = heat_map(ax, values, shares, [f"{n:,}" for n in sizes], cmap="RdBu_r", vmin=-2, vmax=2)
+    measured = measured_lines(part)
+    for rule, line in lines(part, measured).items():
+        inside = [m for m in counts if line.get(m, np.inf) <= sizes[-1]]
+        shape = dict(zip(("color", "linestyle"), LINES[rule], strict=True))
+        level(
+            ax,
+            [counts.index(m) for m in inside],
+            [place(np.log(sizes), np.log(line[m])) for m in inside],
+            **shape,
+            label=rule,
+        )
+    at = [np.interp(np.log(ends), np.log(sizes), range(len(sizes))) for ends in measured.values()]
+    level(ax, [counts.index(m) for m in measured], at, color="black", marker="o", linestyle="none", label="measured")
+    return image
+
+
+def draw_section(ax: Any, part: lf.Table) -> None:
+    """Draw every method's excess risk against n, and FedRep's by its law."""
+    n = np.array([row["n_clients"] for row in part])
+    for name in (FEDREP, LEAST, RIDGE, POOLED, ORACLE):
+        values = np.stack([row[name] for row in part], axis=1)
+        bars(ax, n, values, ("#CC79A7", "s", "-.") if name == RIDGE else name, label=label(name))
+    law = np.where([holds(row) for row in part], [np.median(row["law"]) for row in part], np.nan)
+    ax.plot(n, law, color="#D55E00", linewidth=1.6, zorder=5, label="FedRep, the law")
+    ax.set(yscale="log", ylim=(1e-3, 8))
+
+
+def holds(row: lf.Table) -> bool:
+    """Return whether the law of the minimum is said to hold at a point."""
+    return bool(row["n_clients"] >= NEAR * row["edge"] and np.isfinite(row["law"]).all())
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return where the lines lie, what the law and the ridge's formula are worth, and whom federation helps."""
+    said = {
+        LAW: ("FedRep pays from the predicted number of clients on", OWN),
+        COUNT: ("FedRep pays from where there are more samples than unknowns", OWN_THRESHOLD),
+        PAPER: ("FedRep pays from m ~ log(n) + d/n on, the two constants chosen in hindsight", SCALES),
+    }
+    hindsight = "Stopped at its best round, in hindsight, FedRep pays from the predicted number of clients on"
+    out = []
+    for noise, part in tables["map"].by("noise_std"):
+        where, measured = f"noise std {noise}", measured_lines(part)
+        rules = lines(part, measured)
+        for rule, (text, source) in said.items():
+            out += on_line(measured, rules[rule], where, text=text, source=source)
+        out += on_line(measured_lines(part, "best"), rules[LAW], where, text=hindsight, source=OWN)
+        out += [*risks(part, where), *helps(part, where)]
+    return out
+
+
+def on_line(measured: dict[int, Measured], line: dict[int, float], where: str, **said: Any) -> list[Finding]:
+    """Return how far the measured line is from another, for each m."""
+    statistic = "number of clients from which on FedRep's excess risk is the lower one, over that of the line"
+    said |= {"statistic": statistic, "least": 1 / NEAR, "most": NEAR}
+    out = []
+    for m, (n, low, high) in measured.items():
+        if m in line:
+            detail, ratio = f"{n:.3g} clients, for {line[m]:.3g}", (n / line[m], low / line[m], high / line[m])
+            out.append(judge(ratio, where=f"{where}, m = {m}", detail=detail, **said))
+    return out
+
+
+def risks(part: lf.Table, where: str) -> list[Finding]:
+    """Return how far the excess risks are from those predicted: FedRep's where its law holds, and the best ridge's."""
+    own, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
+    ends = [np.stack([row[name] for row in own], axis=1) for name in (FEDREP, "law")]
+    ridge = np.stack([row[RIDGE] for row in every], axis=1)
+    formula = np.broadcast_to([row["predicted_ridge"] for row in every], ridge.shape)
+    left = max(np.quantile(row["gradient"], 0.9) for row in own)
+    note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
+    said: dict[str, Any] = {"where": where, "source": OWN, "most": 1.15}
+    said["statistic"] = "factor between the median over trials and the prediction, the worst point"
+    text = f"From {NEAR:g} times the edge on, up to a sine of 0.37, FedRep's risk is the law's"
+    return [
+        judge(largest_factor(*ends), text=text, note=note, **said),
+        judge(largest_factor(ridge, formula), text="The best ridge's risk is the formula's", **said),
+    ]
+
+
+def helps(part: lf.Table, where: str) -> list[Finding]:
+    """Return in which share of points where log(n) + d/n is at most d/10 FedRep is better than what else there is."""
+    d = part.rows[0]["dim"]
+    rows = [row for row in part if math.log(row["n_clients"]) + d / row["n_clients"] <= d / 10]
+    said: dict[str, Any] = {"where": where, "source": HELPS, "clusters": range(part.rows[0]["trials"])}
+    said["statistic"] = "share of the map's points, in each trial"
+    rivals = {"least squares alone": LEAST, "the best ridge alone": RIDGE, "one model for all": POOLED}
+    return [
+        share(
+            np.stack([row[FEDREP] < row[rival] for row in rows], axis=1),
+            0.9,
+            text=f"Where log(n) + d/n <= d/10, FedRep's risk is below that of {told}",
+            **said,
+        )
+        for told, rival in rivals.items()
+    ]

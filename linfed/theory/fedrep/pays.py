@@ -1,0 +1,216 @@
+"""From how many clients on FedRep can learn B on fixed samples at all, and from how many on it pays."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.errors import check_integer, check_noise_std, check_number
+from linfed.theory.fedrep.fixed_samples import client_excess
+from linfed.theory.fedrep.state_evolution import checked_sizes
+
+LEVEL = 11
+"""Of Sobol's sequence, whose first 2^11 points stand for the clients' samples in the means."""
+
+POINTS, SMALLEST, PAST = 16, 1e-3, 3.0
+"""Points along the solutions: from a kc of this share of the noise's variance, to so far past the other law's end."""
+
+SECANTS, TOLERANCE = 60, 1e-3
+"""The most steps to a solution, and the relative gap at which it is one."""
+
+
+def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+    """Return the number of clients below which the empirical risk on fixed samples has no minimum near B*.
+
+    Parameters
+    ----------
+    dim, rank : int
+        d >= 2k and k.
+    n_samples : int
+        m samples of each client.
+    noise_std : float
+        Standard deviation of the label noise, in units of y.
+
+    Returns
+    -------
+    float
+        At least k; infinite at m <= k + 1.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    For heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise it is ``n (m - k) = (d - k) k``: as
+    many samples as unknowns. With noise the equations of `fixed_sample_floor`, which take the error of a client's head
+    for a Gaussian one, are too hopeful near their end. Here its law is not approximated: with ``V = v I`` and
+    ``C = c I`` the head w is the total least squares of y on F (m, k), whose rows have covariance (1 + c) I: it
+    minimises ``||y - F w||^2/(1 + v ||w||^2)``. With the least value l, ``s = ||w||^2`` and ``r = l/(1 + v s)``, in
+    the mean over clients::
+
+        j = mean [r w'(Omega^{-1} (v w; -1))_{1..k}] / k,   p = mean [r s] / k,   Omega the covariance of rows (F, y)
+        c = v p/j,                                          n = (d - k)/(v j)
+
+    (l; w) is the least generalised eigenpair of the Wishart matrix ``(F, y)'(F, y)`` against diag(v I, 1). Along
+    the solutions, in the order of c, n falls and rises again: the edge is its least value. The means are over 2,047
+    points of Sobol's sequence, which gives it to 1 %. Heuristic: a cavity, or replica symmetric, argument, for many
+    clients. For d = 50, k = 3 runs from the method of moments begin to pay at 0.95 to 1.2 times this number.
+
+    **Deviations**: an addition.
+
+    References
+    ----------
+    Golub and Van Loan 1980, for total least squares; Mezard and Montanari 2009, for the method.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> round(lf.theory.fixed_sample_edge(dim=50, rank=3, n_samples=10, noise_std=0.0), 1)
+    20.1
+    >>> round(lf.theory.fixed_sample_edge(dim=50, rank=3, n_samples=10, noise_std=1.0))
+    72
+    """
+    return _least_n(math.inf, dim, rank, n_samples, noise_std)
+
+
+def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+    """Return from how many clients on FedRep's mean risk on fixed samples is below that of a rival.
+
+    Parameters
+    ----------
+    rival_risk : float
+        Mean risk of what a client could do instead, with the noise: e.g. `local_mean_risk`.
+    dim, rank, n_samples, noise_std
+        As in `fixed_sample_edge`.
+
+    Returns
+    -------
+    float
+        At least `fixed_sample_edge`; infinite where it never pays: at m <= k + 1, or where the rival is as good as
+        exact heads on the true B* are, to whom no number of clients can help.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    Along the solutions of `fixed_sample_edge`, before its end, the mean risk of the training's clients (that of
+    `fixed_sample_floor`, of these v and c) grows as n falls. Either it meets the rival's, or the solutions end before:
+    then no rival matters, as B cannot be learned. At m <= k + 3, where the mean of what the fit of B adds to the risk
+    is infinite, without it.
+
+    **Deviations**: the FedRep paper has ``log(n) + d/n << d``: neither m, k nor the noise is in it.
+
+    References
+    ----------
+    FedRep paper, section 4.2, "When and whom does federation help?".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 50, "n_samples": 75, "noise_std": 1.0}
+    >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
+    >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
+    >>> round(lf.theory.federation_pays_from(alone, rank=3, **sizes), 1)
+    4.3
+    """
+    return _least_n(check_number("rival_risk", rival_risk, minimum=0.0), dim, rank, n_samples, noise_std)
+
+
+def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+    """Return the least n with a solution whose risk is at most the rival's."""
+    from scipy import interpolate, optimize
+
+    k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
+    variance = check_noise_std(noise_std) ** 2
+    d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
+    wanted, known = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
+    if m <= k + 1 or wanted <= known:
+        return math.inf
+    if variance == 0:
+        return max(float(k), (d - k) * k / (m - k))
+    c, unknowns, excess = _solutions(k, m, variance)
+    if wanted <= excess[0]:  # where both are as to first order
+        return (d - k) / float(unknowns[0]) * (float(excess[0]) - known) / (wanted - known)
+    along = np.log(c)
+    course = interpolate.CubicSpline(along, np.log(unknowns))
+    last = float(along[-1])
+    if wanted < excess[-1]:
+        lacks = interpolate.CubicSpline(along, np.log(excess / wanted))
+        last = float(optimize.brentq(lambda at: float(lacks(at)), float(along[0]), last))
+    most = math.exp(float(course(np.linspace(along[0], last, 2000)).max()))
+    return max(float(k), (d - k) / most)
+
+
+@functools.lru_cache(maxsize=64)
+def _solutions(k: int, m: int, variance: float) -> tuple[Array, Array, Array]:
+    """Return c, (d-k)/n and twice the mean excess risk along the solutions, to beyond their end."""
+    nu = m - k - 1
+    high = PAST * math.sqrt(variance * (variance + nu)) / k
+    head, eye, found = np.zeros((1, k)), np.eye(k), list[tuple[float, float, float]]()
+    head[0, 0] = math.sqrt(k)
+    slope, excess, steps = -1.0, 0.0, 0.0  # of the gap in log v; of log v over Gaussian heads', and its last change
+    for c in np.geomspace(SMALLEST * variance / k, high, POINTS).tolist():
+        u = variance + k * c
+        gaussian = math.log(c / (u * (1.0 + u / nu) - k * c))  # what log v would be if heads were Gaussian
+        at = gaussian + excess + steps
+        gap, j = _gap(at, c, k, m, variance)
+        for _ in range(SECANTS):
+            if abs(gap) < TOLERANCE:
+                break
+            new = at - max(-0.5, min(0.5, gap / slope))
+            left, j = _gap(new, c, k, m, variance)
+            slope = min(-0.02, (left - gap) / (new - at))
+            at, gap = new, left
+        excess, steps = at - gaussian, at - gaussian - excess
+        v = math.exp(at)
+        risk = float(client_excess(head, v * eye, c * eye, m, variance, told=m > k + 3)[0])
+        found.append((c, v * j, risk))
+        if v * j < 0.8 * max(unknowns for _, unknowns, _ in found):
+            break
+    along, unknowns, risks = np.array(found).T
+    return along, unknowns, np.maximum.accumulate(risks)
+
+
+def _gap(at: float, c: float, k: int, m: int, variance: float) -> tuple[float, float]:
+    """Return by how much ``log v`` misses what the equations give for it, and j."""
+    j, p = _means(math.exp(at), c, k, m, variance)
+    return math.log(c * j / p) - at, j
+
+
+def _means(v: float, c: float, k: int, m: int, variance: float) -> tuple[float, float]:
+    """Return j and p of `fixed_sample_edge`."""
+    omega = (1.0 + c) * np.eye(k + 1)
+    omega[0, k] = omega[k, 0] = math.sqrt(k)
+    omega[k, k] = k + variance
+    scale = np.append(np.full(k, v**-0.5), 1.0)
+    R = (scale[:, None] * np.linalg.cholesky(omega)) @ _factors(k, m)
+    values, vectors = np.linalg.eigh(R @ R.mT)
+    least = vectors[..., 0] * scale
+    heads = -least[:, :k] / least[:, k:]
+    square = np.vecdot(heads, heads)
+    left = values[:, 0] / (1.0 + v * square)
+    moved = np.column_stack([v * heads, np.full(len(heads), -1.0)]) @ np.linalg.inv(omega)
+    return float(np.mean(left * np.vecdot(moved[:, :k], heads))) / k, float(np.mean(left * square)) / k
+
+
+@functools.lru_cache(maxsize=8)
+def _factors(k: int, m: int) -> Array:
+    """Return Bartlett's lower factors of Wishart matrices of dimension k + 1 with m degrees of freedom."""
+    from scipy import special
+    from scipy.stats import qmc
+
+    i, (rows, columns) = np.arange(k + 1), np.tril_indices(k + 1, -1)
+    points = qmc.Sobol(len(i) + len(rows), scramble=False).random_base2(LEVEL)[1:]  # the first is 0
+    L = np.zeros((len(points), k + 1, k + 1))
+    L[:, i, i] = np.sqrt(2.0 * special.gammaincinv((m - i) / 2.0, points[:, : k + 1]))
+    L[:, rows, columns] = special.ndtri(points[:, k + 1 :])
+    L.setflags(write=False)
+    return L

@@ -227,7 +227,9 @@ class Search:
             if between:
                 return self._more(min(between, key=lambda size: len(self.margins[size])))
             if not self._verdict(near) and not self._narrow(inner, outer):
-                return self._more(self._between(inner, outer))
+                middle = self._between(inner, outer)
+                if middle not in self.margins:
+                    return self._more(middle)
         self.stopped = TRIALS
         return None
 

@@ -27,6 +27,9 @@ from linfed.study.tuning import Tuned
 ROUND = "round"
 """The path of the number of rounds, of which one run knows all."""
 
+FORETOLD = 3
+"""Trials whose truths a prediction takes; it answers with their median."""
+
 RANGE = 1024
 """By default sizes are sought from the start over this to the start times this."""
 
@@ -272,7 +275,7 @@ class Least(Configuration):
     # --- what theory says ------------------------------------------------------------------------------------
 
     def _predicted(self) -> Rows:
-        search = self._search(certain=True, trials=self.batch)
+        search = self._search(certain=True, batch=FORETOLD, trials=FORETOLD)
         missing: dict[float, str] = {}
         while (wanted := search.wanted()) is not None:
             size, first, last = wanted
@@ -284,7 +287,7 @@ class Least(Configuration):
 
     def _predicted_rounds(self) -> Rows:
         run, _ = yield from self._ready(self.base)
-        (row,) = yield [Foretold(of=run, trials=self.batch)]
+        (row,) = yield [Foretold(of=run, trials=FORETOLD)]
         return self._foretold(self._of_rounds(row, certain=True), row["missing"])
 
     def _foretold(self, search: Search, missing: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,20 +23,18 @@ import numpy as np
 import linfed as lf
 from linfed.figures.laws import draw_law
 from linfed.figures.style import PAGE_WIDTH, look
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent, quoted
+from linfed.statistics.findings import Finding
 from linfed.study.pages import Figures
 
+from . import _fedrep_scaling_judged as judged
 from . import flute_theorem51
 from ._fedrep_scaling import BEST, FIXED, THEOREM, Need, Threshold
+from ._fedrep_scaling_judged import JOINT, covered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUMMARY = "FedRep paper, Theorem 1: least m and least rounds against n, d, k, kappa, p, noise and step; FLUTE's floors"
-
-paper = partial(quoted, "FedRep paper, section 4.2")
-SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")
-CLAIMED = quoted("FedRep paper, Theorem 1", "m >= c(kappa^4 k^3 log(rn)/E_0^2 + kappa^4 k^2 d/(E_0^2 rn))")
 
 MANY = {10_000: {"trials": 8}, 100_000: {"trials": 8, "start": 8}}
 """What is less in the largest runs."""
@@ -73,10 +70,6 @@ NEAR = (
     {"n_clients": 100, "dim": 10_000, "rank": 10},
 )
 FLUTE_IN = {"m": "samples m", "n above d": "clients n, d = 6", "d above n": "dimension d, n = 6"}
-JOINT = ("base", "n", "d", "k", "p")
-"""Panels whose points are fitted together."""
-LARGEST = 1000
-"""Clients from which n is held against the theorem's logarithm."""
 
 
 def _cells(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = None) -> list[Need]:
@@ -126,24 +119,42 @@ def _page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable
     """Return a figure with a panel for each thing that moves."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.4), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.6), layout="constrained", sharey=True)
     for ax, (panel, (field, *_, text)) in zip(axes.ravel(), panels.items(), strict=True):
+        rows = sorted(table.where(panel=_beside(panel)).rows, key=lambda row: row[field])
         for step, colour in ((THEOREM, "#0072B2"), (BEST, "#E69F00")):
-            part = table.where(panel=_beside(panel), step=step)
-            if len(part) > 1:
-                _measured(ax, part, field, said.removeprefix("least "), f"measured, {step}", colour)
-        rows = [row for row in table.where(panel=_beside(panel), step=THEOREM).rows if _covered(row)]
-        rows.sort(key=lambda row: row[field])
-        ax.plot([row[field] for row in rows], [claimed(row) for row in rows], "--", color="0.5", label=claim)
+            own = [row for row in rows if row["step"] == step]
+            if len(own) > 1:
+                _measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
+        told = [row for row in rows if covered(row)]
+        ax.plot([row[field] for row in told], [claimed(row) for row in told], "--", color="0.5", label=claim)
         if near and panel == "T":
-            ax.axhline(rows[0][near], color="#CC79A7", linestyle="-.", label="the threshold near B*")
-        ax.set(xscale="log", yscale="log", xlabel=text)
+            ax.axhline(told[0][near], color="#CC79A7", linestyle="-.", label="the threshold near B*")
+        _axes(ax, [row[field] for row in rows], text)
     for ax in axes[:, 0]:
         ax.set_ylabel(said)
+    figure.legend(*_labels(axes), loc="outside upper center", ncols=2)
+    return figure
+
+
+def _labels(axes: Any) -> tuple[list[Any], list[str]]:
+    """Return the handles and labels of all panels, each once."""
     found = [ax.get_legend_handles_labels() for ax in axes.ravel()]
     handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2)
-    return figure
+    return list(handles.values()), list(handles)
+
+
+def _axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
+    """Label logarithmic axes, with ticks at some of the sizes that were tried."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+    ax.set(xscale="log", yscale="log", xlabel=text)
+    sizes = sorted({size for size in sizes if size > 0})
+    shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
+    ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _beside(panel: str) -> list[str]:
@@ -151,26 +162,18 @@ def _beside(panel: str) -> list[str]:
     return [panel] if panel == "p" else ["base", panel]
 
 
-def _covered(row: dict[str, Any]) -> bool:
-    """Return whether the theorem speaks of a setting: no noise, and eta at most 1/4."""
-    return row["noise_std"] == 0 and row["eta"] <= 0.25
-
-
-def _measured(ax: Axes, part: lf.Table, field: str, asked: str, text: str, colour: str, law: str = "") -> None:
-    """Draw crossings with their intervals, what is censored as arrows at its bound, and the prediction."""
-    rows = sorted(part.rows, key=lambda row: row[field])
+def _measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, column: str, colour: str) -> None:
+    """Draw crossings with their intervals, what is censored as arrows at its bound, and the law beside them."""
     known = [row for row in rows if not row["censored"]]
-    x, y = ([row[name] for row in known] for name in (field, "crossing"))
     ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in known]).reshape(-1, 2).T
     shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    x, y = ([row[name] for row in known] for name in (field, "crossing"))
     ax.errorbar(x, y, yerr=np.maximum(ends, 0), label=text, **shape)
     for row in rows:
         if row["censored"]:
             marker, at = ("^", row["low"]) if row["censored"] == "above" else ("v", row["high"])
-            ax.plot(row[field], at, marker=marker, color=colour, fillstyle="none", label=f"not {asked} up to here")
-    name = law or "predicted_crossing"
-    label = "the law of fixed samples" if law else f"lf.predict, {text.partition(', ')[2]}"
-    ax.plot([row[field] for row in rows], [row[name] for row in rows], ":", color=colour, label=label)
+            ax.plot(row[field], at, marker, color=colour, fillstyle="none", label="not reached up to here")
+    ax.plot([row[field] for row in rows], [row[column] for row in rows], ":", color=colour, label=law)
 
 
 def _laws(tables: dict[str, lf.Table]) -> Any:
@@ -179,15 +182,14 @@ def _laws(tables: dict[str, lf.Table]) -> Any:
 
     figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.4), layout="constrained")
     for ax, (panel, (field, *_, text)) in zip(axes[0], FIXED_IN.items(), strict=False):
-        part = tables["fixed"].where(panel=_beside(panel))
-        _measured(ax, part, field, "m", "FedRep, fixed samples", "#0072B2", "spectral")
-        counted = sorted(
-            (row[field], row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"]) for row in part.rows
-        )
-        ax.plot(*zip(*counted, strict=True), "--", color="0.5", label="as many equations as unknowns")
-        ax.set(xscale="log", yscale="log", xlabel=text)
+        rows = sorted(tables["fixed"].where(panel=_beside(panel)).rows, key=lambda row: row[field])
+        _measured(ax, rows, field, "FedRep, fixed samples", "spectrum of Marchenko and Pastur", "spectral", "#0072B2")
+        sizes = [row[field] for row in rows]
+        counted = [row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"] for row in rows]
+        ax.plot(sizes, counted, "--", color="0.5", label="equations as unknowns")
+        _axes(ax, sizes, text)
     axes[0, 0].set_ylabel("least m, 100 rounds")
-    ratios = [_over(row, row["law"]) for row in tables["near"].rows]
+    ratios = [judged.over(row, row["law"]) for row in tables["near"].rows]
     middle, low, high = np.transpose(ratios)
     places = np.arange(len(ratios))
     axes[0, 3].errorbar(places, middle, yerr=(middle - low, high - middle), **look("FedRep") | {"linestyle": "none"})
@@ -201,175 +203,19 @@ def _laws(tables: dict[str, lf.Table]) -> Any:
         ax.set(xlabel=text)
     axes[1, 0].set_ylabel("FLUTE's floor")
     axes[1, 3].set_axis_off()
-    found = [ax.get_legend_handles_labels() for ax in axes[0]]
-    handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
     axes[1, 3].legend(
-        handles.values(), handles.keys(), loc="center", title="above; below FLUTE,\nslope (predicted slope)"
+        *_labels(axes[0, :3]), loc="center", title="above: FedRep; below: FLUTE,\nslope (predicted slope)"
     )
     return figure
-
-
-# --- claims --------------------------------------------------------------------------------------------------
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return what the least m and the least rounds say of the theorem and of the predictions."""
     samples, rounds = tables["samples"], tables["rounds"]
-    return [*_exponents(samples), *_logarithm(samples), *_kappa(samples, rounds), *_predicted(tables), *_near(tables)]
-
-
-def _exponents(samples: lf.Table) -> list[Finding]:
-    """Return the joint exponents of m - k - 1, whether log n shows, and whether one constant serves the claim."""
-    part = _chosen(samples, lambda row: row["step"] == BEST and row["panel"] in JOINT and _lawful(row))
-    law = lf.fit("m - k - 1 ~ p^a d^b k^c", part)
-    cubed, plain = (lf.fit(f"m - k - 1 ~ d {k} / p", part) for k in ("k^3", "k"))
-    logarithm = lf.fit("m - k - 1 ~ p^a d^b k^c log(n)^e", part)
-    where = f"best step, m >= k + 4: {law.reached} of {law.points} settings reached"
-    own = {"where": where, "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}"}
-    said = {"margin": 0.1, "kind": "equal", **own}
-    found = [
-        judge_exponent(law.exponents[name], claimed, text=f"m - k - 1 grows like d k / p: in {letter}", **said)
-        for name, letter, claimed in (("a", "p", -1.0), ("b", "d", 1.0), ("c", "k", 1.0))
-    ]
-    fits = f"m - k - 1 is within a factor {plain.worst:.2f} of a constant times d k / p, {cubed.worst:.2f} of d k^3 / p"
-    found += [
-        judge_exponent(
-            law.exponents["c"],
-            2.0,
-            kind="equal",
-            margin=0.25,
-            text="The least m has the bound's exponent in k where d / p rules, 2",
-            where=where,
-            source=f"{CLAIMED}; the margin is an {OWN_THRESHOLD}",
-            detail=fits,
-        ),
-        judge_exponent(
-            logarithm.exponents["e"], 0.0, text="No power of log n beside d k / p", **said | {"margin": 0.25}
-        ),
-    ]
-    rows = [row for row in samples.where(step=THEOREM).rows if _covered(row) and not row["censored"]]
-    constants = np.array([row["crossing"] / row["claim"] for row in rows])
-    resampled = np.array([row["replicates"].values / row["claim"] for row in rows])
     return [
-        *found,
-        judge(
-            (
-                float(np.exp(np.ptp(np.log(constants)))),
-                *np.exp(np.percentile(np.ptp(np.log(resampled), axis=0), (2.5, 97.5))),
-            ),
-            text="One constant c serves Theorem 1's m in all settings",
-            where=f"{len(constants)} settings, the theorem's step",
-            statistic="the largest least constant over the smallest",
-            source=f"{CLAIMED}; the factor is an {OWN_THRESHOLD}",
-            most=10.0,
-            detail=f"constants from {constants.min():.2g} to {constants.max():.2g}",
-        ),
+        *judged.exponents(samples),
+        *judged.logarithm(samples),
+        *judged.kappa(samples, rounds),
+        *judged.predicted(tables),
+        *judged.near(tables),
     ]
-
-
-def _logarithm(samples: lf.Table) -> list[Finding]:
-    """Return what many clients leave: whether m grows with log n there."""
-    part = samples.where(panel=["base", "n"], step=THEOREM)
-    many = _chosen(part, lambda row: row["n_clients"] >= LARGEST)
-    part = many if len(many) else part
-    law = lf.fit("m ~ log(n)^e", part)
-    said = {"where": f"n = {', '.join(f'{n:,}' for n in part['n_clients'])}", "kind": "equal", "margin": 0.25}
-    text = "With many clients the least m grows like log n"
-    return [
-        judge_exponent(law.exponents["e"], 1.0, text=text, source=f"{SCALES}; the margin is an {OWN_THRESHOLD}", **said)
-    ]
-
-
-def _kappa(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
-    """Return the exponents of kappa, in m and in the rounds."""
-    m, t = (
-        lf.fit(f"{left} ~ kappa^a", table.where(panel=["base", "kappa"], step=THEOREM))
-        for left, table in (("m", samples), ("t", rounds))
-    )
-    margin = f"the margin is an {OWN_THRESHOLD}"
-    said = {"where": "the theorem's step, 40 kappa^2 rounds", "text": "The least m grows like kappa^4"}
-    own = {"source": f"{OWN_PREDICTION}; {margin}"}
-    return [
-        judge_exponent(m.exponents["a"], 4.0, kind="equal", margin=0.25, source=f"{CLAIMED}; {margin}", **said),
-        judge_exponent(m.exponents["a"], 0.0, kind="at most", margin=0.1, **said | {"text": "kappa raises no m"} | own),
-        judge_exponent(
-            t.exponents["a"], 2.0, kind="equal", margin=0.25, text="The rounds grow like kappa^2", where="m = 60", **own
-        ),
-    ]
-
-
-def _predicted(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return how far predictions are off, at the worst setting of each table."""
-    asked = {
-        "samples": ("The least m is what lf.predict says", "predicted_crossing", 1.1),
-        "rounds": ("The least rounds are what lf.predict says", "predicted_crossing", 1.1),
-        "fixed": ("On fixed samples the least m is what Marchenko and Pastur's spectrum says", "spectral", 1.15),
-    }
-    found = []
-    for key, (text, law, most) in asked.items():
-        rows = [row for row in tables[key].rows if not row["censored"] and _lawful(row, law)]
-        logs = np.log([_over(row, row[law]) for row in rows])
-        worst = int(np.abs(logs[:, 0]).argmax())
-        sign = np.sign(logs[worst, 0])
-        middle, *ends = np.exp(sign * logs[worst])
-        said = {"text": text, "source": f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}", "most": most}
-        said |= {"statistic": "factor between the measured and the predicted, the worst setting"}
-        typical = np.exp(np.median(np.abs(logs[:, 0])))
-        where = f"{len(rows)} settings" + (", predicted m >= k + 4" if key != "rounds" else ", m = 60")
-        detail = f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}"
-        found.append(judge((middle, min(ends), max(ends)), **said, where=where, detail=detail))
-    flute = lf.fit("rms ~ ((d + n - k) / (n m))^a", tables["flute"])
-    text, source = (
-        "FLUTE's floor is a power of (d + n - k)/(n m)",
-        f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
-    )
-    said = {"text": text, "source": source, "where": f"{flute.points} settings"}
-    return [*found, judge_exponent(flute.exponents["a"], 0.5, kind="equal", margin=0.05, **said)]
-
-
-def _near(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the threshold near B* in each setting, and what whole runs need beyond it."""
-    found = []
-    for row in tables["near"].rows:
-        sizes = f"n = {row['n_clients']}, p = {row['participants'] or row['n_clients']}, d = {row['dim']:,}"
-        found.append(
-            judge(
-                _over(row, row["law"]),
-                text="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
-                where=f"{sizes}, k = {row['rank']}",
-                statistic="m at which single runs neither grow nor shrink, over the predicted",
-                source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
-                least=0.98,
-                most=1.02,
-                detail=f"{row['crossing']:.2f} against {row['law']:.2f}",
-            )
-        )
-    for row in tables["samples"].where(panel=["base", "T"], step=THEOREM).rows:
-        if not row["censored"]:
-            found.append(
-                judge(
-                    _over(row, row["local"]),
-                    text="A whole run needs more than the threshold near B*",
-                    where=f"{row['rounds']} rounds from {row['delta']:g} to {row['level']:g}",
-                    statistic="the least m over the threshold near B*",
-                    source=OWN_PREDICTION,
-                    least=1.0,
-                    strict=True,
-                    detail=f"{row['crossing']:.2f} against {row['local']:.2f}",
-                )
-            )
-    return found
-
-
-def _over(row: dict[str, Any], law: float) -> tuple[float, float, float]:
-    """Return a crossing over a law, with its interval over trials."""
-    return (row["crossing"] / law, *(np.percentile(row["replicates"].values, (2.5, 97.5)) / law))
-
-
-def _lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
-    """Return whether a prediction is there, and of an m at which heads have the moments that it needs."""
-    return row[law] > (row["rank"] + 4 if row["path"] != "round" else 0)
-
-
-def _chosen(table: lf.Table, wanted: Callable[[dict[str, Any]], bool]) -> lf.Table:
-    return lf.Table([row for row in table.rows if wanted(row)])

@@ -74,18 +74,24 @@ def exponents(samples: lf.Table) -> list[Finding]:
     ]
 
 
-def logarithm(samples: lf.Table) -> list[Finding]:
-    """Return what many clients leave: whether m grows with log n there."""
-    part = samples.where(panel=["base", "n"], step=THEOREM)
-    many = chosen(part, lambda row: row["n_clients"] >= LARGEST)
-    part = many if len(many) else part
-    law = lf.fit("m ~ log(n)^e", part)
-    said = {"where": f"n = {', '.join(f'{n:,}' for n in part['n_clients'])}", "kind": "equal", "margin": 0.25}
-    said["theorem"] = False  # of a sufficient m
-    text = "With many clients the least m grows like log n"
+def logarithm(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
+    """Return what many clients leave: whether m, and the rounds, grow with n there."""
+    m, t = (_many(table.where(panel=["base", "n"], step=THEOREM)) for table in (samples, rounds))
+    where = f"n = {', '.join(f'{n:,}' for n in sorted(m['n_clients']))}"
+    margin = f"the margin is an {OWN_THRESHOLD}"
+    said = {"where": where, "kind": "equal", "theorem": False}
+    log_n, n = lf.fit("m ~ log(n)^e", m).exponents["e"], lf.fit("t ~ n^a", t).exponents["a"]
+    text, more = "With many clients the least m grows like log n", "With many clients the rounds do not depend on n"
+    own = {"source": f"{OWN_PREDICTION}; {margin}"}
     return [
-        judge_exponent(law.exponents["e"], 1.0, text=text, source=f"{SCALES}; the margin is an {OWN_THRESHOLD}", **said)
+        judge_exponent(log_n, 1.0, margin=0.25, text=text, source=f"{SCALES}; {margin}", **said),
+        judge_exponent(n, 0.0, margin=0.02, text=more, **said | own | {"where": f"{where}; m = 60"}),
     ]
+
+
+def _many(table: lf.Table) -> lf.Table:
+    """Return the settings of many clients, of a quick run all."""
+    return chosen(table, lambda row: row["n_clients"] >= LARGEST) or table
 
 
 def kappa(samples: lf.Table, rounds: lf.Table) -> list[Finding]:

@@ -214,7 +214,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     samples, rounds = tables["samples"], tables["rounds"]
     return [
         *judged.exponents(samples),
-        *judged.logarithm(samples),
+        *judged.logarithm(samples, rounds),
         *judged.kappa(samples, rounds),
         *judged.predicted(tables),
         *judged.near(tables),

@@ -141,6 +141,16 @@ MUTATIONS = {
         Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
         Mutation("a level reached is not below it", "values <= threshold", "values < threshold", "intervals:first"),
     ],
+    "statistics/crossings.py": [
+        Mutation("a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "least:ties"),
+        Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "least:covers"),
+        Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "least:covers least:spent"),
+        Mutation("known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "least:between"),
+    ],
+    "statistics/fits.py": [
+        Mutation("censored on the other side", "out = -beyond *", "out = beyond *", "fits:censored"),
+        Mutation("fixed factors left out", "base += logs", "base += 0 * logs", "fits:quotients"),
+    ],
     "statistics/findings.py": [
         Mutation("the best trial decides an identity", "values[known].max()", "values[known].min()", "findings"),
     ],

@@ -72,6 +72,7 @@ def test_the_interval_covers_and_the_bootstrap_has_its_width(share, own):
     cell = Curve(width=1e-12 if own else 0.05, own=own)
     true = 100.0 * math.exp(0.05 * math.log(share / (1.0 - share)))
     searches = [search_of(replace(cell, seed=seed), share=share) for seed in range(25)]
+    assert max(len(margins) for one in searches for margins in one.margins.values()) <= 64
     missed = sum(not low < true <= high for low, high in (one.interval for one in searches))
     assert missed <= 3
     crossings = np.log([crossing_of(one.margins, share)[0][0] for one in searches])
@@ -86,6 +87,16 @@ def test_trials_are_spent_near_the_threshold():
     assert all(count == 8 for size, count in tried.items() if not 0.7 < size / 1000 < 1.4)
     assert max(tried.values()) == 64
     assert search.spent < 400
+
+
+def test_what_lies_between_two_sizes_is_uncertain_where_margins_do_not_say():
+    far = {3: np.full(9, 5.0), 4: np.full(9, -5.0)}
+    replicates = replicates_of(far, 0.5)
+    assert crossing_of(far, 0.5)[0][0] == pytest.approx(math.sqrt(12.0))
+    assert 3.0 < replicates.min() < 3.1
+    assert 3.9 < replicates.max() < 4.0
+    near = {3: np.full(9, 0.3), 4: np.full(9, -0.1)}
+    assert replicates_of(near, 0.5) == pytest.approx(3.0 * (4 / 3) ** 0.75)
 
 
 def test_ties_at_the_level_count_as_reached():

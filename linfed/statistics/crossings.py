@@ -7,6 +7,7 @@ A trial's *margin* at a size is by how many decades it misses its level, so that
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -48,7 +49,9 @@ def _verdict(count: int, total: int, share: float, error: float) -> int:
     return int(count > 0 and special.bdtrc(count - 1, total, share) <= error)
 
 
-def crossing_of(margins: Mapping[float, Array], share: float, weights: Array | None = None) -> tuple[Array, Array]:
+def crossing_of(
+    margins: Mapping[float, Array], share: float, weights: Array | None = None, between: Array | float = 0.5
+) -> tuple[Array, Array]:
     """Return where the share-quantile of the margins crosses 0, for one or for many weightings of the trials.
 
     Parameters
@@ -58,6 +61,8 @@ def crossing_of(margins: Mapping[float, Array], share: float, weights: Array | N
     share : float
     weights : ndarray (R, trials), optional
         Of each trial, the same at all sizes; equal ones, of a single row, by default.
+    between : ndarray (R,) or float
+        Where between two sizes a crossing is taken to lie of which margins beyond `DECADE` on both sides say nothing.
 
     Returns
     -------
@@ -92,6 +97,7 @@ def crossing_of(margins: Mapping[float, Array], share: float, weights: Array | N
     rows = np.arange(len(falling))
     above, below = falling[rows, low], -falling[rows, high]
     part = np.divide(above, above + below, out=np.ones(len(rows)), where=inside)
+    part = np.where(np.minimum(above, below) >= DECADE, between, part)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = at[low] * (at[high] / at[low]) ** part
     even = at[low] + part * (at[high] - at[low])
@@ -102,11 +108,14 @@ def replicates_of(margins: Mapping[float, Array], share: float) -> Array:
     """Return bootstrap replicates of the crossing, (REPLICATES,): whole trials are weighted, at all sizes alike.
 
     The weights are exponential (Rubin's Bayesian bootstrap) and belong to the trial's number: settings whose trials
-    share a seed are resampled together. A replicate without a crossing among the sizes is the nearest end of them.
+    share a seed are resampled together. Where margins do not say where between two sizes it crosses, it may be anywhere
+    there. A replicate without a crossing among the sizes is the nearest end of them.
     """
     trials = max(len(one) for one in margins.values())
     weights = np.random.default_rng(0).exponential(size=(trials, REPLICATES)).T
-    return np.minimum(crossing_of(margins, share, weights)[0], max(margins))
+    own = zlib.crc32(b"".join(np.ascontiguousarray(margins[size]).tobytes() for size in sorted(margins)))
+    between = np.random.default_rng((1, own)).uniform(size=REPLICATES)
+    return np.minimum(crossing_of(margins, share, weights, between)[0], max(margins))
 
 
 @dataclass(kw_only=True)

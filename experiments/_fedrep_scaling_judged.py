@@ -1,0 +1,196 @@
+"""What `experiments.fedrep_scaling` finds: exponents of the least m and of the rounds, and predictions beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent, quoted
+
+from ._fedrep_scaling import BEST, THEOREM
+
+paper = partial(quoted, "FedRep paper, section 4.2")
+SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")
+CLAIMED = quoted("FedRep paper, Theorem 1", "m >= c(kappa^4 k^3 log(rn)/E_0^2 + kappa^4 k^2 d/(E_0^2 rn))")
+
+
+JOINT = ("base", "n", "d", "k", "p")
+"""Panels whose points are fitted together."""
+LARGEST = 1000
+"""Clients from which n is held against the theorem's logarithm."""
+
+
+def exponents(samples: lf.Table) -> list[Finding]:
+    """Return the joint exponents of m - k - 1, whether log n shows, and whether one constant serves the claim."""
+    part = chosen(samples, lambda row: row["step"] == BEST and row["panel"] in JOINT and lawful(row))
+    law = lf.fit("m - k - 1 ~ p^a d^b k^c", part)
+    cubed, plain = (lf.fit(f"m - k - 1 ~ d {k} / p", part) for k in ("k^3", "k"))
+    logarithmic = lf.fit("m - k - 1 ~ p^a d^b k^c log(n)^e", part)
+    where = f"best step, m >= k + 4: {law.reached} of {law.points} settings reached"
+    own = {"where": where, "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}"}
+    said = {"margin": 0.1, "kind": "equal", **own}
+    found = [
+        judge_exponent(law.exponents[name], claimed, text=f"m - k - 1 grows like d k / p: in {letter}", **said)
+        for name, letter, claimed in (("a", "p", -1.0), ("b", "d", 1.0), ("c", "k", 1.0))
+    ]
+    fits = f"m - k - 1 is within a factor {plain.worst:.2f} of a constant times d k / p, {cubed.worst:.2f} of d k^3 / p"
+    found += [
+        judge_exponent(
+            law.exponents["c"],
+            2.0,
+            kind="equal",
+            margin=0.25,
+            text="The least m has the bound's exponent in k where d / p rules, 2",
+            where=where,
+            source=f"{CLAIMED}; the margin is an {OWN_THRESHOLD}",
+            theorem=False,
+            detail=fits,
+        ),
+        judge_exponent(
+            logarithmic.exponents["e"], 0.0, text="No power of log n beside d k / p", **said | {"margin": 0.25}
+        ),
+    ]
+    rows = [row for row in samples.rows if covered(row) and not row["censored"]]
+    constants = np.array([row["crossing"] / row["claim"] for row in rows])
+    resampled = np.array([row["replicates"].values / row["claim"] for row in rows])
+    return [
+        *found,
+        judge(
+            (
+                float(np.exp(np.ptp(np.log(constants)))),
+                *np.exp(np.percentile(np.ptp(np.log(resampled), axis=0), (2.5, 97.5))),
+            ),
+            text="One constant c serves Theorem 1's m in all settings",
+            where=f"{len(constants)} settings, the theorem's step",
+            statistic="the largest least constant over the smallest",
+            source=f"{CLAIMED}; the factor is an {OWN_THRESHOLD}",
+            most=10.0,
+            detail=f"constants from {constants.min():.2g} to {constants.max():.2g}",
+        ),
+    ]
+
+
+def logarithm(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
+    """Return what many clients leave: whether m, and the rounds, grow with n there."""
+    m, t = (_many(table.where(panel=["base", "n"], step=THEOREM)) for table in (samples, rounds))
+    where = f"n = {', '.join(f'{n:,}' for n in sorted(m['n_clients']))}"
+    margin = f"the margin is an {OWN_THRESHOLD}"
+    said = {"where": where, "kind": "equal", "theorem": False}
+    log_n, n = lf.fit("m ~ log(n)^e", m).exponents["e"], lf.fit("t ~ n^a", t).exponents["a"]
+    text, more = "With many clients the least m grows like log n", "With many clients the rounds do not depend on n"
+    own = {"source": f"{OWN_PREDICTION}; {margin}"}
+    return [
+        judge_exponent(log_n, 1.0, margin=0.25, text=text, source=f"{SCALES}; {margin}", **said),
+        judge_exponent(n, 0.0, margin=0.02, text=more, **said | own | {"where": f"{where}; m = 60"}),
+    ]
+
+
+def _many(table: lf.Table) -> lf.Table:
+    """Return the settings of many clients, of a quick run all."""
+    return chosen(table, lambda row: row["n_clients"] >= LARGEST) or table
+
+
+def kappa(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
+    """Return the exponents of kappa, in m and in the rounds."""
+    m, t = (
+        lf.fit(f"{left} ~ kappa^a", table.where(panel=["base", "kappa"], step=THEOREM))
+        for left, table in (("m", samples), ("t", rounds))
+    )
+    margin = f"the margin is an {OWN_THRESHOLD}"
+    said = {"where": "the theorem's step, 40 kappa^2 rounds", "text": "The least m grows like kappa^4"}
+    own = {"source": f"{OWN_PREDICTION}; {margin}"}
+    return [
+        judge_exponent(
+            m.exponents["a"], 4.0, kind="equal", margin=0.25, theorem=False, source=f"{CLAIMED}; {margin}", **said
+        ),
+        judge_exponent(m.exponents["a"], 0.0, kind="at most", margin=0.1, **said | {"text": "kappa raises no m"} | own),
+        judge_exponent(
+            t.exponents["a"], 2.0, kind="equal", margin=0.25, text="The rounds grow like kappa^2", where="m = 60", **own
+        ),
+    ]
+
+
+def predicted(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return how far predictions are off, at the worst setting of each table."""
+    asked = {
+        "samples": ("The least m is what lf.predict says", "predicted_crossing", 1.1),
+        "rounds": ("The least rounds are what lf.predict says", "predicted_crossing", 1.1),
+        "fixed": ("On fixed samples the least m is what Marchenko and Pastur's spectrum says", "spectral", 1.15),
+    }
+    found = []
+    for key, (text, law, most) in asked.items():
+        rows = [row for row in tables[key].rows if not row["censored"] and lawful(row, law)]
+        logs = np.log([over(row, row[law]) for row in rows])
+        worst = int(np.abs(logs[:, 0]).argmax())
+        sign = np.sign(logs[worst, 0])
+        middle, *ends = np.exp(sign * logs[worst])
+        said = {"text": text, "source": f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}", "most": most}
+        said |= {"statistic": "factor between the measured and the predicted, the worst setting"}
+        typical = np.exp(np.median(np.abs(logs[:, 0])))
+        where = f"{len(rows)} settings" + (", predicted m >= k + 4" if key != "rounds" else ", m = 60")
+        detail = f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}"
+        found.append(judge((middle, min(ends), max(ends)), **said, where=where, detail=detail))
+    flute = lf.fit("rms ~ ((d + n - k) / (n m))^a", tables["flute"])
+    text, source = (
+        "FLUTE's floor is a power of (d + n - k)/(n m)",
+        f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+    )
+    said = {"text": text, "source": source, "where": f"{flute.points} settings"}
+    return [*found, judge_exponent(flute.exponents["a"], 0.5, kind="equal", margin=0.05, **said)]
+
+
+def near(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return the threshold near B* in each setting, and what whole runs need beyond it."""
+    found = []
+    for row in tables["near"].rows:
+        sizes = f"n = {row['n_clients']}, p = {row['participants'] or row['n_clients']}, d = {row['dim']:,}"
+        found.append(
+            judge(
+                over(row, row["law"]),
+                text="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
+                where=f"{sizes}, k = {row['rank']}",
+                statistic="m at which single runs neither grow nor shrink, over the predicted",
+                source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
+                least=0.98,
+                most=1.02,
+                detail=f"{row['crossing']:.2f} against {row['law']:.2f}",
+            )
+        )
+    for row in tables["samples"].where(panel=["base", "T"], step=THEOREM).rows:
+        if not row["censored"]:
+            found.append(
+                judge(
+                    over(row, row["local"]),
+                    text="A whole run needs more than the threshold near B*",
+                    where=f"{row['rounds']} rounds from {row['delta']:g} to {row['level']:g}",
+                    statistic="the least m over the threshold near B*",
+                    source=OWN_PREDICTION,
+                    least=1.0,
+                    strict=True,
+                    detail=f"{row['crossing']:.2f} against {row['local']:.2f}",
+                )
+            )
+    return found
+
+
+def over(row: dict[str, Any], law: float) -> tuple[float, float, float]:
+    """Return a crossing over a law, with its interval over trials."""
+    return (row["crossing"] / law, *(np.percentile(row["replicates"].values, (2.5, 97.5)) / law))
+
+
+def lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
+    """Return whether a prediction is there, and of an m at which heads have the moments that it needs."""
+    return row[law] > (row["rank"] + 4 if row["path"] != "round" else 0)
+
+
+def chosen(table: lf.Table, wanted: Callable[[dict[str, Any]], bool]) -> lf.Table:
+    return lf.Table([row for row in table.rows if wanted(row)])
+
+
+def covered(row: dict[str, Any]) -> bool:
+    """Return whether the theorem speaks of a setting: its step, no noise, and eta at most 1/4."""
+    return bool(row["step"] == THEOREM and row["noise_std"] == 0 and row["eta"] <= 0.25)

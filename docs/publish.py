@@ -50,7 +50,7 @@ COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_t
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedrep-fig1-clients": ("curve",),
-    "fedrep-state-evolution-curves": ("distance", "fourth_power"),
+    "fedrep-state-evolution-curves": ("growth",),
     "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": (*COMPARED, "error", "length", "oracle", "truncation", "score", "tried_step_size"),
@@ -123,6 +123,8 @@ def kept_rounds(count: int) -> np.ndarray:
 
 def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
     """Return the columns that are left out of a row of a table."""
+    if key == "fedrep-theorem1-runs":  # drawn are the rates of what moves, and curves
+        return () if row["name"] in ("step", "condition", "start", "at the rival's m") else ("distance",)
     if key == "flute-rate-and-floor-runs":  # drawn are the errors of the base runs, and all of the population's
         return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
     return DROPPED.get(key, ())

@@ -1,0 +1,100 @@
+"""What `fedrep-scaling` lays beside its searches: thresholds, the theorem's claim, judges that reject what is false."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from experiments import _fedrep_scaling_judged as judged
+from experiments import fedrep_scaling
+from experiments._fedrep_scaling import BEST, FIXED, Need, Threshold, fixed_samples_need, local_threshold
+from linfed.statistics.findings import Verdict
+
+
+@pytest.mark.parametrize(("n", "p"), [(50, 50), (200, 50), (40, 40)])
+def test_near_the_truth_the_factor_of_a_round_is_one_at_the_threshold(n, p):
+    m = local_threshold(n, p, 2000, 3, 0.25)
+    sizes = {"dim": 2000, "rank": 3, "n_clients": n, "participants": p}
+    below, above = (
+        lf.theory.one_round_factor(0.25, n_samples=found, **sizes) for found in (math.floor(m), math.ceil(m))
+    )
+    assert above < 1.0 < below
+    if p == n:
+        assert p * m == pytest.approx((2000 - 3 + 1) * 3 / (7 + 3 / m))
+    assert math.isnan(local_threshold(n, p, 20, 3, 0.25))
+
+
+def test_the_best_step_is_the_theorys():
+    need = Need(step=BEST, participants=20)
+    for m in (5, 60):
+        run = dataclasses.replace(need, start=m).search.base
+        sizes = {"dim": 1000, "rank": 3, "n_clients": 50, "participants": 20, "n_samples": m}
+        assert need.step_size(run) == pytest.approx(lf.theory.best_step_size(**sizes))
+
+
+def test_heads_have_the_eigenvalues_that_the_theorems_step_needs():
+    need = Need(kappa=3.0)
+    W = need.search.base.problem.truth(0, [0]).W[0]
+    values = np.linalg.eigvalsh(W.T @ W / len(W))
+    assert values[-1] == pytest.approx(need.largest)
+    assert values[0] == pytest.approx(need.smallest)
+
+
+def test_rounds_of_the_bound_solve_it():
+    need = Need(kappa=2.0)
+    rate = 1.0 - 0.25 / 4.0 * (1.0 - 0.81) / 2.0
+    assert 0.9 * rate ** (need.said["bound"] / 2.0) == pytest.approx(0.01)
+
+
+def test_what_fixed_samples_need_is_the_spectrums():
+    """Against eigenvalues of the Gram matrix of ``x (x) w``, drawn."""
+    need = Need(samples=FIXED, n_clients=40, dim=42, rank=2, rounds=100)
+    rng, d, k, n = np.random.default_rng(0), 42, 2, 40
+    W = math.sqrt(n) * np.linalg.qr(rng.standard_normal((n, k)))[0]
+
+    def excess(m):
+        rows = np.einsum("imd,ik->imdk", rng.standard_normal((n, m - k, d - k)), W)
+        values = np.linalg.eigvalsh(np.tensordot(rows, rows, ((0, 1), (0, 1))).reshape(80, 80) / (n * (m - k)))
+        left = np.mean((1.0 - 0.25 * (1.0 - k / m) * np.maximum(values, 0.0)) ** 200)
+        return math.log(math.sqrt(left) * 0.9 / math.sqrt(0.19) / 0.01 * math.sqrt(1 - 1e-4))
+
+    found = next(m for m in range(4, 40) if excess(m) < 0)
+    assert found - 1.5 < fixed_samples_need(need) < found + 0.5
+    assert found > 6
+
+
+def scaled(table, factor):
+    """Return a table whose crossings are a multiple of what was measured, at sizes that grow with it."""
+    rows = []
+    for row in table.rows:
+        by = factor(row)
+        copies = {name: row[name] * by for name in ("crossing", "low", "high") if np.isfinite(row[name])}
+        replicates = lf.Along(row["replicates"].values * by, **row["replicates"].axes)
+        rows.append({**row, **copies, "replicates": replicates})
+    return lf.Table(rows)
+
+
+@pytest.fixture(scope="module")
+def near():
+    cell = Threshold(n_clients=10, dim=500, rank=1, trials=16)
+    return lf.Table([{**dataclasses.asdict(cell), **cell.run()}])
+
+
+def test_the_threshold_near_the_truth_is_judged(near):
+    samples = lf.Table([{"panel": "none", "step": "none"}])
+    (found,) = judged.near({"near": near, "samples": samples})
+    assert found.verdict is Verdict.SUPPORTED
+    (found,) = judged.near({"near": scaled(near, lambda row: 1.1), "samples": samples})
+    assert found.verdict is Verdict.NOT_SUPPORTED
+
+
+def test_every_panel_moves_what_it_says():
+    cells = fedrep_scaling.cells(quick=False)["samples"]
+    base = cells[0]
+    for panel, (field, values, *_) in fedrep_scaling.SAMPLES_IN.items():
+        moved = [cell for cell in cells if cell.panel == panel and cell.step == base.step]
+        assert [getattr(cell, field) for cell in moved] == list(values)
+    assert max(cell.n_clients for cell in cells) == 100_000
+    assert max(cell.dim for cell in cells) == 10_000

@@ -144,7 +144,7 @@ LINES = (
         "FLUTE round against one jitted JAX round, rows where m <= d, Gram matrices where m > d",
         "(30, 10, 2, 12), the same with m = 20 and 50 trials, (100, 100, 5, 101), (200, 200, 5, 100)",
         each("FLUTE round against jitted JAX in the same form", *FLUTE_JITTED),
-        "times faster",
+        "times as fast",
     ),
     Line(
         "least squares of all clients in the full dimension against forming X'X and LAPACK's batched solve",

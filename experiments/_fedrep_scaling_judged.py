@@ -101,7 +101,11 @@ def kappa(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
         for left, table in (("m", samples), ("t", rounds))
     )
     margin = f"the margin is an {OWN_THRESHOLD}"
-    said = {"where": "the theorem's step, 40 kappa^2 rounds", "text": "The least m grows like kappa^4"}
+    rounds_each = samples.where(panel="base", step=THEOREM)["rounds"]
+    said = {
+        "where": f"the theorem's step, {rounds_each} kappa^2 rounds",
+        "text": "The least m grows like kappa^4",
+    }
     own = {"source": f"{OWN_PREDICTION}; {margin}"}
     return [
         judge_exponent(

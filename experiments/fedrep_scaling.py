@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 SUMMARY = "FedRep paper, Theorem 1: least m and least rounds against n, d, k, kappa, p, noise and step; FLUTE's floors"
 
-MANY = {10_000: {"trials": 8}, 100_000: {"trials": 8, "start": 8}}
-"""What is less in the largest runs."""
+MANY, START = (10_000, 100_000), 8
+"""Clients of which 8 trials are enough; and of the last, the m from which a search for m begins."""
 PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
-    "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 200, "clients n = p"),
-    "d": ("dim", (50, 100, 300, 3000, 10_000), 300, "dimension d"),
-    "k": ("rank", (1, 2, 5, 8, 12), 2, "rank k"),
+    "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 100, "clients n = p"),
+    "d": ("dim", (50, 100, 300, 3000, 10_000), 1500, "dimension d"),
+    "k": ("rank", (1, 2, 5, 8, 12), 1, "rank k"),
     "p": ("participants", (5, 10, 20, 50, 100), 30, "participants p of n = 100"),
-    "kappa": ("kappa", (1.5, 2.0, 3.0, 4.0), 1.5, "condition number $\\kappa$"),
+    "kappa": ("kappa", (1.5, 2.0, 3.0, 4.0), 1.2, "condition number $\\kappa$"),
     "sigma": ("noise_std", (0.003, 0.01, 0.03, 0.1, 0.3), 0.03, "noise $\\sigma$"),
     "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5, "step $\\eta$"),
 }
@@ -79,16 +79,18 @@ def _cells(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = No
         for value in values if chosen is None else [few] if panel in chosen else []:
             own = {"n_clients": 100} if panel == "p" else {}
             own |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
-            own |= MANY.get(value, {}) if panel == "n" else {}
+            own |= {"trials": 8} if panel == "n" and value in MANY else {}
+            own |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
             found.append(replace(base, panel=panel, **{field: value, **own}))
     return found
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the searches by what they ask for; quick: few points, few trials, no more than 200 clients."""
-    base = Need(trials=8, resolution=0.2) if quick else Need()
+    few: dict[str, Any] = {"dim": 800, "rank": 2, "trials": 8, "resolution": 0.3}
+    base = Need(**few, rounds=30) if quick else Need()
     joint = {panel: PANELS[panel] for panel in JOINT[1:]}
-    rounds = replace(base, asks="round", start=60, rounds=100)
+    rounds = replace(base, asks="round", start=60, rounds=50 if quick else 100)
     fixed = replace(base, samples=FIXED, n_clients=20, dim=60, rank=2, rounds=100, start=8)
     chosen, every = (("n", "kappa"), JOINT) if quick else (None, None)
     sweeps = [cell for cell in flute_theorem51.cells(quick)["floors"] if cell.sweep in FLUTE_IN]

@@ -214,6 +214,8 @@ def draw_map(ax: Any, part: lf.Table) -> Any:
 
 def draw_section(ax: Any, part: lf.Table) -> None:
     """Draw every method's excess risk against n, and FedRep's by its law."""
+    from matplotlib.ticker import NullFormatter
+
     n = np.array([row["n_clients"] for row in part])
     for name in (FEDREP, LEAST, RIDGE, POOLED, ORACLE):
         values = np.stack([row[name] for row in part], axis=1)
@@ -221,6 +223,7 @@ def draw_section(ax: Any, part: lf.Table) -> None:
     law = np.where([holds(row) for row in part], [np.median(row["law"]) for row in part], np.nan)
     ax.plot(n, law, color="#D55E00", linewidth=1.6, zorder=5, label="FedRep, the law")
     ax.set(yscale="log", ylim=(1e-3, 8))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def holds(row: lf.Table) -> bool:

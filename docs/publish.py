@@ -47,10 +47,17 @@ TRACE = ("error", "inside", "identity", "alive", "largest", "rest", "smallest")
 """Of the runs of FLUTE's theorems, along rounds."""
 COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
 """Of the runs of FLUTE's figures 1 and 3."""
+TRIED = ("margin", "reached", "count")
+"""Of searches, at every size that was tried."""
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedrep-fig1-clients": ("curve",),
-    "fedrep-state-evolution-curves": ("growth",),
+    "fedrep-pays-map": ("gradient", "best"),
+    "fedrep-scaling-fixed": TRIED,
+    "fedrep-scaling-near": TRIED,
+    "fedrep-scaling-rounds": TRIED,
+    "fedrep-scaling-samples": TRIED,
+    "fedrep-state-evolution-curves": ("growth", "fourth_power"),
     "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": (*COMPARED, "error", "length", "oracle", "truncation", "score", "tried_step_size"),
@@ -62,6 +69,8 @@ DROPPED: dict[str, tuple[str, ...]] = {
     ),
 }
 """Large columns that no picture and no number needs, by the table."""
+DECILES = {"fedrep-state-evolution-curves": ("distance",)}
+"""Columns of trials of which the least, the deciles and the largest are kept, in the place of trials: for bands."""
 
 ABOUT = """# Full runs of every experiment
 
@@ -76,7 +85,8 @@ Written by `docs/publish.py`; the pictures in `docs/` are drawn from here (`pyth
 - `NAME.json`: the record of the run, with every claim, as `linfed reproduce NAME` wrote it.
 - `NAME-TABLE.npz`: **reduced** tables (`lf.Table.load`): numbers rounded to {bits} binary digits after the first one
   (more than 4 decimal ones), long axes of rounds thinned to {rounds} after the first {early}, large columns left out
-  that no picture and no number needs. Claims were judged on the run's own tables; do not judge them on these.
+  that no picture and no number needs; in a few, deciles over trials in the place of trials. Claims were judged on the
+  run's own tables; do not judge them on these.
 - `NAME-TABLE.csv`: the numbers of each trial, as the run wrote it, where the file is small.
 - `benchmarks.json`, if it is there: the ratios of `python -m benchmarks --full --json`.
 """
@@ -132,13 +142,19 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
 
 def reduced(key: str, table: lf.Table) -> lf.Table:
     """Return the table with fewer digits, fewer rounds and without large columns (`dropped`)."""
+    told = DECILES.get(key, ())
     return lf.Table(
-        [{name: smaller(value) for name, value in row.items() if name not in dropped(key, row)} for row in table.rows]
+        [
+            {name: smaller(value, name in told) for name, value in row.items() if name not in dropped(key, row)}
+            for row in table.rows
+        ]
     )
 
 
-def smaller(value: Any) -> Any:
+def smaller(value: Any, deciles: bool = False) -> Any:
     """Return a value of a row, reduced."""
+    if deciles:
+        return smaller(lf.Along(np.quantile(value.values, np.linspace(0, 1, 11), axis=0), **value.axes))
     if isinstance(value, np.ndarray):
         return rounded(value)
     if not isinstance(value, lf.Along):

@@ -150,8 +150,8 @@ def _axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
     """Label logarithmic axes, with ticks at some of the sizes that were tried."""
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-    ax.set(xscale="log", yscale="log", xlabel=text)
     sizes = sorted({size for size in sizes if size > 0})
+    ax.set(xscale="log" if sizes else "linear", yscale="log", xlabel=text)
     shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
     ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
     ax.xaxis.set_minor_locator(NullLocator())

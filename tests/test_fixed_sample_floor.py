@@ -161,18 +161,20 @@ def pays(rival, **changes):
     return lf.theory.federation_pays_from(rival, **NOISY_SIZES | changes)
 
 
-@pytest.mark.parametrize(("share", "stays"), [(0.75, False), (1.35, True)])
-def test_beyond_the_edge_there_is_a_minimum_near_the_truth(share, stays):
-    """From the truth itself runs leave it, or stay; the end of the equations for Gaussian heads is at 0.61 of it."""
-    n, m, k, d = round(share * edge()), 10, 3, 40
+def test_runs_from_the_truth_know_no_edge():
+    """They end the farther the fewer clients there are; the equations for Gaussian heads end at 0.61 of the edge."""
+    m, k, d = 10, 3, 40
     h = 1 / (m - k - 1)
     assert (d - k) * k / ((m - k) * (1 + 2 * h - 2 * np.sqrt(h * (1 + h)))) < 0.7 * edge()
-    problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=1.0, condition_number=1.0)
-    start = problem.truth(0, range(8)).B
-    told = {"data": lf.FixedSamples(m), "rounds": 300, "trials": 8, "record_every": 150}
-    distance = lf.simulate(lf.FedRep(rank=k, step_size=0.7, init=start), problem, **told).metrics["subspace_distance"]
-    assert (np.median(distance[:, -1]) < 0.7) == stays
-    assert (np.median(distance[:, -1]) > 0.85) == (not stays)
+    ends = []
+    for share in (0.65, 1.35):
+        n = round(share * edge())
+        problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=1.0, condition_number=1.0)
+        fedrep = lf.FedRep(rank=k, step_size=0.7, init=problem.truth(0, range(8)).B)
+        told = {"data": lf.FixedSamples(m), "rounds": 300, "trials": 8, "record_every": 150}
+        ends.append(np.median(lf.simulate(fedrep, problem, **told).metrics["subspace_distance"][:, -1]))
+    assert 0.35 < ends[1] < 0.42
+    assert 0.58 < ends[0] < 0.7
 
 
 def test_without_noise_the_edge_is_where_samples_are_as_many_as_unknowns():
@@ -208,7 +210,7 @@ def test_it_never_pays_to_share_what_is_known():
 
 def test_it_warns_where_there_is_no_minimum():
     W = isotropic(6, 3)  # g = 1.09
-    with pytest.warns(RuntimeWarning, match="no minimum"):
+    with pytest.warns(RuntimeWarning, match="no solution"):
         found = floor(W)
     assert all(np.isnan(part).all() for part in (found.covariance, found.distance, found.risk, found.outside(W)))
     both = np.stack([isotropic(30, 3), 1e-3 * isotropic(30, 3)])

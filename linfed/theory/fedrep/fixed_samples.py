@@ -84,8 +84,8 @@ def fixed_sample_floor(
     Returns
     -------
     FixedSampleFloor
-        With a trial axis if W has one. NaN, with a RuntimeWarning, where the equations have no solution: there is then
-        no minimum near B*. With noise they have some a little beyond where there is one (`fixed_sample_edge`).
+        With a trial axis if W has one. NaN, with a RuntimeWarning, where the equations have no solution. With noise
+        they have some beyond where those of `fixed_sample_edge`, which take no law of a head's error, end.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def _warn(distance: Array, spare: int, variance: float) -> None:
     told = ""
     if lost.any():
         where = "" if distance.ndim == 0 else f" in {lost.sum()} of {lost.size} trials"
-        told = f"there is no minimum of the empirical risk near B*{where}: too few samples or clients for this noise"
+        told = f"the equations of a minimum near B* have no solution{where}: too few samples or clients for this noise"
     elif steep.any():
         told = f"the largest angle has a mean sine of {float(np.max(distance)):.2g}: from about 0.37 on the law fails"
     elif spare == 2 and variance > 2:

@@ -121,7 +121,7 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     base, sizes = Point(n_samples=3, n_clients=2), (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000)
     axes: dict[str, Any] = {"noise_std": (0.3, 1.0), "n_samples": (3, 5, 7, 10, 15, 25, 50, 75, 100, 200)}
     if quick:
-        base, sizes = replace(base, trials=6, most_rounds=150), (2, 6, 16, 50)
+        base, sizes = replace(base, trials=4, most_rounds=60), (2, 6, 16, 50)
         axes |= {"n_samples": (10, 75)}
     return {"map": [one for one in lf.grid(base, **axes, n_clients=sizes) if one.cost <= LIMIT]}
 

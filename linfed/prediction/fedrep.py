@@ -14,7 +14,7 @@ from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import LawError, shown
-from linfed.prediction.answers import Curves, Prediction, Quantity, joined
+from linfed.prediction.answers import Curves, Prediction, Quantity
 from linfed.prediction.cases import Case, heads_of
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
 from linfed.problems import Problem, Truth
@@ -51,7 +51,7 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
     laws, trials, said = laws_of(case), case.trials, []
     for law in laws:
         try:
-            curves = joined([law.curves(case, trial) for trial in trials])
+            curves = law.curves(case, trials)
         except (ValueError, OverflowError) as error:  # of what a run allows and the law does not
             said.append(f"the law {law.name!r} does not serve: {error}")
             continue

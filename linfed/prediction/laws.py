@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from linfed.algorithms.heads import GradientHeads
-from linfed.prediction.answers import Asked, Curves, Quantity
+from linfed.prediction.answers import Asked, Curves, Quantity, joined
 from linfed.prediction.cases import Case, Trial
 from linfed.theory.fedrep.any_heads import LocalMap, typical_distance
 from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
@@ -38,6 +38,9 @@ DOUBTS = {
 }
 """Of each fact the largest value that is not doubtful, and what is said of larger ones."""
 
+HEADS = 2**22
+"""Values of trials' heads that are followed at a time."""
+
 LARGEST_RANK = 16
 """Rank up to which the heads' eighth moments are few enough to be held."""
 
@@ -55,7 +58,7 @@ class Law:
     name, source, validity : str
         What it is called, where it is derived, where it holds.
     curves : callable
-        Of one trial.
+        Of some trials.
     near : callable
         What is known where the runs end.
     participants, dim : int
@@ -67,7 +70,7 @@ class Law:
     name: str
     source: str
     validity: str
-    curves: Callable[[Case, Trial], Curves]
+    curves: Callable[[Case, Sequence[Trial]], Curves]
     near: Callable[[Case], dict[str, Asked]]
     participants: int = 20
     dim: int = 1
@@ -125,10 +128,24 @@ def _step_doubts(case: Case, limit: float) -> list[str]:
     return []
 
 
-def _second_order(case: Case, trial: Trial) -> Curves:
-    found = second_order_evolution(trial.W, **case.setting, **trial.start())
-    facts = {"kick": float(found.kick.max(initial=0.0)), "spread": float(found.spread.max())}
-    return Curves(found.distance, found.low, found.high, facts)
+def singly(curves: Callable[[Case, Trial], Curves]) -> Callable[[Case, Sequence[Trial]], Curves]:
+    """Return the curves of some trials from those of one."""
+    return lambda case, trials: joined([curves(case, trial) for trial in trials])
+
+
+def _second_order(case: Case, trials: Sequence[Trial]) -> Curves:
+    together, found = max(1, HEADS // trials[0].W.size), []
+    for start in range(0, len(trials), together):
+        some = trials[start : start + together]
+        W, at = np.stack([trial.W for trial in some]), some[0].start()
+        if some[0].B0 is not None:
+            at = {name: np.stack([trial.start()[name] for trial in some]) for name in at}
+        found.append(second_order_evolution(W, **case.setting, **at))
+    distance, low, high = (
+        np.concatenate([getattr(one, name) for one in found]) for name in ("distance", "low", "high")
+    )
+    kick, spread = (max(float(getattr(one, name).max(initial=0.0)) for one in found) for name in ("kick", "spread"))
+    return Curves(distance, low, high, {"kick": kick, "spread": spread})
 
 
 def _means(case: Case, trial: Trial) -> Curves:
@@ -211,7 +228,7 @@ MEANS = Law(
     source="theory.state_evolution: the exact means of a round, iterated",
     validity="20 clients a round or more, steps up to 1.1 best_step, starts up to 0.9: 1 to 15 % below the median of "
     "runs; without a band",
-    curves=_means,
+    curves=singly(_means),
     near=near_truth,
 )
 
@@ -220,7 +237,7 @@ GRADIENT_HEADS = Law(
     source="theory.gradient_heads_evolution: means of B and of all heads by when a client last took part, the median",
     validity="12 clients a round or more, starts up to 0.94, steps up to 1.3 best_step: the worst round is within 7 % "
     "of the median of runs in 25 of 30 settings, within 11 % in 27; without a band",
-    curves=_gradient_heads,
+    curves=singly(_gradient_heads),
     near=lambda case: {},
     participants=12,
 )
@@ -230,7 +247,7 @@ UNDER_PARAMETERISED = Law(
     source="theory.under_parameterised_evolution: rows of B in the eigenbasis of the clients' second moment",
     validity="the median within 2 to 6 % for 40 clients a round or more, starts from 0.7 to 0.9, steps up to "
     "0.6/lambda_1; without a band",
-    curves=_under_parameterised,
+    curves=singly(_under_parameterised),
     near=_near_top_subspace,
     participants=40,
 )

@@ -94,7 +94,7 @@ class NewClients(Tuned):
 
 def cells(quick: bool) -> dict[str, list[NewClients]]:
     """Return each method in the paper's reading and in the notebook's."""
-    base = NewClients(**(QUICK | {"rounds": 200} if quick else {}))
+    base = NewClients(**(QUICK | {"rounds": 100} if quick else {}))
     points = [(preset, method) for preset in METHODS for method in METHODS[preset]]
     return {"clients": lf.grid(base, **{"preset, method": points})}
 

@@ -12,7 +12,7 @@ from scipy import stats
 from linfed.data import chain, compressed
 from linfed.data.projected.source import ProjectedSource
 
-TRIALS = 500
+TRIALS = 350
 SEEDS = {"explicit": 1, "compressed": 2, "projected": 3, "chain": 4}
 FAMILY = 1e-3
 

@@ -672,7 +672,7 @@ SETTINGS = {
         options={"gradient_factor": 2, "gamma1": 0.1, "gamma2": 0.3, "server_step_size": 0.05},
     ),
     "k = 1": Setting(problem=low_rank(r=1), k=1, m=3),
-    "k = 1, d = r + 2k": Setting(problem=low_rank(d=3, r=1), k=1, m=3, step_size=0.15),
+    "k = 1, d = r + 2k": Setting(trials=500, problem=low_rank(d=3, r=1), k=1, m=3, step_size=0.15),
     "one client, many dimensions": Setting(
         problem=low_rank(d=30, r=1, n=1, noise=1.0),
         k=1,

@@ -307,6 +307,7 @@ def scaling_predictions(results: Results):
     yield f"to a factor of {samples.estimate:.2f} {samples.between(two)} in the worst of {settings[0]} settings"
     yield f"and the fewest rounds, to {rounds.estimate:.2f} {rounds.between(two)} in the worst of {settings[1]}."
     table = results.table("fedrep-scaling-samples")
+    yield f"what half of up to {max(table.values('trials'))} runs need to come"
     ends = f"from distance {only(table.values('delta'))} to {only(table.values('level'))}"
     yield f"{ends}, up to {max(table.values('n_clients')):,} clients and d = {max(table.values('dim')):,}."
 

@@ -329,7 +329,8 @@ def scaling_exponents(results: Results):
     ]
     rounds = results.claim(name, "The rounds grow like kappa^2")
     assert verdict(results.claim(name, "kappa raises no m")) == verdict(rounds) == "HOLDS"
-    yield f"**{verdict(refuted)}**: k^2 where d/p rules ({square.estimate:.2f} {square.between(two)}); kappa^4"
+    squared = f"k^2 where d/p rules ({square.estimate:.2f} {square.between(two)})"
+    yield f"What Theorem 1 has beside it is **{verdict(refuted)}**: {squared}; kappa^4"
     yield f"kappa^4 ({fourth.estimate:.2f} {fourth.between(two)}: kappa costs rounds"
     yield f"kappa costs rounds, with exponent {rounds.estimate:.2f},"
     yield f"with many clients log n (its power is {logarithm.estimate:.2f} {logarithm.between(two)}); and one constant"

@@ -87,7 +87,7 @@ def _cells(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = No
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the searches by what they ask for; quick: few points, few trials, no more than 200 clients."""
-    few: dict[str, Any] = {"dim": 800, "rank": 2, "level": 0.1, "trials": 8, "resolution": 0.3}
+    few: dict[str, Any] = {"dim": 800, "rank": 2, "level": 0.1, "start": 24, "trials": 8, "resolution": 0.3}
     base = Need(**few, rounds=14) if quick else Need()
     joint = {panel: PANELS[panel] for panel in JOINT[1:]}
     rounds = replace(base, asks="round", start=60, rounds=30 if quick else 100)

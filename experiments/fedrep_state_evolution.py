@@ -196,8 +196,8 @@ def drawn(table: lf.Table, names: list[Any]) -> Any:
                 ax.plot(row["round"], row[name], label=text, **shape)
                 level, _ = WITHIN.get(name, WITHIN["predicted"])
                 below.plot(row["round"], row[name] / np.quantile(row["distance"], level, axis=0), **shape)
-            where: dict[str, Any] = {"transform": ax.transAxes, "ha": "left", "va": "bottom"}
-            ax.text(0.04, 0.04, f"as if {row['rival']}", color=GREEN, fontsize=7, **where)
+            place: dict[str, Any] = {"transform": below.transAxes, "ha": "center", "va": "top", "in_layout": False}
+            below.text(0.5, 1.0, f"as if {row['rival']}", color=GREEN, fontsize=7, **place)
             below.set(ylim=(0.75, 1.25))
         sheet.label("round", "subspace distance to B*", "predicted / measured")
         sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.values('trials')))} runs", ncols=3)

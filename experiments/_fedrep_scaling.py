@@ -13,6 +13,7 @@ from scipy import optimize
 
 import linfed as lf
 from linfed.study.seeking import Least
+from linfed.theory.fedrep.state_evolution import set_share
 
 FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"
@@ -75,7 +76,7 @@ class Need:
         if self.step == THEOREM or m <= k:
             return self.eta / self.largest
         c, g = 1.0 - k / m, (self.dim - k + 1) * k / (self.p * m)
-        f = (k - 1) * (self.n_clients - self.p) / (self.p * max(1, self.n_clients - 1))
+        f = (k - 1) * set_share(self.n_clients, self.p)
         return 1.0 / (c * (1.0 + f) + g)
 
     @property
@@ -138,7 +139,7 @@ def local_threshold(n: int, p: int, d: int, k: int, eta: float) -> float:
     ``(1 - eta c)^2 + eta^2 c (c f + g) = 1`` with ``c = 1 - k/m``, of `lf.theory.one_round_factor`. For p = n and
     eta = 1/4 it is ``p m = (d-k+1) k/(7 + k/m)``. NaN where it lies below k + 2, where the law ends.
     """
-    f, h = (k - 1) * (n - p) / (p * max(1, n - 1)), (d - k + 1) * k / p
+    f, h = (k - 1) * set_share(n, p), (d - k + 1) * k / p
     m = eta * (h - (1.0 + f) * k) / (2.0 - eta * (1.0 + f))
     return m if m >= k + 2 else math.nan
 

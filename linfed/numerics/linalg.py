@@ -149,6 +149,11 @@ def orthonormalize(A: Array) -> Array:
     return _with_signs_of(R, Q)
 
 
+def symmetric(A: Array) -> Array:
+    """Return ``(A + A')/2``, of matrices (.., k, k)."""
+    return 0.5 * (A + A.mT)
+
+
 def spectral_norm(A: Array) -> Array:
     """Return the largest singular value of each matrix (..., d, k), d >= k, through the k x k Gram matrix.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array
-from linfed.numerics.linalg import TINY
+from linfed.numerics.linalg import TINY, symmetric
 from linfed.theory.fedrep.state_evolution import HeadMoments, set_share
 from linfed.theory.fedrep.wishart import GradientScalars
 
@@ -156,13 +156,13 @@ class HeadsRound:
         moved = eta * (H @ Q @ H.T @ second @ drawn_to - N @ inside)
         drawn = self._drawn(state, s, spread, extra, H)
         fresh = eta * eta * (drawn.mean + self._chosen(state, s, lag, drawn_to, pull))
-        change = _symmetric(eta * eta * pull.T @ Q @ pull + fresh) - eta * (Q @ pull + pull.T @ Q)
+        change = symmetric(eta * eta * pull.T @ Q @ pull + fresh) - eta * (Q @ pull + pull.T @ Q)
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
-        above = _cholesky_rest(2.0 * _symmetric(N.T @ moved) + moved.T @ moved + change)
+        above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above
         after: Array = np.asarray(np.linalg.solve(R.T, (N + moved).T).T, dtype=np.float64)
         turned = after @ above - moved  # N before the round less N after it
-        Q_after = _symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T))
+        Q_after = symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T))
         return HeadsState(
             after,
             Q_after,
@@ -217,9 +217,9 @@ class HeadsRound:
         if self.share == 0.0:
             return np.zeros_like(state.Q)
         N, Q, weighted = state.N, state.Q, self.moments.weighted
-        crossed = drawn_to.T @ weighted(_symmetric(N @ Q @ lag.T)) @ N
-        mean = drawn_to.T @ weighted(_symmetric(N @ Q @ N.T)) @ drawn_to + s.k1 * (crossed + crossed.T)
-        mean += s.k1**2 * N.T @ weighted(_symmetric(lag @ Q @ lag.T)) @ N
+        crossed = drawn_to.T @ weighted(symmetric(N @ Q @ lag.T)) @ N
+        mean = drawn_to.T @ weighted(symmetric(N @ Q @ N.T)) @ drawn_to + s.k1 * (crossed + crossed.T)
+        mean += s.k1**2 * N.T @ weighted(symmetric(lag @ Q @ lag.T)) @ N
         return np.asarray(self.share * (mean - pull.T @ Q @ pull))
 
     def _chance(
@@ -301,8 +301,3 @@ def _cholesky_rest(E: Array) -> Array:
         rest = E[j, j] - U[:j, j] @ U[:j, j]
         U[j, j] = rest / (1.0 + np.sqrt(1.0 + rest))
     return U
-
-
-def _symmetric(A: Array) -> Array:
-    """Return ``(A + A')/2``."""
-    return np.asarray(0.5 * (A + A.T))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.numerics.linalg import client_blocks, eigh
+from linfed.numerics.linalg import client_blocks, eigh, symmetric
 from linfed.theory.fedrep.state_evolution import Setting
 
 
@@ -340,11 +340,6 @@ def cholesky(A: Array, share: float = 1e-15) -> Array:
 
 
 # --- stacks of matrices, and of tensors as matrices over pairs of indices ---------------------------------------
-
-
-def symmetric(A: Array) -> Array:
-    """Return ``(A + A')/2``."""
-    return 0.5 * (A + A.mT)
 
 
 def inner(A: Array, B: Array) -> Array:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.errors import check_array, check_integer
-from linfed.numerics.linalg import eigh, quiet
+from linfed.numerics.linalg import eigh, quiet, symmetric
 from linfed.theory.fedrep.gradient_heads import step_sizes
-from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map, symmetric
+from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map
 from linfed.theory.fedrep.state_evolution import Setting, start_at, too_large
 
 QUANTILES = (0.1, 0.5, 0.9)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.step_size import checked_rounds, checked_step_size
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape, shown
-from linfed.numerics.linalg import client_blocks, one_blas_thread
+from linfed.numerics.linalg import client_blocks, one_blas_thread, symmetric
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """How far the columns of a given basis may be from orthonormal, entry by entry of their Gram matrix."""
@@ -341,10 +341,10 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[
     identity, spread = np.eye(k), setting.dim - k - np.trace(Q)
     U, _, Vt = np.linalg.svd(N)
     H = U @ Vt
-    P = _symmetric(H @ Q @ H.T)
-    inside = _symmetric(N @ Q @ N.T)  # q_i = w_i' inside w_i
+    P = symmetric(H @ Q @ H.T)
+    inside = symmetric(N @ Q @ N.T)  # q_i = w_i' inside w_i
     moved = P @ moments.second @ N
-    K = _symmetric(N.T @ moments.second @ N)
+    K = symmetric(N.T @ moments.second @ N)
     kept = identity - eta * c * K
     # Means over clients of q_i w_i w_i', tau_i^2 w_i w_i', q_i tau_i^2 and tau_i^4.
     by_inside, by_left = moments.weighted(inside), moments.weighted(P)
@@ -355,7 +355,7 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
     drawn = c / (m * p) * (along + across * identity)
     chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
-    return N + eta * c * moved, _symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
+    return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
 def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
@@ -379,7 +379,7 @@ def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, steps: 
         if not np.isfinite(L).all():
             raise too_large(setting.step_size, t)
         N = np.asarray(np.linalg.solve(L, N.T).T, dtype=np.float64)
-        Q = _symmetric(np.linalg.solve(L, np.linalg.solve(L, Q).T))
+        Q = symmetric(np.linalg.solve(L, np.linalg.solve(L, Q).T))
         paths[0][t], paths[1][t] = N, Q
     return paths
 
@@ -389,8 +389,3 @@ def too_large(step_size: float, number: int) -> ValueError:
     return ValueError(
         f"step_size = {step_size:g} is too large for these heads and this noise: no digits are left in round {number}"
     )
-
-
-def _symmetric(A: Array) -> Array:
-    """Return ``(A + A')/2``."""
-    return 0.5 * (A + A.T)

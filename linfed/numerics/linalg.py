@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -41,6 +41,8 @@ def one_blas_thread() -> AbstractContextManager[object]:
     anew would cost half a millisecond.
     """
     controller = _controller("scipy.linalg" in sys.modules)
+    if all(pool.num_threads == 1 for pool in controller.lib_controllers if pool.user_api == "blas"):
+        return nullcontext()  # as in worker processes, and within another such context
     limited: AbstractContextManager[object] = controller.limit(limits=1, user_api="blas")
     return limited
 

@@ -8,6 +8,7 @@ are not seen.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -218,9 +219,14 @@ def _resolved(part: Part) -> Part:
 
 def _file_of(module: str) -> Path | None:
     """Return the source file of a module of one's own; None for linfed's, Python's and those of installed packages."""
-    path = Path(_spec_file(module) or "").resolve()
-    installed = module.partition(".")[0] == "linfed" or any(folder in path.parents for folder in INSTALLED)
-    return path if path.suffix == ".py" and not installed else None
+    return None if module.partition(".")[0] == "linfed" else _own_file(_spec_file(module) or "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _own_file(name: str) -> Path | None:
+    """Return the path of a source file, links followed; None for Python's and those of installed packages."""
+    path = Path(name).resolve()
+    return path if path.suffix == ".py" and not any(folder in path.parents for folder in INSTALLED) else None
 
 
 def _spec_file(module: str) -> str | None:

@@ -28,13 +28,18 @@ FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults", 
 
 
 def pytest_addoption(parser, pluginmanager):
-    """Let ``-p no:xdist`` work beside the options of pytest-xdist that pyproject.toml gives."""
+    """Add ``--all``, and let ``-p no:xdist`` work beside the options of pytest-xdist that pyproject.toml gives."""
+    parser.addoption("--all", action="store_true", help="also the quick runs of experiments of which no test speaks")
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
             parser.addoption(option, help="nothing, without pytest-xdist")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--all"):
+        left = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: item.path.stem not in FIRST)
 
 

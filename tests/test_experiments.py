@@ -36,7 +36,22 @@ def folder(tmp_path_factory):
     return lambda name: made(TOGETHER.get(name, name))
 
 
-@pytest.fixture(scope="module", params=experiment_files(FOLDER))
+SPOKEN_OF = (
+    "fedavg-fixed-point",
+    "fedrep-fig1",
+    "fedrep-fig3",
+    "fedrep-fig4",
+    "fedrep-million",
+    "flute-divergence",
+) + ("flute-minima", "flute-rate-and-floor", "flute-theorem51", "flute-theorem55", "shortcut-bound", "shortcut-search")
+"""Experiments with tests of their own below; the others' quick runs are made with ``--all`` alone."""
+
+
+def long_unless_spoken_of(name):
+    return name if name in SPOKEN_OF else pytest.param(name, marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=map(long_unless_spoken_of, experiment_files(FOLDER)))
 def done(request, folder):
     """An experiment's module, the folder of its quick run, and its figures' keys as they were drawn from the tables.
 

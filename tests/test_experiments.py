@@ -43,11 +43,18 @@ SPOKEN_OF = (
     "fedrep-fig4",
     "fedrep-million",
     "flute-divergence",
-) + ("flute-minima", "flute-rate-and-floor", "flute-theorem51", "flute-theorem55", "shortcut-bound", "shortcut-search")
+    "flute-minima",
+    "flute-rate-and-floor",
+    "flute-theorem51",
+    "flute-theorem55",
+    "shortcut-bound",
+    "shortcut-search",
+)
 """Experiments with tests of their own below; the others' quick runs are made with ``--all`` alone."""
 
 
 def long_unless_spoken_of(name):
+    """Return an experiment's name as a parameter, marked if no test speaks of it."""
     return name if name in SPOKEN_OF else pytest.param(name, marks=pytest.mark.long)
 
 

@@ -33,6 +33,7 @@ NO_NUMBERS = (
     "__main__.py",
     "cli.py",
     "figures/",
+    "report/",
     *(f"study/{name}.py" for name in ("axes", "canonical", "code", "experiments", "export", "kinds", "means", "notes")),
     *(f"study/{name}.py" for name in ("overview", "pages", "recipe", "run", "schedule", "source", "store")),
     *(f"study/{name}.py" for name in ("sweep", "swept")),

@@ -1,0 +1,1 @@
+"""What saved runs say at a glance: the scoreboard."""

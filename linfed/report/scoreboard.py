@@ -1,0 +1,203 @@
+"""The scoreboard: a row for each sentence of a paper that matters, with what was measured and the verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+Record: TypeAlias = Mapping[str, Any]
+"""What ``NAME.json`` of a run holds."""
+
+
+NOT_JUDGED = ("VACUOUS", "HYPOTHESES FAIL")
+"""Verdicts on settings in which nothing was to be judged."""
+
+
+class Sentence(NamedTuple):
+    """A sentence of a paper.
+
+    `experiment` and `text` say where it is judged. `where` is the setting that is shown, by default the first one in
+    which something could be judged; `said` are words of ours, where the judge's source quotes none. `main` sentences
+    are in the README.
+    """
+
+    experiment: str
+    text: str
+    where: str = ""
+    said: str = ""
+    main: bool = False
+
+
+FIG1, FIG3, FIG4 = "fedrep-fig1", "fedrep-fig3", "fedrep-fig4"
+SEARCHED = "The best setting found has a smaller parameter error than "
+
+SENTENCES = (
+    Sentence(FIG1, "FedRep has the smallest of the three errors, client by client", main=True),
+    Sentence(FIG1, "Local only improves with m"),
+    Sentence(FIG1, "FedAvg does not improve with m"),
+    Sentence(FIG1, "FedAvg hardly improves with m: by less than a tenth", main=True),
+    Sentence(FIG3, "FedRep converges in fewer rounds with more clients", main=True),
+    Sentence(FIG3, "FedRep needs fewer rounds than 10GD-GD", "paper: n = 100", main=True),
+    Sentence(FIG3, "10GD-GD needs fewer rounds than GD-GD", "paper: n = 100"),
+    Sentence(FIG3, "GD-GD gains less from more clients than FedRep"),
+    Sentence(FIG4, "FedRep's error on a new client is small once m_new >= k", main=True),
+    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20", main=True),
+    Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20", main=True),
+    Sentence(
+        "fedrep-theorem1",
+        "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round",
+        said="the distance falls geometrically, by (10)",
+        main=True,
+    ),
+    Sentence("fedrep-scaling", "One constant c serves Theorem 1's m in all settings", main=True),
+    Sentence("fedrep-scaling", "With many clients the least m grows like log n", main=True),
+    Sentence(
+        "fedrep-pays", "Where log(n) + d/n <= d/10, FedRep's risk is below that of least squares alone", main=True
+    ),
+    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", main=True),
+    Sentence("flute-fig1", "FLUTE ends below FedRep", main=True),
+    Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k"),
+    Sentence("flute-fig3", "FLUTE's final error falls with n", main=True),
+    Sentence("flute-fig3", "FLUTE's final error falls with n, relative to the truncation's own"),
+    Sentence("flute-fig4", "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2", main=True),
+    Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges", main=True),
+    Sentence("flute-example1", "The average with w = sqrt(lambda/M) recovers u_1", main=True),
+    Sentence("flute-theorem51", "The error falls at least like m^-1/2", main=True),
+    Sentence("flute-theorem55", "Theorem 5.5 holds with the proof's constant, 4 x 400", main=True),
+    Sentence("flute-rate-and-floor", "Reused samples cost no more than fresh ones (the proof treats them as fresh)"),
+    Sentence("shortcut-bound", "Equation (9) as printed is an identity over (2)-(5)"),
+    Sentence("shortcut-bound", "dist stays below the sum of its terms (22)", main=True),
+    Sentence("shortcut-convergence", "(2)-(5) learns B", main=True),
+    Sentence("shortcut-search", f"{SEARCHED}FedRep"),
+    Sentence("shortcut-search", f"{SEARCHED}one personal fit at FedRep's B", main=True),
+)
+"""In the order of the table; a rival that changes what a sentence is worth comes after it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A sentence of a paper and what was found.
+
+    Attributes
+    ----------
+    paper : str
+        The source, e.g. "FedRep paper, Figure 1".
+    said : str
+        The sentence, in quotation marks where the words are the paper's; nothing where `judged` says it.
+    judged : str
+        The statement that was judged.
+    measured : str
+        Estimate and 95 % interval of `statistic` in the setting `where`, the paper's own where there is one.
+    statistic, where : str
+        What was measured, and the setting.
+    verdicts : dict of str to int
+        How often which verdict was given, over the settings.
+    experiment : str
+    main : bool
+        Whether the sentence is in the README.
+    """
+
+    paper: str
+    said: str
+    judged: str
+    measured: str
+    statistic: str
+    where: str
+    verdicts: dict[str, int]
+    experiment: str
+    main: bool
+
+    @property
+    def verdict(self) -> str:
+        """The verdicts in words: one word where there is one setting, else with their counts."""
+        if sum(self.verdicts.values()) == 1:
+            return next(iter(self.verdicts))
+        return ", ".join(f"{verdict} {count}" for verdict, count in self.verdicts.items())
+
+
+def rows(records: Mapping[str, Record]) -> list[Row]:
+    """Return the rows of all sentences that these runs judge.
+
+    Parameters
+    ----------
+    records : mapping of str to mapping
+        By the experiment's name what its ``NAME.json`` holds. Sentences of other experiments are left out.
+
+    Raises
+    ------
+    ValueError
+        If a run has claims, but not that of a sentence. A quick run may lack the setting that is shown: another is.
+    """
+    found = []
+    for sentence in SENTENCES:
+        claims = records.get(sentence.experiment, {}).get("claims", [])
+        own = [claim for claim in claims if claim["text"] == sentence.text]
+        if claims and not own:
+            raise ValueError(f"{sentence.experiment} has no claim {sentence.text!r}")
+        if own:
+            found.append(_row(sentence, own))
+    return found
+
+
+def _row(sentence: Sentence, claims: list[Record]) -> Row:
+    judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
+    shown = next((claim for claim in judged if claim["where"] == sentence.where), judged[0])
+    verdicts = Counter(claim["verdict"] for claim in claims)
+    quoted = re.search(r'"(.+)"', shown["source"])
+    return Row(
+        paper=re.split(r': "|;|, which', shown["source"])[0].rstrip(),
+        said=sentence.said or (f"“{quoted[1]}”" if quoted else ""),
+        judged=shown["text"],
+        measured=f"{number(shown['estimate'])} [{number(shown['low'])}, {number(shown['high'])}]",
+        statistic=shown["statistic"],
+        where=shown["where"],
+        verdicts=dict(verdicts.most_common()),
+        experiment=sentence.experiment,
+        main=sentence.main,
+    )
+
+
+def number(value: float | None) -> str:
+    """Return a number of a claim with three digits; JSON has null for what is not finite.
+
+    >>> [number(value) for value in (0.5, 18256.1, 1.23456e-5, None)]
+    ['0.5', '18,300', '1.23e-05', '-']
+    """
+    if value is None:
+        return "-"
+    told = f"{value:.3g}"
+    return f"{float(told):,.0f}" if 1000 <= abs(value) < 1e6 else told
+
+
+def markdown(table: Iterable[Row], link: str = "") -> str:
+    """Return the rows as a Markdown table.
+
+    Parameters
+    ----------
+    table : iterable of Row
+    link : str
+        Address of an experiment's page, with ``{}`` for its name; no links without it.
+    """
+    lines = ["| what the paper says | what was measured | verdict | experiment |", "|---|---|---|---|"]
+    for row in table:
+        said = f"{row.paper}: {row.said}" if row.said else row.paper
+        measured = f"{row.judged}: {row.measured} ({row.where}; {row.statistic})"
+        name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
+        cells = (said, measured, row.verdict, name)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def records(folder: Path) -> dict[str, Record]:
+    """Return what the runs in a folder say, by the experiment's name; other files are left out."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        described = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(described, dict) and {"experiment", "claims"} <= described.keys():
+            found[str(described["experiment"])] = described
+    return found

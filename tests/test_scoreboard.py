@@ -1,0 +1,73 @@
+"""The scoreboard says what the committed runs found, and nothing else."""
+
+import json
+
+import pytest
+
+from docs.scoreboard import COMMITTED, README, written
+from linfed.report.scoreboard import SENTENCES, markdown, records, rows
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return records(COMMITTED)
+
+
+def test_every_sentence_is_judged_in_the_committed_runs(runs):
+    found = rows(runs)
+    assert [(row.experiment, row.judged) for row in found] == [one[:2] for one in SENTENCES]
+    for row, sentence in zip(found, SENTENCES, strict=True):
+        claims = [claim for claim in runs[row.experiment]["claims"] if claim["text"] == row.judged]
+        assert sum(row.verdicts.values()) == len(claims)
+        assert sentence.where in ("", row.where)
+        assert row.where in {claim["where"] for claim in claims}
+
+
+def test_the_readme_has_it():
+    text = README.read_text(encoding="utf-8")
+    assert written(text) == text, "run python docs/scoreboard.py"
+
+
+def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):
+    text = SENTENCES[0].text
+    claims = [
+        _claim(text, "m = 5", "VACUOUS", None),
+        _claim(text, "m = 10", "SUPPORTED", 0.25),
+        _claim(text, "m = 20", "SUPPORTED", 1234.5),
+    ]
+    (row,) = rows({"fedrep-fig1": {"claims": [*claims, *_others("fedrep-fig1", text)]}})[:1]
+    assert row.verdict == "SUPPORTED 2, VACUOUS 1"
+    assert (row.where, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
+    assert (row.paper, row.said) == ("A paper, Figure 1", "“as 'it' says|so”")
+    assert "says\\|so" in markdown([row])
+    assert "(https://a/fedrep-fig1/)" in markdown([row], "https://a/{}/")
+    assert rows({}) == []
+
+
+def _claim(text, where, verdict, value):
+    shown = {"estimate": value, "low": value, "high": value, "statistic": "a share"}
+    return {
+        "text": text,
+        "where": where,
+        "verdict": verdict,
+        "source": "A paper, Figure 1: \"as 'it' says|so\"",
+        **shown,
+    }
+
+
+def _others(experiment, text):
+    return [
+        _claim(one.text, "", "HOLDS", 0.0) for one in SENTENCES if one.experiment == experiment and one.text != text
+    ]
+
+
+def test_a_sentence_that_its_experiment_no_longer_judges_is_told():
+    with pytest.raises(ValueError, match="fedrep-fig1 has no claim"):
+        rows({"fedrep-fig1": {"claims": [_claim("something else", "", "HOLDS", 0.0)]}})
+
+
+def test_other_files_of_a_folder_are_left_out(tmp_path):
+    (tmp_path / "benchmarks.json").write_text("[]")
+    (tmp_path / "sweep.json").write_text('{"quick": true}')
+    (tmp_path / "one.json").write_text(json.dumps({"experiment": "one", "claims": []}))
+    assert list(records(tmp_path)) == ["one"]

@@ -195,7 +195,7 @@ def markdown(table: Iterable[Row], link: str = "") -> str:
 
 def records(folder: Path) -> dict[str, Record]:
     """Return what the runs in a folder say, by the experiment's name; other files are left out."""
-    found = {}
+    found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
         described = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(described, dict) and {"experiment", "claims"} <= described.keys():

@@ -32,10 +32,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linfed import theory as theory
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
+    from linfed.algorithms.averaging import SCAFFOLD as SCAFFOLD
+    from linfed.algorithms.averaging import ClusterFedVARP as ClusterFedVARP
+    from linfed.algorithms.averaging import FedAvg as FedAvg
+    from linfed.algorithms.averaging import FedProx as FedProx
+    from linfed.algorithms.averaging import FedRolex as FedRolex
+    from linfed.algorithms.averaging import FedSCAVAR as FedSCAVAR
+    from linfed.algorithms.averaging import FedVARP as FedVARP
     from linfed.algorithms.base import Algorithm as Algorithm
     from linfed.algorithms.base import Asks as Asks
     from linfed.algorithms.base import State as State
-    from linfed.algorithms.fedavg import FedAvg as FedAvg
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
     from linfed.algorithms.flute import FLUTE as FLUTE
@@ -125,7 +131,13 @@ _PUBLIC = {
     "EngineError": "linfed.errors",
     "ExactHeads": "linfed.algorithms.heads",
     "FLUTE": "linfed.algorithms.flute",
-    "FedAvg": "linfed.algorithms.fedavg",
+    "ClusterFedVARP": "linfed.algorithms.averaging",
+    "FedAvg": "linfed.algorithms.averaging",
+    "FedProx": "linfed.algorithms.averaging",
+    "FedRolex": "linfed.algorithms.averaging",
+    "FedSCAVAR": "linfed.algorithms.averaging",
+    "FedVARP": "linfed.algorithms.averaging",
+    "SCAFFOLD": "linfed.algorithms.averaging",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
     "FedRepShortcut": "linfed.algorithms.shortcut",

@@ -257,3 +257,130 @@ def client_risks(Theta, Phi, covariance, noise_std):
 
 def risk(Theta, Phi, covariance, noise_std):
     return np.mean(client_risks(Theta, Phi, covariance, noise_std))
+
+
+# --- the averaging family, client by client on one parameter vector ------------------------------------------
+
+
+def flat_gradient(X_i, y_i, vector, rank=0):
+    """Return the gradient of a client's loss at theta (d,), or at B (row by row) and w, (d k + k,)."""
+    if not rank:
+        return gradient(X_i, y_i, vector)
+    d = X_i.shape[1]
+    B, w = vector[: d * rank].reshape(d, rank), vector[d * rank :]
+    g = gradient(X_i, y_i, B @ w)
+    return np.concatenate([np.outer(g, w).ravel(), B.T @ g])
+
+
+def local_sgd(begin, batches, *, step_size, passes, rank=0, mu=0.0, correction=0.0, trained=1.0):
+    """Return a client's parameters after passes over its batches (X, y), and the number of its steps."""
+    vector, steps = begin, 0
+    for _ in range(passes):
+        for X_b, y_b in batches:
+            followed = flat_gradient(X_b, y_b, vector, rank) + mu * (vector - begin) + correction
+            vector = vector - step_size * trained * followed
+            steps += 1
+    return vector, steps
+
+
+def window(round_, share, width):
+    """Return the units that a client trains in a round, which counts from 1."""
+    size = max(1, int(share * width + 1e-9))
+    return {(round_ - 1 + j) % width for j in range(size)}
+
+
+def trained_parameters(units, d, rank=0):
+    """Return 1 at the parameters of some units, else 0."""
+    if not rank:
+        return np.array([float(j in units) for j in range(d)])
+    B, w = np.zeros((d, rank)), np.zeros(rank)
+    for j in units:
+        B[:, j], w[j] = 1.0, 1.0
+    return np.concatenate([B.ravel(), w])
+
+
+class Family:
+    """The seven algorithms of the averaging family, as their source prints them, on fixed data of one trial.
+
+    `kind` is the algorithm's name. Of the weights in the update of SCAFFOLD's c, "population" are the clients' shares
+    among all clients, "printed" those among the participants times p/n, as the source has them.
+    """
+
+    def __init__(
+        self, kind, begin, X, y, *, step_size, local_steps=1, local_epochs=None, batch_size=None, server_step_size=1.0,
+        weights="uniform", rank=0, mu=0.0, clusters=None, model_share=1.0, aggregation="published",
+        controls="change", control_weights="population",
+    ):  # fmt: skip
+        self.kind, self.vector, self.X, self.y, self.rank = kind, begin, X, y, rank
+        self.eta, self.K, self.epochs, self.size, self.eta_s = step_size, local_steps, local_epochs, batch_size, None
+        self.eta_s, self.weights, self.mu, self.aggregation = server_step_size, weights, mu, aggregation
+        self.option, self.control_weights = controls, control_weights
+        n, P = len(X), len(begin)
+        self.n = n
+        counts = np.array([float(len(y_i)) for y_i in y]) if weights == "samples" else np.ones(n)
+        self.pi = counts / counts.sum()
+        self.cluster = [i % clusters for i in range(n)] if isinstance(clusters, int) else clusters or list(range(n))
+        self.beta = [model_share] * n if np.ndim(model_share) == 0 else list(model_share)
+        self.memory = {c: np.zeros(P) for c in set(self.cluster)}
+        self.c, self.controls = np.zeros(P), [np.zeros(P) for _ in range(n)]
+
+    def batches(self, i, order):
+        """Return what a client goes over in one pass."""
+        if self.epochs is None:
+            return [(self.X[i], self.y[i])]
+        own = [j for j in order if j < len(self.y[i])]
+        cuts = [own[start : start + self.size] for start in range(0, len(own), self.size)]
+        return [(self.X[i][cut], self.y[i][cut]) for cut in cuts]
+
+    def round(self, number, active, orders=None):
+        """Go through one round with these participants; `orders` are those of their samples."""
+        scaffold, rolling = self.kind in ("SCAFFOLD", "FedSCAVAR"), self.kind in ("FedRolex", "FedSCAVAR")
+        d = self.X[0].shape[1]
+        weight = np.array([len(self.y[i]) if self.weights == "samples" else 1.0 for i in active])
+        weight = weight / weight.sum()
+        changes, masks, controls = [], [], []
+        for place, i in enumerate(active):
+            mask = np.ones(len(self.vector))
+            if rolling:
+                mask = trained_parameters(window(number, self.beta[i], self.rank or d), d, self.rank)
+            begin = self.vector * mask
+            end, steps = local_sgd(
+                begin,
+                self.batches(i, None if orders is None else orders[place]),
+                step_size=self.eta,
+                passes=self.K if self.epochs is None else self.epochs,
+                rank=self.rank,
+                mu=self.mu if self.kind in ("FedProx", "FedSCAVAR") else 0.0,
+                correction=self.c - self.controls[i] if scaffold else 0.0,
+                trained=mask,
+            )
+            new = self.controls[i] - self.c + (begin - end) / (steps * self.eta)
+            if self.option == "gradient":
+                new = flat_gradient(self.X[i], self.y[i], self.vector, self.rank)
+            changes.append(end - begin)
+            masks.append(mask)
+            controls.append(np.where(mask > 0, new, self.controls[i]))
+        moved = sum(w * change for w, change in zip(weight, changes, strict=True))
+        if self.kind in ("FedVARP", "ClusterFedVARP", "FedSCAVAR"):
+            remembered = [mask * self.memory[self.cluster[i]] for i, mask in zip(active, masks, strict=True)]
+            moved = moved - sum(w * one for w, one in zip(weight, remembered, strict=True))
+            moved = moved + sum(pi * self.memory[c] for pi, c in zip(self.pi, self.cluster, strict=True))
+            self._remember(active, changes, masks)
+        if self.kind == "FedRolex" and self.aggregation == "published":
+            seen = sum(w * mask for w, mask in zip(weight, masks, strict=True))
+            moved = np.array([a / b if b > 0 else 0.0 for a, b in zip(moved, seen, strict=True)])
+        self.vector = self.vector + self.eta_s * moved
+        if scaffold:
+            shares = self.pi[active] if self.control_weights == "population" else weight * len(active) / self.n
+            for share, i, new in zip(shares, active, controls, strict=True):
+                self.c = self.c + share * (new - self.controls[i])
+                self.controls[i] = new
+
+    def _remember(self, active, changes, masks):
+        for c in self.memory:
+            own = [place for place, i in enumerate(active) if self.cluster[i] == c]
+            for j in range(len(self.vector)):
+                told = [changes[place][j] for place in own if masks[place][j] > 0]
+                if told:
+                    self.memory[c] = self.memory[c].copy()
+                    self.memory[c][j] = sum(told) / len(told)

@@ -231,7 +231,7 @@ class SCAFFOLD(lf.Algorithm):
     def step(self, state, batch, rng):
         model, c, own = LinearModel.of(state), state.control, state.of_clients("controls", batch.active)
         server = model.shared(state)
-        local = model.trained(batch, server, self.step_size, self.local_steps, lambda g: g - own + c)
+        local = model.trained(batch, server, self.step_size, self.local_steps, lambda g, _: g - own + c)
         change = local - server
         moved = server + self.server_step_size * change.mean(axis=1, keepdims=True)
         new = own - c - change / (self.local_steps * self.step_size)
@@ -295,7 +295,7 @@ class FedRolex(lf.Algorithm):
     def step(self, state, batch, rng):
         model = LinearModel.of(state)
         server, mask = model.shared(state), self.window(model, batch)
-        local = model.trained(batch, server * mask, self.step_size, self.local_steps, lambda g: mask * g)
+        local = model.trained(batch, server * mask, self.step_size, self.local_steps, lambda g, _: mask * g)
         trained = mask.sum(axis=1, keepdims=True)
         mean = (mask * local).sum(axis=1, keepdims=True) / np.maximum(trained, 1.0)
         return state.update(**model.parts(np.where(trained > 0, mean, server)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
-from linfed.algorithms.fedavg import FedAvg
 from linfed.algorithms.fedper import FedPer
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
@@ -15,18 +15,28 @@ from linfed.algorithms.shortcut import FedRepShortcut
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     cls.__name__: cls
-    for cls in (FedRep, FedRepShortcut, FLUTE, FedAvg, FedPer, LocalOnly, PooledLeastSquares, Oracle, Personalised)
+    for cls in (
+        *(FedRep, FedRepShortcut, FLUTE),
+        *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
+        *(FedPer, LocalOnly, PooledLeastSquares, Oracle, Personalised),
+    )
 }
 """Every algorithm by its name, for the command line and for results read from files."""
 
 __all__ = [
     "ALGORITHMS",
     "FLUTE",
+    "SCAFFOLD",
     "Algorithm",
+    "ClusterFedVARP",
     "FedAvg",
     "FedPer",
+    "FedProx",
     "FedRep",
     "FedRepShortcut",
+    "FedRolex",
+    "FedSCAVAR",
+    "FedVARP",
     "LocalOnly",
     "Oracle",
     "Personalised",

@@ -250,6 +250,11 @@ class Start(ChunkSizes, Protocol):
         """The algorithm's own random numbers."""
         ...
 
+    @property
+    def counts(self) -> Array:
+        """Samples m_i of each client, (n,); per round where they are fresh."""
+        ...
+
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
         """Return the initial representation (trials, d, rank) that `init` describes, or raise if nothing does."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from linfed._types import Array
 from linfed.algorithms.base import Start, State
 from linfed.algorithms.initial import Initial
 from linfed.data.batch import Batch
+
+Direction: TypeAlias = Callable[[Array, Array], Array]
+"""From gradients and the parameters at which they were taken, both (T, p, P), to what is followed."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class LinearModel:
         vector: Array,
         step_size: float,
         steps: int,
-        direction: Callable[[Array], Array] | None = None,
+        direction: Direction | None = None,
     ) -> Array:
         """Return each participant's parameters after its local gradient steps, (T, p, P).
 
@@ -115,11 +118,11 @@ class LinearModel:
         steps : int
             Full-gradient steps.
         direction : callable, optional
-            What is followed in the place of a gradient (T, p, P): corrected, masked.
+            What is followed in the place of a gradient (T, p, P), from it and the parameters: corrected, masked.
         """
         for _ in range(steps):
             gradient = self.gradient(batch, vector)
-            vector = vector - step_size * (gradient if direction is None else direction(gradient))
+            vector = vector - step_size * (gradient if direction is None else direction(gradient, vector))
         return vector
 
 

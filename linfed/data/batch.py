@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from linfed._types import Array, Indices, Mask
+from linfed.numerics.streams import TrialRandom
 
 
 class Fit(Protocol):
@@ -126,8 +127,10 @@ class Batch(Protocol):
         """Return the same batch with labels ``y_i - X_i offset_i``, for an offset (T, p or 1, d)."""
         ...
 
-    def minibatches(self, size: int, order: Indices | None = None) -> Iterator[Batch]:
-        """Yield batches of at most `size` samples per client, in the order (T, p, m) of sample numbers."""
+    def minibatches(
+        self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
+    ) -> Iterator[Batch]:
+        """Yield batches of at most `size` samples per client, in the order (T, p, m) of sample numbers, or drawn."""
         ...
 
     def split(self) -> tuple[Batch, Batch]:

@@ -20,7 +20,7 @@ from linfed.data.rows import Workspace
 from linfed.data.sources import DrawnSource, HeldSource, Sizes, streamed_rows
 from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
-from linfed.numerics.streams import Seed, Stream, generators
+from linfed.numerics.streams import Seed, Stream, TrialRandom, generators
 from linfed.problems import Truth
 
 ENGINE = "compressed"
@@ -37,7 +37,9 @@ class RowSource(Protocol):
 class CompressedBatch(ExplicitBatch):
     """Pseudo-samples in the place of rows: they answer everything but what asks for single samples."""
 
-    def minibatches(self, size: int, order: Indices | None = None) -> Iterator[ExplicitBatch]:
+    def minibatches(
+        self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
+    ) -> Iterator[ExplicitBatch]:
         """Refuse: single samples are gone."""
         self._refuse("minibatches")
 

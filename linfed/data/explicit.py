@@ -19,6 +19,7 @@ from linfed.data.rows import HeldRows, Rows, Workspace
 from linfed.errors import check_integer, check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares
 from linfed.numerics.linalg import CACHE_VALUES
+from linfed.numerics.streams import TrialRandom
 
 
 def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
@@ -211,7 +212,9 @@ class ExplicitBatch:
         """Return the same rows with other labels (T, p, m)."""
         return self._with(self.X, y, self.counts)
 
-    def minibatches(self, size: int, order: Indices | None = None) -> Iterator[ExplicitBatch]:
+    def minibatches(
+        self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
+    ) -> Iterator[ExplicitBatch]:
         """Yield batches of at most `size` samples per client.
 
         Parameters
@@ -221,9 +224,13 @@ class ExplicitBatch:
         order : ndarray of int (T, p, m), optional
             Permutations of ``range(m)``; by default the rows as they lie. A client with fewer than m samples sees its
             own samples in this order, and empty batches (zero gradient) once it has run out.
+        rng : TrialRandom, optional
+            Draws the order where none is given.
         """
         size = check_integer("size", size)
         trials, p, m, _ = self.shape
+        if order is None and rng is not None:
+            order = rng.permutations((p,), m)
         lying = np.broadcast_to(np.arange(m), (trials, p, m)) if order is None else order
         if lying.shape != (trials, p, m) or not np.array_equal(
             np.sort(lying, axis=-1), np.broadcast_to(np.arange(m), lying.shape)

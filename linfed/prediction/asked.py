@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from linfed._values import says_last
+from linfed.algorithms.averaging import FedAvg
 from linfed.algorithms.base import Algorithm
-from linfed.algorithms.fedavg import FedAvg
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly

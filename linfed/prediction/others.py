@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from linfed._types import Array
+from linfed.algorithms.averaging import FedAvg
 from linfed.algorithms.base import State
-from linfed.algorithms.fedavg import FedAvg
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.initial import Initial, InitialFactors, Initialisation, as_factors, as_initial
 from linfed.data.explicit import ExplicitBatch
+from linfed.data.samples import GivenSamples
 from linfed.data.sources import Source
 from linfed.errors import EngineError, check_returned
 from linfed.numerics.streams import Stream, TrialRandom, generators
@@ -24,6 +25,8 @@ class ResolvedStart:
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
         self._job, self._chunk = job, (trials, truth, source)
         self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
+        counts = job.data.counts if isinstance(job.data, GivenSamples) else job.data.n_samples
+        self.counts = np.broadcast_to(np.asarray(counts, dtype=float), (self.n_clients,))
         self.rng = TrialRandom(generators(job.seed, Stream.ALGORITHM, trials))
 
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:

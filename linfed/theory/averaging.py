@@ -18,10 +18,11 @@ def fedavg_fixed_point(
     *,
     step_size: float,
     local_steps: int = 1,
+    mu: float = 0.0,
     weights: npt.ArrayLike | None = None,
     stable: bool = True,
 ) -> Array:
-    """Return the fixed point of FedAvg on a one-layer model with full participation and fixed data.
+    """Return the fixed point of FedAvg, or FedProx, on a one-layer model with full participation and fixed data.
 
     Parameters
     ----------
@@ -33,6 +34,8 @@ def fedavg_fixed_point(
         eta > 0, the local step.
     local_steps : int
         K, full-gradient steps in a round.
+    mu : float
+        mu >= 0, of FedProx; 0 is FedAvg.
     weights : array_like (n,), optional
         Weights of the clients; equal by default.
     stable : bool, default True
@@ -41,8 +44,8 @@ def fedavg_fixed_point(
     Returns
     -------
     ndarray (d,) or (trials, d)
-        ``(sum_i p_i Q_i A_i)^{-1} sum_i p_i Q_i b_i`` with ``Q_i = sum_{s<K} (I - eta A_i)^s``, of minimum norm where
-        the matrix is singular: what FedAvg reaches from 0, whatever the server's step, where it converges.
+        ``(sum_i p_i Q_i A_i)^{-1} sum_i p_i Q_i b_i`` with ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s``, of minimum
+        norm where the matrix is singular: what it reaches from 0, whatever the server's step, where it converges.
 
     Raises
     ------
@@ -53,8 +56,9 @@ def fedavg_fixed_point(
 
     Notes
     -----
-    ``eta Q_i A_i = I - (I - eta A_i)^K``, and ``eta Q_i b_i`` is where K local steps lead from 0. With K = 1, or for
-    eta -> 0, it is the pooled least squares: sums with the step divided out keep all digits, however small it is.
+    For mu = 0 ``eta Q_i A_i = I - (I - eta A_i)^K``; ``eta Q_i b_i`` is where K local steps lead from 0. With K -> inf
+    ``eta Q_i -> (A_i + mu I)^{-1}``: each client then solves its proximal problem. With K = 1, or for eta -> 0, it is
+    the pooled least squares: sums with the step divided out keep all digits, however small it is.
     Cost O(n d^3 log K).
 
     **Deviations**: none.
@@ -63,7 +67,7 @@ def fedavg_fixed_point(
     ----------
     The fixed point under heterogeneity is known from the analysis of local SGD, e.g. Charles and Konecny 2021.
     """
-    A, Q, share = _local_maps(A, step_size, local_steps, weights)
+    A, Q, share = _local_maps(A, step_size, local_steps, mu, weights)
     b = check_array("b", b, [("n", "d"), ("trials", "n", "d")])
     check_shape("b", b, A.shape[:-1], "A without its last axis")
     stable = check_bool("stable", stable)
@@ -90,6 +94,7 @@ def fedavg_iteration_matrix(
     *,
     step_size: float,
     local_steps: int = 1,
+    mu: float = 0.0,
     server_step_size: float = 1.0,
     weights: npt.ArrayLike | None = None,
 ) -> Array:
@@ -97,7 +102,7 @@ def fedavg_iteration_matrix(
 
     Parameters
     ----------
-    A, step_size, local_steps, weights
+    A, step_size, local_steps, mu, weights
         As in `fedavg_fixed_point`.
     server_step_size : float
         eta_s > 0.
@@ -124,7 +129,7 @@ def fedavg_iteration_matrix(
     As in `fedavg_fixed_point`.
     """
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
-    A, Q, share = _local_maps(A, step_size, local_steps, weights)
+    A, Q, share = _local_maps(A, step_size, local_steps, mu, weights)
     return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
 
 
@@ -133,6 +138,7 @@ def fedavg_rate(
     *,
     step_size: float,
     local_steps: int = 1,
+    mu: float = 0.0,
     server_step_size: float = 1.0,
     weights: npt.ArrayLike | None = None,
 ) -> Array:
@@ -140,7 +146,7 @@ def fedavg_rate(
 
     Parameters
     ----------
-    A, step_size, local_steps, server_step_size, weights
+    A, step_size, local_steps, mu, server_step_size, weights
         As in `fedavg_iteration_matrix`.
 
     Returns
@@ -163,26 +169,32 @@ def fedavg_rate(
     As in `fedavg_fixed_point`.
     """
     matrix = fedavg_iteration_matrix(
-        A, step_size=step_size, local_steps=local_steps, server_step_size=server_step_size, weights=weights
+        A,
+        step_size=step_size,
+        local_steps=local_steps,
+        mu=mu,
+        server_step_size=server_step_size,
+        weights=weights,
     )
     return np.asarray(np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1))
 
 
 def _local_maps(
-    A: npt.ArrayLike, step_size: float, local_steps: int, weights: npt.ArrayLike | None
+    A: npt.ArrayLike, step_size: float, local_steps: int, mu: float, weights: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:
-    """Return A, ``Q_i = sum_{s<K} (I - eta A_i)^s`` (.., n, d, d) and the shares (n, 1, 1)."""
+    """Return A, ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` (.., n, d, d) and the shares (n, 1, 1)."""
     A = check_array("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
     step_size = check_number("step_size", step_size, positive=True)
     local_steps = check_integer("local_steps", local_steps)
+    mu = check_number("mu", mu, minimum=0.0)
     n = A.shape[-3]
     shares = np.ones(n) if weights is None else check_array("weights", weights, [("n",)])
     check_shape("weights", shares, (n,), "(n,)")
     if shares.min() < 0 or shares.sum() <= 0:
         raise ValueError("weights must not be negative, and not all zero")
     identity = np.eye(A.shape[-1])
-    once = identity - step_size * A
+    once = identity - step_size * (A + mu * identity)
     total, power = np.broadcast_to(identity, A.shape), once  # the sum over s < j, and once^j
     with np.errstate(over="ignore", invalid="ignore"):
         for digit in f"{local_steps:b}"[1:]:  # from j to 2 j, or to 2 j + 1

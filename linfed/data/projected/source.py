@@ -16,7 +16,7 @@ from linfed.data.projected.parts import Frame
 from linfed.data.sources import DrawnSource, Sizes, Source
 from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
-from linfed.numerics.streams import RoundStream, Seed, Stream, generators
+from linfed.numerics.streams import RoundStream, Seed, Stream, TrialRandom, generators
 from linfed.problems import Truth
 
 
@@ -137,7 +137,9 @@ class ProjectedBatch:
         """Refuse."""
         self._refuse("shifted")
 
-    def minibatches(self, size: int, order: Indices | None = None) -> Iterator[Batch]:
+    def minibatches(
+        self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
+    ) -> Iterator[Batch]:
         """Refuse."""
         self._refuse("minibatches")
 

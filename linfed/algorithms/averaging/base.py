@@ -1,0 +1,171 @@
+"""What the averaging family shares: the model, the participants' local steps, the server's step, fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Indices
+from linfed._values import check_fields, converted, instance, one_of, optional, positive
+from linfed.algorithms.base import Asks, Start, State
+from linfed.algorithms.heads import Heads
+from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
+from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
+from linfed.data.batch import Batch
+from linfed.errors import check_integer, shown
+from linfed.numerics.linalg import take_clients
+from linfed.numerics.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Counted(State):
+    """A shared model, and each client's share among all clients (trials, n), whether or not it takes part."""
+
+    shares: Array
+
+    per_client: ClassVar[frozenset[str]] = State.per_client | {"shares"}
+
+    def mean(self, values: Array, active: Indices | None = None) -> Array:
+        """Return ``sum_i pi_i values_i``, (T, 1, P), over all clients, or over the participants with their pi_i."""
+        return weighted_mean(values, self.shares if active is None else take_clients(self.shares, active))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(Scheduled):
+    """Base of the family; the fields are those of `FedAvg`.
+
+    A subclass says how a participant goes (`local_change` with a direction of its own) and what the server makes of it.
+    """
+
+    step_size: StepSize
+    rank: int | None = None
+    local_steps: int = 1
+    local_epochs: int | None = None
+    batch_size: int | None = None
+    server_step_size: float = 1.0
+    weights: Literal["uniform", "samples"] = "uniform"
+    init: Initial | str | npt.ArrayLike = "random"
+    fine_tune: Heads | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            step_size=checked_step_size,
+            server_step_size=positive,
+            local_steps=check_integer,
+            local_epochs=optional(check_integer),
+            batch_size=optional(check_integer),
+            weights=one_of("uniform", "samples"),
+            init=converted(as_initial),
+            rank=optional(check_integer),
+            fine_tune=optional(instance(Heads, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None")),
+        )
+        if (self.local_epochs is None) != (self.batch_size is None):
+            given = {name: getattr(self, name) for name in ("local_epochs", "batch_size")}
+            raise ValueError(f"local_epochs and batch_size go together, got {given}: passes over minibatches of a size")
+        if self.local_epochs is not None and self.local_steps != 1:
+            raise ValueError(
+                f"local_steps = {self.local_steps} are full-gradient steps: give them, or local_epochs with batch_size"
+            )
+        if self.rank is None and self.init != RandomSubspace():
+            raise ValueError(f"init = {shown(self.init)} is of B: the one-layer model has none, give rank=")
+        if self.rank is None and self.fine_tune is not None:
+            raise ValueError(
+                f"fine_tune = {shown(self.fine_tune)} is of the head: the one-layer model has none, give rank="
+            )
+
+    @property
+    def asks(self) -> Asks:
+        """Second moments for full gradients, the samples themselves for minibatches."""
+        return Asks.QUADRATIC if self.local_epochs is None else Asks.ROWS
+
+    @property
+    def columns(self) -> int:
+        """Columns of B; 0 for one layer."""
+        return self.rank or 0
+
+    @property
+    def finishes(self) -> bool:
+        """Whether heads are fine-tuned at the end."""
+        return self.fine_tune is not None
+
+    @property
+    def initialisation(self) -> Initial | None:
+        """How B begins; None for one layer."""
+        return None if self.rank is None else as_initial(self.init)
+
+    def initial_state(self, start: Start) -> State:
+        """Return B from `init` and the shared head at 0; or theta at 0."""
+        return State(**zero_model(start, self.rank, self.init))
+
+    def counted(self, start: Start) -> dict[str, Array]:
+        """Return the arrays of the initial state with the clients' shares, for a `Counted` state."""
+        counts = start.counts if self.weights == "samples" else np.ones(start.n_clients)
+        shares = np.broadcast_to(counts / counts.sum(), (start.trials, start.n_clients)).copy()
+        return {**zero_model(start, self.rank, self.init), "shares": shares}
+
+    def local_change(
+        self, model: LinearModel, batch: Batch, begin: Array, rng: TrialRandom, direction: Direction | None = None
+    ) -> tuple[Array, Array]:
+        """Return how far the participants go, (T, p, P), and by how many steps each, (T, p, 1).
+
+        Parameters
+        ----------
+        model : LinearModel
+        batch : Batch
+        begin : ndarray (T, 1, P) or (T, p, P)
+            Parameters before the first step.
+        rng : TrialRandom
+            Orders each client's samples, once a round.
+        direction : callable, optional
+            As in `LinearModel.trained`.
+        """
+        step = self.step_in(batch)
+        if self.local_epochs is None:
+            local = model.trained(batch, begin, step, self.local_steps, direction)
+            return local - begin, np.full((*batch.active.shape, 1), float(self.local_steps))
+        assert self.batch_size is not None
+        parts = list(batch.minibatches(self.batch_size, rng=rng))
+        local, taken = begin, np.zeros((*batch.active.shape, 1))
+        for _ in range(self.local_epochs):
+            for part in parts:
+                moves = part.counts[..., None] > 0  # clients with fewer samples have fewer batches
+                local = np.where(moves, model.trained(part, local, step, 1, direction), local)
+                taken += moves
+        return local - begin, taken
+
+    def average(self, batch: Batch, change: Array) -> Array:
+        """Return ``sum_i p_i change_i`` over the participants, (T, 1, P)."""
+        return weighted_mean(change, client_weights(batch, self.weights))
+
+    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state with each client's head fine-tuned on its own samples, (T, n, k)."""
+        if self.fine_tune is None:
+            return state
+        W = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
+        last = step_at(self.step_size, batch.round - 1)
+        return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, last).W)
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return new clients' exact heads at B, with the ridge of the fine-tuning; of one layer, theta."""
+        if self.fine_tune is None:
+            return super().adapt(state, batch)
+        B = state.array("B")
+        return State(B=B, W=self.fine_tune.adapt(batch.project(B)).W)
+
+    def parameters(self, dim: int) -> int:
+        """Return the parameters P of the model."""
+        return LinearModel(dim, self.columns).size
+
+    def memory(self, n_clients: int) -> int:
+        """Return how many parameter vectors are kept beside the model."""
+        return 0
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of the participants' parameters, of what is remembered, and of fine-tuned heads."""
+        heads = n_clients * self.columns if self.finishes else 0
+        return (1 + participants + self.memory(n_clients)) * self.parameters(dim) + heads

@@ -1,0 +1,83 @@
+"""Federated averaging (McMahan et al. 2017), on a linear model of one or of two layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from linfed.algorithms.averaging.base import Averaging
+from linfed.algorithms.base import State
+from linfed.algorithms.models import LinearModel
+from linfed.data.batch import Batch
+from linfed.numerics.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Averaging):
+    """One model for all clients: local gradient steps, averaged by the server.
+
+    Parameters
+    ----------
+    step_size : float, array_like (rounds,) or callable
+        eta > 0, the local step; or a schedule, as in `FedRep`: fine-tuning then takes the last round's.
+    rank : int, optional
+        Columns k of B in the two-layer model ``(B, w)``, one head w shared by all; without it the model has one layer,
+        theta in R^d.
+    local_steps : int
+        K, full-gradient steps of each participant in a round.
+    local_epochs, batch_size : int, optional
+        In their place so many passes over minibatches of at most so many samples, whose order is drawn once a round.
+    server_step_size : float
+        eta_s > 0, the server's step along the averaged change.
+    weights : "uniform" or "samples"
+        Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
+    init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
+        Initial B of the two-layer model; w and theta start at 0.
+    fine_tune : ExactHeads or GradientHeads, optional
+        What each client does to the head, on its own samples, after the last round (FedAvg + FT): full-gradient steps
+        from the shared head, ``lf.GradientHeads(steps=10)`` in the FedRep paper, or least squares. B stays.
+
+    Raises
+    ------
+    ValueError
+        For steps that are not positive, unknown names, a rank above d, an `init` or `fine_tune` of one layer, and full
+        gradients together with minibatches.
+
+    Notes
+    -----
+    One round, with participants I, |I| = p, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``::
+
+        theta_i <- theta;   K times   theta_i <- theta_i - eta grad f_i(theta_i)
+        theta   <- theta + eta_s sum_{i in I} p_i (theta_i - theta)
+
+    with theta standing for ``(B, w)`` in the two-layer model, where ``grad_B = g w'`` and ``grad_w = B'g`` for
+    ``g = X_i'(X_i B w - y_i)/m``. The server averages over participants. Cost of a round ``O(K p (m d + d k))``. With
+    one layer, full participation and fixed data it has the fixed point of `linfed.theory.fedavg_fixed_point`; with two
+    layers and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least squares.
+
+    **Deviations**: full-gradient steps, fine-tuning by least squares and schedules are additions.
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson and Aguera y Arcas 2017, Algorithm 1; FedRep paper, section 5, for the two-layer
+    model and the fine-tuning.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
+    >>> result = lf.simulate(lf.FedAvg(step_size=0.5), problem, data=lf.FixedSamples(100), rounds=50)
+    >>> floor = lf.theory.single_model_floor(problem.truth(0, [0]))
+    >>> bool(0 < result.metrics["risk"][0, -1] / floor[0] - 1 < 0.01)
+    True
+    """
+
+    asks = Averaging.asks
+    summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        model = LinearModel.of(state)
+        server = model.shared(state)
+        change, _ = self.local_change(model, batch, server, rng)
+        return state.update(**model.parts(server + self.server_step_size * self.average(batch, change)))

@@ -1,0 +1,119 @@
+"""FedRolex (Alam et al. 2022): averaging of rolling parts of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from linfed._types import Array
+from linfed._values import check_fields, one_of
+from linfed.algorithms.averaging.base import Averaging
+from linfed.algorithms.base import State
+from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
+from linfed.data.batch import Batch
+from linfed.errors import check_number
+from linfed.numerics.streams import TrialRandom
+
+ROUNDING = 1e-9
+"""A share of 0.29 of 100 units is 29 of them, not the 28 of floating-point numbers."""
+
+
+def checked_shares(name: str, value: Any) -> float | tuple[float, ...]:
+    """Return shares of the model in (0, 1] as they are kept: one, or one for each client; or raise."""
+    if not isinstance(value, list | tuple | np.ndarray):
+        return check_number(name, value, positive=True, maximum=1.0)
+    return tuple(check_number(f"{name}[{i}]", one, positive=True, maximum=1.0) for i, one in enumerate(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rolling(Averaging):
+    """Base of what trains windows of the model; the fields are those of `FedRolex`."""
+
+    model_share: float | Sequence[float] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, model_share=checked_shares)
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if there is not one share for each client, or k exceeds d."""
+        super().check(n_clients=n_clients, dim=dim)
+        if isinstance(self.model_share, tuple) and len(self.model_share) != n_clients:
+            raise ValueError(
+                f"model_share has {len(self.model_share)} values, expected one for each of {n_clients} clients"
+            )
+
+    def trained(self, model: LinearModel, batch: Batch) -> Array:
+        """Return 1 at the parameters that each participant trains in this round, else 0, (T, p, P)."""
+        width = model.rank or model.dim
+        shares = np.asarray(self.model_share)
+        own = shares[batch.active] if shares.ndim else np.full(batch.active.shape, shares)
+        size = np.maximum(1.0, np.floor(own * width + ROUNDING))[..., None]
+        units = (np.arange(width) - (batch.round - 1)) % width < size
+        return model.vector_of_units(units.astype(float))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedRolex(Rolling):
+    """Averaging whose clients train a window of the model, which rolls on with every round.
+
+    Parameters
+    ----------
+    model_share : float or sequence of float (n,)
+        beta in (0, 1], the share of the units that a client trains: of the coordinates of theta with one layer, of the
+        columns of B and their entries of w with two. One for all clients, or one each.
+    aggregation : "published" or "zero-filled"
+        A parameter moves by the mean change of those who trained it (published); or by the sum of p_i times the
+        changes, 0 for those who did not (the source's formula).
+    step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
+        As in `FedAvg`.
+
+    Raises
+    ------
+    ValueError
+        As in `FedAvg`, and for shares outside of (0, 1] or not one for each client.
+
+    Notes
+    -----
+    In round r = 1, 2, .. the window is ``max(1, floor(beta_i P))`` of the P units, from unit ``(r - 1) mod P`` on,
+    modulo P. The rest is dropped from the client's model: it is 0 there, so that a client fits what the whole model
+    would explain with the window alone. With beta = 1 it is FedAvg.
+
+    **Deviations**: the source's window has the number of samples where the width of the layer is meant. Its formula has
+    no server step; here it has. Full-gradient steps, schedules and fine-tuning are additions.
+
+    References
+    ----------
+    Alam, Liu, Yan and Zhang 2022, Algorithm 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
+    >>> algorithm = lf.FedRolex(step_size=0.1, rank=4, model_share=0.5)
+    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5).final.B.shape
+    (1, 6, 4)
+    """
+
+    aggregation: Literal["published", "zero-filled"] = "published"
+
+    asks = Averaging.asks
+    summary: ClassVar[str] = "averaging of rolling parts of the model"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, aggregation=one_of("published", "zero-filled"))
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        model = LinearModel.of(state)
+        server, trained = model.shared(state), self.trained(model, batch)
+        change, _ = self.local_change(model, batch, server * trained, rng, lambda g, _: trained * g)
+        moved = self.average(batch, change)
+        if self.aggregation == "published":
+            seen = weighted_mean(trained, client_weights(batch, self.weights))
+            moved = np.where(seen > 0, moved / np.where(seen > 0, seen, 1.0), 0.0)
+        return state.update(**model.parts(server + self.server_step_size * moved))

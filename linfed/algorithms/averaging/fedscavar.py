@@ -1,0 +1,118 @@
+"""FedSCAVAR: SCAFFOLD's control variates, FedProx's quadratic, ClusterFedVARP's memory and FedRolex's windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from linfed._types import Array
+from linfed._values import check_fields, non_negative
+from linfed.algorithms.averaging.base import Averaging
+from linfed.algorithms.averaging.clusterfedvarp import Clustered, Clustering
+from linfed.algorithms.averaging.fedrolex import Rolling
+from linfed.algorithms.base import Start, State
+from linfed.algorithms.models import LinearModel
+from linfed.data.batch import Batch
+from linfed.numerics.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Combined(Clustered):
+    """A shared model with the memory of each cluster and the control variates of clients and server."""
+
+    controls: Array
+    control: Array
+
+    per_client: ClassVar[frozenset[str]] = Clustered.per_client | {"controls"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSCAVAR(Clustering, Rolling):
+    """The family's parts in one algorithm: control variates, a proximal term, cluster memory, rolling windows.
+
+    Parameters
+    ----------
+    mu : float
+        As in `FedProx`.
+    clusters : int or sequence of int (n,)
+        As in `ClusterFedVARP`.
+    model_share : float or sequence of float (n,)
+        As in `FedRolex`.
+    step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
+        As in `FedAvg`.
+
+    Raises
+    ------
+    ValueError
+        As in `FedAvg`, `FedProx`, `ClusterFedVARP` and `FedRolex`.
+
+    Notes
+    -----
+    One round, on the window T_i of each participant (elsewhere its model is 0 and does not move)::
+
+        theta_i <- theta;   K times   theta_i <- theta_i - eta (grad f_i(theta_i) + mu (theta_i - theta) - c_i + c)
+        c_i+ = c_i - c + (theta - theta_i)/(K eta);   D_i = theta_i - theta
+        theta <- theta + eta_s (sum_{i in I} p_i (D_i - y_{c(i)} on T_i) + sum_{all j} pi_j y_{c(j)})
+        c <- c + sum_{i in I} pi_i (c_i+ - c_i);   c_i <- c_i+
+        y_c <- for each parameter the mean D_i of the participants in cluster c that trained it, if there are any
+
+    With beta = 1, mu = 0 and full participation it is SCAFFOLD, whatever the clusters.
+
+    **Deviations**: y and c change at trained parameters only, of which the source says nothing for y. In the update of
+    c the clients' shares are those among all of them, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and
+    fine-tuning as there.
+
+    References
+    ----------
+    The family's source, Algorithm 8.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
+    >>> algorithm = lf.FedSCAVAR(step_size=0.1, local_steps=5, mu=0.1, clusters=4, model_share=0.5)
+    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5).final.S.shape
+    (1, 1, 6)
+    """
+
+    mu: float = 0.0
+
+    asks = Averaging.asks
+    summary: ClassVar[str] = "control variates, a proximal term, cluster memory and rolling windows together"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, mu=non_negative)
+
+    def initial_state(self, start: Start) -> Combined:
+        """Return the model at its beginning, nothing remembered, and all control variates at 0."""
+        zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim)))
+        return Combined(**self.remembered(start), controls=zeros, control=zeros[:, :1].copy())
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        assert isinstance(state, Combined)
+        model = LinearModel.of(state)
+        trained = self.trained(model, batch)
+        server, begin = model.shared(state), model.shared(state) * trained
+        c, own = state.control, state.of_clients("controls", batch.active)
+
+        def corrected(gradient: Array, theta: Array) -> Array:
+            return trained * (gradient + self.mu * (theta - begin) - own + c)
+
+        change, taken = self.local_change(model, batch, begin, rng, corrected)
+        moved = server + self.server_step_size * self.server_change(state, batch, change, trained)
+        news = -trained * (c + change / (taken * self.step_in(batch)))  # c_i+ - c_i
+        return state.update(
+            **model.parts(moved),
+            changes=self.new_memory(state, batch, change, trained),
+            control=c + state.mean(news, batch.active),
+            controls=own + news,
+            active=batch.active,
+        )
+
+    def memory(self, n_clients: int) -> int:
+        """Return control variates and what is remembered, old and new, as vectors."""
+        return super().memory(n_clients) + 2 * (n_clients + 1)

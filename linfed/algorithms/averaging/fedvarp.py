@@ -1,0 +1,88 @@
+"""FedVARP (Jhunjhunwala et al. 2022): averaging that remembers the changes of those who do not take part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.averaging.base import Averaging, Counted
+from linfed.algorithms.base import Start, State
+from linfed.algorithms.models import LinearModel
+from linfed.data.batch import Batch
+from linfed.numerics.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Remembering(Counted):
+    """A shared model, and the last change of each client (trials, n, P), which the server keeps."""
+
+    changes: Array
+
+    per_client: ClassVar[frozenset[str]] = Counted.per_client | {"changes"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedVARP(Averaging):
+    """Averaging over all clients: those who take part by their change, the others by their last one.
+
+    Parameters
+    ----------
+    step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
+        As in `FedAvg`.
+
+    Raises
+    ------
+    ValueError
+        As in `FedAvg`.
+
+    Notes
+    -----
+    Clients do what they do in FedAvg, ``D_i`` is their change. The server, from ``y_i = 0``::
+
+        theta <- theta + eta_s (sum_{i in I} p_i (D_i - y_i) + sum_{all j} pi_j y_j);   y_i <- D_i for i in I
+
+    The variance of who takes part is gone once the changes settle, the drift is not: under partial participation it
+    converges to the fixed point of FedAvg under full participation. Memory O(n P), at the server.
+
+    **Deviations**: the source has equal weights alone; `weights="samples"` takes shares among the participants (p_i)
+    and among all clients (pi_i). Full-gradient steps, schedules and fine-tuning are additions.
+
+    References
+    ----------
+    Jhunjhunwala, Sharma, Nagarkatti and Joshi 2022, Algorithm 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
+    >>> run = {"data": lf.FixedSamples(30), "rounds": 400}
+    >>> part = lf.simulate(lf.FedVARP(step_size=0.1, local_steps=10), problem, participation=0.25, **run)
+    >>> everybody = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
+    >>> bool(abs(part.final.S - everybody.final.S).max() < 1e-6)
+    True
+    """
+
+    asks = Averaging.asks
+    summary: ClassVar[str] = "averaging that remembers the last change of each client"
+
+    def initial_state(self, start: Start) -> Remembering:
+        """Return the model at its beginning, and nothing remembered."""
+        zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim)))
+        return Remembering(**self.counted(start), changes=zeros)
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        assert isinstance(state, Remembering)
+        model = LinearModel.of(state)
+        server = model.shared(state)
+        change, _ = self.local_change(model, batch, server, rng)
+        news = self.average(batch, change - state.of_clients("changes", batch.active))
+        moved = server + self.server_step_size * (news + state.mean(state.changes))
+        return state.update(**model.parts(moved), changes=change, active=batch.active)
+
+    def memory(self, n_clients: int) -> int:
+        """Return the changes, old and new, as vectors."""
+        return 2 * n_clients

@@ -315,7 +315,15 @@ MISSING = {
     "shortcuts": lacks(["no law", "FedRepShortcut"], lf.FedRepShortcut(rank=3, step_size=0.1)),
     "two layers": lacks(["rank = 2", "one layer"], lf.FedAvg(step_size=0.1, rank=2)),
     "FedAvg, fresh": lacks(["FreshSamples", "single_model_floor"], ONE_LAYER),
-    "FedAvg, some": lacks(["participation = 0.5"], ONE_LAYER, data=lf.FixedSamples(9), participation=0.5),
+    "FedAvg, named": lacks(["are named"], ONE_LAYER, data=lf.FixedSamples(9), participation=np.array([[0, 1]] * 3)),
+    "FedAvg, minibatches": lacks(["local_epochs = 1"], lf.FedAvg(step_size=0.1, local_epochs=1, batch_size=3)),
+    "clusters": lacks(
+        ["wanders"], lf.ClusterFedVARP(step_size=0.1, clusters=2), data=lf.FixedSamples(9), participation=3, ask="floor"
+    ),
+    "SCAFFOLD's gradients": lacks(
+        ["'gradient'"], lf.SCAFFOLD(step_size=0.1, controls="gradient"), data=lf.FixedSamples(9)
+    ),
+    "FedRolex": lacks(["no law", "FedRolex"], lf.FedRolex(step_size=0.1, model_share=0.5)),
     "FedAvg in law": lacks(["in law"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
     "FedAvg, scheduled": lacks(["one number"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)),
     "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),

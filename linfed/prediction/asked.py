@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from linfed._values import says_last
-from linfed.algorithms.averaging import FedAvg
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedVARP
 from linfed.algorithms.base import Algorithm
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
@@ -15,7 +15,7 @@ from linfed.algorithms.oracle import Oracle
 from linfed.data.samples import Data
 from linfed.errors import LawError, shown
 from linfed.numerics.streams import Seed
-from linfed.prediction import fedrep, others
+from linfed.prediction import averaging, fedrep, others
 from linfed.prediction.answers import Prediction
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
@@ -24,7 +24,7 @@ from linfed.simulation.participation import Participation
 LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
     FLUTE: others.of_flute,
-    FedAvg: others.of_fedavg,
+    **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP), averaging.of_averaging),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }

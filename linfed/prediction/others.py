@@ -7,23 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.averaging import FedAvg
-from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.step_size import StepSize
-from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
-from linfed.data.sources import draw_fixed
+from linfed.data.samples import FixedSamples, GivenSamples
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Asked, Curves, Prediction, Quantity
 from linfed.prediction.fedrep import truncation_metric, truncation_quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
-from linfed.simulation.engines import drawn_in_law
 from linfed.simulation.job import Job
-from linfed.simulation.metrics import client_risks
-from linfed.theory.averaging import fedavg_fixed_point, fedavg_rate
 from linfed.theory.flute.theorems import flute_gap, flute_local_rate
 from linfed.theory.local import local_mean_risk
 from linfed.theory.new_clients import new_client_mean_risk
@@ -73,57 +67,12 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
     )
 
 
-def of_fedavg(job: Job, algorithm: FedAvg) -> Prediction:
-    """Return rate and fixed point of the one-layer model on samples that stay."""
-    if algorithm.rank is not None:
-        raise LawError(f"no law of FedAvg is known for rank = {algorithm.rank}: the model must have one layer")
-    if isinstance(job.data, FreshSamples):
-        raise LawError(
-            "no law of FedAvg is known for FreshSamples (theory.single_model_floor bounds every single model's risk)"
-        )
-    if job.sizes.participants < job.sizes.n_clients:
-        raise LawError(f"no law of FedAvg is known for participation = {shown(job.participation)}: all must take part")
-    if isinstance(job.data, FixedSamples) and drawn_in_law(job.data, job.sizes.n_clients, job.sizes.dim):
-        raise LawError(
-            "no law of FedAvg is known for samples in law: its fixed point is that of samples that are drawn"
-        )
-    step_size = _one_step(algorithm.step_size, "FedAvg")
-    local_steps, server = algorithm.local_steps, algorithm.server_step_size
-
-    def rate() -> Quantity:
-        values = [
-            fedavg_rate(A, step_size=step_size, local_steps=local_steps, server_step_size=server, weights=weights)
-            for A, _, weights in _equations(job, algorithm)
-        ]
-        return Quantity(
-            np.array(values), "theory.fedavg_rate", "exact in the end, of the distance from the fixed point"
-        )
-
-    def floor() -> Quantity:
-        if job.problem is None:
-            raise LawError("no risk is known without a truth: give problem=")
-        values = []
-        for (A, b, weights), truth in zip(_equations(job, algorithm), _truths(job), strict=True):
-            theta = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, weights=weights)
-            values.append(client_risks(State(S=theta[None, None]), truth).mean())
-        return Quantity(np.array(values), "theory.fedavg_fixed_point", "exact, for these samples", "risk")
-
-    return Prediction(
-        law="fixed point",
-        source="theory.fedavg_fixed_point",
-        validity="exact, for one layer, everybody in every round, samples that stay",
-        rounds=np.arange(job.rounds + 1),
-        _curves=NO_B.format("one-layer FedAvg"),
-        _quantities={"rate": rate, "floor": floor},
-    )
-
-
 def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     """Return FLUTE's rate and steps near the truncation, at population, and the floor of fixed samples."""
     if job.problem is None:
         raise LawError("no law is known without a truth: give problem=")
     problem, k = job.problem, algorithm.rank
-    step = _one_step(algorithm.step_size, "FLUTE") * algorithm.gradient_factor
+    step = one_step(algorithm.step_size, "FLUTE") * algorithm.gradient_factor
     weights = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio)
     if weights != (0.25, 0.125, 1.0):
         raise LawError(
@@ -167,7 +116,7 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     )
 
 
-def _one_step(step_size: StepSize, name: str) -> float:
+def one_step(step_size: StepSize, name: str) -> float:
     """Return the step of all rounds, or raise."""
     if not isinstance(step_size, float):
         raise LawError(f"no law of {name} is known for step_size = {shown(step_size)}: it must be one number")
@@ -208,18 +157,3 @@ def _outside(truth: Truth, rank: int) -> float:
     left = _spectrum(truth)[rank:]
     clients = (truth.S if truth.W is None else truth.W).shape[1]  # type: ignore[union-attr]
     return float(np.sqrt(np.sum(left**2) / clients))
-
-
-def _equations(job: Job, algorithm: FedAvg) -> Iterator[tuple[Array, Array, Array | None]]:
-    """Yield every trial's A (n, d, d) and b (n, d), and the clients' weights, none for equal ones."""
-    shape = (job.sizes.n_clients, job.setting.samples, job.sizes.dim)
-    for trial in range(job.trials):
-        if isinstance(job.data, GivenSamples):
-            (X, y, counts), weights = job.data.of_trials([trial]), job.data.counts
-        else:
-            assert job.problem is not None
-            X, y = draw_fixed(job.problem.truth(job.seed, [trial]), shape, job.seed, [trial])
-            counts, weights = np.full(X.shape[:2], float(shape[1])), np.ones(shape[0])
-        A = X[0].mT @ X[0] / counts[0][:, None, None]
-        b = np.einsum("nmd,nm->nd", X[0], y[0]) / counts[0][:, None]
-        yield A, b, weights if algorithm.weights == "samples" else None

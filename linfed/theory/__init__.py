@@ -56,6 +56,7 @@ from linfed.theory.new_clients import (
     outside_length,
     single_model_floor,
 )
+from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -87,6 +88,7 @@ __all__ = [
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
+    "fedavg_stationary_covariance",
     "federation_pays_from",
     "fedrep_bound",
     "fedrep_least_samples",
@@ -120,6 +122,7 @@ __all__ = [
     "one_round_means",
     "outside_length",
     "refitted_heads_limit",
+    "scaffold_iteration_matrix",
     "schedule_asymptote",
     "second_order_evolution",
     "shortcut_loss_rounds",

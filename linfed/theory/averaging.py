@@ -67,7 +67,7 @@ def fedavg_fixed_point(
     ----------
     The fixed point under heterogeneity is known from the analysis of local SGD, e.g. Charles and Konecny 2021.
     """
-    A, Q, share = _local_maps(A, step_size, local_steps, mu, weights)
+    A, Q, share = local_maps(A, step_size, local_steps, mu, weights)
     b = check_array("b", b, [("n", "d"), ("trials", "n", "d")])
     check_shape("b", b, A.shape[:-1], "A without its last axis")
     stable = check_bool("stable", stable)
@@ -129,7 +129,7 @@ def fedavg_iteration_matrix(
     As in `fedavg_fixed_point`.
     """
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
-    A, Q, share = _local_maps(A, step_size, local_steps, mu, weights)
+    A, Q, share = local_maps(A, step_size, local_steps, mu, weights)
     return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
 
 
@@ -179,7 +179,7 @@ def fedavg_rate(
     return np.asarray(np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1))
 
 
-def _local_maps(
+def local_maps(
     A: npt.ArrayLike, step_size: float, local_steps: int, mu: float, weights: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     """Return A, ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` (.., n, d, d) and the shares (n, 1, 1)."""

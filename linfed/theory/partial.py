@@ -1,0 +1,151 @@
+"""Averaging where a part of the clients takes part: the spread that stays, and the exact mean iteration of SCAFFOLD."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.theory.averaging import fedavg_fixed_point, local_maps
+
+CONVERGED, MOST = 1e-13, 10_000
+"""Relative change at which the covariance has settled, and rounds of its iteration after which it has not."""
+
+
+def fedavg_stationary_covariance(
+    A: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    step_size: float,
+    participants: int,
+    local_steps: int = 1,
+    mu: float = 0.0,
+    server_step_size: float = 1.0,
+) -> Array:
+    """Return the covariance of FedAvg's, or FedProx's, model about its mean, in the end, if p of n clients take part.
+
+    Parameters
+    ----------
+    A, b, step_size, local_steps, mu
+        As in `fedavg_fixed_point`, of one trial.
+    participants : int
+        p, drawn without replacement in each round, with equal weights.
+    server_step_size : float
+        eta_s > 0.
+
+    Returns
+    -------
+    ndarray (d, d)
+        The covariance over participants of theta; its mean is `fedavg_fixed_point` of all clients. 0 with p = n.
+
+    Raises
+    ------
+    ValueError
+        As in `fedavg_fixed_point`; for p outside of 1 to n; and where the second moment grows without bound.
+
+    Notes
+    -----
+    A round is affine, ``theta <- theta + (1/p) sum_{i in I} (h_i - G_i theta)`` with ``G_i = eta_s eta Q_i A_i`` and
+    ``h_i = eta_s eta Q_i b_i``. Its mean over I is that of full participation. About the fixed point, where the n
+    vectors ``r_i = h_i - G_i theta_bar`` sum to 0, the covariance S of what a simple random sample does gives ::
+
+        S = (I - G) S (I - G)' + phi (1/n) sum_i [(G_i - G) S (G_i - G)' + r_i r_i'],   phi = (n - p)/(p (n - 1))
+
+    with G the mean of the G_i. Without the first part of the bracket it is a discrete Lyapunov equation; with it one is
+    solved again and again, each time with the S of the last. It is what FedVARP and SCAFFOLD are rid of: their rounds
+    leave the fixed point alone whoever takes part, so there S = 0.
+
+    **Deviations**: derived here.
+
+    References
+    ----------
+    Cochran, Sampling Techniques, for the variance of a mean without replacement.
+    """
+    import scipy.linalg
+
+    A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
+    server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    end = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, mu=mu)
+    n, phi = len(A), _sampling(participants, len(A))
+    _, Q, _ = local_maps(A, step_size, local_steps, mu, None)
+    G = server_step_size * step_size * (Q @ A)
+    r = server_step_size * step_size * (Q @ b[..., None])[..., 0] - G @ end
+    away, mean = G - G.mean(axis=0), np.eye(A.shape[-1]) - G.mean(axis=0)
+    if np.abs(np.linalg.eigvals(mean)).max() >= 1.0:
+        raise ValueError(f"server_step_size = {server_step_size:g} with step_size = {step_size:g}: the mean diverges")
+    driven = phi * (r.T @ r) / n
+    S = scipy.linalg.solve_discrete_lyapunov(mean, driven)
+    size = np.abs(S).max()
+    for _ in range(MOST):
+        new = scipy.linalg.solve_discrete_lyapunov(mean, driven + phi * (away @ S @ away.mT).mean(axis=0))
+        if np.abs(new - S).max() <= CONVERGED * np.abs(new).max():
+            return np.asarray(0.5 * (new + new.T))
+        S = new
+        if not np.isfinite(S).all() or np.abs(S).max() > 1e12 * max(size, 1e-300):
+            break
+    raise ValueError(
+        f"step_size = {step_size:g} with participants = {participants}: the second moment grows without bound "
+        "while the mean converges; take a smaller step"
+    )
+
+
+def _sampling(participants: int, n: int) -> float:
+    """Return the variance of a mean over p of n values, drawn without replacement, over that of one value."""
+    p = check_integer("participants", participants, maximum=n)
+    return 0.0 if n == 1 else (n - p) / (p * (n - 1))
+
+
+def scaffold_iteration_matrix(
+    A: npt.ArrayLike, *, step_size: float, participants: int, local_steps: int = 1, server_step_size: float = 1.0
+) -> Array:
+    """Return the matrix that a round of SCAFFOLD applies, on average over who takes part, to the distance from its end.
+
+    Parameters
+    ----------
+    A, step_size, local_steps
+        As in `fedavg_fixed_point`, of one trial.
+    participants : int
+        p of n clients, with equal weights.
+    server_step_size : float
+        eta_s > 0.
+
+    Returns
+    -------
+    ndarray ((n + 1) d, (n + 1) d)
+        Of ``(theta, c_1, .., c_n)``: theta from the pooled least squares, c_i from the gradient there; the server's c
+        is the mean of the c_i. Its spectral radius is the rate at which the mean converges.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, or values out of range.
+
+    Notes
+    -----
+    With ``Q_i = sum_{s<K} (I - eta A_i)^s`` a participant's change is ``-eta Q_i (A_i theta - b_i - c_i + c)``, and its
+    new control variate ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Everybody takes part with
+    probability p/n.
+
+    **Deviations**: derived here.
+
+    References
+    ----------
+    Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, Algorithm 1.
+    """
+    A = check_array("A", A, [("n", "d", "d")])
+    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    A, Q, _ = local_maps(A, step_size, local_steps, 0.0, None)
+    n, d = A.shape[:2]
+    share = check_integer("participants", participants, maximum=n) / n
+    identity = np.eye(d)
+    own = np.eye(n)[..., None, None] - 1.0 / n  # of c_j in c_i - c: (n, n, 1, 1)
+    slope = -own * identity  # of c_j in A_i theta - b_i - c_i + c
+    control = own * identity + Q[:, None] @ slope / local_steps - np.eye(n)[..., None, None] * identity
+    out = np.zeros((n + 1, n + 1, d, d))
+    out[0, 0] = identity - server_step_size * step_size * (Q @ A).mean(axis=0)
+    out[0, 1:] = -server_step_size * step_size * (Q[:, None] @ slope).mean(axis=0)
+    out[1:, 0] = share * (Q @ A) / local_steps
+    out[1:, 1:] = np.eye(n)[..., None, None] * identity + share * control
+    return out.transpose(0, 2, 1, 3).reshape((n + 1) * d, (n + 1) * d)

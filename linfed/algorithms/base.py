@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -280,6 +280,13 @@ class Asks(IntEnum):
     """The samples themselves."""
 
 
+class Communication(NamedTuple):
+    """Numbers between the server and one participant in a round: `down` to it, and `up` from it."""
+
+    down: float
+    up: float
+
+
 class Algorithm(Configuration, ABC):
     """Base of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters."""
 
@@ -346,6 +353,15 @@ class Algorithm(Configuration, ABC):
         if state.S is None or state.S.shape[1] > 1:
             raise ValueError(f"{type(self).__name__} learns nothing that a new client could take over")
         return State(S=state.S)
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return how many floats a participant and the server exchange in a round; by default B, both ways.
+
+        What is sent before the first round or after the last (an initialisation, fine-tuning) does not count. NaN where
+        an algorithm has no B and says nothing. Where clients send unequal amounts it is the mean over all of them.
+        """
+        size = float(self.columns * dim) or np.nan
+        return Communication(size, size)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return how many numbers one trial's state holds, and what a step adds to it; by default B and W."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, non_negative, optional
-from linfed.algorithms.base import Asks, Start, State
+from linfed.algorithms.base import Asks, Communication, Start, State
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, one_step
 from linfed.data.batch import Batch
@@ -141,6 +141,11 @@ class FLUTE(Scheduled):
         head_gradient *= local
         new_W -= head_gradient
         return state.update(B=new_B, W=new_W, active=batch.active)
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return B and the client's head down, the gradients of both up: the server moves the heads too."""
+        size = float(self.rank * (dim + 1))
+        return Communication(size, size)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B and W, and of the participants' predictors and gradients."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._values import check_fields, non_negative
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 
@@ -53,6 +53,10 @@ class LocalOnly(Algorithm):
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the least-squares predictors of new clients: they learn from their own samples alone."""
         return State(S=batch.least_squares(self.ridge))
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return nothing: clients learn alone."""
+        return Communication(0.0, 0.0)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of S."""

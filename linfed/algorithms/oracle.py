@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._values import check_fields, non_negative
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
 from linfed.algorithms.initial import Initial, TrueSubspace
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
@@ -72,3 +72,7 @@ class Oracle(Algorithm):
         """Return the exact heads of the batch's clients."""
         B = state.array("B")
         return State(B=B, W=batch.project(B).fit(self.ridge).W)
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return nothing: clients fit their heads alone."""
+        return Communication(0.0, 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, positive
-from linfed.algorithms.base import Algorithm, Asks, Start, State, asks_of
+from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State, asks_of
 from linfed.algorithms.initial import Initialisation
 from linfed.data.batch import Batch
 from linfed.errors import check_instance, shown
@@ -136,6 +136,10 @@ class Personalised(Algorithm):
     def _fit(self, state: State, batch: Batch) -> tuple[Array, Array]:
         """Return the heads and the full-dimensional parts of the batch's clients at B."""
         return joint_ridge(*batch.normal_equations(), state.array("B"), self.ridge)
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return what the base exchanges."""
+        return self.base.communication(dim=dim)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the base's state, of every client's fit, and of all normal equations."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from linfed._values import check_fields, one_of
-from linfed.algorithms.base import Algorithm, Asks, Start, State
+from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
 from linfed.algorithms.models import client_weights
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
@@ -55,6 +55,10 @@ class PooledLeastSquares(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the pooled least squares of the participants."""
         return state.update(S=batch.pooled_least_squares(client_weights(batch, self.weights)))
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return theta down, and a client's normal equations up: what the least squares of all need, at most."""
+        return Communication(float(dim), dim * (dim + 1) / 2.0 + dim)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of theta."""

@@ -18,6 +18,7 @@ from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.simulation import archive, labels
+from linfed.simulation.communication import floats_sent
 from linfed.simulation.metrics import MetricTable, client_risks
 from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
@@ -89,6 +90,11 @@ class Result:
         """Name of the algorithm."""
         known = isinstance(self.algorithm, Algorithm)
         return type(self.algorithm).__name__ if known else str(getattr(self.algorithm, "name", self.algorithm))
+
+    @property
+    def floats_sent(self) -> Array:
+        """Floats that server and participants exchanged up to each recorded round, (R,); NaN where it is not known."""
+        return floats_sent(self)
 
     def summary(self) -> str:
         """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""

@@ -113,6 +113,7 @@ class Run(Configuration):
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
         diverged = np.array([status is Status.DIVERGED for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
+        told["floats_sent"] = Along(result.floats_sent, round=result.rounds)
         own = {*told, "diverged", "round", *(field.name for field in fields(self))}
         _beside(dict.fromkeys(own), metrics)
         return {**told, "diverged": diverged, **metrics}
@@ -165,6 +166,6 @@ def _joined(name: str, values: list[Any]) -> Any:
     """Return a column of all trials from that of some of them each."""
     if name == "trials":
         return sum(values)
-    if isinstance(values[0], Along):
+    if isinstance(values[0], Along) and values[0].trials:
         return Along(np.concatenate([value.values for value in values]), **values[0].axes)
     return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]

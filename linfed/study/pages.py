@@ -191,7 +191,7 @@ def curves(
     table : Table
         One row for each method.
     x, y : str
-        An axis (R,), and a column along it (trials, R).
+        An axis (R,), or a column along it such as ``"floats_sent"``, and a column (trials, R) along the same.
     by : str
         The column that tells methods, or other lines, apart.
     scale : callable, optional
@@ -245,7 +245,8 @@ def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
             f"apart by {' or '.join(map(repr, differ)) or 'another column'}"
         )
     axes = part.axes(y)
-    if len(axes) != 2 or axes[1] != x:
+    along = len(axes) == 2 and x in part.columns and part.axes(x) == axes[1:]
+    if not along and (len(axes) != 2 or axes[1] != x):
         raise ValueError(f"{y!r} lies along {axes}, and a curve needs an array over trials and {x!r}")
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
-from linfed.algorithms.base import Asks, Start, State
+from linfed.algorithms.base import Asks, Communication, Start, State
 from linfed.algorithms.heads import Heads
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
@@ -160,6 +160,10 @@ class Averaging(Scheduled):
     def parameters(self, dim: int) -> int:
         """Return the parameters P of the model."""
         return LinearModel(dim, self.columns).size
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return the model down and its change up."""
+        return Communication(float(self.parameters(dim)), float(self.parameters(dim)))
 
     def memory(self, n_clients: int) -> int:
         """Return how many parameter vectors are kept beside the model."""

@@ -11,7 +11,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, one_of
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.base import State
+from linfed.algorithms.base import Communication, State
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
 from linfed.errors import check_number
@@ -46,13 +46,24 @@ class Rolling(Averaging):
                 f"model_share has {len(self.model_share)} values, expected one for each of {n_clients} clients"
             )
 
+    def window_sizes(self, model: LinearModel) -> Array:
+        """Return how many units are in a window, () or one for each client (n,)."""
+        width = model.rank or model.dim
+        return np.maximum(1.0, np.floor(np.asarray(self.model_share) * width + ROUNDING))
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return the window's part of the model, both ways."""
+        model = LinearModel(dim, self.columns)
+        size = float(np.mean(self.window_sizes(model))) * model.size / (model.rank or dim)
+        return Communication(size, size)
+
     def trained(self, model: LinearModel, batch: Batch) -> Array:
         """Return 1 at the parameters that each participant trains in this round, else 0, (T, p, P)."""
         width = model.rank or model.dim
-        shares = np.asarray(self.model_share)
-        own = shares[batch.active] if shares.ndim else np.full(batch.active.shape, shares)
-        size = np.maximum(1.0, np.floor(own * width + ROUNDING))[..., None]
+        sizes = self.window_sizes(model)
+        size = sizes[batch.active][..., None] if sizes.ndim else sizes
         units = (np.arange(width) - (batch.round - 1)) % width < size
+        units = np.broadcast_to(units, (*batch.active.shape, width))
         return model.vector_of_units(units.astype(float))
 
 

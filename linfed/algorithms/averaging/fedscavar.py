@@ -12,7 +12,7 @@ from linfed._values import check_fields, non_negative
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustered, Clustering
 from linfed.algorithms.averaging.fedrolex import Rolling
-from linfed.algorithms.base import Start, State
+from linfed.algorithms.base import Communication, Start, State
 from linfed.algorithms.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
@@ -112,6 +112,11 @@ class FedSCAVAR(Clustering, Rolling):
             controls=own + news,
             active=batch.active,
         )
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return the window's part of model and control variate down, the changes of both up."""
+        half = super().communication(dim=dim)
+        return Communication(2.0 * half.down, 2.0 * half.up)
 
     def memory(self, n_clients: int) -> int:
         """Return control variates and what is remembered, old and new, as vectors."""

@@ -10,7 +10,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, one_of
 from linfed.algorithms.averaging.base import Averaging, Counted
-from linfed.algorithms.base import Start, State
+from linfed.algorithms.base import Communication, Start, State
 from linfed.algorithms.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
@@ -101,6 +101,10 @@ class SCAFFOLD(Averaging):
         moved = server + self.server_step_size * self.average(batch, change)
         control = c + state.mean(new - own, batch.active)
         return state.update(**model.parts(moved), control=control, controls=new, active=batch.active)
+
+    def communication(self, *, dim: int) -> Communication:
+        """Return model and control variate down, the changes of both up."""
+        return Communication(2.0 * self.parameters(dim), 2.0 * self.parameters(dim))
 
     def memory(self, n_clients: int) -> int:
         """Return the control variates, old and new, as vectors."""

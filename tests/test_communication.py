@@ -1,0 +1,76 @@
+"""Floats between server and participants: of every algorithm, a column of every table, an axis of figures."""
+
+import numpy as np
+import pytest
+from helpers import Held
+
+import linfed as lf
+
+D, K = 10, 3
+STEP = {"step_size": 0.1}
+SENT = {
+    "FedRep": (lf.FedRep(rank=K, **STEP), 30, 30),
+    "FedRepShortcut": (lf.FedRepShortcut(rank=K, **STEP), 30, 30),
+    "FLUTE": (lf.FLUTE(rank=K, **STEP), 33, 33),
+    "FedPer": (lf.FedPer(rank=K, **STEP), 30, 30),
+    "FedAvg": (lf.FedAvg(**STEP), 10, 10),
+    "FedAvg of two layers": (lf.FedAvg(rank=K, **STEP), 33, 33),
+    "FedProx": (lf.FedProx(mu=1.0, **STEP), 10, 10),
+    "SCAFFOLD": (lf.SCAFFOLD(**STEP), 20, 20),
+    "FedVARP": (lf.FedVARP(**STEP), 10, 10),
+    "ClusterFedVARP": (lf.ClusterFedVARP(clusters=2, **STEP), 10, 10),
+    "FedRolex": (lf.FedRolex(model_share=0.35, **STEP), 3, 3),
+    "FedRolex of two layers": (lf.FedRolex(model_share=0.7, rank=K, **STEP), 22, 22),
+    "FedRolex, one share each": (lf.FedRolex(model_share=[0.2, 0.6], **STEP), 4, 4),
+    "FedSCAVAR": (lf.FedSCAVAR(model_share=0.35, clusters=2, **STEP), 6, 6),
+    "LocalOnly": (lf.LocalOnly(), 0, 0),
+    "Oracle": (lf.Oracle(rank=K), 0, 0),
+    "PooledLeastSquares": (lf.PooledLeastSquares(), 10, 65),
+    "Personalised": (lf.Personalised(base=lf.FedRep(rank=K, **STEP), ridge=1.0), 30, 30),
+}
+
+
+def test_every_algorithm_says_what_it_sends():
+    assert {type(algorithm).__name__ for algorithm, *_ in SENT.values()} == set(lf.ALGORITHMS)
+    for name, (algorithm, down, up) in SENT.items():
+        assert algorithm.communication(dim=D) == (down, up), name
+
+
+def test_windows_train_as_many_parameters_as_are_sent():
+    problem = lf.SharedRepresentation(n_clients=4, dim=D, rank=K)
+    for algorithm, sent in (
+        (lf.FedRolex(model_share=0.35, **STEP), 3),
+        (lf.FedRolex(model_share=0.7, rank=K, **STEP), 22),
+    ):
+        *_, last = lf.iterate(algorithm, problem, data=lf.FixedSamples(5), rounds=3)
+        before, after = last.before, last.after
+        moved = sum(np.count_nonzero(after.array(name) != before.array(name)) for name in before.arrays())
+        assert moved == sent
+
+
+@pytest.mark.parametrize("fine_tune", [None, lf.ExactHeads()])
+def test_a_result_counts_participants_and_rounds(fine_tune):
+    problem = lf.SharedRepresentation(n_clients=8, dim=D, rank=K)
+    run = {"data": lf.FixedSamples(5), "rounds": 6, "record_every": 3, "participation": 0.5}
+    found = lf.simulate(lf.FedAvg(rank=K, fine_tune=fine_tune, **STEP), problem, **run).floats_sent
+    per_round = 4 * 66
+    assert found.tolist() == [0, 3 * per_round, 6 * per_round, *([6 * per_round] if fine_tune else [])]
+    chain = lf.simulate(lf.FedRep(rank=K, **STEP), problem, data=lf.FreshSamples(9), rounds=2, engine="chain")
+    assert chain.floats_sent.tolist() == [0, 8 * 60, 2 * 8 * 60]
+
+
+def test_what_is_not_known_is_not_a_number():
+    state = lf.State(S=np.zeros((1, 1, D)))
+    problem = lf.SharedRepresentation(n_clients=8, dim=D, rank=K)
+    assert np.isnan(lf.simulate(Held(state=state), problem, data=lf.FixedSamples(5), rounds=1).floats_sent[1])
+
+
+def test_curves_can_be_drawn_against_it():
+    problem = lf.SharedRepresentation(n_clients=8, dim=D, rank=K)
+    run = lf.Run(algorithm=lf.FedAvg(**STEP), problem=problem, data=lf.FixedSamples(5), rounds=4, trials=2)
+    table = lf.sweep(lf.grid(run, algorithm=(lf.FedAvg(**STEP), lf.SCAFFOLD(**STEP))))
+    assert table.axes("floats_sent") == ("round",)
+    with lf.page(table) as sheet:
+        sheet.curves("floats_sent", "risk", by="algorithm")
+    ends = {line.get_label(): line.get_xdata()[-1] for line in sheet.figure.axes[0].get_lines()}
+    assert ends == {"FedAvg": 4 * 8 * 20, "SCAFFOLD": 4 * 8 * 40}

@@ -1,0 +1,237 @@
+"""The averaging family: where each of its seven algorithms ends, how it wanders, and what it sends, beside predictions.
+
+One layer, n = 20 clients with m = 20 fixed samples each in d = 10 dimensions, noise std 0.3, full-gradient local steps
+of one common size. A client's truth is ``sqrt(1 - h^2) c + h z_i``, c and z_i random of length about 1: h is the
+heterogeneity. The base has K = 5 local steps, 5 of 20 clients in a round and h = 1; varied, one at a time: K, the
+participants, h, and the counts (5 to 35 samples, weights in proportion). Every algorithm meets the same data sets and
+the same participants.
+
+Measured are the distances of the server's model from the global least squares, and from the algorithm's own end: the
+fixed point of FedAvg with everybody for FedAvg, FedProx, FedVARP and ClusterFedVARP (`linfed.theory`), the global least
+squares for SCAFFOLD and FedSCAVAR with the whole model; where only windows are trained none is known. "Settled" is the
+mean squared distance from it over the second half of the rounds; FedAvg's is predicted by its stationary covariance.
+
+**Deviations**: the source has no experiment on a linear model, and no sizes; all are chosen here. A step common to all
+is no tuned step: what is said of rounds holds at this step.
+
+References: the averaging family's source, Algorithms 1 to 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, share, smaller
+from linfed.statistics.intervals import first_round_below, median_ratio
+from linfed.study.pages import Figures
+
+SUMMARY = "The averaging family: fixed points, drift, variance and floats sent of its seven algorithms"
+
+N, D, M = 20, 10, 20
+COUNTS = tuple(range(5, 36, 2))[:N] + (35,) * (N - 16)
+STEP, CLUSTERS, SHARE, MU = 0.1, 5, 0.5, 1.0
+AVG, PROX, SCAFFOLD, VARP, CLUSTER = ("FedAvg", "FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP")
+ROLEX, FILLED, SCAVAR, HALF, SINGLE = (
+    *("FedRolex", "FedRolex, zero-filled", "FedSCAVAR", "FedSCAVAR, half the model"),
+    "FedAvg, K = 1",
+)
+METHODS: dict[str, tuple[type[lf.Algorithm], dict[str, Any]]] = {
+    AVG: (lf.FedAvg, {}),
+    SINGLE: (lf.FedAvg, {"local_steps": 1}),
+    PROX: (lf.FedProx, {"mu": MU}),
+    SCAFFOLD: (lf.SCAFFOLD, {}),
+    VARP: (lf.FedVARP, {}),
+    CLUSTER: (lf.ClusterFedVARP, {"clusters": CLUSTERS}),
+    ROLEX: (lf.FedRolex, {"model_share": SHARE}),
+    FILLED: (lf.FedRolex, {"model_share": SHARE, "aggregation": "zero-filled"}),
+    SCAVAR: (lf.FedSCAVAR, {"clusters": CLUSTERS}),
+    HALF: (lf.FedSCAVAR, {"clusters": CLUSTERS, "model_share": SHARE}),
+}
+OF_FEDAVG, OF_SCAFFOLD = (AVG, SINGLE, PROX, VARP, CLUSTER), (SCAFFOLD, SCAVAR)
+LEVEL, EXACT = 1e-2, 1e-6
+"""Distances from the global least squares: one that a run reaches soon, and one at which it is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One algorithm in one setting."""
+
+    method: str = AVG
+    local_steps: int = 5
+    participants: int = 5
+    heterogeneity: float = 1.0
+    counts: str = "equal"
+    rounds: int = 1000
+    trials: int = 30
+    seed: int = 0
+
+    @property
+    def setting(self) -> str:
+        """Every size that is varied, in words."""
+        counts = "" if self.counts == "equal" else ", unequal counts"
+        return f"K = {self.local_steps}, p = {self.participants}, h = {self.heterogeneity:g}{counts}"
+
+    @property
+    def algorithm(self) -> Any:
+        """The algorithm with its options."""
+        kind, own = METHODS[self.method]
+        weights = "uniform" if self.counts == "equal" else "samples"
+        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **own})
+
+    def data(self, trial: int) -> tuple[lf.GivenTruth, lf.GivenSamples]:
+        """Return a trial's truth and samples: the same for every algorithm, and prefixes of each other over counts."""
+        rng = np.random.default_rng((self.seed, trial))
+        common, own = rng.standard_normal(D), rng.standard_normal((N, D))
+        h = self.heterogeneity
+        Phi = (np.sqrt(1.0 - h * h) * common + h * own) / np.sqrt(D)
+        X, noise = rng.standard_normal((N, max(COUNTS), D)), 0.3 * rng.standard_normal((N, max(COUNTS)))
+        counts = [M] * N if self.counts == "equal" else COUNTS
+        rows = [X[i, :m] for i, m in enumerate(counts)]
+        labels = [x @ phi + e[: len(x)] for x, phi, e in zip(rows, Phi, noise, strict=True)]
+        return lf.GivenTruth(Phi=Phi, noise_std=0.3), lf.GivenSamples(rows, labels)
+
+    def run(self) -> dict[str, Any]:
+        """Return both distances along the rounds, their ends, and what is predicted of them, trial by trial."""
+        found = [self.trial(trial) for trial in range(self.trials)]
+        rounds = np.arange(0, self.rounds + 1, 5)
+        sent = rounds * self.participants * sum(self.algorithm.communication(dim=D))
+        curves = {name: np.stack([one[name] for one in found]) for name in found[0]}
+        out = {name: lf.Along(curves.pop(name)[:, rounds], round=rounds) for name in ("to_best", "to_own")}
+        return {"setting": self.setting, **out, **curves, "floats_sent": lf.Along(sent, round=rounds)}
+
+    def trial(self, trial: int) -> dict[str, Any]:
+        """Run one trial."""
+        problem, data = self.data(trial)
+        A, b = data.normal_equations()
+        weights = data.counts / data.counts.sum()
+        best = np.linalg.solve(np.einsum("i,ijk->jk", weights, A), weights @ b)
+        end, spread = self.predicted(A, b, weights, best)
+        run = {"data": data, "rounds": self.rounds, "participation": self.participants, "seed": (self.seed, trial)}
+        path = np.stack([step.after.S[0, 0] for step in lf.iterate(self.algorithm, problem, **run)])
+        path = np.concatenate([path, np.full((self.rounds + 1 - len(path), D), np.nan)])  # diverged
+        to_best, to_own = np.linalg.norm(path - best, axis=1), np.linalg.norm(path - end, axis=1)
+        half = self.rounds // 2
+        told = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
+        reached = first_round_below(np.arange(len(path)), to_best[None], LEVEL)[0]
+        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **told}
+
+    def predicted(self, A: Any, b: Any, weights: Any, best: Any) -> tuple[Any, float]:
+        """Return where the mean ends, and the mean square of what is left about it; NaN where no law is known."""
+        algorithm, none = self.algorithm, np.nan
+        if self.method in OF_SCAFFOLD:
+            return best, 0.0
+        if self.method not in OF_FEDAVG:
+            return np.full(D, none), none
+        steps = {"step_size": STEP, "local_steps": algorithm.local_steps, "mu": getattr(algorithm, "mu", 0.0)}
+        end = lf.theory.fedavg_fixed_point(A, b, weights=weights, **steps)
+        if self.method == VARP or self.participants == N:
+            return end, 0.0
+        if self.method == CLUSTER or self.counts != "equal":
+            return end, none
+        covariance = lf.theory.fedavg_stationary_covariance(A, b, participants=self.participants, **steps)
+        return end, float(np.trace(covariance))
+
+
+def cells(quick: bool) -> dict[str, list[Family]]:
+    """Return every method in the base setting and in those that differ from it in one thing."""
+    base = Family(rounds=300, trials=6) if quick else Family()
+    varied = {"local_steps": (20,), "participants": (N,), "counts": ("unequal",)}
+    if not quick:
+        varied |= {"local_steps": (1, 20), "participants": (2, N), "heterogeneity": (0.0, 0.3)}
+    settings = [base, *(replace(base, **{name: value}) for name, values in varied.items() for value in values)]
+    return {"runs": [cell for setting in settings for cell in lf.grid(setting, method=tuple(METHODS))]}
+
+
+SHOWN = (AVG, PROX, SCAFFOLD, VARP, CLUSTER, ROLEX, SCAVAR)
+LOOKS_OF = {"FedProx": "10GD-GD", "SCAFFOLD": "FedRep", "FedVARP": "Oracle", "ClusterFedVARP": "GD-GD"}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the distance from the optimum and from the own end against rounds, and the first against floats."""
+    runs = tables["runs"].where(method=list(SHOWN))
+    base, figures = Family(), {}
+    drawn = (base, replace(base, local_steps=20), replace(base, participants=N), replace(base, counts="unequal"))
+    runs = runs.where(setting=[cell.setting for cell in drawn])
+    for key, x, y, ylabel in (
+        ("", "round", "to_best", "distance from the global least squares"),
+        ("own", "round", "to_own", "distance from the own end"),
+        ("floats", "floats_sent", "to_best", "distance from the global least squares"),
+    ):
+        chosen = runs if y == "to_best" else runs.where(method=KNOWN)
+        with lf.page(chosen, column="setting", title="{}", height=2.6, sharey=True) as sheet:
+            sheet.curves(x, y, order=SHOWN)
+            for ax, part in sheet:
+                known = part.where(method=AVG)
+                level = known["drift"] if y == "to_best" else np.sqrt(known["spread"])
+                if np.isfinite(level).all() and np.median(level) > 0:
+                    ax.axhline(float(np.median(level)), color="black", linewidth=0.8, linestyle=":")
+            sheet.label("floats sent" if x == "floats_sent" else "round", ylabel, yscale="log")
+            sheet.legend("dotted: FedAvg's " + ("drift" if y == "to_best" else "spread") + ", predicted", ncols=4)
+        figures[key] = sheet.figure
+    return figures
+
+
+KNOWN = [AVG, PROX, SCAFFOLD, VARP, CLUSTER, SCAVAR]
+SOURCE = "averaging family's source"
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return what the family is made for, algorithm by algorithm, in every setting, and what was predicted."""
+    out = []
+    for where, part in tables["runs"].by("setting"):
+        row = {name: part.where(method=name) for name in METHODS}
+        some = part.rows[0]["participants"] < N
+        end = {name: one["end"] for name, one in row.items()}
+        settled = {name: one["settled"] for name, one in row.items()}
+        same = part.rows[0]["local_steps"] == 1
+
+        def lower(one: str, other: str, text: str, source: str, values: Any = end, where: str = where) -> Finding:
+            return smaller(values[one], values[other], text=text, where=where, source=source,
+                           statistic="share of paired trials in which the distance in the end is smaller")  # fmt: skip
+
+        if not same and not some:
+            text = "With everybody FedAvg ends further from the optimum than with one local step: clients drift"
+            out.append(lower(SINGLE, AVG, text, f"{SOURCE}, Algorithm 4"))
+        if not same:
+            out.append(lower(PROX, AVG, "FedProx ends nearer to the optimum than FedAvg", f"{SOURCE}, Algorithm 2"))
+            text = "FedAvg with one local step, the simplest rival, ends nearer to the optimum than FedProx"
+            out.append(lower(SINGLE, PROX, text, OWN_PREDICTION))
+        for name in OF_SCAFFOLD:
+            text, source = f"{name} ends at the optimum", f"{SOURCE}, Algorithm {4 if name == SCAFFOLD else 8}"
+            statistic = f"share of trials whose distance from the optimum ends below {EXACT:g}"
+            out.append(share(end[name] < EXACT, 0.9, text=text, where=where, source=source, statistic=statistic))
+        if some:
+            text = "FedVARP settles nearer to its own end than FedAvg"
+            out.append(lower(VARP, AVG, text, f"{SOURCE}, Algorithm 5", settled))
+            text = "ClusterFedVARP settles nearer to its own end than FedAvg"
+            out.append(lower(CLUSTER, AVG, text, f"{SOURCE}, Algorithm 6", settled))
+            text = "ClusterFedVARP settles further from its own end than FedVARP"
+            out.append(lower(VARP, CLUSTER, text, OWN_PREDICTION, settled))
+        statistic = f"share of trials whose mean square about FedAvg's fixed point ends below {EXACT**2:g}"
+        text = "FedVARP ends at the fixed point of FedAvg with everybody"
+        said = {"text": text, "where": where, "source": OWN_PREDICTION, "statistic": statistic}
+        out.append(share(settled[VARP] < EXACT**2, 0.9, **said))
+        for name in (AVG, PROX):
+            predicted = row[name]["spread"]
+            if np.isfinite(predicted).all() and predicted.min() > 0:
+                said = {"text": f"{name} settles at the spread that its stationary covariance predicts", "where": where}
+                said |= {
+                    "statistic": "median mean square about the end over the predicted one",
+                    "source": OWN_PREDICTION,
+                }
+                out.append(judge(median_ratio(settled[name], predicted), least=0.9, most=1.1, **said))
+        text = "FedRolex with half the model ends further from the optimum than FedAvg"
+        out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
+        reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
+        said = {
+            "text": "FedSCAVAR needs fewer rounds than SCAFFOLD",
+            "where": where,
+            "source": f"{SOURCE}, Algorithm 8",
+        }
+        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties aside)"
+        out.append(smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
+    return out

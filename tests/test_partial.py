@@ -68,9 +68,13 @@ def test_simulated_runs_have_this_mean_and_covariance(world):
         assert (off < 4) == right
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.6])
 @pytest.mark.parametrize("p", [2, 5])
-def test_scaffolds_matrix_is_the_mean_over_all_sets_of_participants(world, p):
+def test_scaffolds_matrix_is_the_mean_over_all_sets_of_participants(world, p, mu):
+    """With mu that of FedSCAVAR, whatever it remembers of its clusters."""
     algorithm = lf.SCAFFOLD(server_step_size=0.8, **STEPS)
+    if mu:
+        algorithm = lf.FedSCAVAR(server_step_size=0.8, mu=mu, clusters=5, **STEPS)
     first = lf.simulate(algorithm, world.problem(), data=world.data(), rounds=0).final
 
     def state(vector):
@@ -80,7 +84,7 @@ def test_scaffolds_matrix_is_the_mean_over_all_sets_of_participants(world, p):
     begin = [state(vector) for vector in np.vstack([np.zeros(18), np.eye(18)])]
     M, _ = affine(world, algorithm, begin, p, lambda one: np.concatenate([one.S[0, 0], one.controls[0].ravel()]))
     A, _ = world.data().normal_equations()
-    found = lf.theory.scaffold_iteration_matrix(A, participants=p, server_step_size=0.8, **STEPS)
+    found = lf.theory.scaffold_iteration_matrix(A, participants=p, mu=mu, server_step_size=0.8, **STEPS)
     np.testing.assert_allclose(found, M.mean(axis=0), rtol=0, atol=1e-14)
 
 

@@ -323,6 +323,9 @@ MISSING = {
     "SCAFFOLD's gradients": lacks(
         ["'gradient'"], lf.SCAFFOLD(step_size=0.1, controls="gradient"), data=lf.FixedSamples(9)
     ),
+    "FedSCAVAR's windows": lacks(
+        ["model_share = 0.5"], lf.FedSCAVAR(step_size=0.1, clusters=2, model_share=0.5), data=lf.FixedSamples(9)
+    ),
     "FedRolex": lacks(["no law", "FedRolex"], lf.FedRolex(step_size=0.1, model_share=0.5)),
     "FedAvg in law": lacks(["in law"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
     "FedAvg, scheduled": lacks(["one number"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)),

@@ -15,6 +15,7 @@ FAMILY = {
     "SCAFFOLD": lf.SCAFFOLD(**STEPS),
     "FedVARP": lf.FedVARP(**STEPS),
     "ClusterFedVARP": lf.ClusterFedVARP(clusters=6, **STEPS),
+    "FedSCAVAR": lf.FedSCAVAR(clusters=6, mu=0.3, **STEPS),
 }
 DATA = lf.FixedSamples(12).draw(PROBLEM)
 
@@ -43,12 +44,10 @@ def test_runs_end_at_the_floor(name, participation):
     assert (abs(ends.mean() - alone) > 8 * error) == wandering  # the mean alone would not do
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD"])
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
 def test_the_edge_is_where_the_rate_is_one_and_the_best_step_has_the_least(name):
     def at(step_size):
-        algorithm = type(FAMILY[name])(
-            **{**STEPS, "step_size": step_size}, **({"mu": 0.5} if name == "FedProx" else {})
-        )
+        algorithm = replace(FAMILY[name], step_size=step_size)
         return lf.predict(algorithm, PROBLEM, data=DATA, rounds=1, participation=3)
 
     edge, best = float(at(0.1).stability_edge), float(at(0.1).best_step)
@@ -59,7 +58,7 @@ def test_the_edge_is_where_the_rate_is_one_and_the_best_step_has_the_least(name)
     assert min(rates) == rates[1] < 1
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD"])
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
 def test_runs_fall_by_the_rate_in_the_end(name):
     algorithm = replace(FAMILY[name], step_size=0.05)
     ends = [lf.simulate(algorithm, PROBLEM, data=DATA, rounds=r).final.S[0, 0] for r in (4000, 150, 151)]

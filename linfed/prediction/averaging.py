@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedVARP
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import State
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
-from linfed.errors import LawError
+from linfed.errors import LawError, shown
 from linfed.prediction.answers import Asked, Prediction, Quantity
 from linfed.prediction.others import one_step
 from linfed.simulation.engines import drawn_in_law
@@ -110,10 +110,12 @@ SOURCES: dict[type[Averaging], str] = {
     FedVARP: "theory.fedavg_fixed_point",
     ClusterFedVARP: "theory.fedavg_fixed_point",
     SCAFFOLD: "the pooled least squares",
+    FedSCAVAR: "the pooled least squares",
 }
 """Where the end of each is derived."""
 
-RATES: dict[type[Averaging], str] = {SCAFFOLD: "theory.scaffold_iteration_matrix"}
+RATES: dict[type[Averaging], str] = dict.fromkeys((SCAFFOLD, FedSCAVAR), "theory.scaffold_iteration_matrix")
+CORRECTED = (SCAFFOLD, FedSCAVAR)
 
 
 def _check(job: Job, algorithm: Averaging, name: str) -> None:
@@ -134,8 +136,10 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
     if some and not isinstance(job.participation, int | float):
         raise LawError(f"no law of {name} is known for participants that are named: they must be drawn")
     unequal = isinstance(job.data, GivenSamples) and np.ptp(job.data.counts) > 0
-    if algorithm.weights == "samples" and unequal and (some or isinstance(algorithm, SCAFFOLD)):
+    if algorithm.weights == "samples" and unequal and (some or isinstance(algorithm, CORRECTED)):
         raise LawError(f'no law of {name} is known for weights = "samples" where counts differ and some take part')
+    if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
+        raise LawError(f"no law of FedSCAVAR is known for model_share = {shown(algorithm.model_share)}: it must be 1")
     if isinstance(algorithm, SCAFFOLD) and algorithm.controls != "change":
         raise LawError(f"no law of SCAFFOLD is known for controls = {algorithm.controls!r}: it must be 'change'")
 
@@ -144,13 +148,13 @@ def _steps(algorithm: Averaging, step_size: float) -> dict[str, Any]:
     return {
         "step_size": step_size,
         "local_steps": algorithm.local_steps,
-        "mu": algorithm.mu if isinstance(algorithm, FedProx) else 0.0,
+        "mu": algorithm.mu if isinstance(algorithm, FedProx | FedSCAVAR) else 0.0,
     }
 
 
 def _end(one: Equations, algorithm: Averaging, step_size: float) -> Array:
     """Return where the mean ends, (d,)."""
-    if isinstance(algorithm, SCAFFOLD):
+    if isinstance(algorithm, CORRECTED):
         return fedavg_fixed_point(one.A, one.b, step_size=step_size, weights=one.weights, stable=False)
     return fedavg_fixed_point(one.A, one.b, weights=one.weights, **_steps(algorithm, step_size))
 
@@ -158,13 +162,9 @@ def _end(one: Equations, algorithm: Averaging, step_size: float) -> Array:
 def _rate(one: Equations, algorithm: Averaging, step_size: float, participants: int) -> float:
     """Return the spectral radius of the mean iteration."""
     server = algorithm.server_step_size
-    if isinstance(algorithm, SCAFFOLD):
+    if isinstance(algorithm, CORRECTED):
         matrix = scaffold_iteration_matrix(
-            one.A,
-            step_size=step_size,
-            participants=participants,
-            local_steps=algorithm.local_steps,
-            server_step_size=server,
+            one.A, participants=participants, server_step_size=server, **_steps(algorithm, step_size)
         )
         return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
     found = fedavg_rate(one.A, server_step_size=server, weights=one.weights, **_steps(algorithm, step_size))

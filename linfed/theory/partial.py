@@ -97,7 +97,13 @@ def _sampling(participants: int, n: int) -> float:
 
 
 def scaffold_iteration_matrix(
-    A: npt.ArrayLike, *, step_size: float, participants: int, local_steps: int = 1, server_step_size: float = 1.0
+    A: npt.ArrayLike,
+    *,
+    step_size: float,
+    participants: int,
+    local_steps: int = 1,
+    mu: float = 0.0,
+    server_step_size: float = 1.0,
 ) -> Array:
     """Return the matrix that a round of SCAFFOLD applies, on average over who takes part, to the distance from its end.
 
@@ -107,6 +113,8 @@ def scaffold_iteration_matrix(
         As in `fedavg_fixed_point`, of one trial.
     participants : int
         p of n clients, with equal weights.
+    mu : float
+        mu >= 0, of FedSCAVAR with the whole model, whose memory is without effect on the mean; 0 is SCAFFOLD.
     server_step_size : float
         eta_s > 0.
 
@@ -123,8 +131,8 @@ def scaffold_iteration_matrix(
 
     Notes
     -----
-    With ``Q_i = sum_{s<K} (I - eta A_i)^s`` a participant's change is ``-eta Q_i (A_i theta - b_i - c_i + c)``, and its
-    new control variate ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Everybody takes part with
+    With ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` a participant's change is ``-eta Q_i (A_i theta - b_i - c_i + c)``,
+    and its new control variate ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Everybody takes part with
     probability p/n.
 
     **Deviations**: derived here.
@@ -136,7 +144,7 @@ def scaffold_iteration_matrix(
     A = check_array("A", A, [("n", "d", "d")])
     check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
-    A, Q, _ = local_maps(A, step_size, local_steps, 0.0, None)
+    A, Q, _ = local_maps(A, step_size, local_steps, mu, None)
     n, d = A.shape[:2]
     share = check_integer("participants", participants, maximum=n) / n
     identity = np.eye(d)

@@ -25,6 +25,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.algorithms.averaging.scaffold import Controlled
+from linfed.algorithms.models import weighted_mean
+from linfed.numerics.linalg import take_clients
 from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, share, smaller
 from linfed.statistics.intervals import first_round_below, median_ratio
 from linfed.study.pages import Figures
@@ -35,15 +38,37 @@ N, D, M = 20, 10, 20
 COUNTS = tuple(range(5, 36, 2))[:N] + (35,) * (N - 16)
 STEP, CLUSTERS, SHARE, MU = 0.1, 5, 0.5, 1.0
 AVG, PROX, SCAFFOLD, VARP, CLUSTER = ("FedAvg", "FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP")
-ROLEX, FILLED, SCAVAR, HALF, SINGLE = (
-    *("FedRolex", "FedRolex, zero-filled", "FedSCAVAR", "FedSCAVAR, half the model"),
-    "FedAvg, K = 1",
-)
+ROLEX, FILLED, SCAVAR, HALF = ("FedRolex", "FedRolex, zero-filled", "FedSCAVAR", "FedSCAVAR, half the model")
+SINGLE, PRINTED = ("FedAvg, K = 1", "SCAFFOLD, printed weights")
+
+
+class PrintedState(Controlled):
+    """SCAFFOLD's state, in which c moves by the participants' weights times p/n, as the source prints it."""
+
+    def mean(self, values: Any, active: Any = None) -> Any:
+        """Return the printed mean over the participants."""
+        shares = take_clients(self.shares, active)
+        p, n = active.shape[-1], self.shares.shape[-1]
+        return (p / n) * weighted_mean(values, shares / shares.sum(axis=-1, keepdims=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedScaffold(lf.SCAFFOLD):
+    """SCAFFOLD with the weights of its source."""
+
+    asks = lf.SCAFFOLD.asks
+
+    def initial_state(self, start: Any) -> PrintedState:
+        """Return SCAFFOLD's, which averages as printed."""
+        return PrintedState(**super().initial_state(start).arrays())
+
+
 METHODS: dict[str, tuple[type[lf.Algorithm], dict[str, Any]]] = {
     AVG: (lf.FedAvg, {}),
     SINGLE: (lf.FedAvg, {"local_steps": 1}),
     PROX: (lf.FedProx, {"mu": MU}),
     SCAFFOLD: (lf.SCAFFOLD, {}),
+    PRINTED: (PrintedScaffold, {}),
     VARP: (lf.FedVARP, {}),
     CLUSTER: (lf.ClusterFedVARP, {"clusters": CLUSTERS}),
     ROLEX: (lf.FedRolex, {"model_share": SHARE}),
@@ -72,7 +97,7 @@ class Family:
     @property
     def setting(self) -> str:
         """Every size that is varied, in words."""
-        counts = "" if self.counts == "equal" else ", unequal counts"
+        counts = "" if self.counts == "equal" else ", unequal m"
         return f"K = {self.local_steps}, p = {self.participants}, h = {self.heterogeneity:g}{counts}"
 
     @property
@@ -147,7 +172,6 @@ def cells(quick: bool) -> dict[str, list[Family]]:
 
 
 SHOWN = (AVG, PROX, SCAFFOLD, VARP, CLUSTER, ROLEX, SCAVAR)
-LOOKS_OF = {"FedProx": "10GD-GD", "SCAFFOLD": "FedRep", "FedVARP": "Oracle", "ClusterFedVARP": "GD-GD"}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -200,8 +224,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             out.append(lower(PROX, AVG, "FedProx ends nearer to the optimum than FedAvg", f"{SOURCE}, Algorithm 2"))
             text = "FedAvg with one local step, the simplest rival, ends nearer to the optimum than FedProx"
             out.append(lower(SINGLE, PROX, text, OWN_PREDICTION))
-        for name in OF_SCAFFOLD:
-            text, source = f"{name} ends at the optimum", f"{SOURCE}, Algorithm {4 if name == SCAFFOLD else 8}"
+        for name in (*OF_SCAFFOLD, PRINTED):
+            text, source = f"{name} ends at the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
             statistic = f"share of trials whose distance from the optimum ends below {EXACT:g}"
             out.append(share(end[name] < EXACT, 0.9, text=text, where=where, source=source, statistic=statistic))
         if some:

@@ -131,9 +131,9 @@ def scaffold_iteration_matrix(
 
     Notes
     -----
-    With ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` a participant moves by ``-eta Q_i (A_i theta - b_i - c_i + c)``, and
-    its new control variate ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Everybody takes part with
-    probability p/n.
+    With ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` a participant moves by ``-eta Q_i (A_i theta - b_i - c_i +
+    c)``, and its new control variate is ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Everybody takes
+    part with probability p/n.
 
     **Deviations**: derived here.
 

@@ -27,7 +27,7 @@ NO_B = "no law of the distance is known for one-layer {}, which learns no repres
 
 MEAN = "exact in the end, of the distance of the mean over participants from the fixed point"
 
-SCAN = 200
+SCAN = 50
 """Steps at which the rate is looked at for its edge, over a factor of ten thousand."""
 
 

@@ -122,13 +122,15 @@ def through(names: Sequence[str], folder: Path, options: Options, given: argpars
     """Run one experiment after the other, print what came of each and of all, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
+    from linfed.study.progress import say
     from linfed.study.run import reproduce
 
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
     status, runs = 0, dict[str, "Reproduction"]()
     if options.quick and not options.draw:
         print(banner(), flush=True)
-    for name in names:
+    for number, name in enumerate(names, start=1):
+        say(name, _ahead(name, options, f"{number} of {len(names)}"), options.means.progress)
         try:
             done = reproduce(name, folder, options)
         except SweepError as error:
@@ -144,6 +146,17 @@ def through(names: Sequence[str], folder: Path, options: Options, given: argpars
     if runs:
         print(f"\n{written(runs, Path(options.folder))}", flush=True)
     return max(status, _compared(runs)) if given.strict else status
+
+
+def _ahead(name: str, options: Options, place: str) -> str:
+    """Return which run comes now, and how long the committed one took, if it is the same."""
+    from linfed.study.committed import committed_runs
+    from linfed.study.progress import about
+
+    known = committed_runs().get(name)
+    same = not (options.quick or options.draw or options.trials)
+    took = f"; the committed run took {about(known.seconds)} on two processors" if known and known.seconds else ""
+    return f"experiment {place}{took if same else ''}"
 
 
 def _compared(runs: dict[str, Reproduction]) -> int:

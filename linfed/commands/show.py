@@ -26,6 +26,7 @@ def run(given: argparse.Namespace) -> int:
 
     folder = results_folder(given)
     for name, described in {name: read_saved(name, folder) for name in given.names}.items():
+        print(end="\n" * (name != given.names[0]))
         versions = described.get("versions") or {}
         commit = f", commit {described['commit']}" if described.get("commit") else ""
         print(f"{name}: {'quick' if described['quick'] else 'full'} run, linfed {versions.get('linfed', '?')}{commit}")

@@ -585,13 +585,18 @@ def test_a_package_that_an_experiment_lacks_is_said(package, wanted, toy, capsys
 
 
 def test_list_says_which_runs_there_are_and_how_long_they_take(toy, capsys, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", png_alone)
     monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(241.6, {})})
-    for options in ((), ("--quick",)):
-        assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, *options) == 0
-    capsys.readouterr()
+    found = []
+    for runs in ({}, {"results": False}, {"results": False, "results/quick": True}):
+        for folder, quick in runs.items():
+            Path(folder).mkdir(exist_ok=True)
+            Path(folder, "toy-one.json").write_text(json.dumps({"quick": quick, "claims": [{}]}))
+        assert run("list", "--experiments", toy) == 0
+        found += re.findall(r"^  toy-one +about 4 min +(.+?)  +a toy$", capsys.readouterr().out, re.M)
+    Path("results/toy-one.json").write_text('{"quick": false, "claims": []}')
     assert run("list", "--experiments", toy) == 0
-    assert re.search(r"^  toy-one +about 4 min +full, quick +a toy$", capsys.readouterr().out, re.M)
+    assert found == ["-", "full", "full, quick"]
+    assert "unfinished, quick" in capsys.readouterr().out
 
 
 def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monkeypatch):

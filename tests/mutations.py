@@ -229,7 +229,9 @@ MUTATIONS = {
     ],
     "study/code.py": [
         Mutation("shipped experiments count not", "Path(shipped).resolve() in path.parents or ", "", "cli:by_cell"),
-        Mutation("all shipped experiments count for each cell", '    f"{SHIPPED}/",\n', "", "cli:by_cell store:own_code"),
+        Mutation(
+            "all shipped experiments count for each cell", '    f"{SHIPPED}/",\n', "", "cli:by_cell store:own_code"
+        ),
         Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
         Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
         Mutation(

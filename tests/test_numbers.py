@@ -204,7 +204,7 @@ def test_a_changed_claim_is_found(spoiled, results):
     assert told.startswith(
         "\ndocs/findings.md does not say what the results say (flute-theorem51):\n  results: in Delta"
     )
-    assert "docs/findings.md: in Delta it is INCONCLUSIVE" in told
+    assert f"{FINDINGS}: in Delta it is INCONCLUSIVE" in told
 
 
 # --- what is committed ---------------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""The site: ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; it needs no network.
+
+What is generated (`gallery`, `reference`) is written into ``docs/_generated/`` before Sphinx reads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import gallery  # noqa: E402
+import reference  # noqa: E402
+from sphinx.application import Sphinx  # noqa: E402
+from sphinx.config import Config  # noqa: E402
+
+import linfed  # noqa: E402
+
+project = "linfed"
+author = "The linfed authors"
+copyright = author
+version = release = linfed.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
+exclude_patterns = ["_templates", "**/.ipynb_checkpoints"]
+templates_path = ["_templates"]
+myst_enable_extensions = ["colon_fence", "attrs_block"]
+myst_heading_anchors = 2
+suppress_warnings = ["myst.strikethrough"]
+highlight_language = "text"
+default_role = "literal"
+
+autosummary_ignore_module_all = False
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+html_theme = "furo"
+html_title = "linfed"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
+
+
+def generate(app: Sphinx, config: Config) -> None:
+    """Write the pages that are made of the committed results and of the code."""
+    gallery.write(DOCS / "_generated" / "experiments")
+    reference.write(DOCS / "_generated" / "reference")
+
+
+def setup(app: Sphinx) -> None:
+    """Generate before the first page is read."""
+    app.connect("config-inited", generate)

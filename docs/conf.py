@@ -5,6 +5,8 @@ What is generated (`gallery`, `reference`) is written into ``docs/_generated/`` 
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -26,15 +28,13 @@ copyright = author
 version = release = linfed.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
-exclude_patterns = ["_templates", "**/.ipynb_checkpoints"]
-templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 2
-suppress_warnings = ["myst.strikethrough"]
+suppress_warnings = ["design.card_legacy"]
 highlight_language = "text"
 default_role = "literal"
 
-autosummary_ignore_module_all = False
+autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
@@ -57,6 +57,18 @@ def generate(app: Sphinx, config: Config) -> None:
     reference.write(DOCS / "_generated" / "reference")
 
 
+def signature(
+    app: Sphinx, what: str, name: str, value: object, options: object, arguments: str, returned: str
+) -> tuple[str, str] | None:
+    """Return the fields of a dataclass as its arguments, of which a base class's own `__new__` knows nothing."""
+    if what != "class" or not dataclasses.is_dataclass(value):
+        return None
+    given = inspect.signature(value.__init__)
+    own = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
+    return str(given.replace(parameters=own, return_annotation=given.empty)), ""
+
+
 def setup(app: Sphinx) -> None:
     """Generate before the first page is read."""
     app.connect("config-inited", generate)
+    app.connect("autodoc-process-signature", signature)

@@ -39,7 +39,7 @@ COLOURS = {
 }
 THUMB = (480, 300)
 NO_PICTURE = (
-    "The committed tables are reduced and do not hold what its figures are drawn from: `linfed reproduce {name}` draws them."
+    "The committed tables do not hold all that its figures are drawn from; `linfed reproduce {name}` draws them."
 )
 
 
@@ -77,7 +77,7 @@ def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def described(module: ModuleType) -> str:
-    """Return what the experiment's docstring says beneath its first line, as Markdown; captions are with the figures."""
+    """Return what the docstring says beneath its first line, as Markdown; the figures' captions are with them."""
     text = (module.__doc__ or "").strip().partition("\n")[2].strip()
     return re.sub(r"(?ms)^Figures\n-+\n.*?(?=^References|\Z)", "", text)
 
@@ -172,7 +172,10 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
 def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     """Return an experiment's page."""
     sentences = quoted(record["claims"])
-    said = ["## What the source says\n", *(f"> {escaped(words)}\n>\n> {escaped(place)}\n" for place, words in sentences)]
+    said = [
+        "## What the source says\n",
+        *(f"> {escaped(words)}\n>\n> {escaped(place)}\n" for place, words in sentences),
+    ]
     return "\n".join(
         [
             f"# {name}\n",

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
+import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,17 @@ GROUPS = {
     "running": Group(
         "Running",
         "One run of an algorithm on all trials and clients, and what comes back.",
-        ("simulate", "iterate", "Round", "Result", "Status", "METRICS", "ENGINES", "shortcut_error", "subspace_distance"),
+        (
+            "simulate",
+            "iterate",
+            "Round",
+            "Result",
+            "Status",
+            "METRICS",
+            "ENGINES",
+            "shortcut_error",
+            "subspace_distance",
+        ),
     ),
     "problems": Group(
         "Problems and laws of x",
@@ -51,7 +63,7 @@ GROUPS = {
     ),
     "initialisations": Group(
         "Initialisations",
-        "Where B, or B and the heads, begin.",
+        "Where B begins, alone or with the heads.",
         (
             *("Moments", "RandomSubspace", "AtDistance", "GivenSubspace", "TrueSubspace", "Initial"),
             *("SmallRandom", "GivenFactors", "InitialFactors"),
@@ -123,6 +135,8 @@ GROUPS = {
         ),
     ),
 }
+CONSTANTS = ("ALGORITHMS", "ENGINES", "METRICS")
+"""Those of them that are dictionaries."""
 MODULE = ("theory",)
 """Public names that are modules: their names are in groups of their own."""
 
@@ -135,19 +149,31 @@ def public() -> set[str]:
 def listed(name: str) -> Iterator[str]:
     """Yield a constant's entries, as reST."""
     value = getattr(lf, name)
-    yield f".. rubric:: linfed.{name}\n"
+    yield from (name, "-" * len(name), "")
     for key, about in value.items():
         yield f"- ``{key!r}``: {about if isinstance(about, str) else about.summary}"
     yield ""
 
 
 def group_page(group: Group) -> str:
-    """Return the page of a group: a table of its names, each with a page of its own, and its constants."""
-    constants = [name for name in group.names if isinstance(getattr(lf, name, None), dict)]
+    """Return the page of a group: a table of its names, then each in full, then its constants."""
+    constants = [name for name in group.names if name in CONSTANTS]
+    names = [name for name in group.names if name not in CONSTANTS]
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
-    lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :toctree: names", "   :nosignatures:", ""]
-    lines += [f"   {name}" for name in group.names if name not in constants]
-    return "\n".join([*lines, "", *(line for name in constants for line in listed(name))]) + "\n"
+    lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
+    lines += [*(f"   {name}" for name in names), ""]
+    for name in names:
+        lines += [name, "-" * len(name), "", *directive(name), ""]
+    return "\n".join([*lines, *(line for name in constants for line in listed(name))]) + "\n"
+
+
+def directive(name: str) -> list[str]:
+    """Return what documents a name in full."""
+    value = operator.attrgetter(name)(lf)
+    if not inspect.isclass(value):
+        return [f".. autofunction:: linfed.{name}"]
+    kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
+    return [f".. {kind}:: linfed.{name}", "   :members:"]
 
 
 def command_line() -> str:

@@ -25,6 +25,7 @@ COMMITTED = TOP / "results" / "committed"
 README, FINDINGS, SPEED = "README.md", "docs/findings.md", "docs/speed.md"
 EXACT_LAW, SHORTCUT = "docs/exact-law.md", "docs/shortcut.md"
 START, NOTATION = "docs/start.md", "docs/notation.md"
+PAPER, WHERE = "docs/papers/flute.md", "docs/papers/where.md"
 ALGORITHMS, DATA, METRICS, PROBLEMS, TUNING = (
     f"docs/guide/{name}.md" for name in ("algorithms", "data", "metrics", "problems", "tuning")
 )

@@ -21,6 +21,7 @@ from . import (
     FINDINGS,
     METRICS,
     NOTATION,
+    PAPER,
     PROBLEMS,
     README,
     SHORTCUT,
@@ -28,6 +29,7 @@ from . import (
     START,
     TOP,
     TUNING,
+    WHERE,
     Results,
     held,
 )
@@ -43,6 +45,12 @@ EQUATION = r"[(](?:1?\d|2[0-2])[)]"
 """A number of the draft in brackets."""
 NAMES = (
     r"\b(?:Figures?|Theorems?|[Ss]ections?|Algorithm|Alg\.|Example) \d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*",
+    r"\b(?:Assumption|Definition|Lemmas?|Remarks?|Proposition) (?:A\.)?\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*",
+    r"\bC\.1\b",  # of the FLUTE paper's appendix
+    r"\barXiv:\d{4}\.\d{5}\b",
+    r"\b(?:ICML|NeurIPS|AISTATS|arXiv) \d{4}\b",
+    r"\bSent140\b",
+    r":::\{grid\} [\d ]+",  # columns, of the site's front page
     r"## \d+\.",
     r"\b10GD-GD\b",
     rf"{EQUATION}(?:(?: to |-|, | and ){EQUATION})*",  # of the draft
@@ -101,6 +109,20 @@ EXEMPT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     ALGORITHMS: {FORMULA: ("the initial state (round 0)",)},
     PROBLEMS: {FORMULA: ("Trial 7 of a seed is the same bits alone",)},
+    WHERE: {
+        FORMULA: (
+            "eta at most 1/(4 sigma_max^2)",
+            "the least m, with its constant at 1",
+            "1 - T exp(-100 min(k^2 log(rn), d))",
+        ),
+    },
+    PAPER: {
+        FORMULA: (
+            "**Factor 2.** The main text's gradients",
+            'garbled in the text that we have, "2d i+1". It is read as 2d/(i+1);',
+            "and Figures 2 and 5 to 12: heads of classes",
+        ),
+    },
     SPEED: {FORMULA: ("(float64, BLAS at one thread",)},
     NOTATION: {FORMULA: ("| `participation` | | r | 1 |", "(no factor 2 in gradients)")},
     EXACT_LAW: {FORMULA: ("N(0, I)",)},

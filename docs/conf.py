@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -17,10 +18,15 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import gallery  # noqa: E402
 import reference  # noqa: E402
+from docutils import nodes  # noqa: E402
+from sphinx import addnodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 from sphinx.config import Config  # noqa: E402
 
 import linfed  # noqa: E402
+from linfed.study.experiments import experiment_files  # noqa: E402
+
+EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
 
 project = "linfed"
 author = "The linfed authors"
@@ -68,7 +74,34 @@ def signature(
     return str(given.replace(parameters=own, return_annotation=given.empty)), ""
 
 
+def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
+    """Drop the empty line that ends the output of a doctest at the end of a block."""
+    source[0] = re.sub(r"(?ms)^(```python\n.*?)\n+```$", r"\1\n```", source[0])
+
+
+def link_names(app: Sphinx, tree: nodes.document) -> None:
+    """Let the names of experiments, and of what is in the reference, in fixed width lead there."""
+    for literal in list(tree.findall(nodes.literal)):
+        if literal.parent.next_node(nodes.reference, include_self=True) or isinstance(
+            literal.parent, addnodes.pending_xref
+        ):
+            continue
+        text = literal.astext()
+        public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
+        if text in EXPERIMENTS:
+            asked = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
+        elif public:
+            asked = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
+        else:
+            continue
+        link = addnodes.pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=False, **asked)
+        literal.replace_self(link)
+        link += literal
+
+
 def setup(app: Sphinx) -> None:
     """Generate before the first page is read."""
     app.connect("config-inited", generate)
+    app.connect("source-read", without_last_line)
+    app.connect("doctree-read", link_names)
     app.connect("autodoc-process-signature", signature)

@@ -79,7 +79,7 @@ def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
 def described(module: ModuleType) -> str:
     """Return what the docstring says beneath its first line, as Markdown; the figures' captions are with them."""
     text = (module.__doc__ or "").strip().partition("\n")[2].strip()
-    return re.sub(r"(?ms)^Figures\n-+\n.*?(?=^References|\Z)", "", text)
+    return re.sub(r"(?ms)^Figures\n-+\n.*?(?:\n\s*\n|\Z)", "", text)
 
 
 def captions_of(name: str, module: ModuleType) -> dict[str, str]:

@@ -50,7 +50,7 @@ NAMES = (
     r"\barXiv:\d{4}\.\d{5}\b",
     r"\b(?:ICML|NeurIPS|AISTATS|arXiv) \d{4}\b",
     r"\bSent140\b",
-    r":::\{grid\} [\d ]+",  # columns, of the site's front page
+    r":::\{grid\} [\d ]+:gutter: \d",  # columns, of the site's front page
     r"## \d+\.",
     r"\b10GD-GD\b",
     rf"{EQUATION}(?:(?: to |-|, | and ){EQUATION})*",  # of the draft

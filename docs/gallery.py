@@ -100,7 +100,7 @@ def figures(name: str, module: ModuleType) -> list[str]:
     lines = ["## Figures\n"]
     for picture, key in own.items():
         caption = told.get(key, module.SUMMARY)
-        lines += [f"![{escaped(caption)}](../../{picture}.png)\n", f"*{escaped(caption)}*\n"]
+        lines += [f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n", f"*{escaped(caption)}*\n"]
     return lines
 
 

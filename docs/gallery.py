@@ -174,7 +174,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     sentences = quoted(record["claims"])
     said = [
         "## What the source says\n",
-        *(f"> {escaped(words)}\n>\n> {escaped(place)}\n" for place, words in sentences),
+        *(f"> “{escaped(words)}” ({escaped(place)})\n" for place, words in sentences),
     ]
     return "\n".join(
         [

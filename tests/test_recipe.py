@@ -553,11 +553,12 @@ def test_no_more_figures_than_a_person_looks_at(sketches, monkeypatch):
     assert len(sketches(found)) == 3
 
 
-# --- the README ----------------------------------------------------------------------------------------------
+# --- the guide -----------------------------------------------------------------------------------------------
 
 
-def test_the_file_in_the_readme_runs(tmp_path, undrawn):
-    (text,) = re.findall(r"```toml\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.S)
+def test_the_file_in_the_guide_runs(tmp_path, undrawn):
+    page = Path(__file__).parent.parent / "docs" / "guide" / "sweeps.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.S)
     done = sweep_file(written(text, tmp_path, "heads.toml"), out=str(tmp_path / "out"))
     assert len(done.table) == 8
     assert done.notes == []

@@ -42,7 +42,7 @@ class FreshSamples(Configuration):
     --------
     >>> import linfed as lf
     >>> run = lf.FedRep(rank=2, step_size=0.5, init="random"), lf.SharedRepresentation(n_clients=1000, dim=50, rank=2)
-    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), rounds=5).engine      # 50 billion numbers are not drawn
+    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), rounds=5).engine      # not 50 billion numbers
     'projected'
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import PAGE_WIDTH, look, plain_ticks
-from linfed.study.pages import bars
+from linfed.study.pages import bars, drawn_from
 from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
 
 from ._theorem1 import ALLOWED, DRAWN, FEW, GRID, MOVES, NAMES, OF_TRIALS, PLAIN
@@ -75,7 +75,7 @@ def curves(table: lf.Table) -> Any:
     axes[0, 0].set_ylabel("distance to B*")
     shape = {"loc": "outside upper center", "title": f"median and 10-90 % of {rows[0]['trials']} trials"}
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=4, **shape)
-    return figure
+    return drawn_from(figure, table)
 
 
 def verdicts(table: lf.Table) -> Any:
@@ -101,7 +101,7 @@ def verdicts(table: lf.Table) -> Any:
     ax.set(xscale="log", xlabel="samples m of a client and round")
     labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound, in its trials")
-    return figure
+    return drawn_from(figure, table)
 
 
 def looseness(table: lf.Table) -> Any:
@@ -119,7 +119,7 @@ def looseness(table: lf.Table) -> Any:
             ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
     axes[0].set_ylabel("log rate over the bound's")
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return figure
+    return drawn_from(figure, table)
 
 
 def constants(table: lf.Table) -> Any:
@@ -141,7 +141,7 @@ def constants(table: lf.Table) -> Any:
             )
     axes[0, 0].set_ylabel("least constant that passes")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return figure
+    return drawn_from(figure, table)
 
 
 def rules(table: lf.Table) -> Any:
@@ -160,7 +160,7 @@ def rules(table: lf.Table) -> Any:
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
     axes[0].set_ylabel("least m, measured")
-    return figure
+    return drawn_from(figure, table)
 
 
 def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:

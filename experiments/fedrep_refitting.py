@@ -5,6 +5,11 @@ the heads: the share k/m that a fit absorbs of the residual, and the heads' own 
 (`linfed.theory.refitted_heads_limit`). The law is for Gaussian x and heads of second moment I. It is tried to be broken
 over k, m, p < n, noise, heads of unequal length, far starts, and x that is not Gaussian. All sizes are chosen here.
 
+Figures
+-------
+"" : What was measured of the heads' cost, over what is predicted of it, with 95 % intervals, a row for each setting;
+    shaded: within 10 %.
+
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithm 2.
 """
 

@@ -8,6 +8,11 @@ no step size is the best for all directions: a matrix step, or averages, for tha
 step must not fall with the rounds, of which its client sees few. All rivals are tuned on separate trials; the sizes are
 chosen here.
 
+Figures
+-------
+"" : The mean squared sine of the angles to B* over what known heads would leave, against rounds, for rules of steps and
+    of heads; a panel for each kind of clients.
+
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; Polyak and Juditsky 1992.
 """
 

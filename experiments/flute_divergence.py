@@ -14,6 +14,11 @@ and from ``sigma_1 = 1/eta`` on the run oscillates and loses what it gains. Wher
 lie beyond that: at population ``sigma_1 = lambda_1/(1 - 2 excess)``, above ``1/eta`` from an excess of ``(1 - eta
 lambda_1)/2`` on. "Diverged" is a run's status; of runs from far out it is also told whether they moved outward.
 
+Figures
+-------
+"" : The share of trials that diverged over m and the excess gamma1 - 2 gamma2, for three kinds of run, with the line
+    above which the objective is unbounded below; k = 6 of 10 singular values.
+
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2").
 """
 

@@ -20,6 +20,14 @@ recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squar
 (k = 1) from a random direction, and FedRep from each of the averages, at half the step that is best on u_1 itself,
 ``M / lambda_1^2``. All sizes but the example's own are chosen here.
 
+Figures
+-------
+"" : The distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, over the number
+    of clients and the spectrum's ratio; solid: the closed form of exact phi_i. Noise variance 0.3 where there are
+    samples.
+"rounds" : How many rounds FedRep at k = 1 needs to distance 0.1 from a random start and from each average; no point:
+    not reached in half of the trials. Noise variance 0.3 where there are samples.
+
 References: Liu, Shen and Yang 2024, Example 1; their C.1 for the spectrum, the step and the noise.
 """
 

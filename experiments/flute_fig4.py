@@ -10,6 +10,15 @@ by itself. Since ``||B'B||^2 + ||W'W||^2 = 2 ||B W'||^2 + ||B'B - W'W||^2`` and 
 minimises is ``sum_i f_i(theta_i) + (2 gamma2 - gamma1) ||Theta||^2`` over Theta of rank k: gamma1 < 2 gamma2 is a
 ridge of ``2 (2 gamma2 - gamma1)`` per client, and Local only with this ridge is the same without the limit on the rank.
 
+Figures
+-------
+"" : The mean client error of FLUTE against rounds under three pairs of weights, for each m, at the paper's step and at
+    tuned ones, on the singular values 2d/(i+1); horizontal: what the references reach.
+"gaussian" : The mean client error of FLUTE against rounds under three pairs of weights, for each m, at the paper's step
+    and at tuned ones, for Gaussian phi_i; horizontal: what the references reach.
+"tuning" : What each pair's step was chosen by: the final error that nine of ten separate trials stay below; circled:
+    the chosen step.
+
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2") and Figure 4.
 """
 

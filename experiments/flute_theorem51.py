@@ -11,6 +11,11 @@ sweep, which is another regime. Samples are drawn in law (``in_law=True``): m co
 Beside the fitted exponents stand those of `linfed.theory.truncation_floor`, which has no free parameter: in homogeneous
 noise it is ``noise_std sqrt(k (d + n - k) / (n m))`` times what close singular values add.
 
+Figures
+-------
+"" : The error that is left, against m, n, d and the gap, and over what is predicted of it without a free parameter,
+    with the exponents of both; runs go on until they have settled.
+
 References: Liu, Shen and Yang 2024, Theorem 5.1 and Remarks 5.2, 5.3, 5.7.
 """
 
@@ -27,7 +32,7 @@ from linfed.figures.laws import draw_law
 from linfed.figures.style import PAGE_WIDTH
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
 from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
-from linfed.study.pages import Figures
+from linfed.study.pages import Figures, drawn_from
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
@@ -141,7 +146,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     axes[-1, -1].set_axis_off()
     told = f"median and 10-90 %\nof {table.rows[0]['trials']} trials;\nslope (predicted slope)"
     axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", title=told)
-    return {"": figure}
+    return {"": drawn_from(figure, table)}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:

@@ -8,6 +8,11 @@ solver. As printed (7), (9) and (15) have a sign wrong: the printed (9) is judge
 
 The bound's terms, each with its factor ||R^{-1}||, say what a proof has to control (`linfed.theory.shortcut`).
 
+Figures
+-------
+"" : The terms of the bound (22) against rounds, for each solver, with noise std 0.1, beside the distance; d = 20, k =
+    2, m = 60; median over trials.
+
 References: the shortcut draft, (7) to (22); docs/shortcut.md.
 """
 

@@ -13,6 +13,17 @@ for the least parameter error after the last round (before the refit) in nine of
 the grid's times (1 + ridge) / ridge, as the ridge slows B by that factor. (2)-(5) alternates between two states
 (docs/shortcut.md): only even rounds are recorded.
 
+Figures
+-------
+"" : Distance, parameter error and the shortcuts' error against rounds on fixed data with noise, for each m; circles:
+    refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+"noiseless" : Distance, parameter error and the shortcuts' error against rounds on fixed data without noise, for each m;
+    circles: refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+"fresh" : Distance, parameter error and the shortcuts' error against rounds on new samples in every round; circles:
+    refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+"tuning" : What steps and ridge were chosen by: the final parameter error that nine of ten separate trials stay below,
+    at the best of the other parameters; circled: chosen; d = 20, k = 2, n = 50.
+
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 

@@ -23,8 +23,9 @@ from linfed.errors import UsageError, check_choice, is_real, suggestion
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, look, plain_ticks
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import Point, told
+from linfed.study.captions import sizes
 from linfed.study.kinds import check_keys, listed
-from linfed.study.pages import curves, page
+from linfed.study.pages import curves, drawn_from, page, rows_of
 from linfed.study.table import Table
 
 if TYPE_CHECKING:
@@ -126,13 +127,26 @@ def _named(part: str, name: object, values: Mapping[str, object]) -> str:
 
 def drawn(table: Table, points: Sequence[Point], plan: Layout) -> Iterator[Figure]:
     """Yield the figures of a table with a row for each point, at most `FIGURES`: the caller saves and closes them."""
-    rows = zip(table.rows, points, strict=True)
-    names = Table([{**row, **{k: told(v) for k, v in point.items()}} for row, point in rows if plan.y in row])
+    words = [{name: told(value) for name, value in point.items()} for point in points]
+    rows = [pair for pair in zip(table.rows, words, strict=True) if plan.y in pair[0]]
+    names = Table([{**row, **word} for row, word in rows])
     for number, (key, part) in enumerate(names.by(*plan.rest) if plan.rest else [((), names)]):
         if number == FIGURES:
             return
-        keys = key if isinstance(key, tuple) else (key,)
-        yield _figure(part, plan, [_said(name, value) for name, value in zip(plan.rest, keys, strict=True)])
+        keys = dict(zip(plan.rest, key if isinstance(key, tuple) else (key,), strict=True))
+        own = [row for row, word in rows if all(word[name] == value for name, value in keys.items())]
+        yield drawn_from(_figure(part, plan, [_said(name, value) for name, value in keys.items()]), Table(own))
+
+
+def caption(figure: Figure, plan: Layout) -> str:
+    """Return what a figure of `drawn` shows, in words: its lines and panels, and the sizes of its rows."""
+    rows = rows_of(figure) or Table()
+    measure = plan.y.replace("_", " ") + ("" if plan.x == "round" else " in the last round")
+    parts = {"a line": plan.by, "a column of panels": plan.column, "a row of panels": plan.row}
+    told_of = [f"{part} for each {short(name)}" for part, name in parts.items() if name and len(plan.values[name]) > 1]
+    text = "; ".join([f"{measure} against {short(plan.x)}", *told_of])
+    above = figure.legends[0].get_title().get_text().replace(r"\$", "$")
+    return f"{text[0].upper()}{text[1:]}{f' ({above})' if above else ''}. {sizes(rows)}".strip()
 
 
 def short(name: str) -> str:

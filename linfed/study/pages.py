@@ -39,6 +39,20 @@ Figures: TypeAlias = "dict[str, Figure]"
 _TURNS_OF: WeakKeyDictionary[Any, dict[Any, int]] = WeakKeyDictionary()
 """Of each figure: whose turn of the looks a line without one of its own has, the same in all panels."""
 
+_ROWS_OF: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
+"""Of each figure: the rows that it was drawn from."""
+
+
+def drawn_from(figure: Figure, table: Table) -> Figure:
+    """Remember what a figure that is no page was drawn from, for its caption, and return it."""
+    _ROWS_OF[figure] = table
+    return figure
+
+
+def rows_of(figure: Figure) -> Table | None:
+    """Return the rows that a figure was drawn from, as far as `page` or `drawn_from` was told."""
+    return _ROWS_OF.get(figure)
+
 
 @dataclass(frozen=True)
 class Page:
@@ -144,6 +158,7 @@ def page(
         figure, axes = plt.subplots(
             len(keys), len(columns), figsize=(width, height), layout="constrained", squeeze=False, **options
         )
+        drawn_from(figure, table)
         for ax, (value, _) in zip(axes[0], columns, strict=True):
             if column or title:
                 ax.set_title(told(value))

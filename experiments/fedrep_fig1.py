@@ -39,7 +39,7 @@ from linfed.figures.style import draw_level, label
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import clustered_share, median_ratio, worst
 from linfed.study.notes import edges, lost
-from linfed.study.pages import Figures, tuning_figure
+from linfed.study.pages import Figures, as_one, tuning_figure
 
 from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients, true_noise
 
@@ -51,6 +51,8 @@ FEDAVG_CANNOT = paper("FedAvg cannot overcome client heterogeneity even when the
 LOCAL_SUFFERS = paper("Local only training suffers in small-training data regime")
 
 TUNED = {PAPER: ("FedRep", "FedAvg", "FedAvg + FT"), NOTEBOOK: ("FedRep", "FedAvg", "FedPer")}
+ONE_MODEL = ("FedAvg", "FedAvg + FT")
+"""Whose curves lie on each other: they are drawn as one."""
 METHODS = ("LocalOnly", "FedAvg", "FedAvg + FT", "FedPer", "FedRep", "Oracle")
 SIZES = (5, 10, 20)
 
@@ -68,8 +70,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     for preset, part in table.assign(ordered=ordered).by("preset"):
         factor, ylabel = DRAWN[preset]
         with lf.page(part, **panels) as sheet:
-            sheet.curves("share", "ordered", order=METHODS)
+            sheet.curves("share", "ordered", order=[name for name in METHODS if name not in ONE_MODEL])
             for ax, panel in sheet:
+                as_one(ax, panel, "share", "ordered", ONE_MODEL)
                 floor = np.median(panel.where(method="FedAvg")["single_model_floor"])
                 draw_level(ax, factor * float(floor), label="single-model floor")
             sheet.label("clients by error (%)", ylabel.format("client"))

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 
 import linfed as lf
+from linfed.figures.style import draw_level
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import first_round_below
@@ -124,7 +125,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         with lf.page(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
             for ax, part in sheet:
                 lf.curves(ax, part, "round", "distance", order=METHODS, scale=lambda values, power=power: values**power)
-                ax.axhline(NEAR**power, color="0.5", linewidth=0.6, zorder=0)
+                draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, which steps are tuned for")
             sheet.label("round", "squared subspace distance" if power == 2 else "subspace distance to B*")
             sheet.legend(f"{told}median and 10-90 % of {table.rows[0]['trials']} trials")
         figures["" if preset == PAPER else preset] = sheet.figure

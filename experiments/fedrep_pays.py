@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import label
+from linfed.figures.style import KINDS, label
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
 from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor
 from linfed.study.pages import Figures, bars, heat_map, level, place
@@ -171,7 +171,7 @@ def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, 
     return {LAW: law, COUNT: unknowns, PAPER: dict(zip(measured, best, strict=True))}
 
 
-LINES = {LAW: ("#D55E00", "-"), COUNT: ("#882255", ":"), PAPER: ("0.35", "--")}
+LINES = {LAW: (KINDS[0][0], "-"), COUNT: (KINDS[4][0], ":"), PAPER: ("0.35", "--")}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -221,9 +221,9 @@ def draw_section(ax: Any, part: lf.Table) -> None:
     n = np.array([row["n_clients"] for row in part])
     for name in (FEDREP, LEAST, RIDGE, POOLED, ORACLE):
         values = np.stack([row[name] for row in part], axis=1)
-        bars(ax, n, values, ("#CC79A7", "s", "-.") if name == RIDGE else name, label=label(name))
+        bars(ax, n, values, name, label=label(name))
     law = np.where([holds(row) for row in part], [np.median(row["law"]) for row in part], np.nan)
-    ax.plot(n, law, color="#D55E00", linewidth=1.6, zorder=5, label="FedRep, the law")
+    ax.plot(n, law, color="black", linewidth=1.2, linestyle=":", zorder=5, label="FedRep, the law")
     ax.set(yscale="log", ylim=(1e-3, 8))
     ax.xaxis.set_minor_formatter(NullFormatter())
 

@@ -53,7 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """What is changed, by name; unequal heads: standard deviation of the logarithms of their lengths."""
 
-TICKS = (0.9, 1.0, 1.1, 1.3, 2.0, 4.0)
+TICKS = (1.0, 1.3, 2.0, 4.0)
 
 PRICE = "Heads of a round's samples cost (1 + sigma^2/(m-k-1)) / (1 - k/m) in samples"
 LIMIT = "The best schedule is at its limit at the end"

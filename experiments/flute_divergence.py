@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import KINDS
 from linfed.statistics.findings import Finding, quoted, share
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 from linfed.study.pages import Figures, bars, heat_map, level, place
@@ -125,7 +126,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
     titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
     titles["far"] = "far out on the worst ray, tiny step"
-    line = {"color": "#D55E00", "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
+    line = {"color": KINDS[2][0], "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
     limit = {"color": "black", "linestyle": "--", "linewidth": 1.2}
     with lf.page(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
         for ax, part in sheet:

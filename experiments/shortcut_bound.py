@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import KINDS
 from linfed.statistics.findings import Finding
 from linfed.study.pages import Figures
 from linfed.theory import shortcut
@@ -38,7 +39,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "gradient, eta_s = 0.003": {"solver": lf.GradientSteps(shortcut_step_size=0.003)},
 }
 SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
-TERMS = {"contraction": "#0072B2", "concentration": "#E69F00", "shortcut": "#CC79A7", "noise": "#009E73"}
+TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, strict=False))
+"""The look of each term of (22)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.page(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
         for ax, row in sheet:
             # (2)-(5) moves B in every second round only, and its terms with it: dots, not lines.
-            for term, colour in TERMS.items():
+            for term, (colour, _, _) in TERMS.items():
                 values = np.median(row[term], axis=0)
                 shown = values > 1e-7
                 ax.plot(row["round"][shown], values[shown], ".", markersize=2, color=colour, label=f"{term} term")

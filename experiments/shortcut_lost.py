@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level
+from linfed.figures.style import draw_level, shades
 from linfed.numerics.linalg import span_distance
 from linfed.statistics.findings import OWN_PREDICTION, Finding, share
 from linfed.study.pages import Figures, bars
@@ -41,7 +41,6 @@ FIXED, FRESH = ("fixed", "fresh")
 WORDS = {FIXED: "fixed", FRESH: "new"}
 CLOSED, SEIDEL, FEDREP = ("(2)-(5)", "gauss-seidel", "FedRep")
 ORDERS: dict[str, Any] = {CLOSED: "jacobi", SEIDEL: "gauss-seidel"}
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 THEORY = (("predicted", "predicted, fixed samples", 1.0, "-"), ("mean_alone", "$m/(\\eta (k + 1))$", 0.7, ":"))
 """Columns that are drawn as lines: their labels, widths and dashes."""
 
@@ -99,12 +98,14 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the rounds against m, a line for each step, with what is predicted."""
     table = tables["rounds"].where(method=CLOSED, n_clients=N_CLIENTS)
     table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
+    looks = shades(sorted(table.values("step_size")))
     last, trials = (table.rows[0][name] for name in ("rounds", "trials"))
     with lf.page(table, column="panel", title="{}", height=2.9, sharey=True) as sheet:
         for ax, part in sheet:
-            for colour, (eta, line) in zip(COLOURS, part.by("step_size"), strict=False):
+            for eta, line in part.by("step_size"):
+                colour, marker, _ = looks[eta]
                 m, runs = line["n_samples"], np.minimum(line["lost"].T, 2.0 * last)
-                dots = {"color": colour, "linestyle": "none", "marker": "o", "markersize": 3, "elinewidth": None}
+                dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
                 bars(ax, m, runs, f"$\\eta$ = {eta:g}", **dots)
                 for name, told, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):

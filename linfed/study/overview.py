@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed.errors import UsageError, check_choice, is_real, suggestion
-from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, look, plain_ticks
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, look, shades
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import Point, told
 from linfed.study.captions import sizes
@@ -168,7 +168,7 @@ def _figure(table: Table, plan: Layout, told_above: list[str]) -> Figure:
     columns = table.values(plan.column) if plan.column else [""]
     lines = table.values(plan.by)
     labels = {value: _said(plan.by, value) for value in lines}
-    looks = _looks(list(plan.values[plan.by]))
+    looks = _looks(plan.values[plan.by])
     rows = table.values(plan.row) if plan.row else [""]
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
     trials = sorted({len(row["diverged"]) for row in table.rows})
@@ -201,18 +201,17 @@ def _figure(table: Table, plan: Layout, told_above: list[str]) -> Figure:
     return sheet.figure
 
 
-def _looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return a look for each line: its own where it has one, others those that are free, new colours first."""
-    taken = {name: LOOKS[name] for name in names if name in LOOKS}
-    for turn, name in enumerate(name for name in names if name not in taken):
-        free = [one for one in LOOKS.values() if one not in taken.values()] or [[*LOOKS.values()][turn % len(LOOKS)]]
-        colours = {colour for colour, _, _ in taken.values()}
-        taken[name] = min(free, key=lambda one: one[0] in colours)
-    return taken
+def _looks(values: Mapping[str, Any]) -> dict[str, Look]:
+    """Return a look for each line: a method's own, shades where all are numbers, and those of other kinds in turns."""
+    if all(is_real(value) for value in values.values()):
+        return dict(zip(values, shades(values).values(), strict=True))
+    others = [name for name in values if name not in LOOKS]
+    turns = {name: tuple(look("", turn).values()) for turn, name in enumerate(others)}
+    return {name: LOOKS[name] if name in LOOKS else turns[name] for name in values}
 
 
 def _range(panels: Sequence[Axes], table: Table, plan: Layout) -> None:
-    """Cut off the heights to which diverging runs rise, and write the ticks of a short axis as plain numbers."""
+    """Cut off the heights to which diverging runs rise."""
     ax = panels[0]  # all share its range
     lost = any(row["diverged"].any() for row in table.rows)
     if plan.x == "round" and lost:
@@ -220,8 +219,6 @@ def _range(panels: Sequence[Axes], table: Table, plan: Layout) -> None:
         if ax.get_ylim()[1] > 1e3 * begin:
             least = min(one.dataLim.y0 for one in panels)
             ax.set_ylim(0.7 * least if least > 0 else None, 1e3 * begin)
-    if ax.get_yscale() == "log":
-        plain_ticks(ax)
 
 
 def _ends(ax: Axes, table: Table, plan: Layout, labels: Mapping[str, str], looks: Mapping[str, Look]) -> None:

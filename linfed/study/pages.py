@@ -20,6 +20,7 @@ from linfed.figures.style import (
     draw_prediction,
     label,
     look,
+    plain_ticks,
     style,
 )
 from linfed.statistics.quantiles import quantiles
@@ -165,6 +166,8 @@ def page(
         parts = [[part.where(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
         try:
             yield Page(figure, axes, parts)
+            for ax in axes.ravel():
+                plain_ticks(ax)
         except BaseException:
             plt.close(figure)
             raise
@@ -249,6 +252,20 @@ def curves(
         if predicted is not None:
             _check_curve(parts[name], x, predicted, by, name)
             draw_prediction(ax, parts[name][x][chosen], scale(parts[name][predicted])[:, chosen])
+
+
+def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:
+    """Draw lines that lie on each other as one: the median and the 10-90 % band of all their trials, in the first look.
+
+    Those of the `names` that the table has are joined; the other arguments are as those of `curves`.
+    """
+    parts = [table.where(**{by: name}) for name in names if name in table.values(by)]
+    for name, part in zip(names, parts, strict=False):
+        _check_curve(part, x, y, by, name)
+    if parts:
+        text = "; ".join(label(part.rows[0][by]) for part in parts)
+        values = np.concatenate([part[y] for part in parts])
+        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel="", method=parts[0].rows[0][by])
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:

@@ -9,7 +9,7 @@ Errors are ``||theta_i - phi_i||^2``.
 
 Figures
 -------
-"" : Above, FedAvg's error on its way to the fixed points that are known in closed form (dashed); below, the distance
+"" : Above, FedAvg's error on its way to the fixed points that are known in closed form (dotted); below, the distance
     from them, with the rate that is predicted as a thin black line. A column for each m; median and 10-90 % over
     trials.
 "rounds" : The mean squared error of the clients against rounds, for each m, with the floor of a single model

@@ -21,7 +21,7 @@ def caption(results: Results):
     )
     near = statistic.split("distance ")[1].split()[0]
     assert f"rounds_to_{near}" in curves.columns
-    yield f"Steps are tuned for the fewest rounds to distance {near} (the grey line)"
+    yield f"Steps are tuned for the fewest rounds to distance {near} (dashed)"
     yield f"median rounds to distance {near}, with one step size for heads and representation"
 
 

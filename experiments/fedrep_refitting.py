@@ -85,7 +85,7 @@ def cells(quick: bool) -> dict[str, list[Refitted]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return every setting's two ratios to what is predicted."""
     table = tables["settings"]
-    with lf.page(table, width=COLUMN_WIDTH, height=3.8) as sheet:
+    with lf.page(table, width=COLUMN_WIDTH, height=1.1 + 0.145 * len(table)) as sheet:
         ax, places = sheet.axes[0, 0], np.arange(len(table))[::-1]
         for turn, (told, (_, _, statistic)) in enumerate(STATISTICS.items()):
             middle, low, high = np.array([statistic(row) for row in table]).T

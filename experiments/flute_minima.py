@@ -158,6 +158,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 above = 100 * (own["error"][ended] / best[trial] - 1)
                 shape = look(name) | {"linestyle": "none", "markersize": 3.5, "alpha": 0.8, "markeredgewidth": 0}
                 ax.plot(place[trial] + shift, above, label=name, **shape)
+            if not settled.any():
+                ax.text(0.5, 0.6, "no run has settled", ha="center", transform=ax.transAxes)
         sheet.label("data set, by spread", "mean client error, per cent\nabove that at the least risk")
         sheet.legend("settled runs, a mark for each start")
     return {"": sheet.figure}

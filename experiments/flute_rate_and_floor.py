@@ -61,8 +61,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 ax.plot(*bound(one, trace), label="_bound" if one["n_samples"] else "the bound", **shape)
                 if one["data"] == FIXED:
                     ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
-                    told = "floor, predicted" if one["n_samples"] == 100 else "_floor"
-                    ax.plot(ends, [level] * 2, color="black", linewidth=0.8, linestyle=(0, (2, 1.5)), label=told)
+                    shape = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
+                    ax.plot(ends, [level] * 2, label="floor, predicted", **shape)
             ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
             ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
             ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")

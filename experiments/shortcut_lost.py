@@ -110,7 +110,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 for name, told, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
                         shape = {"color": colour, "linewidth": width, "linestyle": dashes}
-                        ax.plot(m, line[name], label=told if eta < 0.05 else None, **shape)
+                        ax.plot(m, line[name], label=told if eta == min(looks) else None, **shape)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])

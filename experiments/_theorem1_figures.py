@@ -104,6 +104,7 @@ def verdicts(table: lf.Table) -> Any:
         ax.plot(row["needed"], place, "|", color="black", markersize=9, markeredgewidth=2, label="Theorem 1, C = 1")
     ax.set_yticks(range(len(rows)), [searched(row) for row in rows])
     ax.set(xscale="log", xlabel="samples m of a client and round")
+    plain_ticks(ax)
     labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound, in its trials")
     return drawn_from(figure, table)
@@ -122,6 +123,7 @@ def looseness(table: lf.Table) -> Any:
             bars(ax, x, ratios, method, label=text)
             expected = [np.median(theorem1_judges.rate_ratios(foreseen(row), exponent)) for row in rows]
             ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
+    plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
     return drawn_from(figure, table)
@@ -144,6 +146,7 @@ def constants(table: lf.Table) -> Any:
             ax.errorbar(
                 x, middle, yerr=(middle - low, high - middle), **{**look(method), "capsize": 1.5, "label": text}
             )
+    plain_ticks(axes[0, 0])
     axes[0, 0].set_ylabel("least constant that passes")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
     return drawn_from(figure, table)
@@ -164,6 +167,7 @@ def rules(table: lf.Table) -> Any:
         line = [min(said.min(), found.min()), max(found.max(), 10.0)]
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
+        plain_ticks(ax)
     axes[0].set_ylabel("least m, measured")
     return drawn_from(figure, table)
 

@@ -138,10 +138,14 @@ def _page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable
     shape: dict[str, Any] = {"layout": "constrained", "height_ratios": (3, 1, 3, 1), "sharey": "row"}
     figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
     for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
+        below.sharex(ax)
         rows = sorted(table.where(panel=_beside(panel)).rows, key=lambda row: row[field])
+        if not table.where(panel=panel):
+            alone = "base setting alone" if rows else "not run"
+            ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
         for step, colour in COLOURS.items():
             own = [row for row in rows if row["step"] == step]
-            if len(own) > 1 or (own and step == THEOREM):  # the base setting alone has the best step everywhere
+            if step == THEOREM or any(row["panel"] == panel for row in own):  # not the base setting's best step alone
                 _measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
                 _ratio(below, own, field, colour)
         told = [row for row in rows if covered(row)]
@@ -151,7 +155,7 @@ def _page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable
         for one, xlabel in ((ax, ""), (below, text)):
             _axes(one, [row[field] for row in rows], xlabel)
         ax.tick_params(labelbottom=False)
-        below.set(yscale="linear", ylim=RATIOS, xlim=ax.get_xlim())
+        below.set(yscale="linear", ylim=RATIOS)
     same_scale(list(axes[::2].flat))
     for first in (0, 2):
         axes[first, 0].set_ylabel(said)
@@ -173,6 +177,8 @@ def _axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
 
     sizes = sorted({size for size in sizes if size > 0})
     ax.set(xscale="log" if sizes else "linear", yscale="log", xlabel=text)
+    if len(sizes) == 1:
+        ax.set_xlim(sizes[0] / 2, sizes[0] * 2)
     shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
     ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
     ax.xaxis.set_minor_locator(NullLocator())

@@ -80,7 +80,7 @@ def curves(table: lf.Table) -> Any:
     axes[0, 0].set_ylabel("distance to B*")
     shape = {"loc": "outside upper center", "title": f"median and 10-90 % of {rows[0]['trials']} trials"}
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=4, **shape)
-    return drawn_from(figure, table)
+    return drawn_from(figure, sum(rows, lf.Table()))
 
 
 def verdicts(table: lf.Table) -> Any:
@@ -107,7 +107,7 @@ def verdicts(table: lf.Table) -> Any:
     plain_ticks(ax)
     labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound, in its trials")
-    return drawn_from(figure, table)
+    return drawn_from(figure, sum(rows, lf.Table()))
 
 
 def looseness(table: lf.Table) -> Any:
@@ -126,7 +126,7 @@ def looseness(table: lf.Table) -> Any:
     plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return drawn_from(figure, table)
+    return drawn_from(figure, table.where(name=list(MOVES)))
 
 
 def constants(table: lf.Table) -> Any:
@@ -149,7 +149,7 @@ def constants(table: lf.Table) -> Any:
     plain_ticks(axes[0, 0])
     axes[0, 0].set_ylabel("least constant that passes")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return drawn_from(figure, table)
+    return drawn_from(figure, table.where(name=names))
 
 
 def rules(table: lf.Table) -> Any:
@@ -169,7 +169,7 @@ def rules(table: lf.Table) -> Any:
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
         plain_ticks(ax)
     axes[0].set_ylabel("least m, measured")
-    return drawn_from(figure, table)
+    return drawn_from(figure, sum(rows, lf.Table()))
 
 
 def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:

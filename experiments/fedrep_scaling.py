@@ -206,8 +206,8 @@ def _measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, co
 
 
 def _ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
-    """Draw crossings with their intervals over those that are predicted."""
-    known = [row for row in rows if not row["censored"] and row["predicted_crossing"] > 0]
+    """Draw crossings with their intervals over those that are predicted, where a law is known at every size."""
+    known = [row for row in rows if not row["censored"] and row["predicted_crossing"] > 0 and not row["missing"]]
     ratios = np.array(
         [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
     )

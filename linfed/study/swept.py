@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
-from linfed.errors import EdgeWarning
+from linfed.errors import EdgeWarning, UsageError
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import told
-from linfed.study.export import SHOWN_ROWS
+from linfed.study.captions import write_caption
 from linfed.study.means import Means
-from linfed.study.overview import FIGURES, drawn, short
+from linfed.study.overview import FIGURES, caption, drawn, short
 from linfed.study.recipe import Recipe, read_recipe
 from linfed.study.run import store_in, writable_folder
 from linfed.study.schedule import run_cells
@@ -24,6 +26,9 @@ from linfed.study.sweep import whole_table
 from linfed.study.table import Table
 from linfed.system.files import write_json
 from linfed.system.machine import provenance
+
+PRINTED_ROWS = 60
+"""Rows of a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,8 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     Raises
     ------
     UsageError
-        For a mistake in the file, before anything is computed.
+        For a mistake in the file, before anything is computed; and where `out` is left to its default, and has the
+        results of another file of this name.
     SweepError
         If cells raised; the others are kept.
 
@@ -71,6 +77,8 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     """
     started = time.perf_counter()
     recipe = read_recipe(os.fspath(path))
+    if not out:
+        _check_own(Path("results", recipe.name, f"{recipe.name}.json"), os.fspath(path))
     folder = writable_folder(out or os.path.join("results", recipe.name))
     done = run_cells(recipe.cells, store_in(folder), means, label=recipe.name)
     if None in done.tables and not done.failures:
@@ -83,13 +91,28 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     stem = str(folder / recipe.name)
     files = [*table.to_csv(f"{stem}.csv"), table.save(f"{stem}.npz")]
     record = Path(f"{stem}.json")
-    _save_record(record, recipe, str(path), time.perf_counter() - started)  # drawing may fail
-    figures = _draw(recipe, table, stem)
-    if len(figures) == 2 * FIGURES:
+    computed = time.perf_counter() - started
+    _save_record(record, recipe, str(path), computed)  # drawing may fail
+    figures, told_of = _draw(recipe, table, stem)
+    _save_record(record, recipe, str(path), computed, told_of)
+    if len(told_of) == FIGURES:
         notes.append(f"no more than {FIGURES} figures are drawn; [figure] says what is in one")
     seconds = time.perf_counter() - started
     files += [record, *figures]
     return Swept(recipe=recipe, table=table, files=files, notes=notes, reused=done.reused, seconds=seconds)
+
+
+def _check_own(record: Path, source: str) -> None:
+    """Raise if a record is of another file that is still there: its results would be written over."""
+    try:
+        other = json.loads(record.read_text(encoding="utf-8"))["file"]
+        same = os.path.samefile(other, source)
+    except (OSError, ValueError, TypeError, KeyError):  # no record, or none of ours, or its file is gone
+        return
+    if not same:
+        raise UsageError(
+            f"{str(record.parent)!r} has the results of {other!r}: give {source!r} a folder with --out DIR"
+        )
 
 
 def _named(recipe: Recipe, table: Table) -> Table:
@@ -103,31 +126,36 @@ def _named(recipe: Recipe, table: Table) -> Table:
     return Table(rows)
 
 
-def _save_record(path: Path, recipe: Recipe, source: str, seconds: float) -> None:
-    """Write how the table came about: the file's content, the number of cells, seconds, what computed it."""
+def _save_record(
+    path: Path, recipe: Recipe, source: str, seconds: float, figures: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Write how the table came about: the file's content, the number of cells, seconds, what computed it; captions."""
     record = {
         "file": source,
         "recipe": recipe.written,
         "cells": len(recipe.cells),
         "seconds": round(seconds, 3),
         **provenance(),
+        "figures": dict(figures),
     }
     write_json(path, record)
 
 
-def _draw(recipe: Recipe, table: Table, stem: str) -> list[Path]:
-    """Write the figures, numbered where there are several."""
+def _draw(recipe: Recipe, table: Table, stem: str) -> tuple[list[Path], dict[str, str]]:
+    """Write the figures, numbered where there are several, with their captions; return the paths, and the captions."""
     import matplotlib.pyplot as plt
 
     from linfed.figures.style import saved, style
 
-    files: list[Path] = []
+    files, captions = list[Path](), dict[str, str]()
     for number, figure in enumerate(drawn(table, recipe.points, recipe.layout), start=1):
-        name = f"{stem}-{number}" if recipe.layout.rest else stem
+        key = str(number) if recipe.layout.rest else ""
+        name = f"{stem}-{key}" if key else stem
+        captions[key] = caption(figure, recipe.layout)
         with style():
-            files += saved(figure, name)
+            files += [*saved(figure, name), write_caption(Path(f"{name}.txt"), captions[key])]
         plt.close(figure)
-    return files
+    return files, captions
 
 
 def report(done: Swept) -> str:
@@ -148,12 +176,12 @@ def _summary(done: Swept) -> list[list[str]]:
     heading = [*map(short, names), *chosen, f"{y} (median, last round)"]
     lost = any(row["diverged"].any() for row in done.table.rows)
     lines = [[*heading, "diverged"] if lost else heading]
-    for row, point in list(zip(done.table.rows, points, strict=True))[:SHOWN_ROWS]:
+    for row, point in list(zip(done.table.rows, points, strict=True))[:PRINTED_ROWS]:
         ends = float(quantiles(row[y].values[:, -1])[0]) if y in row else None
         line = [*(told(point[name]) for name in names), *(_brief(row.get(name)) for name in chosen), _brief(ends)]
         lines.append([*line, f"{row['diverged'].sum()} of {row['diverged'].size}"] if lost else line)
-    if len(points) > SHOWN_ROWS:
-        lines.append([f"and {len(points) - SHOWN_ROWS} more"])
+    if len(points) > PRINTED_ROWS:
+        lines.append([f"and {len(points) - PRINTED_ROWS} more"])
     return lines
 
 

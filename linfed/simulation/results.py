@@ -347,8 +347,7 @@ class Result:
         Parameters
         ----------
         trials : int, optional
-            Predict each of the first so many trials, by its own truth and start; by default the first alone, without a
-            trial axis.
+            Predict each of the first so many trials; by default the first alone, without a trial axis.
 
         Raises
         ------
@@ -380,8 +379,7 @@ class Result:
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
         label : str, optional
-            Label of the line; the algorithm's name by default, and where the axes show another run of it, the fields
-            in which they differ.
+            Label of the line; by default the algorithm's name, beside another run of it the fields that differ.
         band : bool
             Draw the band.
         predicted : bool

@@ -58,7 +58,30 @@ def parser() -> argparse.ArgumentParser:
     grid.add_argument("file", metavar="FILE", help="problem, data, algorithms and axes, as TOML")
     grid.add_argument("--out", metavar="DIR", help="where to write (default: results/ and the file's name)")
     _add_means(grid)
+    _add_reports(commands)
     return top
+
+
+def _add_reports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands that read saved results."""
+    page = commands.add_parser(
+        "report",
+        help="saved results as one page: scoreboard, figures, claims",
+        description="Write report.html and REPORT.md from saved results; nothing is computed anew.",
+    )
+    page.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help="saved results (default: results)")
+    page.add_argument("--out", metavar="DIR", help="where to write (default: FOLDER)")
+    page.add_argument("--against", metavar="OTHER", help="results of another run: what moved since then")
+    page.add_argument("--experiments", metavar="DIR", help="folder of the experiments (default: ./experiments)")
+    both = commands.add_parser(
+        "compare",
+        help="verdicts and estimates that moved between two runs",
+        description="Compare the claims of two runs: folders of saved results, or one NAME.json of each.",
+    )
+    both.add_argument("before", metavar="A", help="saved results, a folder or NAME.json")
+    both.add_argument("after", metavar="B", help="those of another run")
+    both.add_argument("--relative", type=float, metavar="SHARE", help="tell also estimates that moved by this share")
+    both.add_argument("--strict", action="store_true", help="exit with status 1 if a verdict moved")
 
 
 def _add_means(command: argparse.ArgumentParser) -> None:
@@ -195,7 +218,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     from linfed.errors import UsageError, WorkerError, WriteError
 
     try:
-        return {"list": _list, "reproduce": _reproduce, "sweep": _sweep}[given.command](given)
+        does = {"list": _list, "reproduce": _reproduce, "sweep": _sweep, "report": _report, "compare": _compare}
+        return does[given.command](given)
     except UsageError as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
@@ -293,6 +317,26 @@ def _sweep(given: argparse.Namespace) -> int:
     else:
         print(report(done), flush=True)
     return 0
+
+
+def _report(given: argparse.Namespace) -> int:
+    os.environ["MPLBACKEND"] = "Agg"
+    from linfed.report.write import write
+
+    for path in write(given.folder, out=given.out, against=given.against, experiments=given.experiments):
+        print(f"wrote {path}", flush=True)
+    return 0
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from linfed.errors import UsageError
+    from linfed.report.compare import compare, read, told
+
+    if given.relative is not None and not given.relative >= 0:
+        raise UsageError(f"--relative {given.relative} must be at least 0")
+    found = compare(read(given.before, "A")[1], read(given.after, "B")[1], relative=given.relative)
+    print(told(found, given.before, given.after), flush=True)
+    return int(given.strict and bool(found.verdicts))
 
 
 if __name__ == "__main__":

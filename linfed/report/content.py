@@ -55,9 +55,13 @@ def totals(records: Mapping[str, Record]) -> dict[str, int]:
 
 def remarks(claim: Record) -> str:
     """Return what a reader should know of a claim: its note, why it is vacuous, and the hypotheses that fail."""
-    failed = [one for one in (Hypothesis(**told) for told in claim["hypotheses"]) if not one.holds]
-    vacuous = f"vacuous: {claim['vacuous']}" if claim["vacuous"] else ""
-    return joined(claim["note"], vacuous, *(f"fails: {one}" for one in failed))
+    told = [claim["note"], f"vacuous: {claim['vacuous']}" if claim["vacuous"] else ""]
+    for one in claim["hypotheses"]:
+        if one["left"] is None:  # JSON has null for what is not finite
+            told.append(f"fails: {one['text']}: the left side is not finite")
+        elif one["right"] is not None and not Hypothesis(**one).holds:
+            told.append(f"fails: {Hypothesis(**one)}")
+    return joined(*told)
 
 
 def commit_of(described: Record) -> str:

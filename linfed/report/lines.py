@@ -121,9 +121,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A figure's panels and its legend; `about` is the legend's title."""
+    """A figure's panels, in so many columns, and its legend; `about` is the legend's title."""
 
     panels: list[Panel]
+    columns: int
     legend: list[Entry]
     about: str
 
@@ -151,17 +152,19 @@ def _lowered(text: str) -> str:
 
 def read(figure: Figure) -> Chart | None:
     """Return a figure that has been drawn as panels of lines, or None where it has a map in it, or no line."""
-    used = [ax for ax in figure.axes if ax.get_visible() and (ax.lines or ax.collections or ax.images)]
+    used = [ax for ax in figure.axes if ax.get_visible() and (ax.lines or ax.collections or ax.images or ax.texts)]
     if any(_is_map(ax) for ax in used):
         return None
     legend = _Legend(figure, used)
-    panels = [_panel(ax, figure, legend) for ax in used if ax.lines]
+    panels = [_panel(ax, figure, legend) for ax in used if ax.axison]
     if not any(curve.values is not None and len(curve.values) > 1 for panel in panels for curve in panel.curves):
         return None
     found = [each for ax in used if (each := ax.get_legend()) is not None]
     titles = [plain(each.get_title().get_text()) for each in (*figure.legends, *found)]
     about = next((title for title in titles if title), "")
-    return Chart(panels=panels, legend=legend.entries, about=about)
+    places = [place for ax in used if (place := ax.get_subplotspec()) is not None]
+    columns = max((place.get_gridspec().ncols for place in places), default=1)
+    return Chart(panels=panels, columns=min(columns, len(panels)), legend=legend.entries, about=about)
 
 
 def _is_map(ax: Axes) -> bool:
@@ -328,8 +331,6 @@ def kept(places: Array) -> Any:
 
 
 def _curve(ax: Any, line: Any, group: int | None, bars: Any) -> Curve:
-    from matplotlib.markers import MarkerStyle
-
     values = np.asarray(line.get_xydata(), dtype=float).reshape(-1, 2)
     places = _shares(ax, line.get_transform(), values)
     own = line.get_transform().contains_branch_seperately(ax.transData)
@@ -352,9 +353,17 @@ def _curve(ax: Any, line: Any, group: int | None, bars: Any) -> Curve:
         width=float(line.get_linewidth()),
         marker=_marker(line),
         size=float(line.get_markersize()),
-        hollow=line.get_fillstyle() == "none" or not MarkerStyle(line.get_marker()).is_filled(),
+        hollow=_is_hollow(line),
         marked=np.flatnonzero(np.isin(chosen, marked)),
     )
+
+
+def _is_hollow(line: Any) -> bool:
+    from matplotlib.colors import to_rgba
+    from matplotlib.markers import MarkerStyle
+
+    filled = line.get_fillstyle() != "none" and MarkerStyle(line.get_marker()).is_filled()
+    return not filled or to_rgba(line.get_markerfacecolor())[3] == 0
 
 
 def _marked(line: Any, count: int) -> Any:

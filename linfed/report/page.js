@@ -11,7 +11,7 @@
     row,
     text: row.textContent.toLowerCase(),
     verdict: row.cells[0].textContent,
-    experiment: row.cells[1].textContent,
+    experiment: row.cells[4].textContent,
   }));
   const verdicts = [...document.querySelectorAll("[data-verdict]")];
 
@@ -51,7 +51,7 @@
   }
   const key = (row, column) => {
     const cell = row.cells[column];
-    return column === 4 ? Number(cell.dataset.order ?? NaN) : cell.textContent;
+    return column === 3 ? Number(cell.dataset.order ?? NaN) : cell.textContent;
   };
   for (const button of table.querySelectorAll("th button")) {
     button.addEventListener("click", () => {
@@ -78,7 +78,7 @@
   const short = (value) =>
     value === null ? "-" : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
       ? value.toExponential(2)
-      : String(Number(value.toPrecision(4)));
+      : String(Number(value.toPrecision(3)));
 
   const points = (panel, line) => {
     const path = panel.querySelector(`[data-curve="${line.c}"]`);

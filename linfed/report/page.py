@@ -33,7 +33,7 @@ def page(content: Content) -> str:
             [_section("differences", f"Differences from {content.against}", _differences(content))]
             * bool(content.moved)
         ),
-        _section("experiments", "Experiments", "".join(_experiment(content, name) for name in content.records)),
+        _section("experiments", "Experiments", _experiments(content)),
         _section("claims", "All claims", _claims(content.records)),
         _section("theory", "What theory says", _theory(content)),
         _section("runs", "Runs", _runs(content.records)),
@@ -114,7 +114,7 @@ def _scoreboard(content: Content) -> str:
         return "<p>No sentence of a paper is judged by these runs.</p>"
     rows = [
         (
-            f'<span class="source">{escape(row.paper)}</span> {escape(row.said)}',
+            f'<span class="source">{escape(row.paper)}:</span> {escape(row.said)}' if row.said else escape(row.paper),
             f"{escape(row.judged)}<br><b>{escape(row.measured)}</b> "
             f'<span class="source">{escape(row.where)}; {escape(row.statistic)}</span>',
             _chips(row.verdicts),
@@ -162,6 +162,12 @@ def _moved(pair: Pair) -> tuple[str, ...]:
     return (_link(pair.experiment), text, *sides)
 
 
+def _experiments(content: Content) -> str:
+    """Return all experiments below links to each."""
+    links = "".join(f"<li>{_link(name)}</li>" for name in content.records)
+    return f'<ul class="index">{links}</ul>' + "".join(_experiment(content, name) for name in content.records)
+
+
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures, and what cannot be shown."""
     described, shown = content.records[name], content.shown[name]
@@ -183,7 +189,7 @@ def _experiment(content: Content, name: str) -> str:
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
     inside = (
-        f'<img src="data:image/png;base64,{data}" width="{picture.width}" height="{picture.height}" decoding="async" '
+        f'<img src="data:image/png;base64,{data}" width="{picture.width}" height="{picture.height}" '
         f'alt="{escape(_alt(picture))}"><figcaption><b>{escape(picture.stem)}</b> {escape(picture.caption)}'
         "</figcaption>"
     )
@@ -218,7 +224,7 @@ def _claims(records: Mapping[str, Record]) -> str:
         for verdict, count in found.items()
     )
     names = "".join(f"<option>{escape(name)}</option>" for name in records)
-    columns = ("verdict", "experiment", "statement", "setting", "measured")
+    columns = ("verdict", "statement", "setting", "measured", "experiment")
     head = "".join(
         f'<th scope="col" aria-sort="none"><button type="button" data-column="{number}">{name}</button></th>'
         for number, name in enumerate(columns)
@@ -240,12 +246,12 @@ def _claim(name: str, claim: Record) -> str:
     detail = f" ({escape(claim['detail'])})" if claim["detail"] else ""
     order = "" if claim["estimate"] is None else f' data-order="{claim["estimate"]:.6g}"'
     return (
-        f"<tr><td>{_chip(claim['verdict'])}</td><td>{_link(name)}</td><td>{escape(claim['text'])}<br>"
+        f"<tr><td>{_chip(claim['verdict'])}</td><td>{escape(claim['text'])}<br>"
         f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["where"])}</td>'
         f"<td{order}><b>{escape(measured(claim))}</b>{detail}; said: {escape(claim['said'])}<br>"
         f'<span class="source">{escape(claim["statistic"])}'
-        + (f". {escape(told)}" if told else "")
-        + "</span></td></tr>"
+        + (f"; {escape(told)}" if told else "")
+        + f"</span></td><td>{_link(name)}</td></tr>"
     )
 
 

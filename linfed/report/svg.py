@@ -13,9 +13,9 @@ import numpy as np
 from linfed._types import Array
 from linfed.report.lines import Chart, Curve, Entry, Panel, Ticks
 
-WIDTH, HEIGHT = 300, 190
+WIDTH, HEIGHT = 240, 165
 """Of a panel's inside, in units of which a panel of usual width has one a pixel."""
-TOP, RIGHT, BOTTOM = 24, 12, 40
+TOP, UNTITLED, RIGHT, BOTTOM = 24, 8, 18, 40
 LETTER, LINE = 5.7, 13
 """Width and height of a tick's label, of a letter and of a line."""
 
@@ -29,7 +29,7 @@ def chart(found: Chart) -> str:
         '<div class="chart">'
         + (f'<p class="about">{escape(found.about)}</p>' if found.about else "")
         + (f'<div class="legend" role="group" aria-label="lines shown">{legend}</div>' if legend else "")
-        + f'<div class="panels">{"".join(map(_panel, found.panels))}</div>'
+        + f'<div class="panels" style="--columns:{found.columns}">{"".join(map(_panel, found.panels))}</div>'
         + f'<script type="application/json">{values}</script></div>'
     )
 
@@ -68,10 +68,12 @@ def _dashed(dashes: str) -> str:
 
 
 def _ink(colour: str, *, fill: bool = False) -> str:
-    """Return the attributes of a colour; black and dark greys are the text's colour, which a dark page has light."""
+    """Return the attributes of a colour; black and greys are the text's colour, which a dark page has light."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    told = "currentColor" if max(red, green, blue) - min(red, green, blue) < 16 and red < 0xB0 else colour
-    return f' fill="{told}"' if fill else f' stroke="{told}"' + (f' color="{told}"' if told is colour else "")
+    if max(red, green, blue) - min(red, green, blue) < 16:
+        opacity = f' opacity="{1 - 0.8 * red / 255:.2g}"'
+        return (' fill="currentColor"' if fill else ' stroke="currentColor"') + opacity
+    return f' fill="{colour}"' if fill else f' stroke="{colour}" color="{colour}"'
 
 
 def _panel(panel: Panel) -> str:
@@ -79,25 +81,26 @@ def _panel(panel: Panel) -> str:
     left = round(min(max([4.0, *(LETTER * len(text) for text in panel.y.labels)]), 140)) + 12
     left += 16 if panel.ylabel else 0
     tall = max(HEIGHT, LINE * len(panel.y.labels))
-    width, height = left + WIDTH + RIGHT, TOP + tall + BOTTOM
+    top = TOP if panel.title else UNTITLED
+    width, height = left + WIDTH + RIGHT, top + tall + BOTTOM
     about = " against ".join(text for text in (panel.ylabel, panel.xlabel) if text)
     told = escape(": ".join(text for text in (panel.title, about) if text) or "panel")
     parts = [
-        f'<g class="axes"><rect x="{left}" y="{TOP}" width="{WIDTH}" height="{tall}"/>',
-        *_down(panel.x, left, tall),
-        *_across(panel.y, left, tall),
+        f'<g class="axes"><rect x="{left}" y="{top}" width="{WIDTH}" height="{tall}"/>',
+        *_down(panel.x, left, top, tall),
+        *_across(panel.y, left, top, tall),
         f'<text class="title" x="{left + WIDTH / 2:g}" y="15">{escape(panel.title)}</text>',
         f'<text class="label" x="{left + WIDTH / 2:g}" y="{height - 6}">{escape(panel.xlabel)}</text>',
-        f'<text class="label" transform="translate(12 {TOP + tall / 2:g}) rotate(-90)">{escape(panel.ylabel)}</text>',
+        f'<text class="label" transform="translate(12 {top + tall / 2:g}) rotate(-90)">{escape(panel.ylabel)}</text>',
         "</g>",
-        f'<svg class="inside" x="{left}" y="{TOP}" width="{WIDTH}" height="{tall}">',
+        f'<svg class="inside" x="{left}" y="{top}" width="{WIDTH}" height="{tall}">',
         *(_area(area.pieces, area.colour, area.opacity, area.group, tall) for area in panel.areas),
         *(_curve(curve, number, tall) for number, curve in enumerate(panel.curves)),
+        '<path class="cross" d=""/></svg>',
         *(
-            f'<text class="note" x="{WIDTH * x:.1f}" y="{tall * (1 - y):.1f}">{escape(text)}</text>'
+            f'<text class="note" x="{left + WIDTH * x:.1f}" y="{top + tall * (1 - y):.1f}">{escape(text)}</text>'
             for x, y, text in panel.texts
         ),
-        '<path class="cross" d=""/></svg>',
     ]
     return (
         f'<div class="panel" tabindex="0" role="group" aria-label="{told}; arrow keys move along the lines">'
@@ -106,22 +109,22 @@ def _panel(panel: Panel) -> str:
     )
 
 
-def _down(ticks: Ticks, left: int, tall: float) -> Iterable[str]:
+def _down(ticks: Ticks, left: int, top: int, tall: float) -> Iterable[str]:
     """Yield the horizontal axis: a line and a label for each tick, but labels that would touch."""
     free = -math.inf
     for at, text in sorted(zip(ticks.places, ticks.labels, strict=True)):
         x, half = left + WIDTH * at, LETTER * len(text) / 2
-        yield f'<path class="grid" d="M{x:.1f} {TOP}v{tall}"/>'
+        yield f'<path class="grid" d="M{x:.1f} {top}v{tall}"/>'
         if x - half > free:
             free = x + half + 4
-            yield f'<text x="{x:.1f}" y="{TOP + tall + 14}">{escape(text)}</text>'
+            yield f'<text x="{x:.1f}" y="{top + tall + 14}">{escape(text)}</text>'
 
 
-def _across(ticks: Ticks, left: int, tall: float) -> Iterable[str]:
+def _across(ticks: Ticks, left: int, top: int, tall: float) -> Iterable[str]:
     """Yield the vertical axis."""
     free = -math.inf
     for at, text in sorted(zip(ticks.places, ticks.labels, strict=True)):
-        y = TOP + tall * (1 - at)
+        y = top + tall * (1 - at)
         yield f'<path class="grid" d="M{left} {y:.1f}h{WIDTH}"/>'
         if tall * at > free:
             free = tall * at + 0.75 * LINE

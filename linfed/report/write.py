@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tqdm import tqdm
+
 from linfed.errors import UsageError
 from linfed.report import scoreboard
 from linfed.report.compare import compare, read
@@ -66,14 +68,15 @@ def collected(folder: str, *, against: str | None = None, experiments: str | Non
         if experiments is not None:
             raise
         modules = None
-    commits = list(dict.fromkeys(str(one.get("commit") or "not known") for one in records.values()))
-    of = "commit" if len(commits) == 1 else "commits"
     return Content(
         title=f"linfed: results in {folder}",
-        about=f"From saved runs, nothing computed anew; {of} {', '.join(commits)}.",
+        about="From saved runs; nothing was computed anew.",
         records=records,
         scoreboard=_scoreboard(records),
-        shown={name: shown(name, described, where, modules, records) for name, described in records.items()},
+        shown={
+            name: shown(name, described, where, modules, records)
+            for name, described in tqdm(records.items(), desc="figures", disable=None)
+        },
         theory=sections(records),
         moved=None if before is None else compare(before, records),
         against=against or "",

@@ -217,7 +217,7 @@ def records(folder: Path) -> dict[str, Record]:
     UsageError
         If a file is not JSON.
     """
-    found = {}
+    found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
         described = record(path)
         if described is not None:

@@ -54,8 +54,14 @@ class Pair:
         return abs(new - old) / size if size else 0.0
 
     def estimate_moved(self, relative: float | None = None) -> bool:
-        """Return whether each estimate is outside of the other's interval, or moved by more than a share."""
-        apart = _outside(self.after["estimate"], self.before) and _outside(self.before["estimate"], self.after)
+        """Return whether each estimate is outside of the other's interval, or moved by more than a share.
+
+        One that is there in one run only has moved.
+        """
+        old, new = self.before["estimate"], self.after["estimate"]
+        if old is None or new is None:
+            return old is not new
+        apart = _outside(new, self.before) and _outside(old, self.after)
         return (apart and self.change > ROUNDING) or (relative is not None and self.change > relative)
 
     @property
@@ -180,10 +186,8 @@ def told(found: Comparison, before: str, after: str) -> str:
     return "\n".join(lines)
 
 
-def _outside(estimate: float | None, claim: Record) -> bool:
+def _outside(estimate: float, claim: Record) -> bool:
     """Return whether a number lies outside of a claim's interval; an end that is not finite bounds nothing."""
-    if estimate is None:
-        return claim["estimate"] is not None
     low, high = claim["low"], claim["high"]
     return (low is not None and estimate < low) or (high is not None and estimate > high)
 

@@ -19,7 +19,8 @@ import linfed as lf
 from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.style import COLUMN_WIDTH, STYLE
-from linfed.report.lines import PLACES, plain, read
+from linfed.report.lines import PLACES, read
+from linfed.report.looks import plain
 from linfed.report.page import page
 from linfed.report.svg import chart, symbols
 from linfed.report.theory import sections

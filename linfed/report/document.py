@@ -128,9 +128,9 @@ def _differences(found: Comparison, against: str) -> list[str]:
         if rows:
             told += [_table(("experiment", "claim", "before", "now", "said"), rows), ""]
     for title, only in ((f"Only in {against}", found.before_only), ("Only here", found.after_only)):
-        rows = [(name, f"{one['text']} ({one['where']})", one["verdict"]) for name, own in only.items() for one in own]
-        if rows:
-            told += [f"### {_plain(title)}: {len(rows)}", "", _table(("experiment", "claim", "verdict"), rows), ""]
+        left = [(name, f"{one['text']} ({one['where']})", one["verdict"]) for name, own in only.items() for one in own]
+        if left:
+            told += [f"### {_plain(title)}: {len(left)}", "", _table(("experiment", "claim", "verdict"), left), ""]
     return told
 
 

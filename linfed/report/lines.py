@@ -6,14 +6,13 @@ contours) is left to its picture.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from linfed._types import Array
+from linfed.report.looks import Entry, Legend, colour_of, dashes_of, filling_of, is_hollow, marker_of, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,16 +23,6 @@ PLACES = 240
 """Along a panel's width: of longer lines one point is kept for each."""
 FAR = 8.0
 """Points beyond a panel lie at most so many times its size away: a logarithm of zero is somewhere below."""
-
-SYMBOLS = {
-    **{"eta": "η", "kappa": "κ", "sigma": "σ", "gamma": "γ", "alpha": "α", "rho": "ρ"},  # noqa: RUF001
-    **{"lambda": "λ", "delta": "δ", "theta": "θ", "mu": "μ", "Delta": "Δ", "Phi": "Φ", "Theta": "Θ"},
-    **{"leq": "≤", "geq": "≥", "Vert": "‖", "times": "×", "cdot": "·", "sqrt": "√", "infty": "∞"},  # noqa: RUF001
-    **{"mathdefault": "", "mathrm": "", "log": "log"},
-}
-"""Of matplotlib's mathematics what figures here have; other names stay as they are."""
-RAISED = str.maketrans("0123456789+-\N{MINUS SIGN}", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
-LOWERED = str.maketrans("0123456789k", "₀₁₂₃₄₅₆₇₈₉ₖ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,16 +99,6 @@ class Panel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """An entry of the legend, and the look of its lines."""
-
-    label: str
-    colour: str
-    dashes: str
-    marker: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Chart:
     """A figure's panels, in so many columns, and its legend; `about` is the legend's title."""
 
@@ -129,33 +108,12 @@ class Chart:
     about: str
 
 
-def plain(text: str) -> str:
-    r"""Return a text of matplotlib without its mathematics.
-
-    >>> plain(r"$\mathdefault{10^{-2}}$"), plain(r"truncation $\Phi_k$"), plain("steps")
-    ('10⁻²', 'truncation Φₖ', 'steps')
-    """
-
-    def mathematics(found: re.Match[str]) -> str:
-        inside = re.sub(r"\\([A-Za-z]+) ?", lambda name: SYMBOLS.get(name[1], name[1]), found[1])
-        inside = re.sub(r"\^(\{[^{}]*\}|.)", lambda part: part[1].strip("{}").translate(RAISED), inside)
-        inside = re.sub(r"_(\{[^{}]*\}|.)", lambda part: _lowered(part[1].strip("{}")), inside)
-        return re.sub(r"[{}]", "", inside)
-
-    return re.sub(r"\s+", " ", re.sub(r"\$([^$]*)\$", mathematics, text)).strip()
-
-
-def _lowered(text: str) -> str:
-    found = text.translate(LOWERED)
-    return found if found != text else f"_{text}"
-
-
 def read(figure: Figure) -> Chart | None:
     """Return a figure that has been drawn as panels of lines, or None where it has a map in it, or no line."""
     used = [ax for ax in figure.axes if ax.get_visible() and (ax.lines or ax.collections or ax.images or ax.texts)]
     if any(_is_map(ax) for ax in used):
         return None
-    legend = _Legend(figure, used)
+    legend = Legend(figure, used)
     panels = [_panel(ax, figure, legend) for ax in used if ax.axison]
     if not any(curve.values is not None and len(curve.values) > 1 for panel in panels for curve in panel.curves):
         return None
@@ -174,102 +132,25 @@ def _is_map(ax: Axes) -> bool:
     return bool(ax.images) or any(isinstance(part, QuadMesh | ContourSet) for part in ax.collections)
 
 
-class _Legend:
-    """Which entry of the legend an artist belongs to: by its label, else by its look, else by its colour alone."""
+def _panel(ax: Axes, figure: Figure, legend: Legend) -> Panel:
+    from matplotlib.container import ErrorbarContainer
 
-    def __init__(self, figure: Figure, used: Sequence[Axes]) -> None:
-        self.entries: list[Entry] = []
-        self._labels: dict[int, str] = {}
-        self._looks: dict[tuple[str, ...], set[int]] = {}
-        for ax in used:
-            for container in ax.containers:
-                parts = [part for part in _flat(container.get_children()) if part is not None]
-                self._labels |= {id(part): str(container.get_label()) for part in parts}
-            for line in ax.lines:
-                self._add(line, self._label(line))
-        for legend in (*figure.legends, *(found for ax in used if (found := ax.get_legend()) is not None)):
-            for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-                if hasattr(handle, "get_marker"):
-                    self._add(handle, text.get_text())
-
-    def _label(self, artist: Any) -> str:
-        label = self._labels.get(id(artist), str(artist.get_label()))
-        return "" if label.startswith("_") else plain(label)
-
-    def _add(self, line: Any, label: str) -> None:
-        if not label or label.startswith("_"):
-            return
-        names = [entry.label for entry in self.entries]
-        if plain(label) not in names:
-            look = Entry(label=plain(label), colour=_hex(line.get_color()), dashes=_dashes(line), marker=_marker(line))
-            self.entries.append(look)
-            names.append(plain(label))
-        for look in _looks(line):
-            self._looks.setdefault(look, set()).add(names.index(plain(label)))
-
-    def group(self, artist: Any) -> int | None:
-        """Return the entry of a line or a collection, or None."""
-        label, names = self._label(artist), [entry.label for entry in self.entries]
-        if label in names:
-            return names.index(label)
-        looks = _looks(artist) if hasattr(artist, "get_marker") else [(_filling(artist)[0],)]
-        found = (self._looks.get(look, set()) for look in looks)
-        return next((next(iter(groups)) for groups in found if len(groups) == 1), None)
-
-
-def _flat(parts: Iterable[Any]) -> list[Any]:
-    return [each for part in parts for each in (_flat(part) if isinstance(part, list | tuple) else [part])]
-
-
-def _hex(colour: Any) -> str:
-    from matplotlib.colors import to_hex
-
-    return to_hex(colour)
-
-
-def _looks(line: Any) -> list[tuple[str, ...]]:
-    """Return a line's look, from what tells most to its colour alone."""
-    colour = _hex(line.get_color())
-    return [(colour, _dashes(line), _marker(line)), (colour,)]
-
-
-def _marker(line: Any) -> str:
-    marker = line.get_marker()
-    return "" if marker in (None, "None", "none", "", " ") else str(marker)
-
-
-def _dashes(line: Any) -> str:
-    """Return the lengths of dashes and gaps as SVG has them; matplotlib calls every pattern of one's own ``--``."""
-    named = {"-": "", "--": "5 2.5", ":": "1.5 2", "-.": "6 2 1.5 2"}
-    return named.get(line.get_linestyle(), "none")
-
-
-def _filling(part: Any) -> tuple[str, float]:
-    """Return the colour of what is no line, and how opaque it is filled: 0 where only its edge is drawn."""
-    from matplotlib.colors import to_rgba_array
-
-    for colours, filled in ((part.get_facecolor(), True), (part.get_edgecolor(), False)):
-        found = to_rgba_array(colours)
-        if len(found) and found[0, 3] > 0:
-            return _hex(found[0, :3]), float(found[0, 3]) if filled else 0.0
-    return "#000000", 0.0
-
-
-def _panel(ax: Axes, figure: Figure, legend: _Legend) -> Panel:
     title, xlabel, ylabel = _titles(ax, figure)
     panel = Panel(title=title, xlabel=xlabel, ylabel=ylabel, x=_ticks(ax.xaxis), y=_ticks(ax.yaxis))
-    bars = {id(one.lines[0]): one for one in ax.containers if hasattr(one, "has_yerr")}
+    bars = {id(one.lines[0]): one for one in ax.containers if isinstance(one, ErrorbarContainer)}
     caps = {id(cap) for one in bars.values() for cap in one.lines[1]}
     line: Any = None
+    part: Any
     for part in ax.get_children():  # in the order in which they were drawn: a band comes after its line
         if part in ax.lines and id(part) not in caps and part.get_visible():
             line = part
             panel.curves.append(_curve(ax, line, legend.group(line), bars.get(id(line))))
         elif part in ax.collections or part in ax.patches:
-            colour, opacity = _filling(part)
-            band = line is not None and opacity > 0 and colour == _hex(line.get_color())
+            colour, opacity = filling_of(part)
+            band = line is not None and opacity > 0 and colour == colour_of(line.get_color())
             if band and isinstance(panel.curves[-1].values, np.ndarray):
-                panel.curves[-1] = replace(panel.curves[-1], **_band(panel.curves[-1].values, part))
+                low, high = _band(panel.curves[-1].values, part)
+                panel.curves[-1] = replace(panel.curves[-1], low=low, high=high)
             group = panel.curves[-1].group if band else legend.group(part)
             paths = part.get_paths() if part in ax.collections else [part.get_path()]
             pieces = [_shares(ax, part.get_transform(), path.vertices) for path in paths]
@@ -303,9 +184,9 @@ def _ticks(axis: Axis) -> Ticks:
         (axis.get_majorticklocs(), axis.get_major_formatter()),
         (axis.get_minorticklocs(), axis.get_minor_formatter()),
     ):
-        for at, label in zip(place, formatter.format_ticks(place), strict=True):
+        for at, label in zip(place, formatter.format_ticks(list(place)), strict=True):
             found.setdefault(float(at), plain(label))
-    which = 0 if axis.axis_name == "x" else 1
+    which = 0 if axis is axis.axes.xaxis else 1
     values = np.array(list(found), dtype=float)
     places = _shares(axis.axes, axis.axes.transData, np.column_stack([values, values]))[:, which]
     inside = [(float(at), text) for at, text in zip(places, found.values(), strict=True) if text and -0.01 < at < 1.01]
@@ -340,7 +221,7 @@ def _curve(ax: Any, line: Any, group: int | None, bars: Any) -> Curve:
         if len(pieces) == len(values):
             ends = {"low": np.array([p[0, 1] for p in pieces]), "high": np.array([p[-1, 1] for p in pieces])}
     chosen = kept(places)
-    marked = _marked(line, len(values)) if _marker(line) else np.array([], dtype=int)
+    marked = _marked(line, len(values)) if marker_of(line) else np.array([], dtype=int)
     if len(chosen) < len(values):
         chosen = np.union1d(chosen, marked)
     return Curve(
@@ -348,22 +229,14 @@ def _curve(ax: Any, line: Any, group: int | None, bars: Any) -> Curve:
         places=places[chosen],
         values=values[chosen] if all(own) else None,
         **{name: None if end is None else end[chosen] for name, end in ends.items()},
-        colour=_hex(line.get_color()),
-        dashes=_dashes(line),
+        colour=colour_of(line.get_color()),
+        dashes=dashes_of(line),
         width=float(line.get_linewidth()),
-        marker=_marker(line),
+        marker=marker_of(line),
         size=float(line.get_markersize()),
-        hollow=_is_hollow(line),
+        hollow=is_hollow(line),
         marked=np.flatnonzero(np.isin(chosen, marked)),
     )
-
-
-def _is_hollow(line: Any) -> bool:
-    from matplotlib.colors import to_rgba
-    from matplotlib.markers import MarkerStyle
-
-    filled = line.get_fillstyle() != "none" and MarkerStyle(line.get_marker()).is_filled()
-    return not filled or to_rgba(line.get_markerfacecolor())[3] == 0
 
 
 def _marked(line: Any, count: int) -> Any:
@@ -376,7 +249,7 @@ def _marked(line: Any, count: int) -> Any:
     return np.arange(count) if every is None else np.arange(count)[every]
 
 
-def _band(values: Array, part: Any) -> dict[str, Array]:
+def _band(values: Array, part: Any) -> tuple[Array, Array]:
     """Return the ends of a band at a line's points, NaN beside it."""
     corners = np.concatenate([path.vertices for path in part.get_paths()] or [np.empty((0, 2))])
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
@@ -385,4 +258,4 @@ def _band(values: Array, part: Any) -> dict[str, Array]:
     for index in np.flatnonzero(first < last):
         there = corners[order[first[index] : last[index]], 1]
         low[index], high[index] = there.min(), there.max()
-    return {"low": low, "high": high}
+    return low, high

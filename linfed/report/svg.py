@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.report.lines import Chart, Curve, Entry, Panel, Ticks
+from linfed.report.lines import Chart, Curve, Panel, Ticks
+from linfed.report.looks import Entry
 
 WIDTH, HEIGHT = 240, 165
 """Of a panel's inside, in units of which a panel of usual width has one a pixel."""
@@ -182,7 +183,7 @@ def _values(panel: Panel, legend: list[Entry]) -> dict[str, Any]:
             continue
         there = np.isfinite(curve.places).all(axis=1)
         name = "" if curve.group is None else legend[curve.group].label
-        told = {"c": number, "g": curve.group, "n": name, "k": curve.colour}
+        told: dict[str, Any] = {"c": number, "g": curve.group, "n": name, "k": curve.colour}
         told |= {"x": _short(curve.values[there, 0]), "y": _short(curve.values[there, 1])}
         if curve.low is not None and curve.high is not None:
             told |= {"l": _short(curve.low[there]), "h": _short(curve.high[there])}

@@ -4,10 +4,9 @@ import shutil
 
 import pytest
 
-from linfed.report.write import write
-from tests.test_report import toy
+from tests.test_report import toy, written
 
-assert toy  # a fixture
+assert all((toy, written))  # fixtures
 
 pytestmark = pytest.mark.long
 
@@ -30,11 +29,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def address(toy, tmp_path_factory):
-    folder, results = toy
-    out = tmp_path_factory.mktemp("page")
-    write(str(results), out=str(out), experiments=str(folder), against=str(results))
-    return (out / "report.html").as_uri()
+def address(written):
+    return (written[0] / "report.html").as_uri()
 
 
 @pytest.fixture

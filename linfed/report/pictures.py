@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from linfed.figures.png import shrunk
 from linfed.report.lines import Chart, read
 from linfed.report.scoreboard import Record
 from linfed.study.experiments import load
-from linfed.study.run import load_tables
+from linfed.study.run import Tables, load_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,9 +80,9 @@ def shown(name: str, described: Record, folder: Path, experiments: Path | None, 
     """
     remarks: list[str] = []
     module = _module(name, experiments, remarks)
-    figures = {} if module is None else _figures(name, module, folder, remarks)
+    figures, told = ({}, {}) if module is None else _figures(name, module, folder, remarks)
+    told |= described.get("figures") or {}
     files = _files(name, folder, names)
-    told = described.get("figures") or {}
     summary = str(getattr(module, "SUMMARY", ""))
     pictures = [
         _picture(name, key, str(told.get(key) or summary or name), files.get(key), figures.get(key))
@@ -101,8 +102,10 @@ def _module(name: str, experiments: Path | None, remarks: list[str]) -> ModuleTy
         return None
 
 
-def _figures(name: str, module: ModuleType, folder: Path, remarks: list[str]) -> dict[str, Figure]:
-    """Return the figures as the experiment draws them, or none and a remark."""
+def _figures(
+    name: str, module: ModuleType, folder: Path, remarks: list[str]
+) -> tuple[dict[str, Figure], dict[str, str]]:
+    """Return the figures as the experiment draws them, and their captions; or none and a remark."""
     import matplotlib as mpl
 
     from linfed.figures.style import style
@@ -110,14 +113,24 @@ def _figures(name: str, module: ModuleType, folder: Path, remarks: list[str]) ->
     with style(), mpl.rc_context({"figure.max_open_warning": 0}), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of reduced tables, whose numbers are in single precision
         try:
-            return dict(module.plot(load_tables(name, folder)[1]))
+            tables = load_tables(name, folder)[1]
+            figures = dict(module.plot(tables))
+            return figures, _captions(module, tables, figures)
         except Exception as error:  # whatever a plot says of tables that lack something
             why = " ".join(str(error).strip("\"'").split())
             remarks.append(
                 f"its figures cannot be drawn from these tables ({type(error).__name__}: {why[:100]}); "
                 f"linfed reproduce {name} computes and draws all of them"
             )
-            return {}
+            return {}, {}
+
+
+def _captions(module: ModuleType, tables: Tables, figures: dict[str, Figure]) -> dict[str, str]:
+    """Return the captions that `linfed.study.captions` writes, where it is there."""
+    try:
+        return dict(import_module("linfed.study.captions").captions(module, tables, figures))
+    except ModuleNotFoundError:
+        return {}
 
 
 def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:

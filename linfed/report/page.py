@@ -156,7 +156,8 @@ def _moved(pair: Pair) -> tuple[str, ...]:
         f'{escape(claim["text"])}<br><span class="source">{escape(claim["where"])}; {escape(claim["statistic"])}</span>'
     )
     sides = (
-        f'{_chip(one["verdict"])}<br><b class="measured">{escape(measured(one))}</b><br><span class="source">said: {escape(one["said"])}</span>'
+        f'{_chip(one["verdict"])}<br><b class="measured">{escape(measured(one))}</b><br>'
+        f'<span class="source">said: {escape(one["said"])}</span>'
         for one in (pair.before, pair.after)
     )
     return (_link(pair.experiment), text, *sides)

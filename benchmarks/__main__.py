@@ -12,7 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bound, client_loop, engines, flute, jax_round, prediction, reproduce, shortcut, sweeps, trials
+from benchmarks import (
+    bound,
+    client_loop,
+    engines,
+    flute,
+    jax_round,
+    prediction,
+    reproduce,
+    shortcut,
+    startup,
+    sweeps,
+    trials,
+)
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.numerics.linalg import one_blas_thread
 from linfed.system.files import replacing
@@ -28,6 +40,7 @@ ROWS = [
     *sweeps.ROWS,
     *prediction.ROWS,
     *reproduce.ROWS,
+    *startup.ROWS,
 ]
 
 METHOD = """\

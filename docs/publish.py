@@ -11,7 +11,9 @@ unless told ``--anyway``. What is left of each experiment NAME:
 With ``--add`` the experiments that OUT has are published beside those that are there; each is of one commit, and the
 folder's README names it.
 
-Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is.
+Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is. What ships
+with the package of these runs, their verdicts and seconds (``linfed/study/committed.json.gz``), is written as well;
+``--record`` writes that alone, from the folder as it is.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.errors import UsageError
+from linfed.study.committed import write_record
 from linfed.study.experiments import experiment_files
 from linfed.study.run import load_tables
 from linfed.system import files
@@ -42,6 +45,9 @@ ROUNDS, EARLY = 350, 100
 """Points that are kept along longer rounds, and how many of them are the first ones."""
 CSV_LIMIT = 150_000
 """Bytes."""
+
+RESUMED = ("fedrep-refitting", "fedrep-scaling", "fedrep-theorem1")
+"""Committed runs that took cells from earlier ones and do not say so: their seconds are not those of the whole."""
 
 TRACE = ("error", "inside", "identity", "alive", "largest", "rest", "smallest")
 """Of the runs of FLUTE's theorems, along rounds."""
@@ -169,7 +175,7 @@ def smaller(value: Any, deciles: bool = False) -> Any:
 def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list[Path]:
     """Write the folder, remove what an earlier run of these left (unless `add`, of all), return what was written."""
     to.mkdir(parents=True, exist_ok=True)
-    records = {} if not add else {path.stem: path for path in to.glob("*.json") if path.name != BENCHMARKS}
+    records = {} if not add else {path.stem: path for path in records_in(to)}
     kept = {
         path for name in records.keys() - set(names) for path in to.glob(f"{name}*") if owner(path, records) == name
     }
@@ -188,9 +194,22 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
     for path in to.iterdir():
         if path.is_file() and path not in {*written, *kept} and path.name != BENCHMARKS:
             path.unlink()
+    if to == COMMITTED:
+        written.append(write_record(committed(to)))
     about = to / "README.md"
     about.write_text(ABOUT.format(rows=origins(to), bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
     return [*written, about]
+
+
+def committed(folder: Path) -> list[tuple[dict[str, Any], bool]]:
+    """Return what describes each published run, and whether its seconds are those of all of its cells."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in records_in(folder)]
+    return [(run, not run["reused"] if "reused" in run else run["experiment"] not in RESUMED) for run in runs]
+
+
+def records_in(folder: Path) -> list[Path]:
+    """Return the records of runs in a folder."""
+    return sorted(path for path in folder.glob("*.json") if path.name != BENCHMARKS)
 
 
 def owner(path: Path, names: Iterable[str]) -> str:
@@ -201,9 +220,7 @@ def owner(path: Path, names: Iterable[str]) -> str:
 def origins(folder: Path) -> str:
     """Return a line for all experiments of one commit, machine and set of versions."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for path in sorted(folder.glob("*.json")):
-        if path.name == BENCHMARKS:
-            continue
+    for path in records_in(folder):
         described = json.loads(path.read_text(encoding="utf-8"))
         versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
         blas = "; ".join(dict.fromkeys(described.get("blas", [])))
@@ -215,11 +232,17 @@ def origins(folder: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Publish, or say why not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", metavar="OUT", type=Path, help="the folder of a full run of all experiments")
+    parser.add_argument("out", metavar="OUT", type=Path, nargs="?", help="the folder of a full run of all experiments")
     parser.add_argument("--to", metavar="FOLDER", type=Path, default=COMMITTED, help="by default results/committed")
     parser.add_argument("--add", action="store_true", help="leave the other experiments that are published as they are")
+    parser.add_argument("--record", action="store_true", help="write the record that ships with the package, no more")
     parser.add_argument("--anyway", action="store_true", help="publish what is there, whatever it is")
     options = parser.parse_args(arguments)
+    if options.record:
+        print(write_record(committed(options.to)))
+        return 0
+    if options.out is None:
+        parser.error("OUT is missing: the folder of a full run")
     runs, missing = {}, {}
     for name in experiment_files(TOP / "experiments"):
         try:

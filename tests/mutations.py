@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("linfed", "tests", "experiments", "docs", "README.md", "pyproject.toml")
+COPIED = ("linfed", "tests", "experiments", "docs", "results/committed", "README.md", "pyproject.toml")
 
 
 class Mutation(NamedTuple):
@@ -228,6 +228,10 @@ MUTATIONS = {
         Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
     ],
     "study/code.py": [
+        Mutation("shipped experiments count not", "Path(shipped).resolve() in path.parents or ", "", "cli:by_cell"),
+        Mutation(
+            "all shipped experiments count for each cell", '    f"{SHIPPED}/",\n', "", "cli:by_cell store:own_code"
+        ),
         Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
         Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
         Mutation(
@@ -250,6 +254,22 @@ MUTATIONS = {
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
+    ],
+    "study/progress.py": [
+        Mutation("work of cells that run is told twice", "max(0.0, total - begun)", "total", "progress"),
+        Mutation("seconds as costs are", "CERTAINTY * SLOPE) / (x @ x + CERTAINTY)", "1e9) / 1e9", "progress"),
+        Mutation("one cell as long as any", "weights ** max(slope, 0.0)", "weights**0", "progress"),
+    ],
+    "study/saved.py": [
+        Mutation(
+            "the first ends, whatever the verdict",
+            'if finding.verdict.value == claim["verdict"]',
+            "if finding.verdict",
+            "cli:findings_that_they_were",
+        ),
+    ],
+    "study/committed.py": [
+        Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),
     ],
     "study/means.py": [
         Mutation("cells of a worker that died are lost", "again.extend(line.lost)", "pass", "executors:dies"),

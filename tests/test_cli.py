@@ -5,10 +5,12 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,11 @@ from matplotlib.figure import Figure
 import linfed
 from linfed import cli
 from linfed.figures import style
-from linfed.study.experiments import experiments_folder
+from linfed.study import code, committed
+from linfed.study.experiments import experiment_files, experiments_folder, load
 from linfed.study.run import load_tables
+from linfed.study.saved import claims_of, read_saved
+from linfed.study.store import keys_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,11 +85,24 @@ def run(*arguments):
     return cli.main([str(argument) for argument in arguments])
 
 
-def test_help_needs_no_heavy_import():
-    code = "import sys, linfed.cli; linfed.cli.parser().format_help(); print([m for m in sys.modules if m in HEAVY])"
-    code = "HEAVY = {'numpy', 'scipy', 'matplotlib', 'tqdm'}\n" + code
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [
+        ("import linfed", 1),
+        ("import linfed.cli; linfed.cli.parser().format_help()", 12),
+        ("import linfed.cli; linfed.cli.main(['--version'])", 12),
+    ],
+)
+def test_what_needs_nothing_imports_nothing(code, most):
+    """Modules are counted, not seconds: of linfed's own so many, and nothing heavy."""
+    code = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
+    loaded = done.stderr.split()
+    roots = {name.partition(".")[0] for name in loaded}
+    assert "linfed" in roots
+    assert roots <= {*sys.stdlib_module_names, "linfed"}
+    assert sum(name.partition(".")[0] == "linfed" for name in loaded) <= most
+    assert len(loaded) < 150
 
 
 def test_list_names_algorithms_and_experiments(capsys, monkeypatch):
@@ -95,12 +113,56 @@ def test_list_names_algorithms_and_experiments(capsys, monkeypatch):
         assert sum(line.split()[:1] == [name] for line in printed.splitlines()) == 1
 
 
-def test_list_without_a_checkout_still_lists_algorithms(capsys, monkeypatch, tmp_path):
+def installed(folder, monkeypatch):
+    """Let linfed be installed in a folder, with one experiment that came with it."""
+    package = folder / "site" / "linfed"
+    shipped = package / "_shipped" / "experiments"
+    shipped.mkdir(parents=True)
+    (shipped / "__init__.py").write_text("")
+    (shipped / "toy_one.py").write_text(TOY)
+    monkeypatch.setattr(linfed, "__file__", str(package / "__init__.py"))
+    return shipped
+
+
+def test_experiments_come_with_the_package_and_those_of_a_checkout_win(tmp_path, monkeypatch, capsys):
+    shipped = installed(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
+    assert experiments_folder(None) == shipped
     assert run("list") == 0
     printed = capsys.readouterr().out
+    assert [line.split() for line in printed.splitlines()][-1] == ["toy-one", "-", "-", "a", "toy"]
     assert "FedRep" in printed
-    assert "--experiments DIR" in printed
+    monkeypatch.chdir(ROOT / "docs")
+    assert experiments_folder(None) == ROOT / "experiments"
+    assert experiments_folder(str(shipped)) == shipped
+
+
+def test_the_code_of_shipped_experiments_counts_by_cell(tmp_path, monkeypatch):
+    """It is one's own code wherever linfed is installed, though nothing else of an installed package is."""
+    shipped = installed(tmp_path, monkeypatch)
+    shipped.rename(shipped.with_name(f"shipped_{tmp_path.name}"))
+    shipped = shipped.with_name(f"shipped_{tmp_path.name}")
+    (shipped / "toy_two.py").write_text(TOY)
+    monkeypatch.setattr(code, "INSTALLED", (*code.INSTALLED, tmp_path / "site"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    cells = {name: load(name, shipped).cells(True)["values"] for name in ("toy-one", "toy-two")}
+
+    def keys():
+        return {name: [key.code for key in keys_of(own)] for name, own in cells.items()}
+
+    before = keys()
+    module = shipped / "toy_one.py"
+    module.write_text(module.read_text().replace("self.number + self.size", "self.size + self.number"))
+    after = keys()
+    assert [before[name] == after[name] for name in cells] == [False, True]
+    module.unlink()
+    module.write_text(TOY.replace("values are large", "they are large"))  # what is judged does not count
+    assert keys() == before
+
+
+def test_a_package_that_runs_from_its_checkout_has_the_experiments_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert experiments_folder(None) == ROOT / "experiments"
 
 
 def command(*arguments, **options):
@@ -137,10 +199,11 @@ def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys
     below.mkdir()
     (tmp_path / "theirs" / "pyproject.toml").write_text('[project]\nname = "theirs"\n')
     monkeypatch.chdir(below)
+    monkeypatch.setattr(linfed, "__file__", str(tmp_path / "site" / "linfed" / "__init__.py"))
     assert run("reproduce", "fedrep-fig3") == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert f"no experiments/ in {below}, nor beside a pyproject.toml of linfed in a folder above" in message
+    assert f"no experiments/ in {below}, in a checkout of linfed above it, or in the installed package" in message
 
 
 @pytest.mark.parametrize("name", ["json", "queue", "numpy", "linfed", "two words"])
@@ -251,7 +314,8 @@ def test_version_and_bare_call(capsys):
 
 
 def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys):
-    assert run("reproduce", "toy-one", "--experiments", toy, "--out", "there", "--workers", 1, "--trials", 2) == 0
+    call = ("reproduce", "toy-one", "--experiments", toy, "--out", "there", "--workers", 1, "--trials", 2)
+    assert run(*call, "--verbose") == 0
     out = capsys.readouterr().out
     folder = tmp_path / "there"
     for suffix in ("-values.csv", "-values.npz", ".json", ".png", ".pdf", "-again.png", "-again.pdf"):
@@ -272,6 +336,17 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys
     assert described["claims"][0]["verdict"] == "SUPPORTED"
     assert described["versions"]["numpy"] == np.__version__
     assert described["seconds"] >= 0
+    assert (described["cells"], described["reused"]) == (3, 0)
+    lines = out.splitlines()
+    assert "toy-one: 1 claim: 1 SUPPORTED" in lines
+    assert lines[-1] == "7 files in there: tables, figures and claims (--verbose lists them)"
+    assert "QUICK" not in out
+    capsys.readouterr()
+    assert run("show", "toy-one", "--out", "there") == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].startswith("toy-one: full run, linfed")
+    table = out[out.index("values are large") : out.index("toy-one: 1 claim")]
+    assert table in shown
 
 
 def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
@@ -285,10 +360,10 @@ def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
     module = sys.modules[f"{toy.name}.toy_one"]
     judged, module.claims = module.claims, lambda tables: judged(tables) * 2
     capsys.readouterr()
-    assert run(*call, "--draw") == 0
+    assert run("replot", "all", "--experiments", toy, "--out", "out") == 0
     assert Path("out/toy-one.png").read_bytes() == before[Path("out/toy-one.png")]
     assert len(json.loads(Path("out/toy-one.json").read_text())["claims"]) == 2
-    assert "wrote out/toy-one.json" in capsys.readouterr().out
+    assert "toy-one: 2 claims: 2 SUPPORTED" in capsys.readouterr().out
     assert Path("ran.txt").read_text().split() == ["0", "1", "2"]
 
 
@@ -312,7 +387,15 @@ def test_reproduce_quick_seed_and_all(toy, capsys):
     described = json.loads(Path("results/quick/toy-one.json").read_text())
     assert described["tables"]["values"]["shared"] == {"trials": 5, "seed": 7, "size": 3}
     assert described["quick"] is True
-    assert "NOT SUPPORTED" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "NOT SUPPORTED" in out
+    assert out.count("QUICK run") == 2
+    assert out.index("QUICK run") < out.index("values are large") > out.rindex("QUICK run")
+    for arguments in (["replot", "toy-one", "--experiments", toy], ["show", "toy-one"]):
+        assert run(*arguments, "--quick") == 0
+        assert capsys.readouterr().out.count("QUICK run") == 1
+        assert run(*arguments) == 2
+        assert "there is a quick one, which --quick takes" in capsys.readouterr().err
 
 
 def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
@@ -419,7 +502,16 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"], ["--dask and --workers exclude"]),
         (["reproduce", "toy-one", "--dask", "nowhere:no"], ["--dask nowhere:no: no scheduler there"]),
         (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "--trials 3", "changes nothing"]),
-        (["reproduce", "toy-one", "--draw", "--out", "empty"], ["--draw toy-one", "'empty' holds no tables of it"]),
+        (
+            ["reproduce", "toy-one", "--draw", "--out", "empty"],
+            ["no saved run of 'toy-one'", "linfed reproduce toy-one"],
+        ),
+        (["replot", "toy-on"], ["'toy-on'", "did you mean 'toy-one'"]),
+        (["replot", "all"], ["no saved run in", "results", "linfed reproduce NAME"]),
+        (["replot", "toy-one", "--out", "file"], ["'file' cannot be read", "--out DIR"]),
+        (["list", "--out", "file"], ["'file' cannot be read", "--out DIR"]),
+        (["reproduce", "toy-one", "--strict"], ["--strict", "no committed run of 'toy-one'"]),
+        (["reproduce", "toy-one", "--strict", "--quick"], ["--strict", "leave out --quick"]),
         (["reproduce", "toy-one", "--out", "file/below"], ["--out", "cannot be written"]),
     ],
 )
@@ -435,13 +527,151 @@ def test_mistakes_are_one_line_before_anything_runs(toy, capsys, arguments, frag
 
 def test_a_folder_that_is_no_package_is_said(tmp_path, capsys):
     assert run("list", "--experiments", tmp_path) == 2
-    assert "no __init__.py" in capsys.readouterr().out
+    assert "no __init__.py" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--experiments", "nowhere"]])
-def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, arguments):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "no experiments/ in .*: install linfed anew, .* or name their folder with --experiments DIR"),
+        (["--experiments", "nowhere"], "--experiments nowhere is no folder; leave it out"),
+    ],
+)
+def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, arguments, told):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(linfed, "__file__", str(tmp_path / "site" / "linfed" / "__init__.py"))
     assert run("reproduce", "fedrep-fig3", *arguments) == 2
+    assert re.fullmatch(f"linfed: {told}.*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["reprodcue", "x"], "'reprodcue' is no command (did you mean 'reproduce'?); linfed --help has what there is"),
+        (["fedrep-fig3"], "'fedrep-fig3' is no command (did you mean 'linfed reproduce fedrep-fig3'?); linfed --help"),
+        (["reproduce"], "nothing is given for NAME; linfed reproduce --help has what there is"),
+        (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
+        (["show", "fedrep-fig33"], "no saved run of 'fedrep-fig33' in "),
+    ],
+)
+def test_a_wrong_turn_is_one_line(toy, capsys, arguments, told):
+    with suppress(SystemExit):
+        assert run(*arguments) == 2
     message = capsys.readouterr().err
-    assert "checkout" in message
-    assert "--experiments DIR" in message
+    assert message.startswith(f"linfed: {told}")
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"claims": {}, "quick": false}'])
+def test_a_record_that_is_none_is_said(content, toy, capsys):
+    Path("results").mkdir()
+    Path("results/toy-one.json").write_text(content)
+    assert run("show", "toy-one") == 2
+    message = capsys.readouterr().err
+    assert message.startswith("linfed: 'results/toy-one.json' is no record of a run")
+    assert message.endswith("linfed reproduce toy-one writes it\n")
+    assert run("list", "--experiments", toy) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["toy-one", "-", "unreadable"]
+
+
+@pytest.mark.parametrize(("package", "wanted"), [("pandas", "linfed[tables]"), ("nothing_like_it", "nothing_like_it")])
+def test_a_package_that_an_experiment_lacks_is_said(package, wanted, toy, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    module = toy / "toy_one.py"
+    module.write_text(f"import {package}\n" + module.read_text())
+    assert run("reproduce", "toy-one", "--experiments", toy) == 2
+    said = f"linfed: experiment 'toy-one' needs {package}, which is missing: pip install '{wanted}'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_list_says_which_runs_there_are_and_how_long_they_take(toy, capsys, monkeypatch):
+    monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(241.6, {})})
+    found = []
+    for runs in ({}, {"results": False}, {"results": False, "results/quick": True}):
+        for folder, quick in runs.items():
+            Path(folder).mkdir(exist_ok=True)
+            Path(folder, "toy-one.json").write_text(json.dumps({"quick": quick, "claims": [{}]}))
+        assert run("list", "--experiments", toy) == 0
+        found += re.findall(r"^  toy-one +about 4 min +(.+?)  +a toy$", capsys.readouterr().out, re.M)
+    Path("results/toy-one.json").write_text('{"quick": false, "claims": []}')
+    assert run("list", "--experiments", toy) == 0
+    assert found == ["-", "full", "full, quick"]
+    assert "unfinished, quick" in capsys.readouterr().out
+
+
+def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", png_alone)
+    known = {("values are large", "least value", "toy"): ["SUPPORTED"]}
+    monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(1.0, known)})
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--strict") == 0
+    assert "--strict: all verdicts as in the committed runs" in capsys.readouterr().out
+    known |= {("values are large", "least value", "toy"): ["INCONCLUSIVE"], ("a", "b", "c"): ["HOLDS"]}
+    assert run("replot", "toy-one", "--experiments", toy, "--strict") == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "toy-one: SUPPORTED instead of INCONCLUSIVE: values are large (toy; least value)",
+        "toy-one: no such claim instead of HOLDS: a (c; b)",
+    ]
+    assert "--strict: 2 verdicts other than in the committed runs" in out
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"NO_COLOR": ""}, False),
+    ],
+)
+def test_verdicts_are_coloured_where_that_is_wanted(variables, coloured, capsys, monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert run("show", "flute-minima", "--out", ROOT / "results" / "committed") == 0
+    printed = capsys.readouterr().out
+    assert ("\x1b[31mNOT SUPPORTED" in printed) is ("\x1b[0m" in printed) is coloured
+    assert "NOT SUPPORTED" in printed
+
+
+def test_several_runs_end_with_a_summary(toy, capsys, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", png_alone)
+    (toy / "toy_two.py").write_text(TOY.replace("least=50.0", "least=500.0"))
+    assert run("reproduce", "all", "--experiments", toy, "--workers", 1) == 0
+    last = capsys.readouterr().out.split("\n\n")[-3:]
+    assert last == [
+        "2 experiments, 2 claims: 1 SUPPORTED, 1 NOT SUPPORTED",
+        "NOT SUPPORTED or VIOLATED\n  toy-two\n    NOT SUPPORTED  values are large (toy; least value)",
+        "14 files in results: tables, figures and claims (--verbose lists them)\n",
+    ]
+
+
+def test_captions_are_shown_where_a_run_has_them(toy, capsys):
+    described = json.loads((ROOT / "results" / "committed" / "flute-minima.json").read_text())
+    Path("results").mkdir()
+    Path("results/flute-minima.json").write_text(json.dumps({**described, "figures": {"": "One.", "ends": "Two."}}))
+    assert run("show", "flute-minima") == 0
+    printed = capsys.readouterr().out
+    assert "results/flute-minima.png\n  One.\n\nresults/flute-minima-ends.png\n  Two.\n" in printed
+
+
+def test_the_record_that_ships_is_that_of_the_committed_runs():
+    known = committed.committed_runs()
+    runs = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "committed").glob("*.json")}
+    del runs["benchmarks"]
+    assert {name: one.verdicts for name, one in known.items()} == {
+        name: committed.verdicts_of(told["claims"]) for name, told in runs.items()
+    }, "run python docs/publish.py --record"
+    told = {name: one.seconds for name, one in known.items() if one.seconds is not None}
+    assert told == {name: round(runs[name]["seconds"], 1) for name in told}
+    assert len(told) >= len(runs) - 3
+    assert not any(runs[name].get("reused") for name in told)
+    assert set(known) <= set(experiment_files(ROOT / "experiments"))
+
+
+def test_claims_of_saved_runs_are_the_findings_that_they_were():
+    for name in committed.committed_runs():
+        described = read_saved(name, ROOT / "results" / "committed")
+        for told, finding in zip(described["claims"], claims_of(described), strict=True):
+            assert (finding.verdict.value, finding.said) == (told["verdict"], told["said"]), (name, told)

@@ -24,6 +24,7 @@ ORDER = [
     {"prediction"},
     {"study"},
     {"report"},
+    {"commands"},
     {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

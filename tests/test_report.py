@@ -258,9 +258,18 @@ def test_what_the_tables_cannot_draw_is_told_in_a_line(toy, tmp_path):
     assert "linfed reproduce toy-fall" in Checked(page(found)).text
 
 
-def test_without_the_experiment_there_are_the_pictures_that_lie_there(toy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # no checkout
-    found = collected(str(toy[1])).shown["toy-fall"]
+@pytest.fixture
+def no_experiments(tmp_path):
+    """Return a folder without an experiment: nothing is drawn."""
+    folder = tmp_path / "none"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    return str(folder)
+
+
+def test_without_the_experiment_there_are_the_pictures_that_lie_there(toy, no_experiments):
+    found = collected(str(toy[1]), experiments=no_experiments).shown["toy-fall"]
+    assert ["no values on hover" in remark for remark in found.remarks] == [True]
     assert [(one.stem, one.chart) for one in found.pictures] == [("toy-fall", None), ("toy-fall-map", None)]
 
 
@@ -302,7 +311,7 @@ def test_the_command_says_what_it_wrote(written, checked):
         (("compare", "nowhere", "torn"), "A 'nowhere' does not exist"),
         (("compare", "results/quick", "nowhere"), "B 'nowhere' does not exist"),
         (("compare", "results/quick", "results/quick", "--relative", "-1"), "--relative -1.0 must be at least 0"),
-        (("report", "results/quick", "--experiments", "none"), "--experiments none"),
+        (("report", "results/quick", "--experiments", "none"), "--experiments none is no folder"),
         (("report", "results/quick", "--against", "nowhere"), "--against 'nowhere' does not exist"),
     ],
 )
@@ -319,9 +328,8 @@ def test_mistakes_are_told_in_a_line(arguments, told, tmp_path, monkeypatch, cap
     assert error.count("\n") == 1
 
 
-def test_the_committed_results_are_whole(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # no experiments: nothing is drawn
-    found = collected(str(COMMITTED))
+def test_the_committed_results_are_whole(no_experiments):
+    found = collected(str(COMMITTED), experiments=no_experiments)
     checked = Checked(page(found))
     assert checked.wrong == []
     claims = sum(len(one["claims"]) for one in found.records.values())

@@ -376,7 +376,9 @@ def test_functions_and_what_partials_hold_count(modules):
 
 def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
     package = tmp_path / "linfed"
-    for name in ("data/batch.py", "figures/style.py", "study/pages.py", "study/tuning.py", "cli.py", "__init__.py"):
+    shipped = "_shipped/experiments/toy.py"  # which counts where a cell is of it
+    files = ("data/batch.py", "figures/style.py", "study/pages.py", "study/tuning.py", "commands/show.py", shipped)
+    for name in (*files, "cli.py", "__init__.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("x = 1\n")
         os.utime(package / name, (0, 0))
@@ -391,6 +393,8 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
         ("figures/style.py", "x = 2\n", 0),
         ("study/pages.py", "x = 2\n", 0),
         ("cli.py", "x = 2\n", 0),
+        ("commands/show.py", "x = 2\n", 0),
+        (shipped, "x = 2\n", 0),
         ("data/new.py", "x = 2\n", 1),
     )
     for second, (name, text, count) in enumerate(changes):

@@ -10,7 +10,8 @@ from linfed.report.compare import Comparison
 from linfed.report.pictures import Shown
 from linfed.report.scoreboard import Record, Row
 from linfed.report.theory import Statement
-from linfed.statistics.findings import Hypothesis, Verdict, joined
+from linfed.statistics.findings import Verdict
+from linfed.study.saved import claims_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +56,7 @@ def totals(records: Mapping[str, Record]) -> dict[str, int]:
 
 def remarks(claim: Record) -> str:
     """Return what a reader should know of a claim: its note, why it is vacuous, and the hypotheses that fail."""
-    told = [claim["note"], f"vacuous: {claim['vacuous']}" if claim["vacuous"] else ""]
-    for one in claim["hypotheses"]:
-        if one["left"] is None:  # JSON has null for what is not finite
-            told.append(f"fails: {one['text']}: the left side is not finite")
-        elif one["right"] is not None and not Hypothesis(**one).holds:
-            told.append(f"fails: {Hypothesis(**one)}")
-    return joined(*told)
+    return claims_of({"claims": [claim]})[0].remarks
 
 
 def commit_of(described: Record) -> str:

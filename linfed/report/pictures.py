@@ -17,6 +17,7 @@ from linfed.report.lines import Chart, read
 from linfed.report.scoreboard import Record
 from linfed.study.experiments import load
 from linfed.study.run import Tables, load_tables
+from linfed.study.saved import captions_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +59,7 @@ class Shown:
     remarks: list[str] = field(default_factory=list)
 
 
-def shown(name: str, described: Record, folder: Path, experiments: Path | None, names: Iterable[str]) -> Shown:
+def shown(name: str, described: Record, folder: Path, experiments: Path, names: Iterable[str]) -> Shown:
     """Return the figures of an experiment's saved run.
 
     Parameters
@@ -68,8 +69,8 @@ def shown(name: str, described: Record, folder: Path, experiments: Path | None, 
         What ``NAME.json`` holds.
     folder : Path
         Where it lies, with its tables and perhaps its pictures.
-    experiments : Path or None
-        The folder of experiments; without it there are only the pictures that lie there.
+    experiments : Path
+        The folder of experiments; of one that is not there, there are only the pictures that lie in `folder`.
     names : iterable of str
         The other experiments, whose pictures are not this one's though their names begin alike.
 
@@ -81,7 +82,7 @@ def shown(name: str, described: Record, folder: Path, experiments: Path | None, 
     remarks: list[str] = []
     module = _module(name, experiments, remarks)
     figures, told = ({}, {}) if module is None else _figures(name, module, folder, remarks)
-    told |= described.get("figures") or {}
+    told |= captions_of(described)
     files = _files(name, folder, names)
     summary = str(getattr(module, "SUMMARY", ""))
     pictures = [
@@ -92,9 +93,7 @@ def shown(name: str, described: Record, folder: Path, experiments: Path | None, 
     return Shown(summary=summary, pictures=pictures, remarks=remarks)
 
 
-def _module(name: str, experiments: Path | None, remarks: list[str]) -> ModuleType | None:
-    if experiments is None:
-        return None
+def _module(name: str, experiments: Path, remarks: list[str]) -> ModuleType | None:
     try:
         return load(name, experiments)
     except UsageError as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from linfed.errors import UsageError
 from linfed.report import scoreboard
 from linfed.report.compare import compare, read
 from linfed.report.content import Content
@@ -35,8 +34,8 @@ def write(
     against : str, optional
         A folder, or ``NAME.json``, of a run to compare with.
     experiments : str, optional
-        Folder of the experiments. By default that of the checkout one is in; where there is none, figures are the
-        pictures in the folder alone.
+        Folder of the experiments, by default those of the checkout one is in, or that come with linfed. Of an
+        experiment that is not there, figures are the pictures in the folder alone.
 
     Raises
     ------
@@ -62,12 +61,7 @@ def collected(folder: str, *, against: str | None = None, experiments: str | Non
     """Return what a report of these runs holds."""
     where, records = read(folder)
     before = None if against is None else read(against, "--against")[1]
-    try:
-        modules = experiments_folder(experiments)
-    except UsageError:
-        if experiments is not None:
-            raise
-        modules = None
+    modules = experiments_folder(experiments)
     return Content(
         title=f"linfed: results in {folder}",
         about="From saved runs; nothing was computed anew.",

@@ -8,7 +8,7 @@ where nothing was measured, or what is said could not have failed, the verdict i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -329,8 +329,11 @@ def by_sentence(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for group in groups.values() for finding in group]
 
 
-def findings_table(findings: Sequence[Finding]) -> str:
-    """Return the findings as text: each sentence once, below it a line per setting with verdict and interval."""
+def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], str] = lambda _, text: text) -> str:
+    """Return the findings as text: each sentence once, below it a line per setting with verdict and interval.
+
+    `paint` returns a verdict's text in a colour.
+    """
     notes: list[str] = []
     lines: list[str] = []
     width = max((len(finding.where) for finding in findings), default=0)
@@ -346,7 +349,8 @@ def findings_table(findings: Sequence[Finding]) -> str:
         estimate = "-" if np.isnan(finding.estimate) else f"{finding.estimate:.3g}"
         measured = f"{estimate:>8}  [{finding.low:.3g}, {finding.high:.3g}]"
         detail = f"  {finding.detail}" if finding.detail else ""
-        lines.append(f"    {finding.verdict.value:<{verdicts}} {finding.where:<{width}} {measured}{detail}{mark}")
+        verdict = paint(finding.verdict, f"{finding.verdict.value:<{verdicts}}")
+        lines.append(f"    {verdict} {finding.where:<{width}} {measured}{detail}{mark}")
     lines += [
         "",
         "95 % intervals over trials, each statement by itself: of many, one in twenty may err.",

@@ -92,11 +92,15 @@ class Run(Configuration):
         tuned = isinstance(self.algorithm, Tuned) and type(self.algorithm).tune is not Tuned.tune
         if type(self).run is not Run.run or tuned:  # a class of one's own, which says otherwise what a run is
             return None
+        return self._stages() if self.seconds() > 1.0 else None
+
+    def seconds(self) -> float:
+        """Return about how long it takes, the tuning before it too: a matter of sizes alone."""
         job = self._job()
-        seconds = job.trials * seconds_of_a_trial(job)
-        if isinstance(self.algorithm, Tuned):
-            seconds += self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
-        return self._stages() if seconds > 1.0 else None
+        own = job.trials * seconds_of_a_trial(job)
+        if not isinstance(self.algorithm, Tuned):
+            return own
+        return own + self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
 
     def _stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row]:
         algorithm, columns = self.algorithm, dict[str, Any]()

@@ -23,6 +23,7 @@ from typing import Any
 
 import linfed
 from linfed.errors import shown
+from linfed.study.experiments import SHIPPED
 from linfed.study.source import Part, source_of
 
 STARTED = time.time()
@@ -31,14 +32,16 @@ STARTED = time.time()
 NO_NUMBERS = (
     "__init__.py",
     "__main__.py",
+    f"{SHIPPED}/",
     "cli.py",
+    "commands/",
     "figures/",
     "report/",
     *(f"study/{name}.py" for name in ("axes", "canonical", "code", "experiments", "export", "kinds", "means", "notes")),
-    *(f"study/{name}.py" for name in ("overview", "pages", "recipe", "run", "schedule", "source", "store")),
-    *(f"study/{name}.py" for name in ("sweep", "swept")),
+    *(f"study/{name}.py" for name in ("committed", "overview", "pages", "progress", "recipe", "run", "saved")),
+    *(f"study/{name}.py" for name in ("schedule", "source", "store", "sweep", "swept")),
 )
-"""What of linfed changes no number: what draws, keeps, sends and prints."""
+"""What of linfed changes no number: what draws, keeps, sends and prints. Experiments that it brings count by cell."""
 
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 """Folders of Python and of installed packages."""
@@ -223,11 +226,19 @@ def _file_of(module: str) -> Path | None:
     return None if module.partition(".")[0] == "linfed" else _own_file(_spec_file(module) or "")
 
 
-@functools.lru_cache(maxsize=4096)
 def _own_file(name: str) -> Path | None:
-    """Return the path of a source file, links followed; None for Python's and those of installed packages."""
+    """Return the path of a source file, links followed; None for Python's and those of installed packages.
+
+    Experiments that came with linfed are one's own, wherever it is installed.
+    """
+    return _source_file(name, str(Path(linfed.__file__).parent / SHIPPED))
+
+
+@functools.lru_cache(maxsize=4096)
+def _source_file(name: str, shipped: str) -> Path | None:
     path = Path(name).resolve()
-    return path if path.suffix == ".py" and not any(folder in path.parents for folder in INSTALLED) else None
+    own = Path(shipped).resolve() in path.parents or not any(folder in path.parents for folder in INSTALLED)
+    return path if path.suffix == ".py" and own else None
 
 
 def _spec_file(module: str) -> str | None:

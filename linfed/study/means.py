@@ -83,7 +83,7 @@ def spread(means: Means, errands: Errands) -> None:
         _in_processes(means, errands)
         return
     try:
-        _Line(errands).through(means.executor, means.pending or 2 * _workers_of(means.executor))
+        _Line(errands).through(means.executor, means.pending or 2 * (workers_of(means) or UNKNOWN // 2))
     except BrokenExecutor as error:
         raise WorkerError(f"executor = {shown(means.executor)} is broken: {shown(error)}") from None
 
@@ -158,10 +158,12 @@ def _in_processes(means: Means, errands: Errands) -> None:
                 return
 
 
-def _workers_of(executor: Executor) -> int:
-    """Return how many workers an executor has, or enough where it does not say."""
-    told = getattr(executor, "_max_workers", None)
-    return told if isinstance(told, int) and told > 0 else UNKNOWN // 2
+def workers_of(means: Means) -> int | None:
+    """Return how many cells run at a time; None where an executor does not say."""
+    if means.executor is None:
+        return means.workers
+    told = getattr(means.executor, "_max_workers", None)
+    return told if isinstance(told, int) and told > 0 else None
 
 
 def _interactive() -> bool:

@@ -6,7 +6,6 @@ Everything is saved before anything is drawn; a saved run can be drawn and judge
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import tempfile
 import time
@@ -19,11 +18,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed.errors import SweepError, UsageError
-from linfed.statistics.findings import Finding, by_sentence, findings_table
+from linfed.statistics.findings import Finding, by_sentence
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.experiments import load
 from linfed.study.means import Means
+from linfed.study.progress import say
+from linfed.study.saved import read_saved, recorded
 from linfed.study.schedule import run_cells
 from linfed.study.store import Store
 from linfed.study.sweep import told_failures
@@ -73,10 +74,11 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What a run left: files in the order written, and the claims."""
+    """What a run left: files in the order written, the claims, and whether it was a quick one."""
 
     files: list[Path]
     claims: list[Finding]
+    quick: bool
     cells: int
     reused: int
     seconds: float
@@ -126,14 +128,18 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
         tables = {key: sum((next(found) for _ in own), Table()) for key, own in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
         described = _described(name, folder, options, tables)
+        described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
         _save_json(name, described, [], out)  # so that a mistake in what follows costs no computation
+    say(name, "judging the claims", options.means.progress)
     claims = by_sentence(module.claims(tables))
     described["judged"] = commit(folder)
     files.append(_save_json(name, described, claims, out))
+    say(name, "drawing the figures", options.means.progress)
     files += _draw(name, module, tables, out)
     seconds = time.perf_counter() - started
-    return Reproduction(files=files, claims=claims, cells=cells, reused=reused, seconds=seconds)
+    quick = bool(described["quick"])
+    return Reproduction(files=files, claims=claims, quick=quick, cells=cells, reused=reused, seconds=seconds)
 
 
 def _cells(module: ModuleType, options: Options) -> dict[str, list[Any]]:
@@ -164,13 +170,14 @@ def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
     UsageError
         If there is none.
     """
-    path = out / f"{name}.json"
+    described = read_saved(name, out)
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
         return described, {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
         told = " ".join(str(error).split())
-        raise UsageError(f"--draw {name}: {str(out)!r} holds no tables of it ({told}); run it without --draw") from None
+        raise UsageError(
+            f"{str(out)!r} holds no tables of {name} ({told}): linfed reproduce {name} makes them"
+        ) from None
 
 
 def _described(name: str, folder: Path, options: Options, tables: Tables) -> dict[str, Any]:
@@ -194,13 +201,8 @@ def _described(name: str, folder: Path, options: Options, tables: Tables) -> dic
 
 def _save_json(name: str, described: dict[str, Any], claims: Sequence[Finding], out: Path) -> Path:
     path = out / f"{name}.json"
-    whole = {**described, "claims": [_recorded(claim) for claim in claims]}
+    whole = {**described, "claims": [recorded(claim) for claim in claims]}
     return write_json(path, _plain(whole))
-
-
-def _recorded(claim: Finding) -> dict[str, Any]:
-    """Return all that a finding holds, and its verdict."""
-    return {**dataclasses.asdict(claim), "said": claim.said, "verdict": claim.verdict.value}
 
 
 def _plain(value: Any) -> Any:
@@ -226,10 +228,3 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
             files += saved(figure, str(out / f"{name}{'-' + key if key else ''}"))
             plt.close(figure)
     return files
-
-
-def report(name: str, done: Reproduction) -> str:
-    """Return what to print after a run: the files, then the claims table."""
-    reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
-    lines = [f"{name}: {done.seconds:.1f} s{reused}", *(f"  wrote {path}" for path in done.files), ""]
-    return "\n".join([*lines, findings_table(done.claims)])

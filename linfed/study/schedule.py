@@ -12,21 +12,20 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from tqdm.std import tqdm
-
-from linfed.errors import WorkerError, check_progress, is_real, shown
+from linfed.errors import WorkerError, shown
 from linfed.numerics.linalg import one_blas_thread
 from linfed.study.canonical import Description
 from linfed.study.cells import Run
 from linfed.study.code import check_loaded, code_digest
 from linfed.study.grid import Cell, Row, fields_of
-from linfed.study.means import Errands, Means, Piece, spread
+from linfed.study.means import Errands, Means, Piece, spread, workers_of
+from linfed.study.progress import Bar, cost_of
 from linfed.study.store import Done, Key, Store, keys_of, seed_of
 from linfed.study.table import Table
 from linfed.study.tuning import SAY_EDGES
@@ -119,10 +118,11 @@ class _Sweep:
         self.stages: dict[int, Stages] = {}
         self.failed: dict[int, BaseException] = {}
         self.meant: dict[frozenset[Any], str | None] = {}
-        self.bar = tqdm(disable=True)
+        self.bar = Bar("", {}, [], done=0, total=0, workers=1, progress=False)
 
     def run(self, label: str) -> Cells:
         """Run what is missing."""
+        found: list[Done | None] = [None] * len(self.cells)
         if self.store is not None:
             self.store.prepare()
             if self.means.fresh:  # a run that is stopped goes on without the option
@@ -134,8 +134,16 @@ class _Sweep:
         for index in self.wanted:
             _check(self.cells[index], index)
         total = reused + sum(len(self.twins[index]) for index in self.wanted)
-        hidden = check_progress(self.means.progress)
-        with tqdm(total=total, initial=reused, desc=label, unit="cell", disable=hidden) as self.bar:
+        self.bar = Bar(
+            label,
+            {index: self.cells[index] for index in self.wanted},
+            [(cell, done.record["seconds"]) for cell, done in zip(self.cells, found, strict=True) if done is not None],
+            done=reused,
+            total=total,
+            workers=workers_of(self.means),
+            progress=self.means.progress,
+        )
+        with closing(self.bar):
             self._spread()
         failures = [Failure(self.cells[index], error) for index, error in sorted(self.failed.items())]
         return Cells(self.tables, reused, failures)
@@ -149,7 +157,7 @@ class _Sweep:
             if table is None:
                 place = first.setdefault(self.keys[index].name if self.keys else index, index)
                 self.twins.setdefault(place, []).append(index)
-        order = sorted(range(len(self.cells)), key=lambda index: -_cost(self.cells[index]))
+        order = sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))
         if self.means.shard is not None:
             number, count = self.means.shard
             order = order[number - 1 :: count]  # of all cells, whatever other shards have finished meanwhile
@@ -260,6 +268,7 @@ class _Sweep:
         if piece.place not in self.failed:
             long.found[piece.part] = done
             long.seconds += done.record["seconds"]
+            self.bar.tick()
             self._advance(piece.place)
 
     def _join(self, index: int, row: Row) -> None:
@@ -285,17 +294,12 @@ class _Sweep:
                 return
         for twin in self.twins[index]:
             self.tables[twin] = done.table
-        self.bar.update(len(self.twins[index]))
+        self.bar.finished(index, len(self.twins[index]), done.record["seconds"])
 
     def _fail(self, index: int, error: BaseException) -> None:
         if index not in self.failed:
             self.failed[index] = error
-            self.bar.update(len(self.twins[index]))
-
-
-def _cost(cell: Cell) -> float:
-    cost = getattr(cell, "cost", 0.0)
-    return float(cost) if is_real(cost) and cost == cost else 0.0
+            self.bar.failed(index, len(self.twins[index]))
 
 
 def _check(cell: Cell, index: int) -> None:

@@ -1,0 +1,66 @@
+"""What is printed of runs: the claims of one, how they stand, and a summary of several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from linfed.commands.colours import painted
+from linfed.statistics.findings import Finding, Verdict, findings_table
+from linfed.study.run import Reproduction
+
+QUICK = "QUICK run: fewer trials and smaller sizes, to see that all works; its verdicts are not those of the full run"
+
+AGAINST = (Verdict.NOT_SUPPORTED, Verdict.VIOLATED)
+"""Verdicts against what is said."""
+
+
+def banner() -> str:
+    """Return what is said of a quick run."""
+    return painted("QUICK", QUICK)
+
+
+def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
+    """Return what to print after a run: how long it took, its files if they are to be listed, and its claims."""
+    reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
+    lines = [f"{name}: {done.seconds:.1f} s{reused}"]
+    if verbose:
+        lines += [f"  wrote {path}" for path in done.files]
+    return "\n".join([*lines, "", claims_table(done.claims, quick=done.quick), "", f"{name}: {tally(done.claims)}"])
+
+
+def claims_table(claims: Sequence[Finding], *, quick: bool) -> str:
+    """Return the claims as text, with the banner of a quick run above them."""
+    table = findings_table(claims, lambda verdict, text: painted(verdict.value, text))
+    return f"{banner()}\n\n{table}" if quick else table
+
+
+def tally(claims: Sequence[Finding]) -> str:
+    """Return how many claims have each verdict, e.g. ``3 claims: 2 SUPPORTED, 1 INCONCLUSIVE``."""
+    counted = Counter(claim.verdict for claim in claims)
+    told = [painted(verdict.value, f"{counted[verdict]} {verdict.value}") for verdict in Verdict if counted[verdict]]
+    return f"{len(claims)} claim{'s' * (len(claims) != 1)}{': ' * bool(told)}{', '.join(told)}"
+
+
+def summary(runs: Mapping[str, Reproduction]) -> str:
+    """Return how the claims of several runs stand together, and those against which the runs speak."""
+    claims = [claim for done in runs.values() for claim in done.claims]
+    lines = [f"{len(runs)} experiments, {tally(claims)}"]
+    against = {name: [one for one in done.claims if one.verdict in AGAINST] for name, done in runs.items()}
+    if any(against.values()):
+        lines += ["", " or ".join(verdict.value for verdict in AGAINST)]
+    for name, found in against.items():
+        lines += [f"  {name}"] * bool(found)
+        for one in found:
+            verdict = painted(one.verdict.value, f"{one.verdict.value:<13}")
+            lines.append(f"    {verdict}  {one.text} ({one.where}; {one.statistic})")
+    if any(done.quick for done in runs.values()):
+        lines.append(banner())
+    return "\n".join(lines)
+
+
+def written(runs: Mapping[str, Reproduction], folder: Path) -> str:
+    """Return where runs were written."""
+    files = sum(len(done.files) for done in runs.values())
+    return f"{files} files in {folder}: tables, figures and claims (--verbose lists them)"

@@ -1,0 +1,38 @@
+"""``linfed show``: what a saved run found, from its record alone."""
+
+from __future__ import annotations
+
+import argparse
+
+from linfed.commands.options import add_saved, results_folder
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's parser."""
+    command = commands.add_parser(
+        "show",
+        help="captions and claims of saved runs",
+        description="Print the captions of the figures of saved runs, and their claims; compute and write nothing.",
+    )
+    command.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name")
+    add_saved(command)
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what saved runs found."""
+    from linfed.commands.printed import claims_table, tally
+    from linfed.study.saved import captions_of, claims_of, read_saved
+
+    folder = results_folder(given)
+    for name, described in {name: read_saved(name, folder) for name in given.names}.items():
+        print(end="\n" * (name != given.names[0]))
+        versions = described.get("versions") or {}
+        commit = f", commit {described['commit']}" if described.get("commit") else ""
+        print(f"{name}: {'quick' if described['quick'] else 'full'} run, linfed {versions.get('linfed', '?')}{commit}")
+        for key, caption in captions_of(described).items():
+            figure = f"{name}-{key}.png" if key else f"{name}.png"
+            print(f"\n{folder / figure}\n  {caption}")
+        claims = claims_of(described)
+        print(f"\n{claims_table(claims, quick=described['quick'])}\n\n{name}: {tally(claims)}")
+    return 0

@@ -1,0 +1,108 @@
+"""Saved runs, read from their JSON alone: what describes them, their claims and the captions of their figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from linfed.errors import UsageError, suggestion
+from linfed.statistics.findings import Finding, Hypothesis
+from linfed.study.committed import committed_runs
+
+ENDS = (-math.inf, math.nan, math.inf)
+"""What the null of an interval's end may have been."""
+
+
+def read_saved(name: str, folder: Path) -> dict[str, Any]:
+    """Return what the JSON of a saved run holds.
+
+    Parameters
+    ----------
+    name : str
+        The experiment's name.
+    folder : Path
+        Where the run was written.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or if it cannot be read; the message says what to do.
+    """
+    path = folder / f"{name}.json"
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(described["claims"], list) or not isinstance(described["quick"], bool):
+            raise ValueError("no claims")
+    except FileNotFoundError:
+        raise UsageError(f"no saved run of {name!r} in {str(folder.resolve())!r}: {_way_out(name, folder)}") from None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        told = " ".join(str(error).split())
+        raise UsageError(f"{str(path)!r} is no record of a run ({told}): linfed reproduce {name} writes it") from None
+    return dict(described)
+
+
+def _way_out(name: str, folder: Path) -> str:
+    """Return what to do where there is no saved run."""
+    if (folder / "quick" / f"{name}.json").exists():
+        return "there is a quick one, which --quick takes"
+    if folder.name == "quick" and (folder.parent / f"{name}.json").exists():
+        return "there is a full one, which is taken without --quick"
+    known = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
+    if near := "" if name in known else suggestion(name, sorted(known)):
+        return near.strip(" ()")
+    return f"linfed reproduce {name} makes one, --out DIR names another folder"
+
+
+def recorded(claim: Finding) -> dict[str, Any]:
+    """Return all that a finding holds, and its verdict, as it is kept."""
+    return {**asdict(claim), "said": claim.said, "verdict": claim.verdict.value}
+
+
+def claims_of(described: Mapping[str, Any]) -> list[Finding]:
+    """Return the claims of a saved run as findings.
+
+    JSON has null for numbers that are not finite: the ends of an interval become those that its verdict asks for.
+    """
+    return [_finding(claim) for claim in described["claims"]]
+
+
+def _finding(claim: Mapping[str, Any]) -> Finding:
+    own = {field.name: claim[field.name] for field in fields(Finding) if field.name in claim}
+    own["least"] = -math.inf if own["least"] is None else own["least"]
+    own["most"] = math.inf if own["most"] is None else own["most"]
+    own["hypotheses"] = tuple(_hypothesis(one) for one in claim["hypotheses"])
+    lows, highs = (ENDS if own[end] is None else (own[end],) for end in ("low", "high"))
+    tried = []
+    for low, high in itertools.product(lows, reversed(highs)):
+        estimate = own["estimate"] if own["estimate"] is not None else low if low == high else math.nan
+        tried.append(Finding(**{**own, "estimate": estimate, "low": low, "high": high}))
+    return next((finding for finding in tried if finding.verdict.value == claim["verdict"]), tried[0])
+
+
+def _hypothesis(told: Mapping[str, Any]) -> Hypothesis:
+    left, right = (math.inf if told[side] is None else told[side] for side in ("left", "right"))
+    return Hypothesis(text=told["text"], left=left, right=right)
+
+
+def captions_of(described: Mapping[str, Any]) -> dict[str, str]:
+    """Return the captions of a saved run's figures by their keys; nothing where none were kept."""
+    figures = described.get("figures")
+    return {str(key): str(text) for key, text in figures.items()} if isinstance(figures, dict) else {}
+
+
+def state_of(name: str, folder: Path) -> str:
+    """Return how a saved run stands: ``full``, ``quick``, ``unfinished``, ``unreadable``, or nothing without one."""
+    if not (folder / f"{name}.json").exists():
+        return ""
+    try:
+        described = read_saved(name, folder)
+    except UsageError:
+        return "unreadable"
+    return "unfinished" if not described["claims"] else "quick" if described["quick"] else "full"

@@ -27,7 +27,7 @@ def written(text: str) -> str:
     start, stop = MARKS
     if text.count(start) != 1 or text.count(stop) != 1:
         raise ValueError(f"README.md must have {start} and {stop}, once each")
-    table = markdown(row for row in rows(records(COMMITTED)) if row.main)
+    table = markdown((row for row in rows(records(COMMITTED)) if row.main), short=True)
     return re.sub(f"{start}.*{stop}", lambda found: f"{start}\n\n{table}\n\n{stop}", text, flags=re.DOTALL)
 
 

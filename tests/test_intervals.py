@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from linfed.statistics import intervals
 from linfed.statistics.intervals import (
     binomial_share,
     bootstrap_interval,
@@ -66,6 +67,21 @@ def test_the_largest_factor_is_that_of_the_worst_round_whichever_is_larger():
         assert largest_factor(predicted * factors, predicted) == pytest.approx((2.0, 2.0, 2.0), rel=1e-12)
     estimate, low, high = largest_factor(predicted, np.ones((21, 4)))
     assert 1.0 <= low < estimate < high
+
+
+def test_the_largest_factor_is_resampled_as_a_loop_would(monkeypatch):
+    measured, predicted = np.random.default_rng(0).lognormal(size=(2, 7, 3))
+    measured[2, 1:] = np.nan
+
+    def factor(i):
+        i = i.astype(int)
+        middle = np.quantile(np.where(np.isnan(measured[i]), np.inf, measured[i]), 0.5, axis=0, method="inverted_cdf")
+        ratios = middle / np.median(predicted[i], axis=0)
+        return max(*ratios, *(1 / ratios))
+
+    trials = np.arange(7.0)
+    monkeypatch.setattr(intervals, "TOGETHER", 100)  # some resamples at a time
+    assert largest_factor(measured, predicted) == (factor(trials), *bootstrap_interval(factor, (trials,)))
 
 
 def test_points_of_one_cluster_are_not_independent():

@@ -6,17 +6,36 @@ The numbers are listed in `held`, a module for each paper; a new one needs its l
 import functools
 import importlib.util
 import re
+import tomllib
 
 import pytest
-from held import EXACT_LAW, HELD, README, SHORTCUT, TOP, Results, fedrep, flute, scoreboard, settings, shortcut, speed
+from held import (
+    EXACT_LAW,
+    FINDINGS,
+    HELD,
+    README,
+    SHORTCUT,
+    SPEED,
+    TOP,
+    Results,
+    fedrep,
+    flute,
+    pages,
+    scoreboard,
+    settings,
+    shortcut,
+    speed,
+)
 from PIL import Image
 
 from linfed.study.experiments import experiment_files
 
 assert all((fedrep, flute, scoreboard, shortcut, speed))  # their import fills HELD
 
-DOCUMENTS = (README, EXACT_LAW, SHORTCUT)
+GENERATED = "docs/theory.md"
+DOCUMENTS = (README, *(name for name in pages() if name != GENERATED))
 BENCHMARKS = "benchmarks.json"
+REPOSITORY = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 VERDICTS = r"NOT SUPPORTED|SUPPORTED|INCONCLUSIVE|VACUOUS|HOLDS|VIOLATED|HYPOTHESES FAIL"
 
 
@@ -69,12 +88,12 @@ def test_numbers_are_those_of_the_results(name, source, fragments, results):
 
 def prose(name, text, results):
     """Return a document in one line, without the sections that rest on no experiment, and without blocks of code."""
-    unmeasured = ["Speed"] if name == README and not measured(BENCHMARKS, results) else []
-    for title in (*settings.UNCHECKED[name], *unmeasured):
+    unmeasured = ["Ratios"] if name == SPEED and not measured(BENCHMARKS, results) else []
+    for title in (*settings.UNCHECKED.get(name, ()), *unmeasured):
         text, count = re.subn(rf"(?ms)^## {title}$.*?(?=^## |\Z)", "", text)
         assert count, f"{name} has no section {title!r}"
     text = re.sub(r"(?s)```.*?```", "", text)
-    return plain(text if name == README else re.sub(r"(?m)^ {4}.*$", "", text))
+    return plain(re.sub(r"(?m)^ {4}.*$", "", text) if name in (EXACT_LAW, SHORTCUT) else text)
 
 
 def occurrences(fragment, text):
@@ -105,7 +124,7 @@ def unheld(name, text, fragments, known):
     def hold(start, end):
         free[start:end] = [False] * (end - start)
 
-    exempt = [one for fragments_ in settings.EXEMPT[name].values() for one in fragments_]
+    exempt = [one for fragments_ in settings.EXEMPT.get(name, {}).values() for one in fragments_]
     for one in (*map(plain, fragments), *exempt):
         for span in occurrences(one, text):
             hold(*span)
@@ -147,7 +166,7 @@ def test_no_number_is_without_a_source(name, results):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_exemption_is_used(name):
     text = plain(document(name))
-    assert [one for fragments in settings.EXEMPT[name].values() for one in fragments if one not in text] == []
+    assert [one for fragments in settings.EXEMPT.get(name, {}).values() for one in fragments if one not in text] == []
 
 
 # --- that the test can fail ----------------------------------------------------------------------------------
@@ -155,25 +174,25 @@ def test_every_exemption_is_used(name):
 
 @pytest.fixture(scope="module")
 def right(results):
-    """A text that says what the results say of README, its fragments, and the settings' values."""
-    fragments = [*map(plain, all_fragments(README, results))]
+    """A text that says what the results say of FINDINGS, its fragments, and the settings' values."""
+    fragments = [*map(plain, all_fragments(FINDINGS, results))]
     return " And ".join(fragments), fragments, known_values(results)
 
 
 def test_changed_digits_are_found(right):
     text, fragments, known = right
-    assert not missing(README, text, "", fragments)
+    assert not missing(FINDINGS, text, "", fragments)
     for fragment in [one for one in fragments if re.search(r"\d", one)][::7]:
         changed = text.replace(fragment, re.sub(r"\d", lambda found: str((int(found[0]) + 1) % 10), fragment))
-        assert missing(README, changed, "", fragments), fragment
-        assert unheld(README, changed, fragments, known), fragment
+        assert missing(FINDINGS, changed, "", fragments), fragment
+        assert unheld(FINDINGS, changed, fragments, known), fragment
 
 
 @pytest.mark.parametrize("added", ["It falls by 7 %.", "At m = 171 it fails.", "This is SUPPORTED.", "Of 50 trials 3."])
 def test_an_added_number_is_found(added, right):
     text, fragments, known = right
-    assert not unheld(README, text, fragments, known)
-    assert unheld(README, f"{text} {added}", fragments, known)
+    assert not unheld(FINDINGS, text, fragments, known)
+    assert unheld(FINDINGS, f"{text} {added}", fragments, known)
 
 
 @pytest.mark.parametrize("spoiled", [{"verdict": "INCONCLUSIVE"}, {"estimate": 0.123}, {"low": 0.0123}])
@@ -182,9 +201,11 @@ def test_a_changed_claim_is_found(spoiled, results):
     changed = [{**one, **(spoiled if "Delta^-5" in one["text"] else {})} for one in record["claims"]]
     other.record = lambda name: record | {"claims": changed}
     text = " ".join(map(plain, flute.theorem_51(results)))
-    (told,) = missing(README, text, "flute-theorem51", flute.theorem_51(other))
-    assert told.startswith("\nREADME.md does not say what the results say (flute-theorem51):\n  results: in Delta")
-    assert "README.md: in Delta it is INCONCLUSIVE" in told
+    (told,) = missing(FINDINGS, text, "flute-theorem51", flute.theorem_51(other))
+    assert told.startswith(
+        "\ndocs/findings.md does not say what the results say (flute-theorem51):\n  results: in Delta"
+    )
+    assert f"{FINDINGS}: in Delta it is INCONCLUSIVE" in told
 
 
 # --- what is committed ---------------------------------------------------------------------------------------
@@ -215,12 +236,12 @@ def script(name):
 
 def test_the_page_of_theory_is_made_from_the_committed_claims():
     theory = script("theory")
-    assert document("docs/theory.md") == theory.page(), "run python docs/theory.py"
+    assert document(GENERATED) == theory.page(), "run python docs/theory.py"
 
 
 def test_the_pictures_are_those_of_the_committed_tables():
     pictures = script("pictures")
-    assert {path.stem for path in (TOP / "docs").glob("*.png")} == {*pictures.PICTURES, "exact-law"}
+    assert {path.stem for path in (TOP / "docs").glob("*.png")} == {*pictures.PICTURES, "exact-law", "rounds"}
     old = []
     for name, (experiment, _, width) in pictures.PICTURES.items():
         with Image.open(TOP / "docs" / f"{name}.png") as image:
@@ -236,5 +257,20 @@ def test_names_and_links_are_there(name):
         one for names in re.findall(r"linfed\s+reproduce((?:\s+[a-z]+-[a-z0-9-]+)+)", text) for one in names.split()
     }
     assert named <= set(experiment_files(TOP / "experiments"))
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert (TOP / name).parent.joinpath(link).exists(), link
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        path = in_the_repository(link) if link.startswith("https:") else (TOP / name).parent / link
+        assert path is None or path.exists(), link
+
+
+def in_the_repository(link):
+    """Return the path that a link to the repository means; None for one that leads elsewhere."""
+    found = re.fullmatch(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/main/(.+)", link)
+    assert found or REPOSITORY not in link, link
+    return TOP / found[1] if found else None
+
+
+def test_links_of_the_readme_are_whole():
+    """A package index shows the page away from the files beside it."""
+    links = re.findall(r"\]\(([^)]+)\)", document(README))
+    assert links
+    assert [link for link in links if not link.startswith("https://")] == []

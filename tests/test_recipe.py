@@ -418,6 +418,31 @@ def test_the_files_of_a_sweep_and_its_record(tmp_path, monkeypatch, capsys):
     assert record["seconds"] > 0
 
 
+def test_another_file_of_the_same_name_keeps_its_results(tmp_path, monkeypatch, capsys, undrawn):
+    monkeypatch.chdir(tmp_path)
+    text = BASE[: BASE.index("[algorithms.tuned]")]
+    for folder, rounds in (("a", 5), ("b", 4)):
+        Path(folder).mkdir()
+        written(text.replace("rounds = 5", f"rounds = {rounds}"), Path(folder))
+    record = Path("results/grid/grid.json")
+    sweep_file("a/grid.toml")
+    sweep_file(tmp_path / "a" / "grid.toml")  # the same file
+    before = record.read_text()
+    assert cli.main(["sweep", "b/grid.toml", "--workers", "1"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    for said in (str(Path("results/grid")), "a/grid.toml", "'b/grid.toml'", "--out DIR"):
+        assert said in err
+    assert record.read_text() == before
+    sweep_file("b/grid.toml", out="other")
+    Path("a/grid.toml").rename("c.toml")  # whose results would be lost is gone
+    sweep_file("b/grid.toml")
+    assert json.loads(record.read_text())["recipe"]["rounds"] == 4
+    for torn in ("{", "[]", "{}"):
+        record.write_text(torn)
+        sweep_file("b/grid.toml")
+
+
 def test_finished_cells_are_kept_whatever_the_figure_and_the_names(tmp_path, monkeypatch, undrawn):
     text = BASE[: BASE.index("[algorithms.tuned]")]
     sweep_file(written(text, tmp_path), out=str(tmp_path / "out"))
@@ -553,11 +578,12 @@ def test_no_more_figures_than_a_person_looks_at(sketches, monkeypatch):
     assert len(sketches(found)) == 3
 
 
-# --- the README ----------------------------------------------------------------------------------------------
+# --- the guide -----------------------------------------------------------------------------------------------
 
 
-def test_the_file_in_the_readme_runs(tmp_path, undrawn):
-    (text,) = re.findall(r"```toml\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.S)
+def test_the_file_in_the_guide_runs(tmp_path, undrawn):
+    page = Path(__file__).parent.parent / "docs" / "guide" / "sweeps.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.S)
     done = sweep_file(written(text, tmp_path, "heads.toml"), out=str(tmp_path / "out"))
     assert len(done.table) == 8
     assert done.notes == []

@@ -379,8 +379,8 @@ def test_small_shapes(n, k, d):
 WRONG = {
     "m": ({"n_samples": 5}, ["n_samples = 5", "above rank + 3 = 5"]),
     "step": ({"step_size": 0.0}, ["step_size = 0", "positive"]),
-    "steps": ({"step_size": [0.1, 0.2]}, ["step_size", "(2,)", "(6,)"]),
-    "a step": ({"step_size": [0.1] * 5 + [-1.0]}, ["step_size", "-1", "above 0"]),
+    "steps": ({"step_size": [0.1, 0.2]}, ["step_size has 2 values", "rounds = 6"]),
+    "a step": ({"step_size": [0.1] * 5 + [-1.0]}, ["step_size[5] = -1"]),
     "nan": ({"step_size": [NAN] * 6}, ["step_size"]),
     "right angle": ({"delta": 1.0}, ["right angle", "delta"]),
     "no start": ({"delta": None}, ["delta", "B0"]),

@@ -215,6 +215,31 @@ def test_pandas_and_xarray(table):
     assert data["error"].sel(size=4, rate=2.0).values.tolist() == [8.0, 8.0]
 
 
+def test_short_names_of_columns_where_they_tell(table):
+    rows = table.records(short=True)
+    assert list(rows[0]) == ["size", "low", "inner", "rate", "name", "sizes", "trial", "error"]
+    assert [row["rate"] for row in rows] == [row["inner.rate"] for row in table.records()]
+    assert table.records()[0]["inner.name"] == "a"  # as ever
+    both = lf.Table([{"a.n": 1, "b.n": 2, "c.r": 3, "d.trial": 4, "p": lf.Along([0.5], r=[7]), "e.x.y": 5}])
+    assert list(both.records(short=True)[0]) == ["a.n", "b.n", "c.r", "d.trial", "y"]
+
+
+def test_short_names_outside(table, tmp_path):
+    pytest.importorskip("pandas")
+    pytest.importorskip("xarray")
+    assert {"rate", "path"} < set(table.to_pandas("round", short=True))
+    assert {"inner.rate", "path"} < set(table.to_pandas("round"))
+    for index in ("inner.rate", "rate"):  # an index has the name that it was given
+        assert dict(table.to_xarray("size", index, short=True).sizes) == {"size": 2, index: 2, "trial": 2, "round": 3}
+    two = table.where(size=3, rate=0.5) + table.where(size=4, rate=2.0)
+    assert [set(two.to_xarray("size", short=short)) - {"error", "path"} for short in (True, False)] == [
+        {"rate"},
+        {"inner.rate"},
+    ]
+    (path, _) = table.to_csv(tmp_path / "a", short=True)
+    assert path.read_text().startswith("size,low,inner,rate,")
+
+
 def test_a_notebook_shows_what_varies(table):
     html = table._repr_html_()
     assert [name in html for name in ("<th>size</th>", "<th>inner.rate</th>", "<th>low</th>")] == [True, True, False]
@@ -222,9 +247,9 @@ def test_a_notebook_shows_what_varies(table):
     assert "4 rows" in html
     many = lf.Table([{"n": n, "<b>": "<i>", "hit": np.array([n > 5, True])} for n in range(100)])
     html = many._repr_html_()
-    assert html.count("<tr>") == 61
-    assert "the first 60 shown" in html
-    assert "<i>" not in html
+    assert html.count("<tr>") == 21
+    assert "100 rows, 80 more than the first 20 shown" in html
+    assert "The same in all rows: &lt;b&gt; = &lt;i&gt;" in html
     assert "2 of 2" in html
     assert "size, inner.rate, error, path" in repr(table)
 
@@ -616,3 +641,9 @@ def test_grids_of_fields_that_are_called_base():
 
 def test_empty_arrays_are_shown_as_such():
     assert "empty" in lf.Table([{"a": np.zeros(0)}, {"a": np.zeros(0)}])._repr_html_()
+    assert "0 rows" in lf.Table()._repr_html_()
+
+
+def test_one_row_is_shown_from_top_to_bottom():
+    html = lf.Table([{"a": 1, "b": np.array([3.0, 5.0, 7.0])}])._repr_html_()
+    assert html.index(">a<") < html.index(">1<") < html.index(">b<") < html.index(">5<")

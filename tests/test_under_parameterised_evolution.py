@@ -298,3 +298,49 @@ def test_a_step_without_a_floor_or_a_start_without_a_basis_raises_one_line():
     assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.ones((8, 2)), U=np.eye(8, 4)), ["B0", "orthonormal"])
     assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.eye(8, 2), U=np.eye(8, 3)), ["U", "(d, r)"])
     assert_one_line(lambda: course(**GOOD | COURSE | {"step_size": 1e200}), ["step_size = 1e+200", "round 1"])
+
+
+CHANCE = {"rank": 2, "dim": 20, "n_samples": 8, "noise_std": 0.5, "rounds": 60, "U": np.eye(20)}
+
+
+@pytest.mark.parametrize("step_size", [0.6, 1.6])
+def test_a_start_that_chance_takes_over_raises_one_line(step_size):
+    """A random start at n < d, whose part in U_k noise outgrows."""
+    start = np.linalg.qr(normal(20, 2, seed=1))[0]
+    course = lf.theory.under_parameterised_evolution
+    wanted = [f"step_size = {step_size}", "no digits are left in round", "a smaller step"]
+    assert_one_line(lambda: course(normal(8, 20), B0=start, step_size=step_size, **CHANCE), wanted)
+    assert np.isfinite(course(normal(8, 20), B0=start, step_size=0.02, **CHANCE).distance).all()
+
+
+def test_a_start_without_a_part_in_the_top_subspace_raises_one_line():
+    course = lf.theory.under_parameterised_evolution
+    assert_one_line(lambda: course(**GOOD, rounds=1, delta=1.0), ["right angle to U_k", "delta must be below 1"])
+    assert course(**GOOD, rounds=0, delta=1.0).distance.tolist() == [1.0]
+
+
+def test_chance_is_what_first_order_follows():
+    """Nothing at the start; in proportion to the step, and the more the less of the start lies in U_k."""
+    setting = GOOD | {"n_samples": 50, "rounds": 1}
+    small, twice, far = (
+        lf.theory.under_parameterised_evolution(**setting | changes).chance
+        for changes in (
+            {"delta": 0.5, "step_size": 0.001},
+            {"delta": 0.5, "step_size": 0.002},
+            {"delta": 0.9, "step_size": 0.001},
+        )
+    )
+    assert small[0] == 0.0
+    assert twice[1] == pytest.approx(2 * small[1], rel=0.02)
+    assert far[1] > 1.5 * small[1]
+
+
+def test_a_prediction_says_where_chance_is_large():
+    problem = lf.UnderParameterized(n_clients=40, dim=20, spectrum=[20.0, 18.0, 4.0, 3.0])
+    setting = {"data": lf.FreshSamples(n_samples=12), "rounds": 30}
+    near, far = (
+        lf.predict(lf.FedRep(rank=2, step_size=0.02, init=lf.AtDistance(delta)), problem, **setting)
+        for delta in (0.8, 0.999)
+    )
+    assert not any("chance turns" in text for text in near.warnings)
+    assert any("chance turns what B has off U_k by" in text for text in far.warnings)

@@ -49,7 +49,7 @@ class FedAvg(Scheduled):
 
     Notes
     -----
-    One round, with participants I, |I| = p, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``::
+    One round, with participants I, ``|I| = p``, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``::
 
         theta_i <- theta;   K times   theta_i <- theta_i - eta grad f_i(theta_i)
         theta   <- theta + eta_s sum_{i in I} p_i (theta_i - theta)

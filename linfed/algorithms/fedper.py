@@ -42,7 +42,7 @@ class FedPer(Scheduled):
 
     Notes
     -----
-    One round, with participants I, |I| = p, each from the server's B and its own last head::
+    One round, with participants I, ``|I| = p``, each from the server's B and its own last head::
 
         (B_i, w_i) <- (B_i - eta g_i w_i', w_i - eta B_i'g_i),   g_i = X_i'(X_i B_i w_i - y_i)/m      local_steps times
         B          <- B + eta_s (1/p) sum_{i in I} (B_i - B)

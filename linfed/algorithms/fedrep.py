@@ -54,7 +54,7 @@ class FedRep(Scheduled):
 
     Notes
     -----
-    One round, with ``Z_i = X_i B`` and participants I, |I| = p::
+    One round, with ``Z_i = X_i B`` and participants I, ``|I| = p``::
 
         w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2                      (exact heads)
         G   <- (1/p) sum_{i in I} (1/m) X_i'(Z_i w_i - y_i) w_i'

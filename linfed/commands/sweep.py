@@ -14,7 +14,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     grid = commands.add_parser(
         "sweep",
         help="run a grid of one's own: table and figure",
-        description="Run the grid that a TOML file describes (see the README); write CSV, npz, JSON, PNG and PDF.",
+        description="Run the grid of a TOML file (see docs/guide/sweeps.md); write CSV, npz, JSON, PNG and PDF.",
     )
     grid.add_argument("file", metavar="FILE", help="problem, data, algorithms and axes, as TOML")
     grid.add_argument("--out", metavar="DIR", help="where to write (default: results/ and the file's name)")

@@ -37,6 +37,13 @@ class FreshSamples(Configuration):
     the same joint law (``engine=`` of `simulate`, docs/exact-law.md).
 
     **Deviations**: none.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> run = lf.FedRep(rank=2, step_size=0.5, init="random"), lf.SharedRepresentation(n_clients=1000, dim=50, rank=2)
+    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), rounds=5).engine      # not 50 billion numbers
+    'projected'
     """
 
     n_samples: int
@@ -68,6 +75,15 @@ class FixedSamples(Configuration):
     the samples themselves, or of their law. Runs with one seed see the same samples if `in_law` is the same.
 
     **Deviations**: none.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2, noise_std=0.5)
+    >>> run = {"data": lf.FixedSamples(n_samples=40), "rounds": 20, "metrics": ["train_loss", "risk"]}
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, **run)
+    >>> bool(result.metrics["train_loss"][0, -1] < 0.5 * 0.5**2 < result.metrics["risk"][0, -1])
+    True
     """
 
     n_samples: int
@@ -136,6 +152,18 @@ class GivenSamples:
     from trial to trial do not share one run: give each trial a `GivenSamples` of its own.
 
     **Deviations**: none.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> import numpy as np
+    >>> X = [np.random.default_rng(m).standard_normal((m, 4)) for m in (9, 12, 15)]
+    >>> y = [rows @ [1.0, -1.0, 0.0, 0.5] for rows in X]
+    >>> lf.GivenSamples(X, y)
+    GivenSamples(X of shape (3, 15, 4), samples per client 9 to 15)
+    >>> result = lf.simulate(lf.FedRep(rank=1, step_size=0.3), data=lf.GivenSamples(X, y), rounds=200)
+    >>> bool(result.metrics["train_loss"][0, -1] < 1e-12)
+    True
     """
 
     X: Array

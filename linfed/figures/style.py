@@ -269,13 +269,13 @@ def draw_curve(
     options : mapping, optional
         What matplotlib is told of the line, in the place of that look.
     """
-    import matplotlib.pyplot as plt
-
     median, low, high = quantiles(values)
     lines = len(ax.lines) if ax is not None else 0
     shape = look(method or label, lines) | dict(options or {})
     with style():
         if ax is None:
+            import matplotlib.pyplot as plt
+
             _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
             ax.set_xlabel("round")
             ax.set_ylabel(ylabel.replace("_", " "))

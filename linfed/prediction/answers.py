@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.errors import LawError
+from linfed.figures import html as page
+from linfed.figures import style as plotting
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,20 +180,59 @@ class Prediction:
 
     def __repr__(self) -> str:
         lines = [f"<Prediction by the law {self.law!r}, {self.rounds[-1]} rounds>"]
-        if not isinstance(self._curves, str):
-            first, last = (_told(self.distance[..., end]) for end in (0, -1))
-            band = ""
-            if self.low is not None and self.high is not None:
-                band = f" ({_told(self.low[..., -1])} to {_told(self.high[..., -1])} in 80 % of runs)"
-            lines.append(f"distance: from {first} to {last}{band}")
+        lines += [f"distance: {self._course()}"] if self._course() else []
+        lines += [f"{name}: {value}" for name, value, *_ in self._numbers()]
+        lines.append(f"range: {self.validity}")
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings), *(f"note: {t}" for t in self.notes)])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what is known, where it comes from, and a figure of the distance."""
+        said = [
+            ("law", f"{self.law}, {self.rounds[-1]} rounds"),
+            ("distance", self._course() or str(self._curves)),
+            ("source", self.source),
+            ("range", self.validity),
+            *(("warning", text) for text in self.warnings),
+            *(("note", text) for text in self.notes),
+        ]
+        numbers = self._numbers()
+        table = page.table(("", "", "source", "range"), numbers) if numbers else ""
+        return page.beside(page.facts(said) + table, self._figure())
+
+    def _figure(self) -> str:
+        """Return a figure of the distance and its band; nothing where no law of it is known."""
+        if isinstance(self._curves, str) or len(self.rounds) < 2:
+            return ""
+        at = page.points(len(self.rounds))
+        distance = self.distance[..., at]
+        low, high = (None if each is None else each[..., at] for each in (self.low, self.high))
+
+        def draw(ax: Axes) -> None:
+            plotting.draw_prediction(ax, self.rounds[at], distance, low, high)
+            ax.set(xlabel="round", ylabel="subspace distance", yscale="log" if np.all(distance > 0) else "linear")
+
+        return page.figure(draw)
+
+    def _course(self) -> str:
+        """Return how the distance begins and ends; nothing where no law of it is known."""
+        if isinstance(self._curves, str):
+            return ""
+        first, last = (_told(self.distance[..., end]) for end in (0, -1))
+        if self.low is None or self.high is None:
+            return f"from {first} to {last}"
+        return f"from {first} to {last} ({_told(self.low[..., -1])} to {_told(self.high[..., -1])} in 80 % of runs)"
+
+    def _numbers(self) -> list[tuple[str, str, str, str]]:
+        """Return the name, value, source and range of what is known beside the curves."""
+        lines = []
         for name in ("floor", "rate", "stability_edge", "best_step"):
             try:
                 found = self._quantity(name)
             except LawError:
                 continue
-            lines.append(f"{name}: {_told(found.value)}" + (f" ({found.metric})" if name == "floor" else ""))
-        lines.append(f"range: {self.validity}")
-        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings), *(f"note: {t}" for t in self.notes)])
+            value = _told(found.value) + (f" ({found.metric})" if name == "floor" else "")
+            lines.append((name, value, found.source, found.validity))
+        return lines
 
 
 def _told(values: npt.ArrayLike) -> str:

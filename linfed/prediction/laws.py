@@ -35,6 +35,7 @@ DOUBTS = {
     ),
     "pull": (0.6, "step_size times the clients' largest second moment is {:.2g}, above {}: it was not tried there"),
     "end": (0.4, "runs end at {:.2g}, above {}: far from U_k the law is 10 % low"),
+    "chance": (0.9, "chance turns what B has off U_k by {:.2g}, above {}: single rounds may be off by a factor of 2"),
 }
 """Of each fact the largest value that is not doubtful, and what is said of larger ones."""
 
@@ -181,7 +182,8 @@ def _gradient_heads(case: Case, trial: Trial) -> Curves:
 def _under_parameterised(case: Case, trial: Trial) -> Curves:
     found = under_parameterised_evolution(trial.W, rank=case.algorithm.rank, **case.setting, **trial.start("U"))
     pull = float(np.linalg.norm(trial.W, 2) ** 2 / len(trial.W) * np.max(case.steps, initial=0.0))
-    return Curves(found.distance, facts={"pull": pull, "end": float(found.distance[-1]), **_few(case)})
+    end = float(found.distance[-1])
+    return Curves(found.distance, facts={"pull": pull, "end": end, "chance": float(found.chance.max()), **_few(case)})
 
 
 def _near_top_subspace(case: Case) -> dict[str, Asked]:

@@ -56,6 +56,17 @@ class SharedRepresentation(Configuration):
     References
     ----------
     FedRep paper, section 4, Assumptions 2 and 3, and section 5.1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=0.1, condition_number=3.0)
+    >>> truth = problem.truth(seed=0, trials=[0, 1])      # what `simulate` draws for its first two trials
+    >>> truth.B.shape, truth.W.shape
+    ((2, 20, 2), (2, 100, 2))
+    >>> import numpy as np
+    >>> [round(float(np.linalg.cond(W)), 6) for W in truth.W]
+    [3.0, 3.0]
     """
 
     n_clients: int

@@ -19,7 +19,7 @@ from linfed.problems.designs import Design, Gaussian, as_design
 
 @dataclass(frozen=True, kw_only=True)
 class UnderParameterized(Configuration):
-    """Clients whose regressors ``Phi = [phi_1 .. phi_n] = U Lambda V'`` have a rank above that of what is learned.
+    """Clients whose regressors ``Phi = [phi_1, ..., phi_n] = U Lambda V'`` have a rank above that of what is learned.
 
     Parameters
     ----------

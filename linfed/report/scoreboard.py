@@ -42,13 +42,13 @@ SENTENCES = (
     Sentence(FIG1, "FedRep has the smallest of the three errors, client by client", main=True),
     Sentence(FIG1, "Local only improves with m"),
     Sentence(FIG1, "FedAvg does not improve with m"),
-    Sentence(FIG1, "FedAvg hardly improves with m: by less than a tenth", main=True),
+    Sentence(FIG1, "FedAvg hardly improves with m: by less than a tenth"),
     Sentence(FIG3, "FedRep converges in fewer rounds with more clients", main=True),
     Sentence(FIG3, "FedRep needs fewer rounds than 10GD-GD", "paper: n = 100", main=True),
     Sentence(FIG3, "10GD-GD needs fewer rounds than GD-GD", "paper: n = 100"),
     Sentence(FIG3, "GD-GD gains less from more clients than FedRep"),
     Sentence(FIG4, "FedRep's error on a new client is small once m_new >= k", main=True),
-    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20", main=True),
+    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20"),
     Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20", main=True),
     Sentence(
         "fedrep-theorem1",
@@ -57,23 +57,23 @@ SENTENCES = (
         main=True,
     ),
     Sentence("fedrep-scaling", "One constant c serves Theorem 1's m in all settings", main=True),
-    Sentence("fedrep-scaling", "With many clients the least m grows like log n", main=True),
+    Sentence("fedrep-scaling", "With many clients the least m grows like log n"),
     Sentence(
         "fedrep-pays", "Where log(n) + d/n <= d/10, FedRep's risk is below that of least squares alone", main=True
     ),
     Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", main=True),
-    Sentence("flute-fig1", "FLUTE ends below FedRep", main=True),
+    Sentence("flute-fig1", "FLUTE ends below FedRep"),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k"),
     Sentence("flute-fig3", "FLUTE's final error falls with n", main=True),
     Sentence("flute-fig3", "FLUTE's final error falls with n, relative to the truncation's own"),
-    Sentence("flute-fig4", "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2", main=True),
-    Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges", main=True),
+    Sentence("flute-fig4", "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"),
+    Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges"),
     Sentence("flute-example1", "The average with w = sqrt(lambda/M) recovers u_1", main=True),
     Sentence("flute-theorem51", "The error falls at least like m^-1/2", main=True),
     Sentence("flute-theorem55", "Theorem 5.5 holds with the proof's constant, 4 x 400", main=True),
     Sentence("flute-rate-and-floor", "Reused samples cost no more than fresh ones (the proof treats them as fresh)"),
     Sentence("shortcut-bound", "Equation (9) as printed is an identity over (2)-(5)"),
-    Sentence("shortcut-bound", "dist stays below the sum of its terms (22)", main=True),
+    Sentence("shortcut-bound", "dist stays below the sum of its terms (22)"),
     Sentence("shortcut-convergence", "(2)-(5) learns B", main=True),
     Sentence("shortcut-search", f"{SEARCHED}FedRep"),
     Sentence("shortcut-search", f"{SEARCHED}one personal fit at FedRep's B", main=True),
@@ -190,7 +190,7 @@ def number(value: float | None) -> str:
     return f"{float(told):,.0f}" if 1000 <= abs(value) < 1e6 else told
 
 
-def markdown(table: Iterable[Row], link: str = "") -> str:
+def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> str:
     """Return the rows as a Markdown table.
 
     Parameters
@@ -198,11 +198,13 @@ def markdown(table: Iterable[Row], link: str = "") -> str:
     table : iterable of Row
     link : str
         Address of an experiment's page, with ``{}`` for its name; no links without it.
+    short : bool
+        Leave out the statistic and its setting.
     """
     lines = ["| what the paper says | what was measured | verdict | experiment |", "|---|---|---|---|"]
     for row in table:
         said = f"{row.paper}: {row.said}" if row.said else row.paper
-        measured = f"{row.judged}: {row.measured} ({row.where}; {row.statistic})"
+        measured = f"{row.judged}: {row.measured}" + ("" if short else f" ({row.where}; {row.statistic})")
         name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
         cells = (said, measured, row.verdict, name)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

@@ -28,26 +28,34 @@ def told(value: object) -> str:
 
 def summary(result: Result) -> str:
     """Return what was run, how the trials ended, and each metric's last values over trials, as a short text."""
-    ended = ", ".join(f"{count} {status.name}" for status, count in Counter(result.status).items())
     lines = [
         told(result.algorithm),
         f"{told(result.problem) if result.problem is not None else 'no truth given'}, {told(result.data)}",
         f"{result.trials} trial{'s' if result.trials > 1 else ''} of {length(result)}, "
         f"{result.participants} clients a round, engine {result.engine}, seed {result.seed}, "
-        f"{result.seconds:.2f} s: {ended}",
+        f"{result.seconds:.2f} s: {ended(result)}",
     ]
     width = max([20, *map(len, result.metrics)])
     if result.metrics:
         lines.append(f"{'at the end':<{width}} {'median':>12} {'10 %':>12} {'90 %':>12}")
-    for name, values in result.metrics.items():
-        median, low, high = quantiles(values[:, -1])
-        lines.append(f"{name:<{width}} {median:12.4g} {low:12.4g} {high:12.4g}")
+    lines += [f"{name:<{width}} {' '.join(f'{text:>12}' for text in texts)}" for name, *texts in at_the_end(result)]
     return "\n".join(lines)
+
+
+def ended(result: Result) -> str:
+    """Return how the trials ended, with the number of each kind."""
+    return ", ".join(f"{count} {status.name}" for status, count in Counter(result.status).items())
+
+
+def at_the_end(result: Result) -> list[tuple[str, ...]]:
+    """Return each metric's name and last values over trials: median, 10 % and 90 %."""
+    return [(name, *(f"{value:.4g}" for value in quantiles(values[:, -1]))) for name, values in result.metrics.items()]
 
 
 def length(result: Result) -> str:
     """Return how long a run was, in words."""
-    return f"{result.rounds[-1] - result.finished} rounds{' and fine-tuning' if result.finished else ''}"
+    count = result.rounds[-1] - result.finished
+    return f"{count} round{'' if count == 1 else 's'}{' and fine-tuning' if result.finished else ''}"
 
 
 def differences(result: Result, metric: str) -> list[dict[str, str]]:

@@ -13,11 +13,11 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import EngineError, check_choice
+from linfed.errors import EngineError
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation import archive, labels
+from linfed.simulation import archive, labels, views
 from linfed.simulation.metrics import MetricTable, client_risks
 from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from linfed.prediction import Prediction
-
-
-PREDICTED_TRIALS = 5
-"""Trials whose truths and starts are behind a prediction that is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,6 +98,10 @@ class Result:
     def __repr__(self) -> str:
         return f"<Result of {self.name}: {self.trials} trials, {labels.length(self)}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what was run, the last metrics, and a figure of the first one."""
+        return views.html(self)
+
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``."""
         return [
@@ -110,6 +110,17 @@ class Result:
             for trial, row in enumerate(values)
             for round_, value in zip(self.rounds, row, strict=True)
         ]
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame``: a row for each trial and recorded round, a column for each metric.
+
+        The extra ``tables`` has pandas, and xarray.
+        """
+        return views.to_pandas(self)
+
+    def to_xarray(self) -> Any:
+        """Return an ``xarray.Dataset`` of the metrics over trial and round, with each trial's status."""
+        return views.to_xarray(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to one ``.npz`` file (no pickles), by rename, and return its path.
@@ -382,19 +393,4 @@ class Result:
         The first run of an algorithm has the look that it has in every figure; further ones have looks that no line of
         the axes has.
         """
-        from linfed.figures import style as plotting
-
-        if metric not in self.metrics.absent:
-            check_choice("metric", metric, list(self.metrics))
-        check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])
-        values = self.metrics[metric]
-        options = plotting.free_look(self.name, ax) | plotting.line_options(line_options)
-        ax = plotting.draw_curve(
-            self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric, options=options
-        )
-        if not label:
-            plotting.tell_apart(ax, self.name, labels.differences(self, metric))
-        if predicted:
-            found = self.predict(trials=min(self.trials, PREDICTED_TRIALS))
-            plotting.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
-        return ax
+        return views.plotted(self, metric, line_options, ax=ax, label=label, band=band, predicted=predicted)

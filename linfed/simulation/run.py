@@ -115,7 +115,19 @@ def simulate(
 
     Examples
     --------
+    A tenth of the clients a round, on fresh samples:
+
     >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=1e-3)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10), rounds=50,
+    ...                      participation=0.1, trials=4)
+    >>> result
+    <Result of FedRep: 4 trials, 50 rounds>
+    >>> bool(result.metrics["subspace_distance"][:, -1].max() < 1e-3)
+    True
+
+    A metric of one's own:
+
     >>> import numpy as np
     >>> def head_norm(state, truth):
     ...     return np.linalg.norm(state.W, axis=(-2, -1))

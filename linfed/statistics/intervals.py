@@ -19,6 +19,9 @@ INFINITE = 1e150
 HUGE = 1e9
 """Stands for the error of a diverged trial: worse than any other, yet finite, as intervals need it."""
 
+TOGETHER = 2**20
+"""Values of resampled curves that are held at a time."""
+
 Measured: TypeAlias = tuple[float, float, float]
 """A statistic's value and the two ends of its interval."""
 
@@ -227,14 +230,19 @@ def largest_factor(measured: Array, predicted: Array) -> Measured:
     estimate, low, high : float
         At least 1: in the worst round, whichever of the two is the larger. With a percentile bootstrap interval.
     """
+    together = max(1, TOGETHER // np.size(measured))
 
-    def factor(i: Array) -> float:
-        k = i.astype(int)
-        ratios = quantiles(measured[k])[0] / np.median(predicted[k], axis=0)
-        return float(np.maximum(ratios, 1 / ratios).max())
+    def factors(k: npt.NDArray[np.int64]) -> Array:
+        ratios = _median(measured[k], 1) / np.median(predicted[k], axis=1)
+        return np.maximum(ratios, 1 / ratios).max(axis=-1)
+
+    def factor(i: Array, axis: int = -1) -> Array:  # where the trials lie: last
+        k = np.atleast_2d(i.astype(int))
+        found = [factors(k[start : start + together]) for start in range(0, len(k), together)]
+        return np.concatenate(found).reshape(np.shape(i)[:-1])
 
     everyone = np.arange(float(len(measured)))
-    return (factor(everyone), *bootstrap_interval(factor, (everyone,)))
+    return (float(factor(everyone)), *bootstrap_interval(factor, (everyone,), vectorized=True))
 
 
 def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measured:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from linfed.errors import shown
+from linfed.figures import html as page
 from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.grid import Row
+from linfed.system.extras import optional
 from linfed.system.files import replacing
 
 Rows: TypeAlias = Sequence[Row]
 
-SHOWN_ROWS = 60
+SHOWN_ROWS = 20
 """Rows that a notebook shows."""
+
+SUMMARISED = "of arrays: medians over trials, at the end of an axis"
+"""What a notebook shows of them."""
 
 
 def columns(rows: Rows) -> list[str]:
@@ -44,6 +49,19 @@ def _constant(rows: Rows, name: str) -> bool:
 def same(first: Any, second: Any) -> bool:
     """Return whether two numbers or words are the same; NaN is the same as NaN."""
     return bool(first is second or first == second or (first != first and second != second))
+
+
+def short_names(rows: Rows) -> dict[str, str]:
+    """Return the last part of each column's dotted name where no other column or axis ends in it, else the name."""
+    names = columns(rows)
+    axes = {"trial", *(axis for along in shapes(rows) for axis in along)}
+    ends = Counter(name.rpartition(".")[2] for name in (*names, *axes))
+    return {name: end if ends[end := name.rpartition(".")[2]] == 1 else name for name in names}
+
+
+def named(rows: Rows, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return rows with other names of their columns."""
+    return [{names[name]: value for name, value in row.items()} for row in rows]
 
 
 def shapes(rows: Rows) -> list[tuple[str, ...]]:
@@ -101,8 +119,7 @@ def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
 
 def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     """Return a dataset; `index` maps the names of coordinates to columns (`Table.to_xarray`)."""
-    import xarray
-
+    xarray = optional("xarray", "tables", "to_xarray()")
     parts = []
     keys = [tuple(row[column] for column in index.values()) for row in rows]
     for number, key in enumerate(keys):
@@ -125,15 +142,19 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
 
 def html(rows: Rows) -> str:
     """Return an HTML table of the columns that vary over the rows (of arrays: see `_brief`)."""
-    names = varying(rows) if len(rows) > 1 else columns(rows)
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_brief(row.get(name, '')))}</td>" for name in names) + "</tr>"
-        for row in rows[:SHOWN_ROWS]
+    if len(rows) == 1:
+        return page.facts([(name, _brief(value)) for name, value in rows[0].items()]) + page.paragraph(SUMMARISED)
+    names = varying(rows)
+    lines = [[_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS]]
+    more = len(rows) - SHOWN_ROWS
+    left_out = f", {more} more than the first {SHOWN_ROWS} shown" if more > 0 else ""
+    told = f"{len(rows)} rows{left_out}; {SUMMARISED}"
+    same_in_all = "; ".join(f"{name} = {_brief(rows[0].get(name, ''))}" for name in columns(rows) if name not in names)
+    return (
+        f'<div style="overflow-x:auto">{page.table(names, lines)}</div>'
+        + page.paragraph(told)
+        + page.paragraph(same_in_all and f"The same in all rows: {same_in_all}")
     )
-    left_out = f", the first {SHOWN_ROWS} shown" if len(rows) > SHOWN_ROWS else ""
-    told = f"<p>{len(rows)} rows{left_out}; medians over trials, at the end of an axis</p>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{told}"
 
 
 def _brief(value: Any) -> str:

@@ -90,6 +90,23 @@ def sweep(
     second, its tuning too, and joined.
 
     **Deviations**: none.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> run = lf.Run(
+    ...     algorithm=lf.FedRep(rank=2, step_size=0.5),
+    ...     problem=lf.SharedRepresentation(n_clients=50, dim=10, rank=2, noise_std=0.1),
+    ...     data=lf.FreshSamples(n_samples=5),
+    ...     rounds=20,
+    ...     trials=10,
+    ... )
+    >>> table = lf.sweep(lf.grid(run, **{"data.n_samples": (5, 20), "problem.n_clients": (25, 100)}))
+    >>> [(n, part["n_samples"].tolist(), part["subspace_distance"].shape) for n, part in table.by("n_clients")]
+    [(25, [5, 20], (2, 10, 21)), (100, [5, 20], (2, 10, 21))]
+    >>> few, many = (table.where(n_samples=20, n_clients=n)["subspace_distance"][:, -1] for n in (25, 100))
+    >>> bool(few.mean() > 1.5 * many.mean())      # the floor falls like one over the square root of n
+    True
     """
     cells = checked_cells(cells)
     for name, value in (("keep", keep), ("fresh", fresh)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
@@ -11,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from linfed.errors import EdgeWarning
+from linfed.errors import EdgeWarning, UsageError
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import told
-from linfed.study.export import SHOWN_ROWS
 from linfed.study.means import Means
 from linfed.study.overview import FIGURES, drawn, short
 from linfed.study.recipe import Recipe, read_recipe
@@ -24,6 +24,9 @@ from linfed.study.sweep import whole_table
 from linfed.study.table import Table
 from linfed.system.files import write_json
 from linfed.system.machine import provenance
+
+PRINTED_ROWS = 60
+"""Rows of a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,8 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     Raises
     ------
     UsageError
-        For a mistake in the file, before anything is computed.
+        For a mistake in the file, before anything is computed; and where `out` is left to its default, and has the
+        results of another file of this name.
     SweepError
         If cells raised; the others are kept.
 
@@ -71,6 +75,8 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     """
     started = time.perf_counter()
     recipe = read_recipe(os.fspath(path))
+    if not out:
+        _check_own(Path("results", recipe.name, f"{recipe.name}.json"), os.fspath(path))
     folder = writable_folder(out or os.path.join("results", recipe.name))
     done = run_cells(recipe.cells, store_in(folder), means, label=recipe.name)
     if None in done.tables and not done.failures:
@@ -90,6 +96,19 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     seconds = time.perf_counter() - started
     files += [record, *figures]
     return Swept(recipe=recipe, table=table, files=files, notes=notes, reused=done.reused, seconds=seconds)
+
+
+def _check_own(record: Path, source: str) -> None:
+    """Raise if a record is of another file that is still there: its results would be written over."""
+    try:
+        other = json.loads(record.read_text(encoding="utf-8"))["file"]
+        same = os.path.samefile(other, source)
+    except (OSError, ValueError, TypeError, KeyError):  # no record, or none of ours, or its file is gone
+        return
+    if not same:
+        raise UsageError(
+            f"{str(record.parent)!r} has the results of {other!r}: give {source!r} a folder with --out DIR"
+        )
 
 
 def _named(recipe: Recipe, table: Table) -> Table:
@@ -148,12 +167,12 @@ def _summary(done: Swept) -> list[list[str]]:
     heading = [*map(short, names), *chosen, f"{y} (median, last round)"]
     lost = any(row["diverged"].any() for row in done.table.rows)
     lines = [[*heading, "diverged"] if lost else heading]
-    for row, point in list(zip(done.table.rows, points, strict=True))[:SHOWN_ROWS]:
+    for row, point in list(zip(done.table.rows, points, strict=True))[:PRINTED_ROWS]:
         ends = float(quantiles(row[y].values[:, -1])[0]) if y in row else None
         line = [*(told(point[name]) for name in names), *(_brief(row.get(name)) for name in chosen), _brief(ends)]
         lines.append([*line, f"{row['diverged'].sum()} of {row['diverged'].size}"] if lost else line)
-    if len(points) > SHOWN_ROWS:
-        lines.append([f"and {len(points) - SHOWN_ROWS} more"])
+    if len(points) > PRINTED_ROWS:
+        lines.append([f"and {len(points) - PRINTED_ROWS} more"])
     return lines
 
 

@@ -20,6 +20,7 @@ from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.grid import Row, fields_of, plain
 from linfed.system import files
+from linfed.system.extras import optional
 
 FORMAT = 1
 """Of a table's file."""
@@ -200,7 +201,7 @@ class Table:
         """Return what a notebook shows: the columns that vary over the rows, of arrays their medians."""
         return export.html(self.rows)
 
-    def records(self, *along: str) -> list[dict[str, Any]]:
+    def records(self, *along: str, short: bool = False) -> list[dict[str, Any]]:
         """Return a record for each row and trial: its numbers and words, and each trial's own.
 
         Parameters
@@ -208,28 +209,36 @@ class Table:
         *along : str
             Axes, e.g. ``"round"``: then there is a record for each of their points, with what lies along just these,
             and of the other columns those that differ between rows.
+        short : bool
+            Name a column by the last part of its dotted name where no other column ends in it: ``n_clients``.
         """
-        return export.records(self.rows, along)
+        return export.records(self._named(short), along)
 
-    def to_csv(self, path: str | os.PathLike[str]) -> list[Path]:
+    def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
         """Write `records` to ``path``, and those along each combination of axes beside it, as ``path-round.csv``."""
-        return export.to_csv(self.rows, path)
+        return export.to_csv(self._named(short), path)
 
-    def to_pandas(self, *along: str) -> Any:
+    def to_pandas(self, *along: str, short: bool = False) -> Any:
         """Return `records` as a ``pandas.DataFrame`` (extra ``tables``)."""
-        import pandas
+        return optional("pandas", "tables", "to_pandas()").DataFrame(self.records(*along, short=short))
 
-        return pandas.DataFrame(self.records(*along))
-
-    def to_xarray(self, *index: str) -> Any:
+    def to_xarray(self, *index: str, short: bool = False) -> Any:
         """Return an ``xarray.Dataset`` over trials, axes, and the columns that tell the rows apart (extra ``tables``).
 
         Parameters
         ----------
         *index : str
             Columns of numbers or words: their values are coordinates.
+        short : bool
+            Name the other columns as in `records`.
         """
-        return export.to_xarray(self.rows, {name: self._column(name) for name in index})
+        told = export.short_names(self.rows) if short else {}
+        columns = {name: self._column(name) for name in index}
+        return export.to_xarray(self._named(short), {name: told.get(one, one) for name, one in columns.items()})
+
+    def _named(self, short: bool) -> Sequence[Row]:
+        """Return the rows, by short names of their columns or by whole ones."""
+        return export.named(self.rows, export.short_names(self.rows)) if short else self.rows
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to one ``.npz`` file, by rename, and return its path."""

@@ -218,6 +218,16 @@ def tune(
     field of whole numbers where the ratio leaves them.
 
     **Deviations**: the papers do not say how they chose their steps.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem, data = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FreshSamples(n_samples=10)
+    >>> fedrep = lf.FedRep(rank=2, step_size=1.0)
+    >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
+    >>> tuning.algorithm.step_size, tuning.at_edge
+    (1.5, ())
+    >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on trials of its own
     """
     algorithm, grid = _candidates(algorithm, grid)
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()

@@ -22,7 +22,19 @@ from linfed.statistics.quantiles import quantiles
 
 TOP = Path(__file__).resolve().parent.parent.parent
 COMMITTED = TOP / "results" / "committed"
-README, EXACT_LAW, SHORTCUT = "README.md", "docs/exact-law.md", "docs/shortcut.md"
+README, FINDINGS, SPEED = "README.md", "docs/findings.md", "docs/speed.md"
+EXACT_LAW, SHORTCUT = "docs/exact-law.md", "docs/shortcut.md"
+START, NOTATION = "docs/start.md", "docs/notation.md"
+PAPER, WHERE = "docs/papers/flute.md", "docs/papers/where.md"
+ALGORITHMS, DATA, METRICS, PROBLEMS, TUNING = (
+    f"docs/guide/{name}.md" for name in ("algorithms", "data", "metrics", "problems", "tuning")
+)
+
+
+def pages(folder: Path = TOP / "docs") -> list[str]:
+    """Return the documents beneath docs/, but those that the site's build writes."""
+    found = (path.relative_to(TOP) for path in sorted(folder.rglob("*.md")))
+    return [path.as_posix() for path in found if not any(part.startswith("_") for part in path.parts)]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import README, Results, fixed, held, median, only, per_cent, short, spread, tally, verdict, word
+from . import FINDINGS, README, Results, fixed, held, median, only, per_cent, short, spread, tally, verdict, word
 
 SIZES = (5, 10, 20)
 CLIENTS = (10, 100, 1000, 10_000)
@@ -16,16 +16,25 @@ def caption(results: Results):
     part = {0.1: "a tenth"}[shared["participation"]]
     told = f"d = {shared['dim']}, k = {shared['rank']}, m = {shared['n_samples']}, {part} of the clients per round"
     yield f"as this code draws it: {told}, noise variance {short(shared['noise_variance'], 0)}."
+    yield f"Steps are tuned for the fewest rounds to distance {near(results)} (the grey line)"
+
+
+@held(FINDINGS, "fedrep-fig3")
+def reached(results: Results):
+    yield f"median rounds to distance {near(results)}, with one step size for heads and representation"
+
+
+def near(results):
+    """Return the distance that methods are tuned for, as the claims' statistic has it."""
     statistic = only(
         one.statistic for one in results.claims("fedrep-fig3", "FedRep needs fewer rounds than GD-GD (own head step)")
     )
-    near = statistic.split("distance ")[1].split()[0]
-    assert f"rounds_to_{near}" in curves.columns
-    yield f"Steps are tuned for the fewest rounds to distance {near} (the grey line)"
-    yield f"median rounds to distance {near}, with one step size for heads and representation"
+    found = statistic.split("distance ")[1].split()[0]
+    assert f"rounds_to_{found}" in results.table("fedrep-fig3-curves").columns
+    return found
 
 
-@held(README, "fedrep-million")
+@held(FINDINGS, "fedrep-million")
 def million(results: Results):
     shared = results.shared("fedrep-million", "curves")
     n, d, k, m = (shared[name] for name in ("n_clients", "dim", "rank", "n_samples"))
@@ -44,7 +53,7 @@ def error(value):
     return short(value) if value < 0.01 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-@held(README, "fedrep-fig1")
+@held(FINDINGS, "fedrep-fig1")
 def figure_1_table(results: Results):
     table = results.table("fedrep-fig1-clients").where(preset="paper")
     for m in SIZES:
@@ -56,7 +65,7 @@ def figure_1_table(results: Results):
         yield f"| {m} | {' | '.join(map(error, errors))} |"
 
 
-@held(README, "fedrep-fig1")
+@held(FINDINGS, "fedrep-fig1")
 def figure_1_fedrep(results: Results):
     name, paired = "fedrep-fig1", "FedRep has a smaller error than"
     rivals = [one for rival in ("FedAvg", "Local only") for one in results.claims(name, f"{paired} {rival}", "^paper")]
@@ -82,7 +91,7 @@ def figure_1_fedrep(results: Results):
     )
 
 
-@held(README, "fedrep-fig1 fedavg-fixed-point")
+@held(FINDINGS, "fedrep-fig1 fedavg-fixed-point")
 def figure_1_fedavg(results: Results):
     worse, tenth = "FedAvg does not improve with m", "FedAvg hardly improves with m: by less than a tenth"
     at_best, at_point = (("fedrep-fig1", "best step"), ("fedavg-fixed-point", "at the fixed point"))
@@ -121,7 +130,7 @@ def faster(row):
             yield np.polyfit(row["round"][fitted], np.log(distance[fitted]), 1)[0] / np.log(rate)
 
 
-@held(README, "fedrep-fig1")
+@held(FINDINGS, "fedrep-fig1")
 def figure_1_local(results: Results):
     text = "Local only improves with m"
     typical = results.claims("fedrep-fig1", text, "^paper", "median client")
@@ -135,7 +144,7 @@ def figure_1_local(results: Results):
     )
 
 
-@held(README, "fedrep-fig4")
+@held(FINDINGS, "fedrep-fig4")
 def figure_4(results: Results):
     small = results.claims("fedrep-fig4", "FedRep's error on a new client is small once m_new >= k", "^paper")
     high = results.claims("fedrep-fig4", "FedAvg's error on a new client stays high", "^paper")
@@ -160,7 +169,7 @@ def figure_4(results: Results):
     )
 
 
-@held(README, "fedrep-fig3")
+@held(FINDINGS, "fedrep-fig3")
 def figure_3_table(results: Results):
     curves = results.table("fedrep-fig3-curves").where(preset="paper")
     for n in CLIENTS:
@@ -170,7 +179,7 @@ def figure_3_table(results: Results):
         yield f"| {n:,} | {' | '.join(told)} |"
 
 
-@held(README, "fedrep-fig3")
+@held(FINDINGS, "fedrep-fig3")
 def figure_3_supported(results: Results):
     name = "fedrep-fig3"
     more = results.claims(name, "FedRep converges in fewer rounds with more clients", "^paper")
@@ -194,7 +203,7 @@ def figure_3_supported(results: Results):
     )
 
 
-@held(README, "fedrep-fig3")
+@held(FINDINGS, "fedrep-fig3")
 def figure_3_rest(results: Results):
     name = "fedrep-fig3"
     before = results.claim(name, "10GD-GD needs fewer rounds than GD-GD", "^paper: n = 10,000")
@@ -217,14 +226,14 @@ def figure_3_rest(results: Results):
     lost = {(row["method"], row["n_clients"]): int((~np.isfinite(row["distance"][:, -1])).sum()) for row in notebook}
     worst = lost.pop(("GD-GD", 10))
     assert not any(count for (method, _), count in lost.items() if method == "FedRep")
-    yield "conventions ([figure](docs/fedrep-fig3-notebook.png)) from n = 100 on."
+    yield "conventions ([figure](fedrep-fig3-notebook.png)) from n = 100 on."
     yield (
         f"gradient heads diverge in up to {max(lost.values())} of {trials} trials at their best step (GD-GD at n = 10 "
         f"in {worst}), and FedRep in none."
     )
 
 
-@held(README, "all experiments")
+@held(FINDINGS, "all experiments")
 def trials(results: Results):
     names = {
         "fedrep-fig1": "clients",
@@ -245,7 +254,7 @@ def trials(results: Results):
     )
 
 
-@held(README, "fedrep-theorem1")
+@held(FINDINGS, "fedrep-theorem1")
 def theorem_1(results: Results):
     name, bound = "fedrep-theorem1", "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round"
     claims = [one for one in results.claims(name, bound) if one.verdict != "HYPOTHESES FAIL"]
@@ -270,7 +279,7 @@ def theorem_1(results: Results):
     assert verdict(figures) == "NOT SUPPORTED"
 
 
-@held(README, "fedrep-refitting")
+@held(FINDINGS, "fedrep-refitting")
 def refitted_heads(results: Results):
     claims = results.claims("fedrep-refitting", "The best schedule is at its limit at the end")
     supported, unsure, refuted = tally(claims, "SUPPORTED", "INCONCLUSIVE", "NOT SUPPORTED")
@@ -281,7 +290,7 @@ def refitted_heads(results: Results):
     assert {one.where for one in claims if one.verdict == "NOT SUPPORTED"} == {"random start", "Student t, 5 d. f."}
 
 
-@held(README, "fedrep-schedule")
+@held(FINDINGS, "fedrep-schedule")
 def remembering_heads(results: Results):
     name, text = "fedrep-schedule", "Heads by one gradient step a round, which remember, come below the limit"
     one, few = (results.claim(name, text, where) for where in ("^heads of second moment I", "^5 of 50"))
@@ -298,7 +307,7 @@ def remembering_heads(results: Results):
     yield f"a/(t + t0) with both tuned is as good ({verdict(tuned)}, {tuned.estimate:.2f} {tuned.between(fixed(2))})"
 
 
-@held(README, "fedrep-scaling")
+@held(FINDINGS, "fedrep-scaling")
 def scaling_predictions(results: Results):
     name, two = "fedrep-scaling", fixed(2)
     samples, rounds = (results.claim(name, f"The least {what} what lf.predict says") for what in ("m is", "rounds are"))
@@ -312,7 +321,7 @@ def scaling_predictions(results: Results):
     yield f"{ends}, up to {max(table.values('n_clients')):,} clients and d = {max(table.values('dim')):,}."
 
 
-@held(README, "fedrep-scaling")
+@held(FINDINGS, "fedrep-scaling")
 def scaling_exponents(results: Results):
     name, two = "fedrep-scaling", fixed(2)
     held_ = {letter: results.claim(name, f"m - k - 1 grows like d k / p: in {letter}") for letter in "pdk"}
@@ -337,7 +346,7 @@ def scaling_exponents(results: Results):
     yield f"one constant for all (the largest is {round(constant.estimate, -3):,.0f} times the smallest)"
 
 
-@held(README, "fedrep-scaling")
+@held(FINDINGS, "fedrep-scaling")
 def scaling_laws(results: Results):
     name, two = "fedrep-scaling", fixed(2)
     near = results.claims(name, "Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n")
@@ -358,7 +367,7 @@ def scaling_laws(results: Results):
     yield f"FLUTE's floor is a power of (d + n - k)/(n m): {verdict(floor)}, {floor.estimate:.2f} {floor.between(two)}."
 
 
-@held(README, "fedrep-pays")
+@held(FINDINGS, "fedrep-pays")
 def pays(results: Results):
     name, shared = "fedrep-pays", results.shared("fedrep-pays", "map")
     yield f"on one's own, d = {shared['dim']}, k = {shared['rank']}."
@@ -389,7 +398,7 @@ def pays(results: Results):
     yield f"near its edge it is off ({quiet} at noise 0.3, {loud} at 1)."
 
 
-@held(README, "fedrep-state-evolution")
+@held(FINDINGS, "fedrep-state-evolution")
 def eight_regimes(results: Results):
     name = "fedrep-state-evolution"
     medians, bands = (results.claims(name, text) for text in ("Runs go as predicted", "Their band is as predicted"))

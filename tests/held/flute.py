@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import README, Results, fixed, held, only, per_cent, short, spread, tally, verdict
+from . import FINDINGS, Results, fixed, held, only, per_cent, short, spread, tally, verdict
 
 VERDICTS = ("SUPPORTED", "NOT SUPPORTED", "INCONCLUSIVE", "VACUOUS")
 SPEEDS = ("tuned", "0.03", "0.03, summed")
@@ -23,7 +23,7 @@ def row(results, title, name, text, where="", speeds=SPEEDS):
     return f"| {title} | {' | '.join([*cells, *([''] * (3 - len(cells)))])} |".replace("|  |", "| |")
 
 
-@held(README, "flute-fig1 flute-fig3")
+@held(FINDINGS, "flute-fig1 flute-fig3")
 def table(results: Results):
     one, three = "flute-fig1", "flute-fig3"
     yield f"Numbers are settings in which a claim is {' / '.join(VERDICTS)} (all trials tie)."
@@ -41,7 +41,7 @@ def table(results: Results):
     yield row(results, title, three, f"{falls}, relative to the truncation's own", speeds=SPEEDS[:2])
 
 
-@held(README, "flute-fig1")
+@held(FINDINGS, "flute-fig1")
 def figure_1(results: Results):
     name, ends = "flute-fig1", "FLUTE ends below FedRep"
     settled = results.claims(name, ends, f"^tuned: {M100}")
@@ -74,7 +74,7 @@ def figure_1(results: Results):
     )
 
 
-@held(README, "flute-fig3")
+@held(FINDINGS, "flute-fig3")
 def figure_3(results: Results):
     text = "FLUTE's final error falls with n, relative to the truncation's own"
     found = {one.where: one for one in results.claims("flute-fig3", text, f"^tuned: {INVERSE}")}
@@ -93,7 +93,7 @@ def figure_3(results: Results):
     )
 
 
-@held(README, "flute-minima")
+@held(FINDINGS, "flute-minima")
 def minima(results: Results):
     name, same = "flute-minima", "Two runs on one data set settle at the same minimum"
     shared = results.shared(name, "ends")
@@ -124,7 +124,7 @@ def minima(results: Results):
     yield f"![The minima that FLUTE and FedRep reach on {shared['trials']} data sets]"
 
 
-@held(README, "flute-fig4")
+@held(FINDINGS, "flute-fig4")
 def figure_4(results: Results):
     sizes, texts = (
         "m = (8|9|10)$",
@@ -153,7 +153,7 @@ def figure_4(results: Results):
     yield f"beats it in at least {min(one.counts[1] - one.counts[0] for one in ridge)} of {trials} trials at every m."
 
 
-@held(README, "flute-fig4 flute-divergence")
+@held(FINDINGS, "flute-fig4 flute-divergence")
 def divergence(results: Results):
     name = "flute-divergence"
     usual = results.claims(name, "gamma1 > 2 gamma2 usually diverges")
@@ -203,7 +203,7 @@ def divergence(results: Results):
     yield f"and at step {step:g} a bounded objective diverges near population."
 
 
-@held(README, "flute-theorem55")
+@held(FINDINGS, "flute-theorem55")
 def theorem_55(results: Results):
     name = "flute-theorem55"
     trials = results.shared(name, "runs")["trials"]
@@ -254,7 +254,7 @@ def theorem_55(results: Results):
     yield f"The run made to fail (m = d + 2) is {verdict(spoilt)} in both."
 
 
-@held(README, "flute-rate-and-floor")
+@held(FINDINGS, "flute-rate-and-floor")
 def rate_and_floor(results: Results):
     name = "flute-rate-and-floor"
     rate = results.claims(name, "Near the truncation the error falls by 1 - eta Delta / 2 a round")
@@ -275,7 +275,7 @@ def rate_and_floor(results: Results):
     )
 
 
-@held(README, "flute-theorem51")
+@held(FINDINGS, "flute-theorem51")
 def theorem_51(results: Results):
     name = "flute-theorem51"
     law = results.claims(name, "The exponent is that of the first-order law")
@@ -303,7 +303,7 @@ def theorem_51(results: Results):
     )
 
 
-@held(README, "flute-example1")
+@held(FINDINGS, "flute-example1")
 def example_1(results: Results):
     name = "flute-example1"
     nearer = results.claims(name, "With w = sqrt(lambda/M) the average is nearer to u_1 than with w = lambda")

@@ -7,4 +7,4 @@ from . import README, held
 
 @held(README, "every experiment")
 def scoreboard(results):
-    yield from markdown(row for row in rows(records(results.folder)) if row.main).splitlines()[2:]
+    yield from markdown((row for row in rows(records(results.folder)) if row.main), short=True).splitlines()[2:]

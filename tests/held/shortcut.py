@@ -1,4 +1,4 @@
-"""The numbers of the shortcut draft, in README.md and in its page, and of the page on the exact law."""
+"""The numbers of the shortcut draft, in docs/findings.md and in its page, and of the page on the exact law."""
 
 import importlib
 import importlib.util
@@ -7,7 +7,7 @@ import numpy as np
 
 from linfed.study.experiments import load
 
-from . import EXACT_LAW, README, SHORTCUT, TOP, Results, fixed, held, median, only, per_cent, short, spread, verdict
+from . import EXACT_LAW, FINDINGS, SHORTCUT, TOP, Results, fixed, held, median, only, per_cent, short, spread, verdict
 
 CONVERGENCE, LOST, PHASE, SEARCH = "shortcut-convergence", "shortcut-lost", "shortcut-phase", "shortcut-search"
 
@@ -24,7 +24,7 @@ def learned(results, method, where=""):
     return found, [one.counts[0] for one in found], only(one.counts[1] for one in found)
 
 
-@held(README, CONVERGENCE)
+@held(FINDINGS, CONVERGENCE)
 def who_learns(results: Results):
     closed = [one for order in ("", ", gauss-seidel") for one in learned(results, f"(2)-(5){order}")[0]]
     assert verdict(closed) == "NOT SUPPORTED"
@@ -57,7 +57,7 @@ def of_lost(results):
     return exponents, steps, spread((one.estimate for one in factor), fixed(1)), [*in_m, *in_eta, *factor]
 
 
-@held(README, LOST)
+@held(FINDINGS, LOST)
 def lost(results: Results):
     exponents, steps, factor, claims = of_lost(results)
     passed = results.claims(LOST, "(2) to (5) lose a B near B*", "^fixed")
@@ -107,7 +107,7 @@ def lost_page(results: Results):
     )
 
 
-@held(README, PHASE)
+@held(FINDINGS, PHASE)
 def phase(results: Results):
     ridge = "The population tells where B is learned with a ridge: dist(U_k, B*) whatever the ridge"
     steps = results.claims(PHASE, "The population tells where B is learned")
@@ -137,7 +137,7 @@ def phase(results: Results):
     yield f"at a plain step, it tells {per_cent(plain.estimate)} % {plain.between(per_cent)} ({verdict(plain)})."
 
 
-@held(README, SEARCH)
+@held(FINDINGS, SEARCH)
 def search(results: Results):
     table = results.table("shortcut-search-search").where(size=0.5, n_samples=10, family="joint ridge")
     own, fedrep, alone, fit = (
@@ -232,7 +232,7 @@ def search_kept(results: Results):
     yield f"At m = 2d and this noise knowing B is worth {spread(gain, per_cent)} % of the error at size 0.5"
 
 
-@held(README, "shortcut-bound")
+@held(FINDINGS, "shortcut-bound")
 def bound(results: Results):
     name = "shortcut-bound"
     texts = (

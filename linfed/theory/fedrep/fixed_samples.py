@@ -12,6 +12,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.errors import check_array, check_bool, check_noise_std, check_shape
 from linfed.theory.fedrep.state_evolution import checked_sizes
+from linfed.theory.fedrep.wishart import gram_roots
 
 ITERATIONS, TOLERANCE = 20_000, 1e-12
 """Of the fixed point: the most rounds, and the relative change in one below which it is found."""
@@ -226,9 +227,8 @@ def _quadratic(W: Array, A: Array) -> Array:
 
 def _mean_sine(C: Array, rows: int) -> Array:
     """Return the mean sine of the largest angle whose tangents are `rows` Gaussian rows of covariance C/rows."""
-    k, rng = C.shape[-1], np.random.default_rng(PROBE)
-    R = np.triu(rng.standard_normal((DRAWS, k, k)), 1)  # Bartlett's factor of the rows' Gram matrix
-    R[:, np.arange(k), np.arange(k)] = np.sqrt(rng.chisquare(rows - np.arange(k), (DRAWS, k)))
+    k = C.shape[-1]
+    R = gram_roots(np.random.default_rng(PROBE), DRAWS, k, rows)
     good = np.asarray(np.isfinite(C).all(axis=(-2, -1)))
     values, vectors = np.linalg.eigh(np.where(good[..., None, None], C, np.eye(k)))
     root = vectors * np.sqrt(np.maximum(values, 0.0) / rows)[..., None, :]

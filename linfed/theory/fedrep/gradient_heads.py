@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
+from linfed.errors import check_array, check_integer, check_noise_std, check_number
 from linfed.numerics.linalg import one_blas_thread
 from linfed.theory.fedrep.gradient_round import HeadsRound, HeadsState, Packing, medians
-from linfed.theory.fedrep.state_evolution import HeadMoments, StateEvolution, checked_sizes, start_at
+from linfed.theory.fedrep.state_evolution import HeadMoments, StateEvolution, checked_sizes, checked_steps, start_at
 from linfed.theory.fedrep.wishart import GradientScalars, typical_tail
 
 
@@ -159,7 +159,7 @@ def gradient_heads_evolution(
     n, k = heads.shape[-2:]
     dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants, exact_heads=False)
     rounds = check_integer("rounds", rounds, minimum=0)
-    sizes = step_sizes(step_size, rounds)
+    steps = checked_steps(step_size, rounds)[:rounds]
     tau = check_integer("head_steps", head_steps)
     alpha = None if head_step_size is None else check_number("head_step_size", head_step_size, positive=True)
     N, Q = start_at(delta, B0, B_star, dim=dim, rank=k)
@@ -183,7 +183,7 @@ def gradient_heads_evolution(
                 )
             first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
             path = [HeadsState.start(first[0], first[1], setting.packing)]
-            for number, eta in enumerate(sizes.tolist(), 1):
+            for number, eta in enumerate(steps, 1):
                 scalars = GradientScalars.of(k, n_samples, tau, eta if alpha is None else alpha, tail)
                 path.append(setting.after(path[-1], eta, scalars))
                 if not path[-1].finite:
@@ -200,14 +200,3 @@ def gradient_heads_evolution(
     out = (distance, N, Q, np.array(gaps), spread)
     distance, N, Q, gap, spread = (array if trials is not None else array[0] for array in out)
     return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap, spread=spread)
-
-
-def step_sizes(step_size: float | npt.ArrayLike, rounds: int) -> Array:
-    """Return eta > 0 of every round, (rounds,)."""
-    if np.ndim(step_size) == 0:
-        return np.full(rounds, check_number("step_size", step_size, positive=True))
-    sizes = check_array("step_size", step_size, [("rounds",)])
-    check_shape("step_size", sizes, (rounds,), "(rounds,)")
-    if sizes.min(initial=1.0) <= 0:
-        raise ValueError(f"step_size holds {sizes.min():g}; every step must be above 0")
-    return sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -13,9 +13,8 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed.errors import check_array, check_integer
 from linfed.numerics.linalg import eigh, quiet, symmetric
-from linfed.theory.fedrep.gradient_heads import step_sizes
 from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, cholesky, mean_map
-from linfed.theory.fedrep.state_evolution import Setting, start_at, too_large
+from linfed.theory.fedrep.state_evolution import Setting, checked_steps, start_at, too_large
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -131,7 +130,7 @@ def second_order_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     rounds = check_integer("rounds", rounds, minimum=0)
-    steps = step_sizes(step_size, rounds)
+    steps = checked_steps(step_size, rounds)[:rounds]
     setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     k = heads.shape[-1]
     if setting.n_samples <= k + 3:
@@ -159,7 +158,7 @@ def second_order_evolution(
     return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
 
 
-def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> Array:
+def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[float]) -> Array:
     """Return quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
     k, trials = L.shape[-1], len(L)
     chart, second, fourth = Chart.of(k), tensors.second, tensors.full()
@@ -169,7 +168,7 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Array) -> 
     points, centre, response = np.repeat(L[:, None], chart.draws, axis=1), L @ L.mT, np.zeros((trials, *chart.linear))
     squared, direction = told_of(points, told[..., 0])
     for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
-        now = replace(setting, step_size=float(step))
+        now = replace(setting, step_size=step)
         try:
             sent = cholesky(mean_map(points @ points.mT, second[:, None], fourth[:, None], now))
             base = cholesky(mean_map(centre, second, fourth, now))

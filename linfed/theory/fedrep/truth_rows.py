@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linfed._types import Array, Generator
+from linfed._types import Array
 from linfed.numerics.linalg import client_blocks
 from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.wishart import gram_roots
 
 VALUES = 150_000
 """Gaussian numbers that a round's median is taken over, in 128 to 1024 draws."""
@@ -64,7 +65,8 @@ class TruthRows:
         """Return the root mean square lengths of the rows below U_k from their second moments (R, k, k)."""
         traces = self.counts * np.trace(second, axis1=1, axis2=2)
         k, r = second.shape[-1], len(self.basis)
-        return math.sqrt(traces[k:r].sum()), math.sqrt(traces[r:].sum())
+        inside, outside = np.sqrt([traces[k:r].sum(), traces[r:].sum()])  # NaN where what was computed is no covariance
+        return float(inside), float(outside)
 
     def noise(self, mean: Array, spread: Array, setting: Setting) -> tuple[Array, Array]:
         """Return the covariance (R, k, k) of each row's change in a round before QR, and that of what rows share.
@@ -206,12 +208,12 @@ class MedianDraws:
         many = int(rows.counts[-1])
         outer = None
         if rows.pooled:
-            outer = (start.outside[None], rng.standard_normal((draws, k, k)), _triangles(rng, draws, k, many - k))
+            outer = (start.outside[None], rng.standard_normal((draws, k, k)), gram_roots(rng, draws, k, many - k))
         if start.length:
             frames = rng.standard_normal((below, draws, k))
             gram = _gram(frames)
             if outer is not None:
-                outer = (_triangles(rng, draws, k, many), *outer[1:])
+                outer = (gram_roots(rng, draws, k, many), *outer[1:])
                 gram += outer[0].mT @ outer[0]
             scale = start.length * np.linalg.inv(np.linalg.cholesky(gram)).mT
             frames = np.matmul(frames.swapaxes(0, 1), scale).swapaxes(0, 1)
@@ -251,16 +253,9 @@ class MedianDraws:
             gram *= length / np.trace(gram.sum(axis=0))
         L = np.linalg.cholesky(top.T @ top + gram)
         share = np.linalg.solve(L, np.linalg.solve(L, gram).mT)
-        return math.sqrt(float(np.median(np.linalg.eigvalsh((share + share.mT) / 2.0)[:, -1])))
+        return float(np.sqrt(np.median(np.linalg.eigvalsh((share + share.mT) / 2.0)[:, -1])))
 
 
 def _gram(rows: Array) -> Array:
     """Return the Gram matrices (draws, k, k) of rows (R', draws, k)."""
     return np.asarray(rows.transpose(1, 2, 0) @ rows.transpose(1, 0, 2))
-
-
-def _triangles(rng: Generator, draws: int, k: int, freedom: int) -> Array:
-    """Return triangular T (draws, k, k) with ``T'T`` of the law of a Gram matrix of Gaussian rows, at least k."""
-    T = np.triu(rng.standard_normal((draws, k, k)), 1)
-    T[:, range(k), range(k)] = np.sqrt(rng.chisquare(freedom - np.arange(k), (draws, k)))
-    return T

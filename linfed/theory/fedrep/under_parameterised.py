@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,14 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_number, check_shape
 from linfed.numerics.linalg import TINY, quiet
-from linfed.theory.fedrep.gradient_heads import step_sizes
-from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, Setting
+from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, Setting, checked_steps
 from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
+
+LARGEST_CHANCE = 1e6
+"""Of xi: from its square, 1e12, on a Gram matrix has four digits left, or none."""
+
+NOTHING = 1e-12
+"""Least singular value of a start's rows of U_k."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,11 +39,15 @@ class UnderParameterisedEvolution:
         subspace of ``Phi = [phi_1 .. phi_n]``.
     inside, outside : ndarray (rounds + 1,) or (trials, rounds + 1)
         Root mean square Frobenius norms of what B has off U_k: inside the span of the phi_i, and outside of it.
+    chance : ndarray (rounds + 1,) or (trials, rounds + 1)
+        Root mean square Frobenius norm of xi, by which chance multiplies rows off U_k (Notes): followed to first order,
+        so it should be small.
     """
 
     distance: Array
     inside: Array
     outside: Array
+    chance: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +125,8 @@ def under_parameterised_evolution(
     ------
     ValueError
         For shapes that do not fit, r <= k, values out of range, bases that are not orthonormal, equal eigenvalues k and
-        k + 1, m <= k + 1, or a step so large that numbers overflow.
+        k + 1, m <= k + 1, a start at a right angle to U_k (delta = 1), or a step so large, or a start so near to a
+        right angle, that no digits are left.
 
     Notes
     -----
@@ -147,6 +158,11 @@ def under_parameterised_evolution(
     within 5 % in 21 of them, and 7 to 9 % low in three (k = 5 to 8 with 10 to 37 participants). Lengths inside and
     outside: within 3 %.
 
+    Xi is followed to first order. Against medians of 40 runs over 60 rounds in 110 random designs (d from 20 to 117, k
+    to 4, m from 6 to 33, n from 40 to 134, everybody taking part, starts at 0.9, 0.97 or random): the worst round is
+    within 8 % where `chance` stays below 0.35, and 16 % up to 0.9; beyond, single rounds on the way down are off by a
+    factor of up to 1.8 at 1.3, and 10 at 10^3, and ends mostly right.
+
     Cost: O(n r (r + k^2)) per round, in blocks of clients, and a median over 1.5e5 Gaussian numbers.
 
     **Deviations**: an addition.
@@ -167,13 +183,13 @@ def under_parameterised_evolution(
     points = check_array("V", V, [("n", "r"), ("trials", "n", "r")])
     setting = _checked(points, rank, dim, n_samples, noise_std, participants)
     rounds = check_integer("rounds", rounds, minimum=0)
-    sizes = step_sizes(step_size, rounds)
+    steps = checked_steps(step_size, rounds)[:rounds]
     distance, bases = _start(delta, B0, U, dim=setting.dim, rank=rank, span=points.shape[-1])
     counts = {array.shape[0] for array in (points, *bases) if array.ndim == 3}
     if len(counts) > 1:
         raise ValueError(f"V, B0 and U are for {sorted(counts)} trials; they must agree")
     trials = counts.pop() if counts else None
-    out = np.empty((3, trials or 1, rounds + 1))
+    out = np.empty((4, trials or 1, rounds + 1))
     with quiet():
         for t in range(trials or 1):
             now = points[t] if points.ndim == 3 else points
@@ -182,9 +198,9 @@ def under_parameterised_evolution(
                 start = Start.given(rows, *(array[t] if array.ndim == 3 else array for array in bases))
             else:
                 start = Start.at_distance(rows, distance, rank)
-            out[:, t] = _path(rows, start, setting, sizes)
-    median, inside, outside = out if trials is not None else out[:, 0]
-    return UnderParameterisedEvolution(distance=median, inside=inside, outside=outside)
+            out[:, t] = _path(rows, start, setting, steps)
+    median, inside, outside, chance = out if trials is not None else out[:, 0]
+    return UnderParameterisedEvolution(distance=median, inside=inside, outside=outside, chance=chance)
 
 
 def under_parameterised_floor(
@@ -297,21 +313,27 @@ def _start(
     return None, (N, outside.mT @ outside)
 
 
-def _path(
-    rows: TruthRows, start: Start, setting: Setting, sizes: Array
-) -> tuple[list[float], list[float], list[float]]:
-    """Return median distances and root mean square lengths inside and outside, (rounds + 1,) each."""
+def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float]) -> Array:
+    """Return median distances, root mean square lengths inside and outside, and those of xi, (4, rounds + 1)."""
     k, c = start.known.shape[1], 1.0 - start.known.shape[1] / setting.n_samples
     eye, moved = np.eye(k), np.tile(np.eye(k), (len(rows.values), 1, 1))
     S, turn = np.zeros_like(moved), np.zeros((k, k, k, k))
     draws, out = MedianDraws.of(rows, start), []
-    for number in range(len(sizes) + 1):
+    if len(steps) and np.linalg.svd(start.known[:k], compute_uv=False)[-1] < NOTHING:
+        raise ValueError("the start is at a right angle to U_k: delta must be below 1, and U_k'B0 regular")
+    for number in range(len(steps) + 1):
         mean = np.einsum("qi,qij->qj", start.known, moved)
         second = moved.mT @ start.second @ moved + S
-        out.append((draws.median(mean[:k], moved[k:], S[k:], turn), *rows.lengths(second)))
-        if number == len(sizes):
+        chance, median = math.sqrt(max(np.einsum("abab->", turn), 0.0)), np.nan
+        if chance < LARGEST_CHANCE:
+            with contextlib.suppress(np.linalg.LinAlgError):
+                median = draws.median(mean[:k], moved[k:], S[k:], turn)
+        out.append((median, *rows.lengths(second), chance))
+        if number and not np.isfinite(out[-1]).all():
+            raise _no_digits(steps, number)
+        if number == len(steps):
             break
-        eta = sizes[number]
+        eta = steps[number]
         noise, shared = rows.noise(mean, second - mean[:, :, None] * mean[:, None, :], setting)
         noise[:k] = 0.0
         kept = eye - eta * c * np.tensordot(rows.values, second, 1)
@@ -322,10 +344,7 @@ def _path(
         with contextlib.suppress(np.linalg.LinAlgError):
             R = np.linalg.cholesky(np.tensordot(rows.counts, grams, 1)).T
         if not np.isfinite(R).all():
-            raise ValueError(
-                f"step_size = {eta:g} is too large for these clients and this noise: no digits are left in round "
-                f"{number + 1}"
-            )
+            raise _no_digits(steps, number + 1)
         before, after = (np.tensordot(rows.counts[k:], each[k:], 1) for each in (second, grams))
         weights = rows.counts[k:] * np.trace(second[k:], axis1=1, axis2=2)
         middle = kept + eta * c * (weights @ rows.values[k:]) / max(weights.sum(), TINY) * eye
@@ -334,8 +353,15 @@ def _path(
         pushed = share + np.linalg.inv(mean[:k].T @ mean[:k]) - eye
         turn += eta * eta * _turned(shared, R @ pushed, np.linalg.inv(R))
         moved, S = moved @ np.linalg.inv(R), np.linalg.inv(R).T @ S @ np.linalg.inv(R)
-    distance, inside, outside = (list(values) for values in zip(*out, strict=True))
-    return distance, inside, outside
+    return np.array(out).T
+
+
+def _no_digits(steps: Sequence[float], number: int) -> ValueError:
+    """Return the error of a path that cannot be followed into a round."""
+    return ValueError(
+        f"step_size = {steps[max(number - 1, 0)]:g} is too large for these clients, this noise and this start: no "
+        f"digits are left in round {number}; give a smaller step, more samples or clients, or a start nearer to U_k"
+    )
 
 
 def _turned(covariance: Array, left: Array, right: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Means over the spectrum of a Wishart matrix, without sampling, and what gradient steps on heads need of them."""
+"""Wishart matrices: draws, means over the spectrum without any, and what gradient steps on heads need of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Generator
 
 TAIL = 6.5
 """Singular values of a Gaussian matrix are followed this many standard deviations beyond their edge: all but 1e-10."""
+
+
+def gram_roots(rng: Generator, draws: int, k: int, rows: int) -> Array:
+    """Return triangular T (draws, k, k) with ``T'T`` of the law of the Gram matrix of so many Gaussian rows, k or more.
+
+    They are Bartlett's factors.
+    """
+    T = np.triu(rng.standard_normal((draws, k, k)), 1)
+    T[:, range(k), range(k)] = np.sqrt(rng.chisquare(rows - np.arange(k), (draws, k)))
+    return T
 
 
 def typical_tail(batches: int) -> float:

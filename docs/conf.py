@@ -1,0 +1,107 @@
+"""The site: ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; it needs no network.
+
+What is generated (`gallery`, `reference`) is written into ``docs/_generated/`` before Sphinx reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import gallery  # noqa: E402
+import reference  # noqa: E402
+from docutils import nodes  # noqa: E402
+from sphinx import addnodes  # noqa: E402
+from sphinx.application import Sphinx  # noqa: E402
+from sphinx.config import Config  # noqa: E402
+
+import linfed  # noqa: E402
+from linfed.study.experiments import experiment_files  # noqa: E402
+
+EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
+
+project = "linfed"
+author = "The linfed authors"
+copyright = author
+version = release = linfed.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
+myst_enable_extensions = ["colon_fence", "attrs_block"]
+myst_heading_anchors = 2
+suppress_warnings = ["design.card_legacy"]
+highlight_language = "text"
+default_role = "literal"
+
+autosummary_generate = False
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+html_theme = "furo"
+html_title = "linfed"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
+
+
+def generate(app: Sphinx, config: Config) -> None:
+    """Write the pages that are made of the committed results and of the code."""
+    gallery.write(DOCS / "_generated" / "experiments")
+    reference.write(DOCS / "_generated" / "reference")
+
+
+def signature(
+    app: Sphinx, what: str, name: str, value: object, options: object, arguments: str, returned: str
+) -> tuple[str, str] | None:
+    """Return the fields of a dataclass as its arguments, of which a base class's own `__new__` knows nothing."""
+    if what != "class" or not dataclasses.is_dataclass(value):
+        return None
+    given = inspect.signature(value.__init__)
+    own = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
+    return str(given.replace(parameters=own, return_annotation=given.empty)), ""
+
+
+def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
+    """Drop the empty line that ends the output of a doctest at the end of a block."""
+    source[0] = re.sub(r"(?ms)^(```python\n.*?)\n+```$", r"\1\n```", source[0])
+
+
+def link_names(app: Sphinx, tree: nodes.document) -> None:
+    """Let the names of experiments, and of what is in the reference, in fixed width lead there."""
+    for literal in list(tree.findall(nodes.literal)):
+        if literal.parent.next_node(nodes.reference, include_self=True) or isinstance(
+            literal.parent, addnodes.pending_xref
+        ):
+            continue
+        text = literal.astext()
+        public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
+        if text in EXPERIMENTS:
+            asked = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
+        elif public:
+            asked = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
+        else:
+            continue
+        link = addnodes.pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=False, **asked)
+        literal.replace_self(link)
+        link += literal
+
+
+def setup(app: Sphinx) -> None:
+    """Generate before the first page is read."""
+    app.connect("config-inited", generate)
+    app.connect("source-read", without_last_line)
+    app.connect("doctree-read", link_names)
+    app.connect("autodoc-process-signature", signature)

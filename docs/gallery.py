@@ -1,0 +1,252 @@
+"""The gallery of experiments, a page each, generated from ``results/committed/`` and the experiments' docstrings.
+
+`write` is called by ``docs/conf.py`` when the site is built. A page has the sentences of the paper, the settings with
+what differs from the source, the pictures, all claims with their verdicts, and the files to download.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pictures
+from PIL import Image, ImageOps
+
+from linfed.study.experiments import experiment_files, load
+from linfed.study.run import load_tables
+
+DOCS = Path(__file__).resolve().parent
+EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
+
+PAPERS = {"fedrep": "The FedRep paper", "flute": "The FLUTE paper", "shortcut": "The shortcut draft"}
+"""Sections of the gallery by the beginning of an experiment's name; averaging is the FedRep paper's Figure 1."""
+COLOURS = {
+    "SUPPORTED": "success",
+    "HOLDS": "success",
+    "NOT SUPPORTED": "danger",
+    "VIOLATED": "danger",
+    "INCONCLUSIVE": "warning",
+    "HYPOTHESES FAIL": "secondary",
+    "VACUOUS": "secondary",
+}
+THUMB = (480, 300)
+NO_PICTURE = (
+    "The committed tables do not hold all that its figures are drawn from; `linfed reproduce {name}` draws them."
+)
+
+
+def chip(verdict: str, count: int | None = None) -> str:
+    """Return a verdict as a badge, with how often it was given."""
+    return f"{{bdg-{COLOURS[verdict]}}}`{verdict if count is None else f'{verdict} {count}'}`"
+
+
+def chips(claims: Iterable[dict[str, Any]]) -> str:
+    """Return a badge for each verdict among the claims."""
+    found = Counter(claim["verdict"] for claim in claims)
+    return " ".join(chip(verdict, found[verdict]) for verdict in COLOURS if verdict in found)
+
+
+def escaped(text: str) -> str:
+    """Return a text in one line, as Markdown that shows it letter by letter, also in a table."""
+    return re.sub(r"([\\`*_{}\[\]<>|#$~&])", r"\\\1", " ".join(str(text).split()))
+
+
+def number(value: float | None) -> str:
+    """Return a number of a claim; JSON has null for what is not finite."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the places and words of the sentences that are judged, each once."""
+    found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim["source"], re.DOTALL) for claim in claims)
+    return list(dict.fromkeys((match[1], match[2]) for match in found if match))
+
+
+def described(module: ModuleType) -> str:
+    """Return what the docstring says beneath its first line, as Markdown; the figures' captions are with them."""
+    text = (module.__doc__ or "").strip().partition("\n")[2].strip()
+    return re.sub(r"(?ms)^Figures\n-+\n.*?(?:\n\s*\n|\Z)", "", text)
+
+
+def captions_of(name: str, module: ModuleType) -> dict[str, str]:
+    """Return the caption of every figure; the summary serves where there is none."""
+    if importlib.util.find_spec("linfed.study.captions") is None:
+        return {}
+    from linfed.study.captions import captions
+
+    return dict(captions(module, load_tables(name, COMMITTED)[1]))
+
+
+def figures(name: str, module: ModuleType) -> list[str]:
+    """Return the committed pictures with their captions, or why there is none."""
+    own = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
+    if not own:
+        return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
+    told = captions_of(name, module)
+    lines = ["## Figures\n"]
+    for picture, key in own.items():
+        caption = told.get(key, module.SUMMARY)
+        lines += [f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n", f"*{escaped(caption)}*\n"]
+    return lines
+
+
+def judged(claims: list[dict[str, Any]]) -> list[str]:
+    """Return the claims as tables, those of one sentence and source together."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for claim in claims:
+        groups.setdefault((claim["text"], claim["source"]), []).append(claim)
+    lines = ["## Claims\n"]
+    for (text, source), group in groups.items():
+        lines += [f"**{escaped(text)}** {chips(group)}\n", f"Source: {escaped(source)}\n"]
+        rows = (
+            (
+                chip(one["verdict"]),
+                escaped(one["where"]),
+                escaped(one["statistic"]),
+                f"{number(one['estimate'])} \\[{number(one['low'])}, {number(one['high'])}\\]",
+                escaped(one["said"]),
+                escaped("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
+            )
+            for one in group
+        )
+        lines += [table(("verdict", "where", "statistic", "measured", "said", "note"), rows), ""]
+    return lines
+
+
+def settings(record: dict[str, Any]) -> list[str]:
+    """Return what all rows of each table share."""
+    lines = ["## Settings\n"]
+    for key, one in record["tables"].items():
+        shared = ", ".join(f"{name} = {shown(value)}" for name, value in one["shared"].items())
+        lines.append(f"- table `{key}`, {one['rows']} rows; shared by all: {escaped(shared) or 'nothing'}")
+    return [*lines, ""]
+
+
+def shown(value: Any) -> str:
+    """Return a setting as text, lists with round brackets."""
+    return f"({', '.join(map(shown, value))})" if isinstance(value, list) else str(value)
+
+
+def as_csv(claims: list[dict[str, Any]]) -> str:
+    """Return the claims as CSV."""
+    out = io.StringIO()
+    columns = ("text", "where", "statistic", "estimate", "low", "high", "said", "verdict", "source", "detail", "note")
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(claims)
+    return out.getvalue()
+
+
+def downloads(name: str, record: dict[str, Any]) -> list[str]:
+    """Return how to make the run again, where this one was made, and links to its files."""
+    beside = "../../../results/committed/"
+    files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record["tables"] for end in (".csv", ".npz"))]
+    links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
+    links += [f"{{download}}`{file} <{beside}{file}>`" for file in files if (COMMITTED / file).exists()]
+    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    return [
+        "## Again\n",
+        f"```sh\nlinfed reproduce {name}\n```\n",
+        f"This run: {record['seconds']:.0f} s of computing, {escaped(record['machine'])}, {escaped(versions)}, commit "
+        f"`{record['commit'][:10]}`. The npz files hold the tables, reduced (`lf.Table.load`); claims were judged on "
+        "the whole ones.\n",
+        *(f"- {link}" for link in links),
+        "",
+    ]
+
+
+def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
+    """Return an experiment's page."""
+    sentences = quoted(record["claims"])
+    said = [
+        "## What the source says\n",
+        *(f"> “{escaped(words)}” ({escaped(place)})\n" for place, words in sentences),
+    ]
+    return "\n".join(
+        [
+            f"# {name}\n",
+            f"{escaped(module.SUMMARY)}\n",
+            f"{chips(record['claims'])}\n",
+            *(said if sentences else []),
+            "## What is run, and what differs\n",
+            described(module) + "\n",
+            *settings(record),
+            *figures(name, module),
+            *judged(record["claims"]),
+            *downloads(name, record),
+        ]
+    )
+
+
+def thumbnail(name: str, folder: Path) -> str:
+    """Write a small picture of the experiment's first one, and return its name; "" where there is none."""
+    first = next((one for one, (experiment, _, _) in pictures.PICTURES.items() if experiment == name), None)
+    if first is None:
+        return ""
+    with Image.open(DOCS / f"{first}.png") as image:
+        small = ImageOps.pad(image.convert("RGB"), THUMB, Image.Resampling.LANCZOS, color="white")
+    drawn = io.BytesIO()
+    small.quantize(64, dither=Image.Dither.NONE).save(drawn, format="png", optimize=True)
+    changed(folder / f"{name}-thumb.png", drawn.getvalue())
+    return f"{name}-thumb.png"
+
+
+def card(name: str, module: ModuleType, record: dict[str, Any], thumb: str) -> str:
+    """Return an experiment's card in the gallery."""
+    image = f":img-top: {thumb}\n:img-alt: the figure of {name}, small\n" if thumb else ""
+    head = f":::{{grid-item-card}} {name}\n:link: {name}\n:link-type: doc\n{image}"
+    return f"{head}\n{escaped(module.SUMMARY)}\n\n+++\n{chips(record['claims'])}\n:::\n"
+
+
+def overview(cards: dict[str, str], claims: list[dict[str, Any]]) -> str:
+    """Return the gallery."""
+    lines = [
+        "# Experiments\n",
+        f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(claims)}. "
+        "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
+    ]
+    for start, title in PAPERS.items():
+        own = [one for name, one in cards.items() if paper_of(name) == start]
+        lines += [f"## {title}\n", "::::{grid} 1 2 3 3\n:gutter: 3\n", *own, "::::\n"]
+    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *cards, "```\n"])
+
+
+def paper_of(name: str) -> str:
+    """Return the section of an experiment."""
+    start = name.partition("-")[0]
+    return start if start in PAPERS else "fedrep"
+
+
+def changed(path: Path, content: bytes) -> None:
+    """Write a file unless it is there as it would be: Sphinx reads anew only what has changed."""
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)
+
+
+def write(folder: Path) -> list[str]:
+    """Write the gallery into a folder, and return the names of the experiments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cards, claims = {}, []
+    for name in experiment_files(EXPERIMENTS):
+        module = load(name, EXPERIMENTS)
+        record = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))
+        claims += record["claims"]
+        changed(folder / f"{name}.md", page(name, module, record).encode())
+        changed(folder / f"{name}-claims.csv", as_csv(record["claims"]).encode())
+        cards[name] = card(name, module, record, thumbnail(name, folder))
+    changed(folder / "index.md", overview(cards, claims).encode())
+    return list(cards)

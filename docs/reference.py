@@ -1,0 +1,236 @@
+"""The reference: every public name by topic, the command line and the benchmarks, generated when the site is built.
+
+`GROUPS` has every name of `linfed` and `linfed.theory` once, which `tests/test_docs.py` holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import operator
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gallery import COMMITTED, changed, escaped, table
+
+import linfed as lf
+
+
+class Group(NamedTuple):
+    """A page of the reference: its title, what it is about, and its names."""
+
+    title: str
+    about: str
+    names: tuple[str, ...]
+
+
+GROUPS = {
+    "running": Group(
+        "Running",
+        "One run of an algorithm on all trials and clients, and what comes back.",
+        (
+            "simulate",
+            "iterate",
+            "Round",
+            "Result",
+            "Status",
+            "METRICS",
+            "ENGINES",
+            "shortcut_error",
+            "subspace_distance",
+        ),
+    ),
+    "problems": Group(
+        "Problems and laws of x",
+        "What is true: regressors, noise and the law of the samples.",
+        (
+            *("SharedRepresentation", "UnderParameterized", "SharedWithShortcuts", "GivenTruth", "Problem", "Truth"),
+            *("Gaussian", "Rademacher", "UniformCube", "UniformSphere", "Design"),
+        ),
+    ),
+    "data": Group("Data", "What clients see.", ("FreshSamples", "FixedSamples", "GivenSamples")),
+    "algorithms": Group(
+        "Algorithms",
+        "What learns. `lf.ALGORITHMS` has each by its name.",
+        (
+            *("FedRep", "FLUTE", "FedRepShortcut", "FedAvg", "FedPer", "LocalOnly", "Personalised", "Oracle"),
+            *("PooledLeastSquares", "ExactHeads", "GradientHeads", "ClosedForm", "GradientSteps", "ALGORITHMS"),
+            *("Algorithm", "State", "Asks"),
+        ),
+    ),
+    "initialisations": Group(
+        "Initialisations",
+        "Where B begins, alone or with the heads.",
+        (
+            *("Moments", "RandomSubspace", "AtDistance", "GivenSubspace", "TrueSubspace", "Initial"),
+            *("SmallRandom", "GivenFactors", "InitialFactors"),
+        ),
+    ),
+    "studies": Group(
+        "Studies",
+        "From a grid of runs to a table, a figure and a verdict.",
+        (
+            *("Run", "grid", "sweep", "Store", "Table", "Along", "page", "curves", "tune", "Tuned", "Tuning"),
+            *("RoundsTo", "Finding", "Hypothesis", "Verdict"),
+        ),
+    ),
+    "sizes": Group(
+        "Predictions and least sizes",
+        "What theory says of a run, and how many samples, clients or rounds it takes.",
+        ("predict", "Prediction", "Quantity", "least", "above", "below", "fit"),
+    ),
+    "errors": Group(
+        "Errors and warnings",
+        "What goes wrong, by name; wrong arguments raise ValueError or TypeError.",
+        ("EngineError", "LawError", "SizeError", "SweepError", "EdgeWarning", "StoreWarning"),
+    ),
+    "theory-fedrep": Group(
+        "Theory of FedRep",
+        "State evolution, floors, edges, schedules and Theorem 1.",
+        (
+            *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
+            *("theory.second_order_evolution", "theory.SecondOrder", "theory.typical_distance"),
+            *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size"),
+            *("theory.local_factor", "theory.local_floor", "theory.local_best_step", "theory.stability_edge"),
+            *("theory.best_step_schedule", "theory.mean_squared_sine", "theory.largest_sine"),
+            *("theory.schedule_asymptote", "theory.known_heads_bound", "theory.refitted_heads_limit"),
+            *("theory.gradient_heads_evolution", "theory.GradientHeadsEvolution"),
+            *("theory.unnormalised_evolution", "theory.UnnormalisedEvolution", "theory.norm_growth"),
+            *("theory.under_parameterised_evolution", "theory.UnderParameterisedEvolution"),
+            *("theory.under_parameterised_floor", "theory.UnderParameterisedFloor"),
+            *("theory.fixed_sample_floor", "theory.FixedSampleFloor", "theory.fixed_sample_edge"),
+            *("theory.federation_pays_from", "theory.fedrep_bound", "theory.fedrep_step_limit"),
+            *("theory.fedrep_least_samples", "theory.fedrep_predicted_samples"),
+            *("theory.theorem1_run", "theory.Theorem1Run", "theory.at_exact_heads", "theory.AtExactHeads"),
+        ),
+    ),
+    "theory-flute": Group(
+        "Theory of FLUTE",
+        "Theorem 5.5, rates, floors and the edge of divergence.",
+        (
+            *("theory.flute_trace", "theory.FluteTrace", "theory.ThetaCoordinates", "theory.flute_bound"),
+            *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
+            *("theory.flute_divergence_threshold", "theory.flute_worst_ray", "theory.flute_population_minimiser"),
+            *("theory.flute_relative_gradient", "theory.truncation_error", "theory.truncation_floor"),
+        ),
+    ),
+    "theory-shortcut": Group(
+        "Theory of the shortcut draft",
+        "Its identities and bound, and where B goes.",
+        (
+            *("theory.shortcut_trace", "theory.ShortcutTrace", "theory.ShortcutRound", "theory.shortcut_loss_rounds"),
+            *("theory.shortcut_repulsion", "theory.shortcut_spectrum_hypothesis", "theory.top_subspace_distance"),
+        ),
+    ),
+    "theory-others": Group(
+        "Theory of averaging, clients alone and new clients",
+        "Fixed points and exact risks.",
+        (
+            *("theory.fedavg_fixed_point", "theory.fedavg_iteration_matrix", "theory.fedavg_rate"),
+            *("theory.best_local_ridge", "theory.local_mean_risk", "theory.single_model_floor"),
+            *("theory.new_client_mean_risk", "theory.new_client_excess_quantile", "theory.outside_length"),
+        ),
+    ),
+}
+CONSTANTS = ("ALGORITHMS", "ENGINES", "METRICS")
+"""Those of them that are dictionaries."""
+MODULE = ("theory",)
+"""Public names that are modules: their names are in groups of their own."""
+
+
+def public() -> set[str]:
+    """Return every public name, as `GROUPS` spells them."""
+    return {*lf.__all__, *(f"theory.{name}" for name in lf.theory.__all__)} - {*MODULE}
+
+
+def listed(name: str) -> Iterator[str]:
+    """Yield a constant's entries, as reST."""
+    value = getattr(lf, name)
+    yield from (name, "-" * len(name), "")
+    for key, about in value.items():
+        yield f"- ``{key!r}``: {about if isinstance(about, str) else about.summary}"
+    yield ""
+
+
+def group_page(group: Group) -> str:
+    """Return the page of a group: a table of its names, then each in full, then its constants."""
+    constants = [name for name in group.names if name in CONSTANTS]
+    names = [name for name in group.names if name not in CONSTANTS]
+    lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
+    lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
+    lines += [*(f"   {name}" for name in names), ""]
+    for name in names:
+        lines += [name, "-" * len(name), "", *directive(name), ""]
+    return "\n".join([*lines, *(line for name in constants for line in listed(name))]) + "\n"
+
+
+def directive(name: str) -> list[str]:
+    """Return what documents a name in full."""
+    value = operator.attrgetter(name)(lf)
+    if not inspect.isclass(value):
+        return [f".. autofunction:: linfed.{name}"]
+    kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
+    return [f".. {kind}:: linfed.{name}", "   :members:"]
+
+
+def command_line() -> str:
+    """Return the page of the command line, from its parser."""
+    from linfed.cli import parser
+
+    os.environ["COLUMNS"] = "100"
+    top = parser()
+    lines = ["# Command line\n", f"```text\n{top.format_help()}```\n"]
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                lines.append(f"## linfed {name}\n\n```text\n{command.format_help()}```\n")
+    return "\n".join(lines)
+
+
+def benchmarks() -> str:
+    """Return the page of the committed benchmarks."""
+    told = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))
+    machines = list(dict.fromkeys(row["machine"] for row in told["rows"] if "machine" in row))
+    head = ("what", "sizes", "ours", "other", "ratio [quartiles]", "target", "target met", "note")
+    lines = [
+        "# Benchmarks\n",
+        f"All rows of `results/committed/benchmarks.json`, measured on {escaped('; '.join(machines))} by `python -m "
+        "benchmarks --full`. [Speed](../../speed.md) has what they say.\n",
+        escaped(told["method"]) + "\n",
+        table(head, (tuple(map(escaped, measured(row))) for row in told["rows"])),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def measured(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a benchmark's row."""
+    unit = row.get("unit", "")
+    times = (f"{row[side]:.3g} {unit}" if row.get(side) is not None else "-" for side in ("ours", "other"))
+    ratio = f"{row['ratio']:.3g} [{', '.join(f'{one:.3g}' for one in row['quartiles'])}]" if row.get("ratio") else "-"
+    return (row["name"], row["sizes"], *times, ratio, *(row.get(name, "") for name in ("target", "verdict", "note")))
+
+
+INDEX = """# Reference
+
+{groups}
+
+```{{toctree}}
+:hidden:
+
+{names}
+```
+"""
+
+
+def write(folder: Path) -> None:
+    """Write the reference into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, group in GROUPS.items():
+        changed(folder / f"{name}.rst", group_page(group).encode())
+    told = "\n".join(f"- [{group.title}]({name}.rst): {group.about}" for name, group in GROUPS.items())
+    changed(folder / "index.md", INDEX.format(groups=told, names="\n".join(GROUPS)).encode())
+    changed(folder / "command-line.md", command_line().encode())
+    changed(folder / "benchmarks.md", benchmarks().encode())

@@ -1,0 +1,182 @@
+"""The site's sources: code in pages is run, what is generated is whole, and names that pages give exist."""
+
+import importlib
+import json
+import operator
+import re
+import sys
+from collections import Counter
+
+import pytest
+from held import COMMITTED, README, TOP, pages
+from PIL import Image
+
+import linfed as lf
+from linfed.study.experiments import experiment_files
+
+DOCS = TOP / "docs"
+EXPERIMENTS = set(experiment_files(TOP / "experiments"))
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The scripts of the site, as its build imports them: with docs/ on the path."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(DOCS))
+    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds")}
+    sys.path.remove(str(DOCS))
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and sys.modules[name].__file__.startswith(str(DOCS)):
+            del sys.modules[name]
+
+
+# --- code in pages -------------------------------------------------------------------------------------------
+
+
+def not_run(text):
+    """Return the Python blocks of a page that the doctests would leave out, wholly or in part."""
+    blocks = re.findall(r"(?ms)^[ >]*```+ *\{?(?:python|py|python3|pycon|code-cell)\b[^\n]*\n(.*?)^[ >]*```", text)
+    return [block for block in blocks if not block.startswith(">>> ") or "+SKIP" in block]
+
+
+@pytest.mark.parametrize("name", [README, *pages()])
+def test_every_block_of_python_is_run(name):
+    assert not_run((TOP / name).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nx = 1\n```\n",
+        "```{code-cell}\nx\n```\n",
+        "```python\n>>> f()  # doctest: +SKIP\n```\n",
+        "```py\nx\n```\n",
+    ],
+)
+def test_a_block_that_is_not_run_is_found(text):
+    assert len(not_run(f"```python\n>>> 1\n1\n\n```\n\n{text}")) == 1
+
+
+def test_the_readme_is_two_screens():
+    text = re.sub(r"(?s)<!-- scoreboard -->.*<!-- /scoreboard -->", "", (TOP / README).read_text(encoding="utf-8"))
+    assert len(text.split()) < 800
+
+
+# --- the reference -------------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_public_name_once(site):
+    counts = Counter(name for group in site["reference"].GROUPS.values() for name in group.names)
+    told = "docs/reference.py, GROUPS"
+    assert {name for name, count in counts.items() if count > 1} == set(), told
+    assert set(counts) == site["reference"].public(), told
+
+
+def test_the_reference_is_written(site, tmp_path):
+    reference = site["reference"]
+    reference.write(tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} == {*reference.GROUPS, "index", "command-line", "benchmarks"}
+    assert "linfed reproduce" in (tmp_path / "command-line.md").read_text()
+    rows = json.loads((COMMITTED / "benchmarks.json").read_text())["rows"]
+    assert (tmp_path / "benchmarks.md").read_text().count("\n| ") == 2 + len(rows)
+
+
+# --- the gallery ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
+    gallery = site["gallery"]
+    assert set(gallery.write(tmp_path)) == EXPERIMENTS
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    for name in EXPERIMENTS:
+        claims = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))["claims"]
+        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+        shown = Counter(re.findall(r"(?m)^\| \{bdg-\w+\}`([A-Z ]+)` \|", page))
+        assert shown == Counter(claim["verdict"] for claim in claims), name
+        assert (tmp_path / f"{name}-claims.csv").read_text(encoding="utf-8").count("\n") >= len(claims)
+        assert f":link: {name}\n" in index
+        for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
+            assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
+        for file in re.findall(r"`[^`<]*<([^`>]+)>`", page):
+            assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
+
+
+def test_what_has_not_changed_is_not_written_again(site, tmp_path):
+    path = tmp_path / "page.md"
+    for content, wanted in ((b"one", True), (b"one", False), (b"two", True)):
+        before = path.stat().st_mtime_ns if path.exists() else None
+        site["gallery"].changed(path, content)
+        assert (path.stat().st_mtime_ns != before) == wanted
+        assert path.read_bytes() == content
+
+
+# --- papers --------------------------------------------------------------------------------------------------
+
+
+def exists(name):
+    """Return whether a name of a page about papers is there: of code, of an experiment, or of a test."""
+    if name.startswith("tests/"):
+        file, _, test = name.partition("::")
+        path = TOP / file
+        return path.exists() and (not test or re.search(rf"(?m)^def {test}\(", path.read_text(encoding="utf-8")))
+    if name.startswith("lf."):
+        return has(lf, name.removeprefix("lf."))
+    if name.startswith("linfed."):
+        module, _, attribute = name.rpartition(".")
+        try:
+            return has(importlib.import_module(module), attribute)
+        except ImportError:
+            return False
+    return name in EXPERIMENTS
+
+
+def has(holder, name):
+    try:
+        return operator.attrgetter(name)(holder) is not None
+    except AttributeError:
+        return False
+
+
+def test_what_the_table_of_places_names_is_there():
+    rows = [
+        line for line in (DOCS / "papers" / "where.md").read_text(encoding="utf-8").splitlines() if line[:2] == "| "
+    ]
+    rows = [row.strip("| ").split(" | ") for row in rows if not row.startswith("| place")]
+    assert len(rows) > 40
+    assert {len(row) for row in rows} == {5}
+    named = [name for row in rows for cell in row[2:] for name in re.findall("`([^`]+)`", cell)]
+    assert [name for name in named if not exists(name)] == []
+    for place, _, code, experiments, tests in rows:
+        assert re.fullmatch("none|(`linfed[.].+`|`lf[.].+`)", code), place
+        assert re.fullmatch("none|all|all of its own|`[a-z].+`", experiments), place
+        assert re.fullmatch("none|`tests/.+`", tests), place
+
+
+def test_every_experiment_is_in_the_pages_of_papers():
+    text = "".join((TOP / name).read_text(encoding="utf-8") for name in pages(DOCS / "papers"))
+    assert {name for name in EXPERIMENTS if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lf.FedRap",
+        "lf.theory.bound",
+        "fedrep-fig2",
+        "tests/test_none.py",
+        "tests/test_docs.py::test_none",
+        "linfed.no.f",
+    ],
+)
+def test_a_name_that_is_not_there_is_found(name):
+    assert not exists(name)
+
+
+# --- the picture of rounds -----------------------------------------------------------------------------------
+
+
+def test_the_picture_of_rounds_is_that_of_its_script(site):
+    rounds = site["rounds"]
+    with Image.open(rounds.PICTURE) as image:
+        assert image.info.get(rounds.DIGEST) == rounds.digest(), "run python docs/rounds.py"

@@ -20,7 +20,7 @@ PROBLEM = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=1e-3**
 ALGORITHM = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
 DATA = lf.FreshSamples(n_samples=5)
 SEEDS = {"explicit": 1, "projected": 2}
-COLOURS = {"explicit": plotting.look("explicit", 0)["color"], "projected": plotting.look("projected", 5)["color"]}
+COLOURS = {"explicit": "#56B4E9", "projected": "black"}
 ROUNDS = (1, 10)
 TRIALS = 40_000
 BINS = 60

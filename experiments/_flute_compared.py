@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import plain_ticks
 from linfed.statistics import gains
 from linfed.statistics.findings import Finding, joined, quoted
 from linfed.statistics.intervals import quantiles
@@ -125,10 +124,16 @@ def curves_figure(table: lf.Table, row: str) -> Any:
                 shape = {"color": "0.25", "linewidth": 0.8, "linestyle": style, "zorder": 1.5}
                 ax.axhline(float(np.median(part.rows[0][name])), label=line, **shape)
             ax.set_xscale("log")
-            plain_ticks(ax)
         sheet.label("round", *(f"{value}\nmean client error" for value in values))
-        sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
+        sheet.legend(f"{common(table)}; median and 10-90 % of {table.rows[0]['trials']} trials")
     return sheet.figure
+
+
+def common(table: lf.Table) -> str:
+    """Return the sizes that all rows of a table share, but the rank, in words."""
+    names = {"d": "dim", "n": "n_clients", "m": "n_samples", "noise variance": "noise_variance"}
+    found = {name: table.values(column) for name, column in names.items()}
+    return ", ".join(f"{name} = {values[0]:g}" for name, values in found.items() if len(values) == 1)
 
 
 def tuning_figure(table: lf.Table, row: str) -> Any:

@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, look, plain_ticks
-from linfed.study.pages import bars
+from linfed.figures.style import KINDS, PAGE_WIDTH, look, plain_ticks
+from linfed.study.pages import bars, drawn_from
 from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
 
 from ._theorem1 import ALLOWED, DRAWN, FEW, GRID, MOVES, NAMES, OF_TRIALS, PLAIN
 
-RIVALS = (("rival", "LocalOnly", "k + 2 + d k / p"), ("predicted", "Oracle", "predicted"))
-"""Other rules for the samples, their looks and names."""
+THEOREM, RIVAL, PREDICTED = KINDS[:3]
+"""Looks of the rules for the samples."""
+RIVALS = (("rival", RIVAL, "k + 2 + d k / p"), ("predicted", PREDICTED, "predicted"))
+"""Other rules than the theorem's, their looks and names."""
+
+FAILS = ("#CC6677", "#DDCC77", "#44AA99")
+"""Colours of what becomes of the bound: it fails often, in some trials, in none."""
 
 
 def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
@@ -67,7 +72,7 @@ def curves(table: lf.Table) -> Any:
         run, name = run_of(row), row["name"]
         lf.curves(ax, row, "round", "distance", by="name", labels={name: "measured"}, looks={name: "FedRep"})
         for exponent, line, text in ((theorem1.PRINTED, "-", "bound, T/2"), (theorem1.SAME_BATCH, "--", "bound, T")):
-            ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="#D55E00", linestyle=line, label=text)
+            ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
         ax.plot(run.rounds, row["predicted"], color="black", linewidth=0.9, linestyle=":", label="state evolution")
         first = f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else told(row).rpartition(", ")[0]
         ax.set(title=f"{first}\nm = {row['n_samples']:,}", xlabel="round", yscale="log")
@@ -75,7 +80,7 @@ def curves(table: lf.Table) -> Any:
     axes[0, 0].set_ylabel("distance to B*")
     shape = {"loc": "outside upper center", "title": f"median and 10-90 % of {rows[0]['trials']} trials"}
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=4, **shape)
-    return figure
+    return drawn_from(figure, sum(rows, lf.Table()))
 
 
 def verdicts(table: lf.Table) -> Any:
@@ -87,9 +92,9 @@ def verdicts(table: lf.Table) -> Any:
     for place, row in enumerate(rows):
         count = np.asarray(row["failed"])
         kinds = {
-            "fails in over 5 %": ("#D55E00", count > ALLOWED * row["trials"]),
-            "in some": ("#E69F00", (count > 0) & (count <= ALLOWED * row["trials"])),
-            "in none": ("#0072B2", count == 0),
+            "fails in over 5 %": (FAILS[0], count > ALLOWED * row["trials"]),
+            "in some": (FAILS[1], (count > 0) & (count <= ALLOWED * row["trials"])),
+            "in none": (FAILS[2], count == 0),
         }
         for text, (colour, mask) in kinds.items():
             at = row["tried"][mask]
@@ -99,9 +104,10 @@ def verdicts(table: lf.Table) -> Any:
         ax.plot(row["needed"], place, "|", color="black", markersize=9, markeredgewidth=2, label="Theorem 1, C = 1")
     ax.set_yticks(range(len(rows)), [searched(row) for row in rows])
     ax.set(xscale="log", xlabel="samples m of a client and round")
+    plain_ticks(ax)
     labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound, in its trials")
-    return figure
+    return drawn_from(figure, sum(rows, lf.Table()))
 
 
 def looseness(table: lf.Table) -> Any:
@@ -112,14 +118,15 @@ def looseness(table: lf.Table) -> Any:
     for ax, name in zip(axes, MOVES, strict=True):
         rows = list(table.where(name=name))
         x = moved(ax, rows, name)
-        for exponent, method, text in ((0.5, "FedRep", "exponent T/2"), (1.0, "10GD-GD", "exponent T")):
+        for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
             ratios = np.stack([theorem1_judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
             bars(ax, x, ratios, method, label=text)
             expected = [np.median(theorem1_judges.rate_ratios(foreseen(row), exponent)) for row in rows]
             ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
+    plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return figure
+    return drawn_from(figure, table.where(name=list(MOVES)))
 
 
 def constants(table: lf.Table) -> Any:
@@ -133,15 +140,16 @@ def constants(table: lf.Table) -> Any:
     for ax, name in zip(axes[0], names, strict=True):
         rows = list(table.where(name=name))
         x = moved(ax, rows, name)
-        for base, method, text in (("needed", "FedRep", "Theorem 1"), *RIVALS):
+        for base, method, text in (("needed", THEOREM, "Theorem 1"), *RIVALS):
             found = np.array([constant(row, base) for row in rows])
             middle, low, high = np.where(np.isfinite(found), found, np.nan).T
             ax.errorbar(
                 x, middle, yerr=(middle - low, high - middle), **{**look(method), "capsize": 1.5, "label": text}
             )
+    plain_ticks(axes[0, 0])
     axes[0, 0].set_ylabel("least constant that passes")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return figure
+    return drawn_from(figure, table.where(name=names))
 
 
 def rules(table: lf.Table) -> Any:
@@ -150,7 +158,7 @@ def rules(table: lf.Table) -> Any:
 
     rows = list(table.where(name=DRAWN)) or list(table)
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
-    for ax, (base, method, text) in zip(axes, (("needed", "FedRep", "Theorem 1, C = 1"), *RIVALS), strict=True):
+    for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
         said, found = np.array([[row[base], row["least"]] for row in rows]).T
         ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
         low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
@@ -159,8 +167,9 @@ def rules(table: lf.Table) -> Any:
         line = [min(said.min(), found.min()), max(found.max(), 10.0)]
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
+        plain_ticks(ax)
     axes[0].set_ylabel("least m, measured")
-    return figure
+    return drawn_from(figure, sum(rows, lf.Table()))
 
 
 def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:

@@ -7,6 +7,14 @@ every method takes the smallest.
 
 Errors are ``||theta_i - phi_i||^2``.
 
+Figures
+-------
+"" : Above, FedAvg's error on its way to the fixed points that are known in closed form (dotted); below, the distance
+    from them, with the rate that is predicted as a thin black line. A column for each m; median and 10-90 % over
+    trials.
+"rounds" : The mean squared error of the clients against rounds, for each m, with the floor of a single model
+    (dashed) and the oracle's error.
+
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1 and Figure 1.
 """
 
@@ -18,9 +26,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import draw_level, label, look
 from linfed.statistics.findings import Finding
 from linfed.study.choice import at_edge, smallest, within
-from linfed.study.pages import Figures, median_level
+from linfed.study.pages import Figures, as_one
 
 from ._fedrep import FEDAVG, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples
@@ -80,27 +89,40 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
     with lf.page(table, column="n_samples", title="m = {}", height=2.3, sharey=True) as ways:
         for ax, part in ways:
-            lf.curves(ax, part, "round", "curve", order=("FedAvg", *ONE_LAYER, "FedRep"))
-            median_level(ax, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
-            median_level(ax, part.where(method="Oracle"), "mean", "oracle", below=True)
+            lf.curves(ax, part, "round", "curve", order=("FedRep",))
+            as_one(ax, part, "round", "curve", ("FedAvg", *ONE_LAYER))
+            draw_level(
+                ax, float(np.median(part.where(method="FedAvg")["single_model_floor"])), label="single-model floor"
+            )
+            shape = look("Oracle") | {"marker": "", "zorder": 1.5}
+            ax.axhline(float(np.median(part.where(method="Oracle")["mean"])), label=label("Oracle"), **shape)
         ways.label("round", "mean squared error of clients")
         ways.legend(trials)
     with lf.page(table, column="n_samples", title="m = {}", row=2, height=3.8, sharex=True, sharey="row") as sheet:
         for (upper, part), (lower, _) in zip(sheet.row(0), sheet.row(1), strict=True):
             lf.curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
             for row in part.where(method=list(ONE_LAYER)):
-                local_steps = FEDAVG[row["method"]]["local_steps"]
-                median_level(upper, row, "fixed_point_squared_error", f"fixed point, K = {local_steps}")
+                shape = {"color": look(row["method"])["color"], "linestyle": ":", "zorder": 3}
+                told = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
+                upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=told, **shape)
                 lf.curves(lower, row, "round", "distance")
                 logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
                 fit = np.exp(np.median(logs, axis=0))
                 shown = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
-                lower.plot(row["round"], shown, color="black", linewidth=0.6, label="_rate")
-            median_level(upper, part.where(method="FedAvg"), "single_model_floor", "single-model floor")
+                lower.plot(row["round"], shown, color="black", linewidth=0.6, label="predicted rate")
+            draw_level(
+                upper, float(np.median(part.where(method="FedAvg")["single_model_floor"])), label="single-model floor"
+            )
             upper.set_yscale("linear")
         sheet.label("round", "mean squared\nerror of clients", "relative distance from\nthe fixed point")
-        sheet.legend(f"{trials}; thin black: the predicted rate")
+        sheet.legend(trials, ncols=4)
     return {"": sheet.figure, "rounds": ways.figure}
+
+
+def draw_floor(ax: Any, part: lf.Table) -> None:
+    """Draw the least error that one model for all clients can have."""
+    floor = np.median(part.where(method="FedAvg")["single_model_floor"])
+    draw_level(ax, float(floor), label="single-model floor")
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

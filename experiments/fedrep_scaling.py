@@ -8,6 +8,16 @@ of 3k dimensions, whatever d and m; fixed samples are another question, with a l
 and Pastur). Near B* the threshold at the theorem's step is measured to a per cent. FLUTE's floors are those of
 `experiments.flute_theorem51`.
 
+Figures
+-------
+"samples" : The least m with which half of the runs come from distance 0.9 to 0.01, against each size, with what
+    `lf.predict` says without a constant, and Theorem 1's claim with the constant that fits the base setting; below,
+    measured over predicted.
+"rounds" : The fewest rounds from distance 0.9 to 0.01 against each size, with what `lf.predict` says without a
+    constant, and Theorem 1's bound.
+"laws" : Above, FedRep's least m on fixed samples beside the law of Marchenko and Pastur's spectrum, and the threshold
+    near B* over its law; below, FLUTE's floors beside their prediction, with both exponents.
+
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1 and (11); Liu, Shen and Yang 2024, Theorem 5.1.
 """
 
@@ -22,9 +32,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.laws import draw_law
-from linfed.figures.style import PAGE_WIDTH, look
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, look, same_scale
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures
+from linfed.study.pages import Figures, drawn_from
 
 from . import _fedrep_scaling_judged as judged
 from . import flute_theorem51
@@ -48,6 +58,10 @@ PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5, "step $\\eta$"),
 }
 """What moves in each panel: the field, its values, that of a quick run, and what the axis is called."""
+COLOURS = {THEOREM: LOOKS["FedRep"][0], BEST: KINDS[1][0]}
+"""Of FedRep's own step sizes."""
+RATIOS = (0.6, 1.4)
+"""The heights of what is measured over what is predicted."""
 SAMPLES_IN = {**PANELS, "T": ("rounds", (20, 80, 160, 640), 80, "rounds T")}
 ROUNDS_IN = {
     **PANELS,
@@ -121,22 +135,33 @@ def _page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable
     """Return a figure with a panel for each thing that moves."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.6), layout="constrained", sharey=True)
-    for ax, (panel, (field, *_, text)) in zip(axes.ravel(), panels.items(), strict=True):
+    shape: dict[str, Any] = {"layout": "constrained", "height_ratios": (3, 1, 3, 1), "sharey": "row"}
+    figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
+    for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
+        below.sharex(ax)
         rows = sorted(table.where(panel=_beside(panel)).rows, key=lambda row: row[field])
-        for step, colour in ((THEOREM, "#0072B2"), (BEST, "#E69F00")):
+        if not table.where(panel=panel):
+            alone = "base setting alone" if rows else "not run"
+            ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
+        for step, colour in COLOURS.items():
             own = [row for row in rows if row["step"] == step]
-            if len(own) > 1:
+            if step == THEOREM or any(row["panel"] == panel for row in own):  # not the base setting's best step alone
                 _measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
+                _ratio(below, own, field, colour)
         told = [row for row in rows if covered(row)]
         ax.plot([row[field] for row in told], [claimed(row) for row in told], "--", color="0.5", label=claim)
         if near and panel == "T":
-            ax.axhline(told[0][near], color="#CC79A7", linestyle="-.", label="the threshold near B*")
-        _axes(ax, [row[field] for row in rows], text)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(said)
+            ax.axhline(told[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
+        for one, xlabel in ((ax, ""), (below, text)):
+            _axes(one, [row[field] for row in rows], xlabel)
+        ax.tick_params(labelbottom=False)
+        below.set(yscale="linear", ylim=RATIOS)
+    same_scale(list(axes[::2].flat))
+    for first in (0, 2):
+        axes[first, 0].set_ylabel(said)
+        axes[first + 1, 0].set_ylabel("measured\nover predicted")
     figure.legend(*_labels(axes), loc="outside upper center", ncols=2)
-    return figure
+    return drawn_from(figure, table)
 
 
 def _labels(axes: Any) -> tuple[list[Any], list[str]]:
@@ -152,6 +177,8 @@ def _axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
 
     sizes = sorted({size for size in sizes if size > 0})
     ax.set(xscale="log" if sizes else "linear", yscale="log", xlabel=text)
+    if len(sizes) == 1:
+        ax.set_xlim(sizes[0] / 2, sizes[0] * 2)
     shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
     ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
     ax.xaxis.set_minor_locator(NullLocator())
@@ -178,6 +205,18 @@ def _measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, co
     ax.plot([row[field] for row in rows], [row[column] for row in rows], ":", color=colour, label=law)
 
 
+def _ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
+    """Draw crossings with their intervals over those that are predicted, where a law is known at every size."""
+    known = [row for row in rows if not row["censored"] and row["predicted_crossing"] > 0 and not row["missing"]]
+    ratios = np.array(
+        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
+    )
+    middle, low, high = ratios.reshape(-1, 3).T
+    shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    ax.errorbar([row[field] for row in known], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
+    ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
+
+
 def _laws(tables: dict[str, lf.Table]) -> Any:
     """Return a figure of both papers: FedRep on fixed samples and near B*, and FLUTE's floors."""
     import matplotlib.pyplot as plt
@@ -185,11 +224,13 @@ def _laws(tables: dict[str, lf.Table]) -> Any:
     figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.4), layout="constrained")
     for ax, (panel, (field, *_, text)) in zip(axes[0], FIXED_IN.items(), strict=False):
         rows = sorted(tables["fixed"].where(panel=_beside(panel)).rows, key=lambda row: row[field])
-        _measured(ax, rows, field, "FedRep, fixed samples", "spectrum of Marchenko and Pastur", "spectral", "#0072B2")
+        law = "spectrum of Marchenko and Pastur"
+        _measured(ax, rows, field, "FedRep, fixed samples", law, "spectral", COLOURS[THEOREM])
         sizes = [row[field] for row in rows]
         counted = [row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"] for row in rows]
         ax.plot(sizes, counted, "--", color="0.5", label="equations as unknowns")
         _axes(ax, sizes, text)
+    same_scale(axes[0, :3])
     axes[0, 0].set_ylabel("least m, 100 rounds")
     ratios = [judged.over(row, row["law"]) for row in tables["near"].rows]
     middle, low, high = np.transpose(ratios)
@@ -203,12 +244,13 @@ def _laws(tables: dict[str, lf.Table]) -> Any:
         field = flute_theorem51.SWEEPS[sweep][0]
         draw_law(ax, part[field], part["rms"].T, part["predicted"].T, method="FLUTE")
         ax.set(xlabel=text)
+    same_scale(axes[1, :3])
     axes[1, 0].set_ylabel("FLUTE's floor")
     axes[1, 3].set_axis_off()
     axes[1, 3].legend(
         *_labels(axes[0, :3]), loc="center", title="above: FedRep; below: FLUTE,\nslope (predicted slope)"
     )
-    return figure
+    return drawn_from(figure, tables["fixed"] + tables["near"] + tables["flute"])
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

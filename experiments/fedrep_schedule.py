@@ -8,6 +8,11 @@ no step size is the best for all directions: a matrix step, or averages, for tha
 step must not fall with the rounds, of which its client sees few. All rivals are tuned on separate trials; the sizes are
 chosen here.
 
+Figures
+-------
+"" : The mean squared sine of the angles to B* over what known heads would leave, against rounds, for rules of steps and
+    of heads; a panel for each kind of clients.
+
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; Polyak and Juditsky 1992.
 """
 
@@ -42,7 +47,6 @@ RULES = {
     SOME: (BEST, SHIFTED, REMEMBER, KEPT),
 }
 CHANGES: dict[str, dict[str, Any]] = {UNEQUAL: {"condition": 3.0}, SOME: {"n_clients": 50, "participants": 5}}
-COLOURS = {KNOWN: "#000000", KEPT: "#56B4E9", BEST: "#C1272D", RARELY: "#999999"}
 
 SCALES, SHIFTS = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6), (1, 3, 10, 30)
 CONSTANTS = (0.003, 0.005, 0.007, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2)
@@ -173,7 +177,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the rules' curves over the known heads' bound."""
     table = tables["rules"]
     looks = {rule: look("", turn) for turn, rule in enumerate(table.values("rule"))}
-    looks = {rule: shape | ({"color": COLOURS[rule]} if rule in COLOURS else {}) for rule, shape in looks.items()}
     with lf.page(table, column="panel", title="{}", height=3.7, sharey=True) as sheet:
         for ax, part in sheet:
             for row in part:

@@ -9,6 +9,11 @@ eigenvalue of the heads' second moment; at twice that the mean square stops fall
 Beside each prediction stand two rivals: state evolution without fluctuations, and a prediction that overlooks what
 makes the regime.
 
+Figures
+-------
+"*" : Above, the distance to span(B*) against rounds, median and 10-90 % over runs, under what theory predicts of median
+    and band; below, predicted over measured, with a rival that overlooks what makes the regime.
+
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; docs/exact-law.md.
 """
 
@@ -21,6 +26,7 @@ import numpy as np
 
 import linfed as lf
 from linfed import theory
+from linfed.figures.style import KINDS
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import Measured, bootstrap_interval, median_interval
 from linfed.study.pages import Figures
@@ -165,14 +171,15 @@ def cells(quick: bool) -> dict[str, list[Regime]]:
     return {"curves": [replace(regime, **less) for regime in regimes] if quick else regimes}
 
 
-GREEN = "#009E73"
+RIVAL, FIRST = KINDS[4][0], KINDS[2][0]
+"""Colours of the rivals."""
 
 LINES = {
     "predicted": ("black", "-", "predicted median"),
     "low": ("black", ":", "predicted 10 %, 90 %"),
     "high": ("black", ":", "predicted 10 %, 90 %"),
-    "first": ("#D55E00", "--", "without fluctuations"),
-    "overlooking": (GREEN, "-.", "as if it were otherwise"),
+    "first": (FIRST, "--", "without fluctuations"),
+    "overlooking": (RIVAL, "-.", "as if it were otherwise"),
 }
 """Colour, line and name of each prediction."""
 
@@ -197,7 +204,7 @@ def drawn(table: lf.Table, names: list[Any]) -> Any:
                 level, _ = WITHIN.get(name, WITHIN["predicted"])
                 below.plot(row["round"], row[name] / np.quantile(row["distance"], level, axis=0), **shape)
             place: dict[str, Any] = {"transform": below.transAxes, "ha": "center", "va": "top", "in_layout": False}
-            below.text(0.5, 1.0, f"as if {row['rival']}", color=GREEN, fontsize=7, **place)
+            below.text(0.5, 1.0, f"as if {row['rival']}", color=RIVAL, fontsize=7, **place)
             below.set(ylim=(0.75, 1.25))
         sheet.label("round", "subspace distance to B*", "predicted / measured")
         sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.values('trials')))} runs", ncols=3)

@@ -14,6 +14,11 @@ and from ``sigma_1 = 1/eta`` on the run oscillates and loses what it gains. Wher
 lie beyond that: at population ``sigma_1 = lambda_1/(1 - 2 excess)``, above ``1/eta`` from an excess of ``(1 - eta
 lambda_1)/2`` on. "Diverged" is a run's status; of runs from far out it is also told whether they moved outward.
 
+Figures
+-------
+"" : The share of trials that diverged over m and the excess gamma1 - 2 gamma2, for three kinds of run, with the line
+    above which the objective is unbounded below; k = 6 of 10 singular values.
+
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2").
 """
 
@@ -25,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import KINDS
 from linfed.statistics.findings import Finding, quoted, share
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 from linfed.study.pages import Figures, bars, heat_map, level, place
@@ -120,7 +126,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
     titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
     titles["far"] = "far out on the worst ray, tiny step"
-    line = {"color": "#D55E00", "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
+    line = {"color": KINDS[2][0], "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
     limit = {"color": "black", "linestyle": "--", "linewidth": 1.2}
     with lf.page(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
         for ax, part in sheet:

@@ -20,6 +20,14 @@ recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squar
 (k = 1) from a random direction, and FedRep from each of the averages, at half the step that is best on u_1 itself,
 ``M / lambda_1^2``. All sizes but the example's own are chosen here.
 
+Figures
+-------
+"" : The distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, over the number
+    of clients and the spectrum's ratio; solid: the closed form of exact phi_i. Noise variance 0.3 where there are
+    samples.
+"rounds" : How many rounds FedRep at k = 1 needs to distance 0.1 from a random start and from each average; above the
+    last round: not reached. Noise variance 0.3 where there are samples.
+
 References: Liu, Shen and Yang 2024, Example 1; their C.1 for the spectrum, the step and the noise.
 """
 
@@ -33,7 +41,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level
+from linfed.figures.style import KINDS, draw_level, look
 from linfed.numerics.linalg import orthonormalize
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, judge_identity, quoted, share, smaller
 from linfed.statistics.intervals import first_round_below, quantiles
@@ -117,13 +125,9 @@ def cells(quick: bool) -> dict[str, list[Example]]:
     return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}
 
 
-LOOKS = {
-    "w = lambda": ("#D55E00", "D", "average, w = λ"),
-    "w = sqrt(lambda/M)": ("#E69F00", "s", "average, w = √(λ/M)"),
-    "w = 1": ("#999999", "^", "average, w = 1"),
-    "FLUTE": ("#0072B2", "o", "FLUTE"),
-    "FedRep": ("#CC79A7", "v", "FedRep"),
-}
+AVERAGES = dict(zip(POWERS, KINDS, strict=False))
+"""Looks of the averages."""
+NAMES = dict(zip(POWERS, ("average, w = λ", "average, w = √(λ/M)", "average, w = 1"), strict=True))
 LOWEST = 1e-4
 """Distances below this are drawn here."""
 SWEEPS = {
@@ -149,35 +153,36 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             for name, own in part.by("method"):
                 x = _draw(ax, own, "distance", linestyle="none" if name in POWERS else ":")
                 if name in POWERS:
-                    ax.plot(x, np.maximum(own["closed_form"], LOWEST), color=LOOKS[name][0], linewidth=1.0)
+                    ax.plot(x, np.maximum(own["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
             draw_level(ax, RECOVERED)
         distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
+    last = table.rows[0]["fedrep_rounds"]
     table = table.where(method=["FedRep", *POWERS])
+    table = table.assign(shown=lambda row: np.minimum(row["rounds_to_0.1"], 2.0 * last))
     with lf.page(table, height=4.2, **shape) as rounds:
-        limits = -0.5, 2.0 * np.max(table["rounds_to_0.1"], where=np.isfinite(table["rounds_to_0.1"]), initial=0.0)
-        rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=limits)
+        rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
-                told_start = {"label": "random start"} if name == "FedRep" else {}
-                _draw(ax, part.where(method=name), "rounds_to_0.1", linestyle=":", **told_start)
-            if not ax.containers:
-                ax.text(0.5, 0.5, "median: not reached", ha="center", transform=ax.transAxes, fontsize=7)
-        rounds.legend(f"FedRep from each start: {of_trials}; no point, no upper bar: not reached")
+                told_start = {"label": "FedRep, random start"} if name == "FedRep" else {}
+                _draw(ax, part.where(method=name), "shown", linestyle=":", **told_start)
+            draw_level(ax, last, "last round" if ax is rounds.axes[0, 0] else "")
+        rounds.legend(f"FedRep from each start: {of_trials}; above the last round: not reached")
     return {"": distances.figure, "rounds": rounds.figure}
 
 
 def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     """Draw a method's medians with 10-90 % over its sweep, where there are any, and return the sweep's points."""
     moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
-    colour, marker, name = LOOKS[part.rows[0]["method"]]
+    method = part.rows[0]["method"]
     ax.set(xlabel=xlabel, xscale=xscale)
     x, found = part[moves], np.maximum(quantiles(part[y].T), LOWEST)
     fine = np.isfinite(found[0])
     if fine.any():
         median, low, high = found[:, fine]
         above = np.where(np.isfinite(high), high, median) - median
-        shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7, "label": name}
-        shape |= {"color": colour, "marker": marker, "fillstyle": "none" if name == "FedRep" else "full"}
+        shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7}
+        shape |= look(AVERAGES.get(method, method)) | {"label": NAMES.get(method, method)}
+        shape["fillstyle"] = "none" if method == "FedRep" else "full"
         bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
         ax.errorbar(x[fine], median, yerr=bars, **shape | options)
     return x

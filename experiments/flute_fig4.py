@@ -10,6 +10,15 @@ by itself. Since ``||B'B||^2 + ||W'W||^2 = 2 ||B W'||^2 + ||B'B - W'W||^2`` and 
 minimises is ``sum_i f_i(theta_i) + (2 gamma2 - gamma1) ||Theta||^2`` over Theta of rank k: gamma1 < 2 gamma2 is a
 ridge of ``2 (2 gamma2 - gamma1)`` per client, and Local only with this ridge is the same without the limit on the rank.
 
+Figures
+-------
+"" : The mean client error of FLUTE against rounds under three pairs of weights, for each m, at the paper's step and at
+    tuned ones, on the singular values 2d/(i+1); horizontal: what the references reach.
+"gaussian" : The mean client error of FLUTE against rounds under three pairs of weights, for each m, at the paper's step
+    and at tuned ones, for Gaussian phi_i; horizontal: what the references reach.
+"tuning" : What each pair's step was chosen by: the final error that nine of ten separate trials stay below; circled:
+    the chosen step.
+
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2") and Figure 4.
 """
 
@@ -21,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import look, shades
 from linfed.statistics.findings import Finding, joined, quoted, smaller
 from linfed.statistics.intervals import quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
@@ -87,14 +97,14 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 
 # --- figures -------------------------------------------------------------------------------------------------
 
-LOOKS = dict(zip(PAIRS, ("GD-GD", "FedRep", "10GD-GD"), strict=True))
-"""The looks that the pairs borrow from methods which do not occur here."""
+LOOKS = shades(PAIRS)
+"""The looks of FLUTE's pairs, by gamma1."""
 
 SYMBOLS = dict(zip(PAIRS, ("γ₁ = 2 γ₂", "γ₁ = γ₂", "γ₁ = (2/3) γ₂"), strict=True))
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "oracle": ("oracle (exact heads on $U_k$)", {"color": "#009E73", "linestyle": (0, (1, 1))}),
-    "ridge": ("local ridge 1/4", {"color": "black", "linestyle": (0, (5, 1))}),
+    "oracle": ("oracle (exact heads on $U_k$)", look("Oracle") | {"marker": ""}),
+    "ridge": ("local ridge 1/4", look("ridge") | {"marker": ""}),
     "truncation": ("truncation $\\Phi_k$", {"color": "0.35", "linestyle": (0, (4, 2)), "linewidth": 0.7}),
 }
 """How reference lines are called and drawn."""

@@ -5,23 +5,31 @@ them has no free parameter: the derivative's rate ``1 - eta Delta / 2`` (`linfed
 to first order (`linfed.theory.truncation_floor`). The theorem's bound is drawn with the least constant that passes; its
 proof takes fresh samples in every round, which are held against the reused ones of Algorithm 1.
 
+Figures
+-------
+"" : The error against rounds on fixed and on fresh samples, beside the population's, with the predicted rate and
+    floors, and the theorem's bound with each run's own least constant, up to the round that its m covers. Noise std
+    0.5.
+
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import shades
 from linfed.study.pages import Figures
 from linfed.theory import flute
 
-from ._flute_followed import BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
+from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, settings, trace_of
 
 SUMMARY = "FLUTE at Theorem 5.5's step: the rate and the floor of its error, predicted, and fresh against reused data"
 
-COLOURS = {0: "black", 100: "#0072B2", 1_000: "#009E73", 10_000: "#E69F00", 1_000_000: "#D55E00"}
-"""Of each number of samples; 0 at the population."""
 KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples every round (the proof)"}
 
 
@@ -33,12 +41,11 @@ def cells(quick: bool) -> dict[str, list[Followed]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the errors on each kind of data beside the population's, the bound, the predicted rate and floors."""
     base = tables["runs"].where(name=BASE)
+    looks = shades(sorted({m for m in base.values("n_samples") if m}))
     population, last = base.where(data=POPULATION), base.where(data=FIXED)["round"][-1]
     trace, grey = trace_of(population), {"color": "0.45", "linewidth": 1.0}
     spectrum, entry, entered = trace.spectrum[0], trace.entry.min(), float(np.median(trace.entry))
-    after, t = trace.rounds[trace.rounds > entry], np.linspace(entry, last, 50)
-    scale = flute.flute_bound(spectrum, trace.rank, trace.step_size, trace.n_clients, after)
-    bound = least_constant(population)[0] * scale
+    t = np.linspace(entry, last, 50)
     start = float(np.interp(t[0], trace.rounds, np.median(trace.error, axis=0)))
     local = start * flute.flute_local_rate(spectrum, trace.rank, trace.step_size) ** (t - t[0])
     with lf.page(base.where(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
@@ -46,19 +53,34 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for ax, part in sheet:
             for one in population + part:
                 told = f"m = {one['n_samples']:,}" if one["n_samples"] else POPULATION
+                colour = looks[one["n_samples"]][0] if one["n_samples"] else "black"
                 low, middle, high = np.quantile(one["error"], (0.1, 0.5, 0.9), axis=0)
-                ax.plot(one["round"], middle, color=COLOURS[one["n_samples"]], label=told)
-                ax.fill_between(one["round"], low, high, color=COLOURS[one["n_samples"]], alpha=0.2, linewidth=0)
+                ax.plot(one["round"], middle, color=colour, label=told)
+                ax.fill_between(one["round"], low, high, color=colour, alpha=0.2, linewidth=0)
+                shape = {"color": colour, "linewidth": 0.7, "linestyle": (0, (6, 2))}
+                ax.plot(*bound(one, trace), label="_bound" if one["n_samples"] else "the bound", **shape)
                 if one["data"] == FIXED:
                     ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
-                    told = "floor, predicted" if one["n_samples"] == 100 else "_floor"
-                    ax.plot(ends, [level] * 2, color="black", linewidth=0.8, linestyle=(0, (2, 1.5)), label=told)
-            ax.plot(after, bound, label="the bound, least constant", **grey)
+                    shape = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
+                    ax.plot(ends, [level] * 2, label="floor, predicted", **shape)
             ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
             ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
             ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")
-        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials", ncols=4)
+        told = "the bound: with each run's own least constant, up to the round that its m covers"
+        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials; {told}", ncols=4)
     return {"": sheet.figure}
+
+
+def bound(one: lf.Table, population: flute.FluteTrace) -> tuple[Any, Any]:
+    """Return the rounds of which the theorem speaks, and its bound with the least constant that passes up to there.
+
+    The run has the setting of the population's, whose trace it takes but for what the bound is held against.
+    """
+    trace = replace(population, rounds=one["round"], error=one["error"], entry=one["entry"])
+    rounds = trace.rounds[(trace.rounds > trace.entry.min()) & (trace.rounds <= one["covered"])]
+    scale = flute.flute_bound(trace.spectrum[0], trace.rank, trace.step_size, trace.n_clients, rounds)
+    constant, _, _ = flute.least_constant(trace, allowed=ALLOWED, until=one["covered"])
+    return rounds, constant * scale
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:

@@ -11,6 +11,11 @@ sweep, which is another regime. Samples are drawn in law (``in_law=True``): m co
 Beside the fitted exponents stand those of `linfed.theory.truncation_floor`, which has no free parameter: in homogeneous
 noise it is ``noise_std sqrt(k (d + n - k) / (n m))`` times what close singular values add.
 
+Figures
+-------
+"" : The error that is left, against m, n, d and the gap, and over what is predicted of it without a free parameter,
+    with the exponents of both; runs go on until they have settled.
+
 References: Liu, Shen and Yang 2024, Theorem 5.1 and Remarks 5.2, 5.3, 5.7.
 """
 
@@ -24,10 +29,10 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.laws import draw_law
-from linfed.figures.style import PAGE_WIDTH
+from linfed.figures.style import PAGE_WIDTH, same_scale
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
 from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
-from linfed.study.pages import Figures
+from linfed.study.pages import Figures, drawn_from
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
@@ -131,17 +136,23 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     import matplotlib.pyplot as plt
 
     table = tables["floors"]
-    figure, axes = plt.subplots(2, 4, figsize=(PAGE_WIDTH, 4.3), layout="constrained")
-    for ax, (sweep, (moves, *_, fixed)) in zip(axes.ravel(), SWEEPS.items(), strict=False):
+    figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.0), layout="constrained", height_ratios=(2, 1, 2, 1))
+    laws, ratios = axes[::2].ravel()[:-1], axes[1::2].ravel()[:-1]
+    for ax, below, (sweep, (moves, *_, fixed)) in zip(laws, ratios, SWEEPS.items(), strict=False):
         part = table.where(sweep=sweep)
-        draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE")
-        ax.set(xlabel=LABELS[moves], title=fixed)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("root mean square distance\nfrom the truncation")
-    axes[-1, -1].set_axis_off()
+        draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
+        ax.set_title(fixed)
+        below.set_xlabel(LABELS[moves])
+    same_scale(laws)
+    same_scale(ratios)
+    for first in (0, 2):
+        axes[first, 0].set_ylabel("root mean square distance\nfrom the truncation")
+        axes[first + 1, 0].set_ylabel("measured\nover predicted")
     told = f"median and 10-90 %\nof {table.rows[0]['trials']} trials;\nslope (predicted slope)"
-    axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", title=told)
-    return {"": figure}
+    for ax in axes[2:, -1]:
+        ax.set_axis_off()
+    axes[2, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", title=told)
+    return {"": drawn_from(figure, table)}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:

@@ -7,6 +7,13 @@ passes up to T(m) is therefore reported, and that it is nearly the same for all 
 fallen to ``m^-1/2`` of its scale by the definition of T(m), and so has the floor. What the error does in its place is
 the question of `experiments.flute_rate_and_floor`.
 
+Figures
+-------
+"region" : The three quantities that the theorem's region bounds, against rounds, on the population and on fixed samples
+    of the base setting; median over trials; dashed: the region's bounds. Noise std 0.5.
+"constants" : The least constant with which the bound holds up to the round that m covers, in 95 % of the trials,
+    setting by setting. Noise std 0.5.
+
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
 
@@ -18,8 +25,8 @@ from dataclasses import replace
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, draw_level
-from linfed.study.pages import Figures
+from linfed.figures.style import PAGE_WIDTH, draw_level, look, plain_ticks, shades
+from linfed.study.pages import Figures, drawn_from
 from linfed.theory import flute
 
 from ._flute_followed import ALLOWED, BASE, FIXED, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
@@ -32,6 +39,8 @@ BOUNDS = {
     "smallest": ("$\\sigma_k^2(\\Theta_k)$ $\\geq \\Delta/4$", Followed.gap / 4.0),
 }
 """What bounds the region, at the base setting."""
+RANGE = (3e-6, 20.0)
+"""Of the heights of its three panels."""
 
 
 def cells(quick: bool) -> dict[str, list[Followed]]:
@@ -45,25 +54,32 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
     table = tables["runs"]
     base = table.where(name=BASE, data=[POPULATION, FIXED])
+    looks = shades(sorted({m for m in base.values("n_samples") if m}))
+    last = max(one["round"][-1] for one in base)
     region, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.5), layout="constrained")
     for ax, (name, (title, bound)) in zip(axes, BOUNDS.items(), strict=True):
         for one in base:
-            ax.plot(one["round"], np.median(one[name], axis=0), label=one["setting"], linewidth=1.0)
-        draw_level(ax, bound)
-        ax.set(yscale="log", xscale="log", xlabel="round", title=title)
-        ax.set_xlim(left=30)
-    shape = {"loc": "outside upper center", "title": "median over trials; dashed: the region's bound"}
-    region.legend(*axes[0].get_legend_handles_labels(), ncols=len(base), **shape)
+            shape = {"color": looks[one["n_samples"]][0]} if one["n_samples"] else {"color": "black", "zorder": 3}
+            line = "-" if one["n_samples"] else ":"
+            ax.plot(one["round"], np.median(one[name], axis=0), line, label=one["setting"], linewidth=1.2, **shape)
+        draw_level(ax, bound, label="the region's bound")
+        ax.axhspan(*((bound, 1e9) if name != "smallest" else (1e-9, bound)), color="0.94", zorder=0)
+        ax.set(yscale="log", xscale="log", xlabel="round", title=title, xlim=(30, last), ylim=RANGE)
+        ax.tick_params(labelleft=ax is axes[0])
+        plain_ticks(ax)
+    shape = {"loc": "outside upper center", "title": f"median of {base.rows[0]['trials']} trials; shaded: outside"}
+    region.legend(*axes[0].get_legend_handles_labels(), ncols=3, **shape)
     held = list(table.where(step_factor=1.0))
     constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(held)), layout="constrained")
     for position, one in enumerate(reversed(held)):
         estimate, low, high = least_constant(one)
         error = [[max(0.0, estimate - low)], [max(0.0, high - estimate)]]
-        ax.errorbar([estimate], [position], xerr=error, marker="o", color="#0072B2", capsize=2)
+        ax.errorbar([estimate], [position], xerr=error, **look("FLUTE") | {"linestyle": "none", "capsize": 2})
     ax.set_yticks(range(len(held)), [one["setting"] for one in reversed(held)])
     xlabel = "least constant with which the bound holds up to the covered round, in 95 % of trials"
     ax.set(xscale="log", xlabel=xlabel)
-    return {"region": region, "constants": constants}
+    plain_ticks(ax)
+    return {"region": drawn_from(region, base), "constants": drawn_from(constants, table.where(step_factor=1.0))}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:

@@ -13,6 +13,17 @@ for the least parameter error after the last round (before the refit) in nine of
 the grid's times (1 + ridge) / ridge, as the ridge slows B by that factor. (2)-(5) alternates between two states
 (docs/shortcut.md): only even rounds are recorded.
 
+Figures
+-------
+"" : Distance, parameter error and the shortcuts' error against rounds on fixed data with noise, for each m; circles:
+    refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+"noiseless" : Distance, parameter error and the shortcuts' error against rounds on fixed data without noise, for each m;
+    circles: refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+"fresh" : Distance, parameter error and the shortcuts' error against rounds on new samples in every round; circles:
+    refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+"tuning" : What steps and ridge were chosen by: the final parameter error that nine of ten separate trials stay below,
+    at the best of the other parameters; circled: chosen; d = 20, k = 2, n = 50.
+
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 
@@ -25,7 +36,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_curve, draw_level, label, numbered_ticks
+from linfed.figures.style import draw_curve, draw_level, label, look, numbered_ticks
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, joined, judge, share, smaller
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
@@ -39,14 +50,6 @@ JACOBI, SEIDEL, JOINT = "(2)-(5)", "(2)-(5), gauss-seidel", "joint ridge"
 METHODS = (DRAFTED, SMALL, JACOBI, SEIDEL, JOINT, "FedRep", "LocalOnly")
 NAMES = {name: label(name) for name in METHODS}
 NAMES |= {DRAFTED: "Alg. 1, one step size", SMALL: "Alg. 1, small shortcut steps"}
-LOOKS = {
-    DRAFTED: "FedAvg",
-    SMALL: ("#E69F00", "s", "-"),
-    JACOBI: "FLUTE",
-    SEIDEL: "GD-GD",
-    JOINT: ("#009E73", "P", "-"),
-}
-"""Those of methods that these figures do not show, or new ones."""
 DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
 QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
@@ -144,7 +147,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     told = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
     told += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
     shape = {"xlabel": "step size $\\eta$", "told": told, "ncols": 4, "log": True, "height": 2.4}
-    looks = {"column": "n_samples", "title": "m = {}", "labels": NAMES, "looks": LOOKS}
+    looks = {"column": "n_samples", "title": "m = {}", "labels": NAMES}
     return found | {"tuning": tuning_figure(tuned, "final parameter error", **shape, **looks)}
 
 
@@ -174,12 +177,11 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
         shape = {"markevery": slice(turn % 6, None, 6)}
         if rounds[-1] < last:  # one round says all
             rounds, values, shape = np.array([0, last]), values[:, [-1, -1]], {"markevery": slice(0)}
-        look: Any = LOOKS.get(method, method)
-        draw_curve(rounds, values, ax=ax, label=NAMES[method], ylabel="", method=look, options=shape)
+        draw_curve(rounds, values, ax=ax, label=NAMES[method], ylabel="", method=method, options=shape)
         if f"refitted_{quantity}" in one.columns:
-            circle = {"color": look[0], "marker": "o", "fillstyle": "none", "linestyle": "none", "markersize": 5}
+            circle = {"color": look(method)["color"], "marker": "o", "fillstyle": "none", "linestyle": "none"}
             end = max(float(quantiles(one[f"refitted_{quantity}"])[0]), FLOOR)
-            ax.plot(last * 1.05, end, clip_on=False, label=f"{NAMES[method]}, refitted", **circle)
+            ax.plot(last * 1.05, end, clip_on=False, markersize=5, label=f"{NAMES[method]}, refitted", **circle)
 
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"

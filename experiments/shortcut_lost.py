@@ -10,6 +10,11 @@ B leaves span(B*), the mean of the moves alone would take some ``m/(eta (k + 1))
 in all of them, ``sqrt(m n)/eta``: the shorter of the two counts. (On new samples the wander of one move is not that of
 the next.)
 
+Figures
+-------
+"" : The rounds in which (2) to (5) lose a B near B*, until dist passes 0.5, against m, for each step; lines: predicted;
+    d = 20, k = 2; noise std 0.1; median and 10-90 % over trials.
+
 References: shortcut draft, (2) to (5); docs/shortcut.md, section 2.
 """
 
@@ -22,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level
+from linfed.figures.style import draw_level, shades
 from linfed.numerics.linalg import span_distance
 from linfed.statistics.findings import OWN_PREDICTION, Finding, share
 from linfed.study.pages import Figures, bars
@@ -36,7 +41,6 @@ FIXED, FRESH = ("fixed", "fresh")
 WORDS = {FIXED: "fixed", FRESH: "new"}
 CLOSED, SEIDEL, FEDREP = ("(2)-(5)", "gauss-seidel", "FedRep")
 ORDERS: dict[str, Any] = {CLOSED: "jacobi", SEIDEL: "gauss-seidel"}
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 THEORY = (("predicted", "predicted, fixed samples", 1.0, "-"), ("mean_alone", "$m/(\\eta (k + 1))$", 0.7, ":"))
 """Columns that are drawn as lines: their labels, widths and dashes."""
 
@@ -94,17 +98,19 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the rounds against m, a line for each step, with what is predicted."""
     table = tables["rounds"].where(method=CLOSED, n_clients=N_CLIENTS)
     table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
+    looks = shades(sorted(table.values("step_size")))
     last, trials = (table.rows[0][name] for name in ("rounds", "trials"))
     with lf.page(table, column="panel", title="{}", height=2.9, sharey=True) as sheet:
         for ax, part in sheet:
-            for colour, (eta, line) in zip(COLOURS, part.by("step_size"), strict=False):
+            for eta, line in part.by("step_size"):
+                colour, marker, _ = looks[eta]
                 m, runs = line["n_samples"], np.minimum(line["lost"].T, 2.0 * last)
-                dots = {"color": colour, "linestyle": "none", "marker": "o", "markersize": 3, "elinewidth": None}
+                dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
                 bars(ax, m, runs, f"$\\eta$ = {eta:g}", **dots)
                 for name, told, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
                         shape = {"color": colour, "linewidth": width, "linestyle": dashes}
-                        ax.plot(m, line[name], label=told if eta < 0.05 else None, **shape)
+                        ax.plot(m, line[name], label=told if eta == min(looks) else None, **shape)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])

@@ -18,6 +18,14 @@ shortcut steps in a round, of the same product.
 Beside each prediction of a map stands the best that a rule without the data set could do, in hindsight. The settings
 that work best are searched for in `experiments.shortcut_search`.
 
+Figures
+-------
+"" : The dist at the end over the shortcuts' size and what holds the learned ones back, median over trials, for each
+    kind of truth, with where it passes 0.5 and the predictions of that; d = 20, k = 2, n = 50, m = 100; noise std 0.1.
+"steps" : The dist at the end over the shortcuts' size and what holds the learned ones back, with several shortcut steps
+    in a round, and with the ridge at a plain step; lines: where it passes 0.5, and predictions of that; d = 20, k = 2,
+    n = 50, m = 100; noise std 0.1.
+
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 
@@ -30,6 +38,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import KINDS
 from linfed.numerics.linalg import singular_values
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, share
 from linfed.statistics.intervals import median_interval, quantiles
@@ -140,14 +149,15 @@ def draw(ax: Any, row: lf.Table) -> Any:
     columns = [f"{value:g}".replace("0.", ".") for value in row["back"]]
     image = heat_map(ax, np.minimum(dist, 1.0), columns, [f"{value:g}" for value in sizes])
     for (i, j), value in np.ndenumerate(dist):
-        centred = {"ha": "center", "va": "center", "fontsize": 5, "zorder": 5}
+        box = {"facecolor": image.cmap(image.norm(min(value, 1.0))), "edgecolor": "none", "pad": 0.5}
+        centred = {"ha": "center", "va": "center", "fontsize": 5, "zorder": 5, "bbox": box}  # lines pass behind it
         ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **centred)
-    for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, "#D55E00", "--", "population")):
+    for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, KINDS[2][0], "--", "population")):
         if values.min() < LEARNED < values.max():
             drawn = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
             drawn.set_path_effects(halo)
         ax.plot([], [], color=colour, linestyle=line, linewidth=1.3, label=f"{of}: dist = 0.5")
-    dots = {"color": "#882255", "linestyle": ":", "linewidth": 1.6}
+    dots = {"color": KINDS[4][0], "linestyle": ":", "linewidth": 1.6}
     ax.axhline(np.interp(np.median(row["critical"]), sizes, range(len(sizes))), path_effects=halo, **dots)
     ax.plot([], [], label="$\\lambda_{min}(\\Gamma) = \\lambda_{max}(\\Sigma)$", **dots)
     ax.set_xlabel("ridge" if row["family"] in CLOSED else "$\\tau_s \\eta_s$")

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from linfed import cli
 from linfed.figures import style
 from linfed.statistics.findings import Verdict, by_sentence, judge
 from linfed.statistics.gains import factor_ratio
+from linfed.study.captions import entries, entry
 from linfed.study.experiments import experiment_files, load
 from linfed.study.run import load_tables
 from tests.conftest import TOGETHER
@@ -105,6 +107,11 @@ def test_quick_run_is_whole(done):
         stem = f"{name}{'-' + key if key else ''}"
         assert (out / f"{stem}.png").stat().st_size > (1000 if key == drawn[0] else 100)
         assert (out / f"{stem}.pdf").exists()
+        caption = described["figures"][key]
+        assert (out / f"{stem}.txt").read_text(encoding="utf-8") == f"{caption}\n"
+        assert caption.startswith(entry(entries(module.__doc__), key) or "no entry")
+        assert all(re.search(rf"\b{size}", caption) for size in ("d = ", "k = ", "n = ", "trials"))
+    assert list(described["figures"]) == drawn
 
 
 @speaks_of(AS_A_USER)

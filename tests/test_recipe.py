@@ -85,7 +85,7 @@ def small_figures(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Write no figures, which take longer than what else a test does."""
-    monkeypatch.setattr(swept, "_draw", lambda *_: [])
+    monkeypatch.setattr(swept, "_draw", lambda *_: ([], {}))
 
 
 @pytest.fixture
@@ -402,7 +402,8 @@ def test_the_files_of_a_sweep_and_its_record(tmp_path, monkeypatch, capsys):
     written(BASE, tmp_path)
     assert cli.main(["sweep", "grid.toml", "--workers", "1"]) == 0
     printed = capsys.readouterr().out
-    names = ["grid.csv", "grid-round.csv", "grid-setting.csv", "grid.npz", "grid.json", "grid.png", "grid.pdf"]
+    names = ["grid.csv", "grid-round.csv", "grid-setting.csv", "grid.npz", "grid.json"]
+    names += ["grid.png", "grid.pdf", "grid.txt"]
     assert re.findall(r"wrote (\S+)", printed) == [f"results/grid/{name}" for name in names]
     assert {path.name for path in Path("results/grid").iterdir()} == {*names, "cells"}
     assert re.search(r"^method +n_clients +step_size +subspace_distance", printed, re.M)

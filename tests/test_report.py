@@ -237,7 +237,7 @@ def test_without_pictures_they_are_drawn_from_the_tables(toy, tmp_path):
     found = collected(str(path), experiments=str(folder))
     pictures, remarks = found.shown["toy-fall"].pictures, found.shown["toy-fall"].remarks
     assert [(one.stem, one.chart is not None) for one in pictures] == [("toy-fall", True), ("toy-fall-map", False)]
-    assert [one.caption for one in pictures] == [SUMMARY, "what <the> map shows"]
+    assert [one.caption for one in pictures] == [f"{SUMMARY}. Sizes: 5 trials.", "what <the> map shows"]
     assert pictures[0].width == pytest.approx(1400, abs=2)
     assert (remarks, plt.get_fignums()) == ([], [])
     assert "what &lt;the&gt; map shows" in page(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -67,8 +67,33 @@ LOOKS: Mapping[str, Look] = {
     "PooledLeastSquares": ("#999999", "*", ":"),
     "FLUTE": ("#C1272D", "*", "-"),
     "FedRep (RI)": ("#56B4E9", "^", "--"),
+    "ridge": ("#A6761D", "s", "-."),
+    "Algorithm 1": ("#8C510A", "D", "-."),
+    "Algorithm 1, small": ("#BF812D", "s", "-"),
+    "(2)-(5)": ("#762A83", "X", "-"),
+    "(2)-(5), gauss-seidel": ("#9970AB", "^", ":"),
+    "joint ridge": ("#1B7837", "P", "-"),
 }
-"""Colour, marker and line of each method: the same in every figure."""
+"""Colour, marker and line of each method: the same in every figure, and nothing else has it."""
+
+# Tol's muted palette, with two colours from others: none of them is a method's.
+KINDS: Sequence[Look] = (
+    ("#332288", "o", "-"),
+    ("#44AA99", "s", "--"),
+    ("#CC6677", "^", "-."),
+    ("#999933", "D", ":"),
+    ("#AA4499", "v", (0, (5, 1))),
+    ("#88CCEE", "d", "-"),
+    ("#117733", "P", (0, (1, 1))),
+    ("#DDCC77", "X", "--"),
+    ("#661100", "h", "-."),
+    ("#6699CC", "p", ":"),
+    ("#888888", "*", "--"),
+)
+"""Looks of what is no method and has no order, e.g. rules, terms or settings: they take turns."""
+
+SHADES = "viridis"
+"""The colour map of what is ordered, e.g. numbers of samples; its light end is left out."""
 
 LABELS: Mapping[str, str] = {
     "LocalOnly": "Local only",
@@ -77,8 +102,6 @@ LABELS: Mapping[str, str] = {
     "PooledLeastSquares": "pooled least squares",
 }
 """What a legend calls a method, where not by its name."""
-
-_TURNS = (("#56B4E9", "d", "-"), *LOOKS.values(), ("#999999", "X", "-."))
 
 
 @contextmanager
@@ -115,11 +138,27 @@ def saved(figure: Figure, stem: str) -> list[Path]:
 def look(method: str | Look, before: int = 0) -> dict[str, Any]:
     """Return the colour, marker and line style of a method, or of what is a look itself.
 
-    Methods without a look take turns, after so many lines `before` them.
+    What has no look takes its turn at those of `KINDS`, after so many lines `before` it.
     """
     own = LOOKS.get(method) if isinstance(method, str) else method
-    colour, marker, line = own or _TURNS[before % len(_TURNS)]
+    colour, marker, line = own or KINDS[before % len(KINDS)]
+    if not own:  # where all colours were there, each comes with another marker
+        marker = KINDS[(before + before // len(KINDS)) % len(KINDS)][1]
     return {"color": colour, "marker": marker, "linestyle": line}
+
+
+def shades(values: Iterable[Any]) -> dict[Any, Look]:
+    """Return a look for each value of what is ordered, from dark to light, with markers for grey."""
+    import matplotlib as mpl
+    import matplotlib.colors as mcolors
+
+    found = list(dict.fromkeys(values))
+    colours = mpl.colormaps[SHADES](np.linspace(0.0, 0.85, max(2, len(found))))
+    markers = [marker for _, marker, _ in KINDS]
+    return {
+        value: (mcolors.to_hex(colour), markers[turn % len(markers)], "-")
+        for turn, (value, colour) in enumerate(zip(found, colours, strict=False))
+    }
 
 
 def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
@@ -127,7 +166,7 @@ def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
     import matplotlib.colors as mcolors
 
     lines = list(ax.lines) if ax is not None else []
-    own, turns = look(method, len(lines)), [look("", turn) for turn in range(len(_TURNS))]
+    own, turns = look(method, len(lines)), [look("", turn) for turn in range(len(KINDS) ** 2)]
     taken = {(mcolors.to_hex(line.get_color()), line.get_marker()) for line in lines}
     colours = {colour for colour, _ in taken}
     if (mcolors.to_hex(own["color"]), own["marker"]) not in taken:
@@ -216,18 +255,45 @@ def draw_tuning(ax: Axes, tuning: npt.NDArray[np.void], method: str) -> None:
     ax.plot(best["step_size"], best["score"], **circle)
 
 
-def plain_ticks(ax: Axes) -> None:
-    """Write the ticks of a short logarithmic vertical axis as plain numbers, three or four of them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+MANTISSAS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+"""Of the ticks of a logarithmic axis, from far apart to near."""
 
-    low, high = ax.get_ylim()
-    if high / low > 30:
-        return
-    ticks = (1.0, 2.0, 5.0) if high / low > 3 else (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-    ax.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_formatter(NullFormatter())
+LEAST_TICKS = 3
+"""Labelled ticks of a logarithmic axis."""
+
+
+def plain_ticks(ax: Axes) -> None:
+    """Give logarithmic axes with fewer than three powers of ten more ticks, all labelled as plain numbers.
+
+    Axes whose ticks were set one by one, and those of one point, stay as they are.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(float(end) for end in axis.get_view_interval())
+        if axis.get_scale() != "log" or type(axis.get_major_locator()) is not LogLocator or not 0 < low < high < np.inf:
+            continue
+        powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+        counts = [np.sum([(powers * one >= low) & (powers * one <= high) for one in each]) for each in MANTISSAS]
+        if counts[0] >= LEAST_TICKS:
+            continue
+        enough = [each for each, count in zip(MANTISSAS, counts, strict=True) if count >= LEAST_TICKS]
+        near = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=LEAST_TICKS)
+        axis.set_major_locator(LogLocator(subs=enough[0], numticks=15) if enough else near)
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
+
+
+def same_scale(panels: Sequence[Axes]) -> None:
+    """Give panels one range of heights, so that slopes compare; ticks are labelled in the first column alone."""
+    ends = np.array([ax.get_ylim() for ax in panels])
+    for ax in panels:
+        ax.set_yscale(ax.get_yscale())  # with ticks of its own
+        ax.set_ylim(ends.min(), ends.max())
+        plain_ticks(ax)
+        place = ax.get_subplotspec()
+        ax.tick_params(labelleft=place is None or place.is_first_col())
 
 
 def numbered_ticks(ax: Axes) -> None:

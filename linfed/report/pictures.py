@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,9 @@ from linfed.errors import UsageError
 from linfed.figures.png import shrunk
 from linfed.report.lines import Chart, read
 from linfed.report.scoreboard import Record
+from linfed.study.captions import captions
 from linfed.study.experiments import load
-from linfed.study.run import Tables, load_tables
+from linfed.study.run import load_tables
 from linfed.study.saved import captions_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _figures(
         try:
             tables = load_tables(name, folder)[1]
             figures = dict(module.plot(tables))
-            return figures, _captions(module, tables, figures)
+            return figures, captions(module, tables, figures)
         except Exception as error:  # whatever a plot says of tables that lack something
             why = " ".join(str(error).strip("\"'").split())
             remarks.append(
@@ -122,14 +122,6 @@ def _figures(
                 f"linfed reproduce {name} computes and draws all of them"
             )
             return {}, {}
-
-
-def _captions(module: ModuleType, tables: Tables, figures: dict[str, Figure]) -> dict[str, str]:
-    """Return the captions that `linfed.study.captions` writes, where it is there."""
-    try:
-        return dict(import_module("linfed.study.captions").captions(module, tables, figures))
-    except ModuleNotFoundError:
-        return {}
 
 
 def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:

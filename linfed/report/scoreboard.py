@@ -48,7 +48,7 @@ SENTENCES = (
     Sentence(FIG3, "10GD-GD needs fewer rounds than GD-GD", "paper: n = 100"),
     Sentence(FIG3, "GD-GD gains less from more clients than FedRep"),
     Sentence(FIG4, "FedRep's error on a new client is small once m_new >= k", main=True),
-    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20"),
+    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20", main=True),
     Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20", main=True),
     Sentence(
         "fedrep-theorem1",

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed.errors import UsageError, check_choice, is_real, suggestion
-from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, look, plain_ticks
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, look, shades
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import Point, told
+from linfed.study.captions import sizes
 from linfed.study.kinds import check_keys, listed
-from linfed.study.pages import curves, page
+from linfed.study.pages import curves, drawn_from, page, rows_of
 from linfed.study.table import Table
 
 if TYPE_CHECKING:
@@ -126,13 +127,26 @@ def _named(part: str, name: object, values: Mapping[str, object]) -> str:
 
 def drawn(table: Table, points: Sequence[Point], plan: Layout) -> Iterator[Figure]:
     """Yield the figures of a table with a row for each point, at most `FIGURES`: the caller saves and closes them."""
-    rows = zip(table.rows, points, strict=True)
-    names = Table([{**row, **{k: told(v) for k, v in point.items()}} for row, point in rows if plan.y in row])
+    words = [{name: told(value) for name, value in point.items()} for point in points]
+    rows = [pair for pair in zip(table.rows, words, strict=True) if plan.y in pair[0]]
+    names = Table([{**row, **word} for row, word in rows])
     for number, (key, part) in enumerate(names.by(*plan.rest) if plan.rest else [((), names)]):
         if number == FIGURES:
             return
-        keys = key if isinstance(key, tuple) else (key,)
-        yield _figure(part, plan, [_said(name, value) for name, value in zip(plan.rest, keys, strict=True)])
+        keys = dict(zip(plan.rest, key if isinstance(key, tuple) else (key,), strict=True))
+        own = [row for row, word in rows if all(word[name] == value for name, value in keys.items())]
+        yield drawn_from(_figure(part, plan, [_said(name, value) for name, value in keys.items()]), Table(own))
+
+
+def caption(figure: Figure, plan: Layout) -> str:
+    """Return what a figure of `drawn` shows, in words: its lines and panels, and the sizes of its rows."""
+    rows = rows_of(figure) or Table()
+    measure = plan.y.replace("_", " ") + ("" if plan.x == "round" else " in the last round")
+    parts = {"a line": plan.by, "a column of panels": plan.column, "a row of panels": plan.row}
+    told_of = [f"{part} for each {short(name)}" for part, name in parts.items() if name and len(plan.values[name]) > 1]
+    text = "; ".join([f"{measure} against {short(plan.x)}", *told_of])
+    above = figure.legends[0].get_title().get_text().replace(r"\$", "$")
+    return f"{text[0].upper()}{text[1:]}{f' ({above})' if above else ''}. {sizes(rows)}".strip()
 
 
 def short(name: str) -> str:
@@ -154,7 +168,7 @@ def _figure(table: Table, plan: Layout, told_above: list[str]) -> Figure:
     columns = table.values(plan.column) if plan.column else [""]
     lines = table.values(plan.by)
     labels = {value: _said(plan.by, value) for value in lines}
-    looks = _looks(list(plan.values[plan.by]))
+    looks = _looks(plan.values[plan.by])
     rows = table.values(plan.row) if plan.row else [""]
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
     trials = sorted({len(row["diverged"]) for row in table.rows})
@@ -187,18 +201,17 @@ def _figure(table: Table, plan: Layout, told_above: list[str]) -> Figure:
     return sheet.figure
 
 
-def _looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return a look for each line: its own where it has one, others those that are free, new colours first."""
-    taken = {name: LOOKS[name] for name in names if name in LOOKS}
-    for turn, name in enumerate(name for name in names if name not in taken):
-        free = [one for one in LOOKS.values() if one not in taken.values()] or [[*LOOKS.values()][turn % len(LOOKS)]]
-        colours = {colour for colour, _, _ in taken.values()}
-        taken[name] = min(free, key=lambda one: one[0] in colours)
-    return taken
+def _looks(values: Mapping[str, Any]) -> dict[str, Look]:
+    """Return a look for each line: a method's own, shades where all are numbers, and those of other kinds in turns."""
+    if all(is_real(value) for value in values.values()):
+        return dict(zip(values, shades(values).values(), strict=True))
+    others = [name for name in values if name not in LOOKS]
+    turns = {name: tuple(look("", turn).values()) for turn, name in enumerate(others)}
+    return {name: LOOKS[name] if name in LOOKS else turns[name] for name in values}
 
 
 def _range(panels: Sequence[Axes], table: Table, plan: Layout) -> None:
-    """Cut off the heights to which diverging runs rise, and write the ticks of a short axis as plain numbers."""
+    """Cut off the heights to which diverging runs rise."""
     ax = panels[0]  # all share its range
     lost = any(row["diverged"].any() for row in table.rows)
     if plan.x == "round" and lost:
@@ -206,8 +219,6 @@ def _range(panels: Sequence[Axes], table: Table, plan: Layout) -> None:
         if ax.get_ylim()[1] > 1e3 * begin:
             least = min(one.dataLim.y0 for one in panels)
             ax.set_ylim(0.7 * least if least > 0 else None, 1e3 * begin)
-    if ax.get_yscale() == "log":
-        plain_ticks(ax)
 
 
 def _ends(ax: Axes, table: Table, plan: Layout, labels: Mapping[str, str], looks: Mapping[str, Look]) -> None:

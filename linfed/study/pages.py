@@ -20,6 +20,7 @@ from linfed.figures.style import (
     draw_prediction,
     label,
     look,
+    plain_ticks,
     style,
 )
 from linfed.statistics.quantiles import quantiles
@@ -38,6 +39,20 @@ Figures: TypeAlias = "dict[str, Figure]"
 
 _TURNS_OF: WeakKeyDictionary[Any, dict[Any, int]] = WeakKeyDictionary()
 """Of each figure: whose turn of the looks a line without one of its own has, the same in all panels."""
+
+_ROWS_OF: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
+"""Of each figure: the rows that it was drawn from."""
+
+
+def drawn_from(figure: Figure, table: Table) -> Figure:
+    """Remember what a figure that is no page was drawn from, for its caption, and return it."""
+    _ROWS_OF[figure] = table
+    return figure
+
+
+def rows_of(figure: Figure) -> Table | None:
+    """Return the rows that a figure was drawn from, as far as `page` or `drawn_from` was told."""
+    return _ROWS_OF.get(figure)
 
 
 @dataclass(frozen=True)
@@ -144,12 +159,15 @@ def page(
         figure, axes = plt.subplots(
             len(keys), len(columns), figsize=(width, height), layout="constrained", squeeze=False, **options
         )
+        drawn_from(figure, table)
         for ax, (value, _) in zip(axes[0], columns, strict=True):
             if column or title:
                 ax.set_title(told(value))
         parts = [[part.where(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
         try:
             yield Page(figure, axes, parts)
+            for ax in axes.ravel():
+                plain_ticks(ax)
         except BaseException:
             plt.close(figure)
             raise
@@ -234,6 +252,20 @@ def curves(
         if predicted is not None:
             _check_curve(parts[name], x, predicted, by, name)
             draw_prediction(ax, parts[name][x][chosen], scale(parts[name][predicted])[:, chosen])
+
+
+def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:
+    """Draw lines that lie on each other as one: the median and the 10-90 % band of all their trials, in the first look.
+
+    Those of the `names` that the table has are joined; the other arguments are as those of `curves`.
+    """
+    parts = [table.where(**{by: name}) for name in names if name in table.values(by)]
+    for name, part in zip(names, parts, strict=False):
+        _check_curve(part, x, y, by, name)
+    if parts:
+        text = "; ".join(label(part.rows[0][by]) for part in parts)
+        values = np.concatenate([part[y] for part in parts])
+        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel="", method=parts[0].rows[0][by])
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:

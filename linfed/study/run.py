@@ -21,6 +21,7 @@ from linfed.errors import SweepError, UsageError
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.study import export
 from linfed.study.along import Along
+from linfed.study.captions import captions, write_caption
 from linfed.study.experiments import load
 from linfed.study.means import Means
 from linfed.study.progress import say
@@ -136,7 +137,9 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
     described["judged"] = commit(folder)
     files.append(_save_json(name, described, claims, out))
     say(name, "drawing the figures", options.means.progress)
-    files += _draw(name, module, tables, out)
+    drawn, described["figures"] = _draw(name, module, tables, out)
+    _save_json(name, described, claims, out)
+    files += drawn
     seconds = time.perf_counter() - started
     quick = bool(described["quick"])
     return Reproduction(files=files, claims=claims, quick=quick, cells=cells, reused=reused, seconds=seconds)
@@ -214,7 +217,8 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path]:
+def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> tuple[list[Path], dict[str, str]]:
+    """Write the figures with their captions beside them; return the paths, and the captions by the figures' keys."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -224,7 +228,10 @@ def _draw(name: str, module: ModuleType, tables: Tables, out: Path) -> list[Path
 
     files: list[Path] = []
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
-        for key, figure in module.plot(tables).items():
-            files += saved(figure, str(out / f"{name}{'-' + key if key else ''}"))
+        figures = module.plot(tables)
+        told = captions(module, tables, figures)
+        for key, figure in figures.items():
+            stem = str(out / f"{name}{'-' + key if key else ''}")
+            files += [*saved(figure, stem), write_caption(Path(f"{stem}.txt"), told[key])]
             plt.close(figure)
-    return files
+    return files, told

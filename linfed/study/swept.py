@@ -6,17 +6,19 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from linfed.errors import EdgeWarning, UsageError
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import told
+from linfed.study.captions import write_caption
 from linfed.study.means import Means
-from linfed.study.overview import FIGURES, drawn, short
+from linfed.study.overview import FIGURES, caption, drawn, short
 from linfed.study.recipe import Recipe, read_recipe
 from linfed.study.run import store_in, writable_folder
 from linfed.study.schedule import run_cells
@@ -89,9 +91,11 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     stem = str(folder / recipe.name)
     files = [*table.to_csv(f"{stem}.csv"), table.save(f"{stem}.npz")]
     record = Path(f"{stem}.json")
-    _save_record(record, recipe, str(path), time.perf_counter() - started)  # drawing may fail
-    figures = _draw(recipe, table, stem)
-    if len(figures) == 2 * FIGURES:
+    computed = time.perf_counter() - started
+    _save_record(record, recipe, str(path), computed)  # drawing may fail
+    figures, told_of = _draw(recipe, table, stem)
+    _save_record(record, recipe, str(path), computed, told_of)
+    if len(told_of) == FIGURES:
         notes.append(f"no more than {FIGURES} figures are drawn; [figure] says what is in one")
     seconds = time.perf_counter() - started
     files += [record, *figures]
@@ -122,31 +126,36 @@ def _named(recipe: Recipe, table: Table) -> Table:
     return Table(rows)
 
 
-def _save_record(path: Path, recipe: Recipe, source: str, seconds: float) -> None:
-    """Write how the table came about: the file's content, the number of cells, seconds, what computed it."""
+def _save_record(
+    path: Path, recipe: Recipe, source: str, seconds: float, figures: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Write how the table came about: the file's content, the number of cells, seconds, what computed it; captions."""
     record = {
         "file": source,
         "recipe": recipe.written,
         "cells": len(recipe.cells),
         "seconds": round(seconds, 3),
         **provenance(),
+        "figures": dict(figures),
     }
     write_json(path, record)
 
 
-def _draw(recipe: Recipe, table: Table, stem: str) -> list[Path]:
-    """Write the figures, numbered where there are several."""
+def _draw(recipe: Recipe, table: Table, stem: str) -> tuple[list[Path], dict[str, str]]:
+    """Write the figures, numbered where there are several, with their captions; return the paths, and the captions."""
     import matplotlib.pyplot as plt
 
     from linfed.figures.style import saved, style
 
-    files: list[Path] = []
+    files, captions = list[Path](), dict[str, str]()
     for number, figure in enumerate(drawn(table, recipe.points, recipe.layout), start=1):
-        name = f"{stem}-{number}" if recipe.layout.rest else stem
+        key = str(number) if recipe.layout.rest else ""
+        name = f"{stem}-{key}" if key else stem
+        captions[key] = caption(figure, recipe.layout)
         with style():
-            files += saved(figure, name)
+            files += [*saved(figure, name), write_caption(Path(f"{name}.txt"), captions[key])]
         plt.close(figure)
-    return files
+    return files, captions
 
 
 def report(done: Swept) -> str:

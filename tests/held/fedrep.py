@@ -16,7 +16,7 @@ def caption(results: Results):
     part = {0.1: "a tenth"}[shared["participation"]]
     told = f"d = {shared['dim']}, k = {shared['rank']}, m = {shared['n_samples']}, {part} of the clients per round"
     yield f"as this code draws it: {told}, noise variance {short(shared['noise_variance'], 0)}."
-    yield f"Steps are tuned for the fewest rounds to distance {near(results)} (the grey line)"
+    yield f"Steps are tuned for the fewest rounds to distance {near(results)} (dashed)"
 
 
 @held(FINDINGS, "fedrep-fig3")

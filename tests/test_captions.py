@@ -1,0 +1,92 @@
+"""Captions: an entry of the experiment's docstring, and the sizes of the rows that the figure was drawn from."""
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.study.captions import captions, entries, entry, sizes
+from linfed.study.experiments import experiment_files, load
+from linfed.study.pages import drawn_from
+
+TOP = Path(__file__).parent.parent
+
+DOCSTRING = """Two figures.
+
+Figures
+-------
+"" : The error,
+    for each m.
+"*-tuning" : Tuned.
+"*" : All others.
+
+References: none.
+"""
+
+
+def table(**columns):
+    sizes = {"dim": 20, "rank": 2, "n_clients": 1000, "noise_variance": 1e-3, "rounds": 500, "trials": 3} | columns
+    return lf.Table([{**sizes, "n_samples": m, "error": np.ones(3)} for m in (10, 5)])
+
+
+def plot(tables):
+    with lf.page(tables["a"].where(n_samples=5)) as sheet:
+        pass
+    loose, (by_hand, _) = plt.figure(), plt.subplots()
+    return {"": sheet.figure, "x-tuning": loose, "y": drawn_from(by_hand, tables["b"])}
+
+
+MODULE = SimpleNamespace(__doc__=DOCSTRING, SUMMARY="two figures", plot=plot)
+
+
+def test_a_caption_is_the_entry_and_the_sizes_of_what_was_drawn():
+    found = captions(MODULE, {"a": table(), "b": table(trials=7, n_clients=30)})
+    rest = "noise variance 0.001, 500 rounds,"
+    assert found == {
+        "": f"The error, for each m. Sizes: d = 20, k = 2, n = 1,000, m = 5, {rest} 3 trials.",
+        "x-tuning": f"Tuned. Sizes: d = 20, k = 2, n = {{30, 1,000}}, m = {{5, 10}}, {rest} {{3, 7}} trials.",
+        "y": f"All others. Sizes: d = 20, k = 2, n = 30, m = {{5, 10}}, {rest} 7 trials.",
+    }
+    assert not plt.get_fignums()
+
+
+def test_an_experiment_without_entries_is_told_by_its_summary():
+    module = SimpleNamespace(__doc__="No section.", SUMMARY="two figures", plot=plot)
+    assert captions(module, {"a": table(), "b": table()})["y"].startswith("two figures. Sizes: d = 20")
+
+
+def test_the_key_goes_before_patterns_and_a_pattern_before_later_ones():
+    told = {"*": "all", "x-*": "some", "x-tuning": "own"}
+    assert [entry(told, key) for key in ("x-tuning", "x-other", "")] == ["own", "all", "all"]
+    assert entry({"a": "one"}, "b") == ""
+
+
+def test_a_section_that_begins_without_a_key_is_refused():
+    with pytest.raises(ValueError, match="begins with 'The error'"):
+        entries("One.\n\nFigures\n-------\nThe error\n")
+
+
+def test_sizes_are_values_lists_or_ranges():
+    many = lf.Table([{"data.n_samples": m, "problem.n_clients": 3, "participation": 1.0} for m in range(1, 2001)])
+    assert sizes(many) == "Sizes: n = 3, m = 1 to 2,000."
+    given = lf.Table(
+        [{"n_samples": m, "participation": 0.1, "noise_std": s} for m, s in ((0, 0.0), (100, float("nan")))]
+    )
+    assert sizes(given) == "Sizes: m = {exact moments, 100}, participation 0.1, noise std 0."
+    assert sizes(lf.Table([{"method": "FedRep"}])) == ""
+
+
+@pytest.mark.parametrize("name", sorted(set(experiment_files(TOP / "experiments")) - {"shortcut-search"}))
+def test_every_experiment_tells_its_figures(name):
+    """Of each figure by its key: the quick runs (`test_quick_run_is_whole`), and here those of the docs."""
+    spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")
+    spec.loader.exec_module(pictures := importlib.util.module_from_spec(spec))
+    told = entries(load(name, TOP / "experiments").__doc__)
+    assert all(len(text) > 40 and text.endswith(".") for text in told.values())
+    keys = {key for experiment, key, _ in pictures.PICTURES.values() if experiment == name}
+    assert told
+    assert all(entry(told, key) for key in keys)

@@ -1,0 +1,171 @@
+"""One look for each method in all figures, no other thing in it, and logarithmic axes with enough ticks."""
+
+from pathlib import Path
+
+import matplotlib.colors as mcolors
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.container import ErrorbarContainer
+
+import linfed as lf
+from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, look, plain_ticks, same_scale, shades, style
+from linfed.study.experiments import experiment_files, load
+from linfed.study.overview import _looks
+from linfed.study.pages import as_one
+from linfed.study.run import load_tables
+
+TOP = Path(__file__).parent.parent
+COMMITTED = TOP / "results" / "committed"
+
+NAMES = {LABELS.get(name, name): name for name in LOOKS}
+NAMES |= {
+    "Alg. 1, one step size": "Algorithm 1",
+    "Alg. 1, small shortcut steps": "Algorithm 1, small",
+    "FedRep, exact in law": "FedRep",
+    "FedRep, random start": "FedRep",
+    "FedRep, fixed samples": "FedRep",
+}
+"""Methods by what legends call them."""
+
+UNDRAWN = {"flute-fig3", "flute-theorem55", "shortcut-bound", "shortcut-search"}
+"""Experiments without figures, or whose committed tables lack columns that are drawn."""
+SLOWLY_DRAWN = {"fedrep-pays", "fedrep-scaling", "fedrep-theorem1", "flute-fig1", "shortcut-phase"}
+
+
+def handles(figure):
+    """Yield the label, colour and marker of everything in a figure that a legend names and that has a marker."""
+    for ax in figure.axes:
+        containers = [one for one in ax.containers if isinstance(one, ErrorbarContainer)]
+        parts = {id(one.lines[0]): one.get_label() for one in containers}
+        for line in ax.lines:
+            label = parts.get(id(line), line.get_label())
+            if line.get_marker() not in ("", "None", None) and not label.startswith("_"):
+                yield label, mcolors.to_hex(line.get_color()), line.get_marker()
+
+
+def wrong_looks(figures):
+    """Return the labels that have another look than their method's, or a method's without being it."""
+    methods = {(mcolors.to_hex(colour), marker): name for name, (colour, marker, _) in LOOKS.items()}
+    found = set()
+    for figure in figures.values():
+        for label, colour, marker in handles(figure):
+            own = NAMES.get(label.split("; ")[0].removesuffix(" (diverged)"))
+            if own and (colour, marker) != (mcolors.to_hex(LOOKS[own][0]), LOOKS[own][1]):
+                found.add(f"{label} does not look like {own}")
+            if not own and (colour, marker) in methods and not label.startswith("measured"):
+                found.add(f"{label} looks like {methods[colour, marker]}")
+    return found
+
+
+def marked(name):
+    return pytest.param(name, marks=pytest.mark.long) if name in SLOWLY_DRAWN else name
+
+
+EXPERIMENTS = [marked(name) for name in experiment_files(TOP / "experiments") if name not in UNDRAWN]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_method_has_one_look_and_nothing_else_has_it(name):
+    with style():
+        figures = load(name, TOP / "experiments").plot(load_tables(name, COMMITTED)[1])
+    wrong = wrong_looks(figures)
+    for figure in figures.values():
+        plt.close(figure)
+    assert not wrong
+
+
+def table(*methods, by="method"):
+    return lf.Table([{by: name, "error": lf.Along(np.ones((2, 3)), round=range(3))} for name in methods])
+
+
+def test_a_borrowed_look_is_found():
+    with lf.page(table("FedRep", "FLUTE", "mine")) as sheet:
+        sheet.curves("round", "error", looks={"FLUTE": "FedRep", "mine": "GD-GD"})
+    found = wrong_looks({"": sheet.figure})
+    assert found == {"FLUTE does not look like FLUTE", "mine looks like GD-GD"}
+
+
+def test_lines_without_a_look_have_none_of_a_methods():
+    """However many: the turns once came to FedRep's look at the second."""
+    with lf.page(table("FedRep", *map(str, range(40)), "FLUTE")) as sheet:
+        sheet.curves("round", "error")
+    assert not wrong_looks({"": sheet.figure})
+    looks = [(colour, marker) for _, colour, marker in handles(sheet.figure)]
+    assert len(set(looks)) == len(looks) == 42
+
+
+def test_looks_are_different():
+    found = [(mcolors.to_hex(colour), marker) for colour, marker, _ in (*LOOKS.values(), *KINDS)]
+    assert len(set(found)) == len(found)
+    assert not {mcolors.to_hex(colour) for colour, _, _ in KINDS} & {mcolors.to_hex(one[0]) for one in LOOKS.values()}
+
+
+def lightness(colour):
+    return float(np.dot(mcolors.to_rgb(colour), (0.2126, 0.7152, 0.0722)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_shades_go_from_dark_to_light(count):
+    found = shades(range(count))
+    light = [lightness(colour) for colour, _, _ in found.values()]
+    assert light == sorted(light)
+    assert len(found) == len(set(found.values())) == count
+
+
+def test_a_sweeps_lines_are_methods_or_shades_or_kinds():
+    assert _looks({"FedRep": "FedRep", "mine": "mine"}) == {"FedRep": LOOKS["FedRep"], "mine": KINDS[0]}
+    assert _looks({"1": 1, "0.5": 0.5}) == dict(zip(("1", "0.5"), shades((1, 0.5)).values(), strict=True))
+
+
+def test_lines_on_each_other_are_drawn_as_one():
+    _, ax = plt.subplots()
+    both = table("FedAvg", "FedAvg + FT", "FedRep")
+    as_one(ax, both, "round", "error", ("FedAvg", "FedAvg + FT", "absent"))
+    (line,) = ax.lines
+    assert line.get_label() == "FedAvg; FedAvg + FT"
+    assert line.get_color() == look("FedAvg")["color"]
+    plt.close("all")
+
+
+def labelled(axis):
+    low, high = axis.get_view_interval()
+    found = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    return [text.get_text() for at, text in found if low <= at <= high and text.get_text()]
+
+
+@pytest.mark.parametrize("ends", [(2.3, 3.2), (0.02, 0.3), (30, 1000), (3, 17), (0.99, 1.02), (1e-5, 3e-4)])
+def test_a_short_logarithmic_axis_has_three_labelled_ticks(ends):
+    figure, ax = plt.subplots()
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    plain_ticks(ax)
+    figure.canvas.draw()
+    for axis in (ax.xaxis, ax.yaxis):
+        assert LEAST_TICKS <= len(labelled(axis)) <= 9
+    plt.close(figure)
+
+
+def test_ticks_that_are_enough_or_chosen_stay():
+    figure, (ax, chosen) = plt.subplots(1, 2)
+    for one in (ax, chosen):
+        one.set(yscale="log", ylim=(1e-6, 1))
+    chosen.set(xscale="log", xlim=(5, 20))
+    chosen.set_xticks([5, 20], ["few", "many"])
+    before = ax.yaxis.get_major_locator()
+    for one in (ax, chosen):
+        plain_ticks(one)
+    assert ax.yaxis.get_major_locator() is before
+    assert [text.get_text() for text in chosen.get_xticklabels()] == ["few", "many"]
+    plt.close(figure)
+
+
+def test_panels_of_one_scale():
+    figure, axes = plt.subplots(1, 2)
+    for ax, ends in zip(axes, ((0.1, 0.2), (5.0, 40.0)), strict=True):
+        ax.plot([1, 2], ends)
+        ax.set_yscale("log")
+    low, high = axes[0].get_ylim()[0], axes[1].get_ylim()[1]
+    same_scale(axes)
+    assert all(ax.get_ylim() == (low, high) for ax in axes)
+    plt.close(figure)

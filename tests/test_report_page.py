@@ -73,6 +73,11 @@ def test_the_page_is_as_wide_as_the_window(opened, width):
     assert any(wide) == (width < 1000)  # tables scroll in their own boxes
 
 
+@pytest.mark.parametrize(("width", "shown"), [(390, True), (1280, False)])
+def test_charts_are_open_where_pictures_are_small(opened, width, shown):
+    assert opened(width).locator(".panel").first.is_visible() == shown
+
+
 def test_the_keyboard_reaches_every_control(opened):
     page = opened()
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")

@@ -170,6 +170,9 @@
     });
   };
 
+  if (matchMedia("(max-width: 40rem)").matches) { // where a picture of several panels is too small to read
+    for (const one of document.querySelectorAll("figure details")) one.open = true;
+  }
   for (const node of document.querySelectorAll(".chart")) {
     const told = JSON.parse(node.querySelector("script").textContent);
     const chart = { off: new Set() };

@@ -1,4 +1,4 @@
-"""Write the scoreboard into README.md, between its two marks, from ``results/committed/``.
+"""Write the scoreboard from ``results/committed/``: its short form into README.md, between two marks, all into a page.
 
 Run ``python docs/scoreboard.py``; `tests/test_scoreboard.py` compares.
 """
@@ -12,8 +12,21 @@ from pathlib import Path
 from linfed.report.scoreboard import markdown, records, rows
 
 TOP = Path(__file__).resolve().parent.parent
-README, COMMITTED = TOP / "README.md", TOP / "results" / "committed"
+README, PAGE, COMMITTED = TOP / "README.md", TOP / "docs" / "scoreboard.md", TOP / "results" / "committed"
 MARKS = "<!-- scoreboard -->", "<!-- /scoreboard -->"
+
+ABOUT = """# Scoreboard
+
+Written by `python docs/scoreboard.py` from the committed results, and never by hand. A row for each sentence of a
+paper that matters, in the paper's words where they are quoted; what was judged of it; estimate and 95 % interval in
+one setting, which is named (the paper's own, where there is one); and how often which verdict was given over all
+settings. A rival that changes what a sentence is worth is the row after it.
+"""
+
+
+def page() -> str:
+    """Return the page with all rows."""
+    return f"{ABOUT}\n{markdown(rows(records(COMMITTED)))}\n"
 
 
 def written(text: str) -> str:
@@ -32,7 +45,8 @@ def written(text: str) -> str:
 
 
 def main() -> int:
-    """Write the README."""
+    """Write both."""
+    PAGE.write_text(page(), encoding="utf-8")
     README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

@@ -171,7 +171,7 @@ def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, 
     return {LAW: law, COUNT: unknowns, PAPER: dict(zip(measured, best, strict=True))}
 
 
-LINES = {LAW: (KINDS[0][0], "-"), COUNT: (KINDS[4][0], ":"), PAPER: ("0.35", "--")}
+LINES = {LAW: (KINDS[2][0], "-"), COUNT: (KINDS[4][0], ":"), PAPER: ("0.35", "--")}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

@@ -171,7 +171,7 @@ def cells(quick: bool) -> dict[str, list[Regime]]:
     return {"curves": [replace(regime, **less) for regime in regimes] if quick else regimes}
 
 
-RIVAL, FIRST = KINDS[4][0], KINDS[2][0]
+RIVAL, FIRST = KINDS[4][0], KINDS[0][0]
 """Colours of the rivals."""
 
 LINES = {

@@ -126,7 +126,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
     titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
     titles["far"] = "far out on the worst ray, tiny step"
-    line = {"color": KINDS[2][0], "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
+    line = {"color": KINDS[0][0], "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
     limit = {"color": "black", "linestyle": "--", "linewidth": 1.2}
     with lf.page(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
         for ax, part in sheet:

@@ -152,7 +152,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
         box = {"facecolor": image.cmap(image.norm(min(value, 1.0))), "edgecolor": "none", "pad": 0.5}
         centred = {"ha": "center", "va": "center", "fontsize": 5, "zorder": 5, "bbox": box}  # lines pass behind it
         ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **centred)
-    for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, KINDS[2][0], "--", "population")):
+    for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, KINDS[0][0], "--", "population")):
         if values.min() < LEARNED < values.max():
             drawn = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
             drawn.set_path_effects(halo)

@@ -44,6 +44,7 @@ MODULE = SimpleNamespace(__doc__=DOCSTRING, SUMMARY="two figures", plot=plot)
 
 
 def test_a_caption_is_the_entry_and_the_sizes_of_what_was_drawn():
+    before = plt.get_fignums()
     found = captions(MODULE, {"a": table(), "b": table(trials=7, n_clients=30)})
     rest = "noise variance 0.001, 500 rounds,"
     assert found == {
@@ -51,7 +52,7 @@ def test_a_caption_is_the_entry_and_the_sizes_of_what_was_drawn():
         "x-tuning": f"Tuned. Sizes: d = 20, k = 2, n = {{30, 1,000}}, m = {{5, 10}}, {rest} {{3, 7}} trials.",
         "y": f"All others. Sizes: d = 20, k = 2, n = 30, m = {{5, 10}}, {rest} 7 trials.",
     }
-    assert not plt.get_fignums()
+    assert plt.get_fignums() == before
 
 
 def test_an_experiment_without_entries_is_told_by_its_summary():

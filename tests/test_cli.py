@@ -340,7 +340,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys
     assert (described["cells"], described["reused"]) == (3, 0)
     lines = out.splitlines()
     assert "toy-one: 1 claim: 1 SUPPORTED" in lines
-    assert lines[-1] == "7 files in there: tables, figures and claims (--verbose lists them)"
+    assert lines[-1] == "9 files in there: tables, figures and claims (--verbose lists them)"
     assert "QUICK" not in out
     capsys.readouterr()
     assert run("show", "toy-one", "--out", "there") == 0
@@ -644,7 +644,7 @@ def test_several_runs_end_with_a_summary(toy, capsys, monkeypatch):
     assert last == [
         "2 experiments, 2 claims: 1 SUPPORTED, 1 NOT SUPPORTED",
         "NOT SUPPORTED or VIOLATED\n  toy-two\n    NOT SUPPORTED  values are large (toy; least value)",
-        "14 files in results: tables, figures and claims (--verbose lists them)\n",
+        "18 files in results: tables, figures and claims (--verbose lists them)\n",
     ]
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from docs.scoreboard import COMMITTED, README, written
+from docs.scoreboard import COMMITTED, PAGE, README, page, written
 from linfed.report.scoreboard import SENTENCES, markdown, records, rows
 
 
@@ -23,7 +23,8 @@ def test_every_sentence_is_judged_in_the_committed_runs(runs):
         assert row.where in {claim["where"] for claim in claims}
 
 
-def test_the_readme_has_it():
+def test_the_readme_and_the_page_have_it():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python docs/scoreboard.py"
     text = README.read_text(encoding="utf-8")
     assert written(text) == text, "run python docs/scoreboard.py"
 

@@ -78,9 +78,9 @@ LOOKS: Mapping[str, Look] = {
 
 # Tol's muted palette, with two colours from others: none of them is a method's.
 KINDS: Sequence[Look] = (
-    ("#332288", "o", "-"),
-    ("#44AA99", "s", "--"),
     ("#CC6677", "^", "-."),
+    ("#44AA99", "s", "--"),
+    ("#332288", "o", "-"),
     ("#999933", "D", ":"),
     ("#AA4499", "v", (0, (5, 1))),
     ("#88CCEE", "d", "-"),

@@ -1,6 +1,6 @@
 """Execute the notebooks beside this file, top to bottom in a fresh kernel each, and store their outputs.
 
-``python notebooks/execute.py`` does all of them, ``python notebooks/execute.py 3_fedrep_theorem`` one; it needs the extra
+``python notebooks/execute.py`` does all of them, ``python notebooks/execute.py 4_flute`` one; it needs the extra
 ``notebooks``.
 """
 

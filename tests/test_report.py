@@ -234,12 +234,13 @@ def test_without_pictures_they_are_drawn_from_the_tables(toy, tmp_path):
     path = tmp_path / "toy-fall.json"
     record = json.loads((results / "toy-fall.json").read_text())
     path.write_text(json.dumps(record | {"figures": {"map": "what <the> map shows"}}))
+    before = plt.get_fignums()
     found = collected(str(path), experiments=str(folder))
     pictures, remarks = found.shown["toy-fall"].pictures, found.shown["toy-fall"].remarks
     assert [(one.stem, one.chart is not None) for one in pictures] == [("toy-fall", True), ("toy-fall-map", False)]
     assert [one.caption for one in pictures] == [f"{SUMMARY}. Sizes: 5 trials.", "what <the> map shows"]
     assert pictures[0].width == pytest.approx(1400, abs=2)
-    assert (remarks, plt.get_fignums()) == ([], [])
+    assert (remarks, plt.get_fignums()) == ([], before)
     assert "what &lt;the&gt; map shows" in page(found)
 
 

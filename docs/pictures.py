@@ -13,10 +13,9 @@ import sys
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
-from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from linfed.figures.png import shrunk
 from linfed.figures.style import style
 from linfed.study.experiments import load
 from linfed.study.run import load_tables
@@ -52,8 +51,6 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "shortcut-phase": ("shortcut-phase", "", 1500),
 }
 """Experiment, figure and width in pixels, by the picture's name."""
-FAR, MANY = 20, 0.005
-"""Of a colour of 0 to 255 what would show in a map, and the share of such pixels from which there is no palette."""
 DIGEST = "tables"
 """The name under which a picture carries the digest of its tables."""
 
@@ -85,15 +82,11 @@ def save(figure: mpl.figure.Figure, name: str) -> None:
     experiment, _, width = PICTURES[name]
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
-    image = Image.open(drawn).convert("RGB")
-    if width < image.width:
-        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    image = shrunk(drawn, width)
     carried = PngInfo()
     carried.add_text(DIGEST, digest(experiment))
     path = DOCS / f"{name}.png"
-    palette = image.quantize(256, dither=Image.Dither.NONE)
-    off = np.abs(np.asarray(palette.convert("RGB"), dtype=int) - np.asarray(image)).max(axis=-1) > FAR
-    (image if off.mean() > MANY else palette).save(path, optimize=True, pnginfo=carried)
+    image.save(path, optimize=True, pnginfo=carried)
     print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -192,7 +192,7 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
             if (out / f"{file}.csv").stat().st_size <= CSV_LIMIT:
                 written.append(Path(shutil.copy(out / f"{file}.csv", to)))
     for path in to.iterdir():
-        if path not in {*written, *kept} and path.name != BENCHMARKS:
+        if path.is_file() and path not in {*written, *kept} and path.name != BENCHMARKS:
             path.unlink()
     if to == COMMITTED:
         written.append(write_record(committed(to)))

@@ -17,13 +17,17 @@ import pytest  # noqa: E402
 sys.dont_write_bytecode = False
 gc.disable()  # until all tests are collected
 
-SPLIT = {"test_experiments": r"\[(.+?)(-True|-False)?\]$", "test_exact_law": r"\[([^-\]]+)"}
-"""Modules that are cut, and where a test's experiment or setting is in its name: what they share is made for each."""
+SPLIT = {
+    "test_experiments": r"\[(.+?)(-True|-False)?\]$",
+    "test_exact_law": r"\[([^-\]]+)",
+    "test_notebooks": r"\[(.+?)\]$",
+}
+"""Modules that are cut, and where a test's name has its experiment, setting or notebook: each is made by itself."""
 
 TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fedrep-fig1"}
 """Experiments with cells of another: they are computed once."""
 
-FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults", "test_notebooks")
+FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 """Those with long tests, so that none of them is the last one."""
 
 

@@ -89,8 +89,8 @@ def run(*arguments):
     ("code", "most"),
     [
         ("import linfed", 1),
-        ("import linfed.cli; linfed.cli.parser().format_help()", 12),
-        ("import linfed.cli; linfed.cli.main(['--version'])", 12),
+        ("import linfed.cli; linfed.cli.parser().format_help()", 14),
+        ("import linfed.cli; linfed.cli.main(['--version'])", 14),
     ],
 )
 def test_what_needs_nothing_imports_nothing(code, most):

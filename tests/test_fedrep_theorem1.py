@@ -359,6 +359,14 @@ def test_with_m_up_to_k_nothing_moves():
     assert judges.beyond_bound(run).all()
 
 
+def test_a_step_at_its_limit_is_within_it():
+    """Drawn heads have sigma_max = 1 to 1e-12; more than that is too large a step."""
+    largest = np.full(2, 1.0 + 1e-12)
+    assert all(h.holds for h in made(falling(trials=2), largest=largest).hypotheses())
+    (failed,) = (h for h in made(falling(trials=2), step_size=0.25 + 1e-9).hypotheses() if not h.holds)
+    assert failed.text.startswith("eta <=")
+
+
 def test_fixed_samples_gradient_heads_and_few_participants_are_hypotheses():
     fixed = runs.theorem1_run(simulated(m=lf.FixedSamples(60), rounds=3, trials=1))
     assert fixed.batch_rounds == 3

@@ -1,1 +1,1 @@
-"""What saved runs say at a glance: the scoreboard."""
+"""What saved runs say: the scoreboard, a report of all of it, and what moved between two runs."""

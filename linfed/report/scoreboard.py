@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from linfed.errors import UsageError
+
 Record: TypeAlias = Mapping[str, Any]
 """What ``NAME.json`` of a run holds."""
 
@@ -114,10 +116,8 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The verdicts in words: one word where there is one setting, else with their counts."""
-        if sum(self.verdicts.values()) == 1:
-            return next(iter(self.verdicts))
-        return ", ".join(f"{verdict} {count}" for verdict, count in self.verdicts.items())
+        """The verdicts in words (`counted`)."""
+        return counted(self.verdicts)
 
 
 def rows(records: Mapping[str, Record]) -> list[Row]:
@@ -153,13 +153,29 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
         paper=re.split(r': "|;|, which', shown["source"])[0].rstrip(),
         said=sentence.said or (f"“{quoted[1]}”" if quoted else ""),
         judged=shown["text"],
-        measured=f"{number(shown['estimate'])} [{number(shown['low'])}, {number(shown['high'])}]",
+        measured=measured(shown),
         statistic=shown["statistic"],
         where=shown["where"],
         verdicts=dict(verdicts.most_common()),
         experiment=sentence.experiment,
         main=sentence.main,
     )
+
+
+def counted(verdicts: Mapping[str, int]) -> str:
+    """Return verdicts in words: one word where there is one setting, else with their counts.
+
+    >>> counted({"HOLDS": 1}), counted({"HOLDS": 2, "VACUOUS": 1})
+    ('HOLDS', 'HOLDS 2, VACUOUS 1')
+    """
+    if sum(verdicts.values()) == 1:
+        return next(iter(verdicts))
+    return ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
+
+
+def measured(claim: Record) -> str:
+    """Return a claim's estimate and interval."""
+    return f"{number(claim['estimate'])} [{number(claim['low'])}, {number(claim['high'])}]"
 
 
 def number(value: float | None) -> str:
@@ -196,10 +212,25 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
 
 
 def records(folder: Path) -> dict[str, Record]:
-    """Return what the runs in a folder say, by the experiment's name; other files are left out."""
+    """Return what the runs in a folder say, by the experiment's name; other files are left out.
+
+    Raises
+    ------
+    UsageError
+        If a file is not JSON.
+    """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
-        described = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(described, dict) and {"experiment", "claims"} <= described.keys():
+        described = record(path)
+        if described is not None:
             found[str(described["experiment"])] = described
     return found
+
+
+def record(path: Path) -> Record | None:
+    """Return what a file says of a run, or None where it is of something else."""
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{str(path)!r} cannot be read as a run's record ({' '.join(str(error).split())})") from None
+    return described if isinstance(described, dict) and {"experiment", "claims"} <= described.keys() else None

@@ -44,7 +44,7 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
             raise WorkerError(
                 f"workers = {workers}: a worker process died: it was killed, the memory ran out, or it could not start "
                 "(classes and functions that a notebook or a script's own file defines are not found there: put them "
-                "into a module, or use workers = 1)"
+                "into a module, use workers = 1, or in a notebook pip install 'linfed[parallel]')"
             ) from None
         except BaseException:
             alive.close()

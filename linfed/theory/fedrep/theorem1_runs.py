@@ -31,6 +31,9 @@ from linfed.theory.fedrep.theorem1 import (
 NORM_TOLERANCE = 1e-9
 """How far, relatively, the length of a head may be from sqrt(k)."""
 
+STEP_TOLERANCE = 1e-11
+"""By how much of it a step may exceed the limit: drawn heads have their prescribed moments to 1e-12."""
+
 
 def participant_sets(
     participation: Participation, *, n_clients: int, rounds: int, trials: int, seed: Seed
@@ -122,6 +125,7 @@ class Theorem1Run:
     def hypotheses(self, constant: float = 1.0) -> tuple[Hypothesis, ...]:
         """Return the theorem's hypotheses, each at the trial that is nearest to failing, with C = `constant`."""
         limit = float(np.min(fedrep_step_limit(self.largest)))
+        step = limit if limit < self.step_size <= limit * (1.0 + STEP_TOLERANCE) else self.step_size
         needed = float(np.max(self.sizes)) * check_number("constant", constant, positive=True)
         worst = int(np.argmax(self.condition))
         return (
@@ -136,7 +140,7 @@ class Theorem1Run:
                 left=1e-12 * float(self.largest[worst]),
                 right=float(self.smallest[worst]),
             ),
-            Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=self.step_size, right=limit),
+            Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=step, right=limit),
             Hypothesis(
                 text=f"{constant:g} kappa^4 k^2 (k log p + d/p) / E_0^2 <= m", left=needed, right=float(self.n_samples)
             ),

@@ -1,0 +1,72 @@
+"""What a report holds, whatever it is written as."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from linfed.report.compare import Comparison
+from linfed.report.pictures import Shown
+from linfed.report.scoreboard import Record, Row
+from linfed.report.theory import Statement
+from linfed.statistics.findings import Verdict
+from linfed.study.saved import claims_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """All of a report.
+
+    Parameters
+    ----------
+    title, about : str
+    records : dict of str to mapping
+        By the experiment's name what ``NAME.json`` holds.
+    scoreboard : list of Row
+    shown : dict of str to Shown
+        The figures of each experiment.
+    theory : dict of str to dict of str to list of Statement
+        By section and experiment.
+    moved : Comparison or None
+        What moved since the run `against`.
+    against : str
+    """
+
+    title: str
+    about: str
+    records: Mapping[str, Record]
+    scoreboard: list[Row]
+    shown: Mapping[str, Shown]
+    theory: Mapping[str, Mapping[str, list[Statement]]]
+    moved: Comparison | None = None
+    against: str = ""
+
+    @property
+    def quick(self) -> list[str]:
+        """The experiments of which the run is a quick one."""
+        return [name for name, described in self.records.items() if described.get("quick")]
+
+
+def totals(records: Mapping[str, Record]) -> dict[str, int]:
+    """Return how many claims got which verdict, in the order of `Verdict`."""
+    found = Counter(claim["verdict"] for described in records.values() for claim in described["claims"])
+    return {verdict.value: found[verdict.value] for verdict in Verdict if found[verdict.value]}
+
+
+def remarks(claim: Record) -> str:
+    """Return what a reader should know of a claim: its note, why it is vacuous, and the hypotheses that fail."""
+    return claims_of({"claims": [claim]})[0].remarks
+
+
+def commit_of(described: Record) -> str:
+    """Return the commit of a run, and of the code that judged it where that is another."""
+    commit, judged = str(described.get("commit") or "not known"), described.get("judged")
+    return commit if judged in (None, commit) else f"{commit}, judged by {judged}"
+
+
+def machine_of(described: Record) -> str:
+    """Return the machine, versions and BLAS of a run."""
+    versions = ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())
+    blas = "; ".join(dict.fromkeys(described.get("blas", [])))
+    return "; ".join(part for part in (str(described.get("machine") or ""), versions, blas) if part)

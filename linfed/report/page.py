@@ -1,0 +1,290 @@
+"""A report as one HTML page: nothing but itself is loaded, and without scripts all of it can still be read."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+
+from linfed.report.compare import Pair
+from linfed.report.content import Content, commit_of, machine_of, remarks, totals
+from linfed.report.pictures import Picture
+from linfed.report.scoreboard import Record, measured
+from linfed.report.svg import chart, symbols
+
+KINDS = {
+    **dict.fromkeys(("SUPPORTED", "HOLDS"), "good"),
+    **dict.fromkeys(("NOT SUPPORTED", "VIOLATED"), "bad"),
+    "INCONCLUSIVE": "open",
+}
+"""How a verdict is coloured; the others in grey."""
+
+
+def page(content: Content) -> str:
+    """Return the report as HTML."""
+    parts = [
+        f"<header><h1>{escape(content.title)}</h1><p>{escape(content.about)}</p>{_banner(content)}</header>",
+        _contents(content),
+        '<main id="main">',
+        _section("scoreboard", "Scoreboard", _scoreboard(content)),
+        *(
+            [_section("differences", f"Differences from {content.against}", _differences(content))]
+            * bool(content.moved)
+        ),
+        _section("experiments", "Experiments", _experiments(content)),
+        _section("claims", "All claims", _claims(content.records)),
+        _section("theory", "What theory says", _theory(content)),
+        _section("runs", "Runs", _runs(content.records)),
+        "</main>",
+    ]
+    charts = [one.chart for shown in content.shown.values() for one in shown.pictures if one.chart is not None]
+    room = resources.files("linfed.report")
+    style, script = (room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
+        f"<title>{escape(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f'<a class="skip" href="#main">Skip to the results</a>\n{symbols(charts)}\n'
+        + "\n".join(parts)
+        + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _section(name: str, title: str, inside: str) -> str:
+    return f'<section id="{name}" aria-labelledby="h-{name}"><h2 id="h-{name}">{escape(title)}</h2>\n{inside}</section>'
+
+
+def _banner(content: Content) -> str:
+    quick = content.quick
+    if not quick:
+        return ""
+    which = "" if len(quick) == len(content.records) else f": {', '.join(quick)}"
+    told = (
+        f"<strong>QUICK runs{escape(which)}.</strong> Fewer trials and smaller sizes; verdicts may differ in full ones."
+    )
+    return f'<p class="banner">{told}</p>'
+
+
+def _contents(content: Content) -> str:
+    """Return the links to the sections, and how many claims got which verdict."""
+    names = {"scoreboard": "Scoreboard", "experiments": "Experiments", "claims": "All claims"}
+    names |= {"theory": "Theory", "runs": "Runs"}
+    if content.moved:
+        names["differences"] = "Differences"
+    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in names.items())
+    found = totals(content.records)
+    return (
+        f'<nav aria-label="sections"><ul>{links}</ul></nav>\n<p class="totals">{sum(found.values()):,} claims in '
+        f"{len(content.records)} experiments: {_chips(found)}</p>"
+    )
+
+
+def _chips(verdicts: Mapping[str, int]) -> str:
+    """Return verdicts with their counts, in colour."""
+    alone = sum(verdicts.values()) == 1
+    return " ".join(_chip(verdict, None if alone else count) for verdict, count in verdicts.items())
+
+
+def _chip(verdict: str, count: int | None = None) -> str:
+    told = escape(verdict) if count is None else f"{escape(verdict)} {count:,}"
+    return f'<span class="verdict {KINDS.get(verdict, "none")}">{told}</span>'
+
+
+def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+    """Return a table of cells that are HTML, in a box of its own that scrolls."""
+    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in header)
+    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return (
+        f'<div class="box" role="region" tabindex="0" aria-label="{escape(caption)}"><table class="{kind}">'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _link(name: str) -> str:
+    return f'<a href="#{escape(name)}">{escape(name)}</a>'
+
+
+def _scoreboard(content: Content) -> str:
+    if not content.scoreboard:
+        return "<p>No sentence of a paper is judged by these runs.</p>"
+    rows = [
+        (
+            f'<span class="source">{escape(row.paper)}:</span> {escape(row.said)}' if row.said else escape(row.paper),
+            f"{escape(row.judged)}<br><b>{escape(row.measured)}</b> "
+            f'<span class="source">{escape(row.where)}; {escape(row.statistic)}</span>',
+            _chips(row.verdicts),
+            _link(row.experiment),
+        )
+        for row in content.scoreboard
+    ]
+    return _table("scoreboard", ("what the paper says", "what was measured", "verdict", "experiment"), rows, "wide")
+
+
+def _differences(content: Content) -> str:
+    found = content.moved
+    if found is None:
+        return ""
+    told = [f"<p>{found.compared:,} claims are in both.</p>"]
+    told += [f"<p>{escape(remark)}</p>" for remark in found.remarks]
+    for title, pairs in (
+        ("Verdicts that moved", found.verdicts),
+        ("Estimates that moved", found.estimates),
+        ("Said otherwise", found.said),
+    ):
+        told.append(f"<h3>{title}: {len(pairs)}</h3>")
+        if pairs:
+            told.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs), "wide"))
+    for title, only in ((f"Only in {content.against}", found.before_only), ("Only here", found.after_only)):
+        if only:
+            rows = [
+                (_link(name), f"{escape(one['text'])} ({escape(one['where'])})", _chip(one["verdict"]))
+                for name, claims in only.items()
+                for one in claims
+            ]
+            told += [f"<h3>{escape(title)}: {len(rows)}</h3>", _table(title, ("experiment", "claim", "verdict"), rows)]
+    return "".join(told)
+
+
+def _moved(pair: Pair) -> tuple[str, ...]:
+    claim = pair.after
+    text = (
+        f'{escape(claim["text"])}<br><span class="source">{escape(claim["where"])}; {escape(claim["statistic"])}</span>'
+    )
+    sides = (
+        f'{_chip(one["verdict"])}<br><b class="measured">{escape(measured(one))}</b><br>'
+        f'<span class="source">said: {escape(one["said"])}</span>'
+        for one in (pair.before, pair.after)
+    )
+    return (_link(pair.experiment), text, *sides)
+
+
+def _experiments(content: Content) -> str:
+    """Return all experiments below links to each."""
+    links = "".join(f"<li>{_link(name)}</li>" for name in content.records)
+    return f'<ul class="index">{links}</ul>' + "".join(_experiment(content, name) for name in content.records)
+
+
+def _experiment(content: Content, name: str) -> str:
+    """Return an experiment: its summary, verdicts, figures, and what cannot be shown."""
+    described, shown = content.records[name], content.shown[name]
+    found = totals({name: described})
+    told = _chips(found) if found else "The run did not end: it has no claims."
+    button = (
+        f'<button type="button" class="of" data-experiment="{escape(name)}">show its claims</button>' if found else ""
+    )
+    quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
+    return (
+        f'<article id="{escape(name)}"><h3>{escape(name)}{quick}</h3>'
+        f"<p>{escape(shown.summary)}</p><p>{told} {button}</p>"
+        + "".join(f'<p class="remark">{escape(name)}: {escape(remark)}.</p>' for remark in shown.remarks)
+        + "".join(map(_figure, shown.pictures))
+        + "</article>\n"
+    )
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.png).decode()
+    inside = (
+        f'<img src="data:image/png;base64,{data}" width="{picture.width}" height="{picture.height}" '
+        f'alt="{escape(_alt(picture))}"><figcaption><b>{escape(picture.stem)}</b> {escape(picture.caption)}'
+        "</figcaption>"
+    )
+    if picture.chart is not None:
+        inside += f"<details><summary>Values on hover, lines one by one</summary>{chart(picture.chart)}</details>"
+    return f"<figure>{inside}</figure>"
+
+
+def _alt(picture: Picture) -> str:
+    """Return what a picture shows for those who do not see it, from what is drawn in it."""
+    if picture.chart is None:
+        return f"Figure {picture.stem}: {picture.caption}"
+    panels = picture.chart.panels
+    axes = " against ".join(text for text in (panels[0].ylabel, panels[0].xlabel) if text)
+    lines = ", ".join(entry.label for entry in picture.chart.legend)
+    titles = "; ".join(dict.fromkeys(panel.title for panel in panels if panel.title))
+    told = [
+        f"{len(panels)} panel{'s' * (len(panels) > 1)}",
+        axes,
+        titles and f"panels {titles}",
+        lines and f"lines {lines}",
+    ]
+    return f"Figure {picture.stem}: {'. '.join(part for part in told if part)}."
+
+
+def _claims(records: Mapping[str, Record]) -> str:
+    """Return the table of all claims, and what filters it."""
+    found = totals(records)
+    verdicts = "".join(
+        f'<button type="button" class="verdict {KINDS.get(verdict, "none")}" aria-pressed="false" '
+        f'data-verdict="{escape(verdict)}">{escape(verdict)} {count:,}</button>'
+        for verdict, count in found.items()
+    )
+    names = "".join(f"<option>{escape(name)}</option>" for name in records)
+    columns = ("verdict", "statement", "setting", "measured", "experiment")
+    head = "".join(
+        f'<th scope="col" aria-sort="none"><button type="button" data-column="{number}">{name}</button></th>'
+        for number, name in enumerate(columns)
+    )
+    body = "\n".join(_claim(name, claim) for name, one in records.items() for claim in one["claims"])
+    return (
+        '<form class="filter" role="search"><label>Text <input type="search" id="words" autocomplete="off"></label>'
+        f'<label>Experiment <select id="of"><option value="">all</option>{names}</select></label>'
+        f'<div role="group" aria-label="verdicts shown; all where none is chosen">{verdicts}</div>'
+        f'<output id="count" for="words of">{sum(found.values()):,} claims</output></form>'
+        '<div class="box tall" role="region" tabindex="0" aria-label="all claims"><table class="wide" id="all">'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+        "<p>95 % intervals over trials, each statement by itself: of many, one in twenty may err.</p>"
+    )
+
+
+def _claim(name: str, claim: Record) -> str:
+    told = remarks(claim)
+    detail = f" ({escape(claim['detail'])})" if claim["detail"] else ""
+    order = "" if claim["estimate"] is None else f' data-order="{claim["estimate"]:.6g}"'
+    return (
+        f"<tr><td>{_chip(claim['verdict'])}</td><td>{escape(claim['text'])}<br>"
+        f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["where"])}</td>'
+        f"<td{order}><b>{escape(measured(claim))}</b>{detail}; said: {escape(claim['said'])}<br>"
+        f'<span class="source">{escape(claim["statistic"])}'
+        + (f"; {escape(told)}" if told else "")
+        + f"</span></td><td>{_link(name)}</td></tr>"
+    )
+
+
+def _theory(content: Content) -> str:
+    told = []
+    for title, found in content.theory.items():
+        rows = [
+            (
+                f'{escape(one.text)}<br><span class="source">{escape(one.source)}</span>',
+                _chips(one.verdicts),
+                escape(one.measured),
+                escape(one.where),
+                _link(name),
+            )
+            for name, statements in found.items()
+            for one in statements
+        ]
+        if rows:
+            header = ("statement", "verdicts", "measured, where it is nearest to failing", "where", "experiment")
+            told += [f"<h3>{escape(title)}</h3>", _table(f"theory: {title}", header, rows, "wide")]
+    return "".join(told) or "<p>No statement of theory is judged by these runs.</p>"
+
+
+def _runs(records: Mapping[str, Record]) -> str:
+    rows = [
+        (
+            _link(name),
+            "QUICK" if one.get("quick") else "full",
+            f"{one.get('seconds', 0):,.1f}",
+            f"<code>{escape(re.sub('(?<=[0-9a-f]{12})[0-9a-f]+', '', commit_of(one)))}</code>",
+            escape(machine_of(one)),
+        )
+        for name, one in records.items()
+    ]
+    return _table("runs", ("experiment", "run", "seconds", "commit", "machine, versions, BLAS"), rows, "wide")

@@ -1,0 +1,113 @@
+"""`linfed compare`: what moved between two runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from linfed import cli
+from linfed.errors import UsageError
+from linfed.report.compare import compare, read, told
+
+COMMITTED = Path(__file__).parent.parent / "results" / "committed"
+
+
+def claim(text="it falls", *, where="n = 1", verdict="SUPPORTED", estimate=0.9, low=0.8, high=1.0, **changes):
+    said = {"statistic": "share", "source": "a paper", "least": 0.5, "most": None, "said": "at least 0.5"}
+    numbers = {"estimate": estimate, "low": low, "high": high, "detail": "", "hypotheses": [], "note": ""}
+    return (
+        {"text": text, "where": where, "verdict": verdict, "theorem": False, "vacuous": ""} | said | numbers | changes
+    )
+
+
+def runs(*claims, name="one", quick=False):
+    return {name: {"experiment": name, "quick": quick, "claims": list(claims)}}
+
+
+def test_a_verdict_that_moved_is_told_once():
+    before, after = claim(), claim(verdict="INCONCLUSIVE", estimate=0.6, low=0.4, high=0.75)
+    found = compare(runs(before), runs(after))
+    assert [(pair.before, pair.after) for pair in found.verdicts] == [(before, after)]
+    assert (found.estimates, found.said, found.compared) == ([], [], 1)
+    text = told(found, "A", "B")
+    assert "SUPPORTED 0.9 [0.8, 1] -> INCONCLUSIVE 0.6 [0.4, 0.75]" in text
+    assert "one: it falls" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "relative", "moved"),
+    [
+        ({"estimate": 0.7, "low": 0.6, "high": 0.75}, None, True),  # outside of both
+        ({"estimate": 0.7, "low": 0.6, "high": 0.95}, None, False),  # the first lies in the second's interval
+        ({"estimate": 0.85, "low": 0.84, "high": 0.86}, None, False),  # the second lies in the first's
+        ({"estimate": 0.85, "low": 0.84, "high": 0.86}, 0.05, True),
+        ({"estimate": 0.85, "low": 0.84, "high": 0.86}, 0.06, False),
+        ({"estimate": None, "low": None, "high": None}, None, True),
+        ({"estimate": 0.7, "low": None, "high": None}, None, False),  # an end that is not finite bounds nothing
+    ],
+)
+def test_an_estimate_moved_beyond_both_intervals_or_by_a_share(changes, relative, moved):
+    found = compare(runs(claim()), runs(claim(**changes)), relative=relative)
+    assert len(found.estimates) == moved
+    found = compare(runs(claim(**changes)), runs(claim()), relative=relative)
+    assert len(found.estimates) == moved
+
+
+def test_rounding_is_no_move():
+    """An identity's error is a thousand times smaller than what is said of it."""
+    before = claim(estimate=1e-15, low=1e-15, high=1e-15, least=None, most=1e-8)
+    after = before | {"estimate": 3e-15, "low": 3e-15, "high": 3e-15}
+    assert compare(runs(before), runs(after)).estimates == []
+    far = before | {"estimate": 3e-9, "low": 3e-9, "high": 3e-9}
+    assert len(compare(runs(before), runs(far)).estimates) == 1
+
+
+def test_what_is_said_otherwise_is_told():
+    found = compare(runs(claim()), runs(claim(least=0.6, said="at least 0.6")))
+    assert len(found.said) == 1
+    assert "said: at least 0.5 -> at least 0.6" in told(found, "A", "B")
+
+
+def test_claims_are_matched_by_what_names_them():
+    same = [claim(where=where, estimate=estimate) for where, estimate in (("n = 1", 0.81), ("n = 2", 0.99))]
+    twice = [claim("twice"), claim("twice", verdict="VACUOUS")]
+    found = compare(runs(*same, *twice, claim("old")), runs(*twice, *same[::-1], claim("new")))
+    assert found.compared == 4
+    assert (found.verdicts, found.estimates) == ([], [])
+    assert [one["text"] for one in found.before_only["one"]] == ["old"]
+    assert [one["text"] for one in found.after_only["one"]] == ["new"]
+    assert "only in A: 1 claims\n  one: old (n = 1; share): SUPPORTED" in told(found, "A", "B")
+    other = compare(runs(claim(statistic="another")), runs(claim()))
+    assert other.compared == 0
+
+
+def test_experiments_of_one_run_alone_are_a_remark():
+    both = runs(claim()) | runs(claim(), name="two")
+    assert compare(both, runs(claim())).remarks == ["only the first run has two"]
+    assert compare(runs(claim()), both).remarks == ["only the second run has two"]
+    assert compare(runs(claim()), runs(claim(), quick=True)).remarks == [
+        "a quick run against a full one, whose numbers differ: one"
+    ]
+    assert compare(runs(claim()), runs()).remarks == ["one of the runs did not end: one"]
+    with pytest.raises(UsageError, match="no experiment in common: one; and two"):
+        compare(runs(claim()), runs(claim(), name="two"))
+
+
+def test_the_committed_results_are_themselves():
+    records = read(str(COMMITTED))[1]
+    found = compare(records, records)
+    assert found.compared == sum(len(one["claims"]) for one in records.values()) > 1000
+    assert [found.verdicts, found.estimates, found.said, found.before_only, found.after_only] == [[], [], [], {}, {}]
+    assert found.remarks == []
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_path, capsys):
+    names = ("before", "after")
+    for name, verdict in zip(names, ("SUPPORTED", "NOT SUPPORTED" if moved else "SUPPORTED"), strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.json").write_text(json.dumps(runs(claim(verdict=verdict))["one"]))
+    arguments = ["compare", str(tmp_path / "before"), str(tmp_path / "after" / "one.json"), *["--strict"] * strict]
+    assert cli.main(arguments) == int(strict and moved)
+    assert f"verdicts that moved: {int(moved)}" in capsys.readouterr().out

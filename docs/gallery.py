@@ -26,7 +26,12 @@ from linfed.study.run import load_tables
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 
-PAPERS = {"fedrep": "The FedRep paper", "flute": "The FLUTE paper", "shortcut": "The shortcut draft"}
+PAPERS = {
+    "fedrep": "The FedRep paper",
+    "flute": "The FLUTE paper",
+    "averaging": "The averaging family",
+    "shortcut": "The shortcut draft",
+}
 """Sections of the gallery by the beginning of an experiment's name; averaging is the FedRep paper's Figure 1."""
 COLOURS = {
     "SUPPORTED": "success",

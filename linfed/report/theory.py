@@ -15,7 +15,13 @@ from typing import NamedTuple
 from linfed.report.scoreboard import NOT_JUDGED, Record, counted, measured
 from linfed.statistics.findings import OWN_PREDICTION
 
-PAPERS = {"fedrep": "FedRep", "flute": "FLUTE", "shortcut": "The shortcut draft", "fedavg": "Averaging", "averaging": "Averaging"}
+PAPERS = {
+    "fedrep": "FedRep",
+    "flute": "FLUTE",
+    "shortcut": "The shortcut draft",
+    "fedavg": "Averaging",
+    "averaging": "Averaging",
+}
 """Sections, by the beginning of an experiment's name."""
 
 
@@ -52,7 +58,7 @@ def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statemen
     found: dict[str, dict[str, list[Statement]]] = {}
     for start, title in PAPERS.items():
         own = {name: statements(records[name]) for name in sorted(records) if name.startswith(f"{start}-")}
-        found[title] = {name: said for name, said in own.items() if said}
+        found.setdefault(title, {}).update({name: said for name, said in own.items() if said})
     return found
 
 

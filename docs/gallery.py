@@ -32,7 +32,7 @@ PAPERS = {
     "averaging": "The averaging family",
     "shortcut": "The shortcut draft",
 }
-"""Sections of the gallery by the beginning of an experiment's name; averaging is the FedRep paper's Figure 1."""
+"""Sections of the gallery by the beginning of an experiment's name."""
 COLOURS = {
     "SUPPORTED": "success",
     "HOLDS": "success",

@@ -303,7 +303,7 @@ def bootstrap_interval(
     rng: Generator = np.random.default_rng(seed)
 
     def finite(*resample: Array, **along: int) -> Any:
-        return np.clip(statistic(*resample, **along), -INFINITE, INFINITE)
+        return np.clip(np.asarray(statistic(*resample, **along), dtype=float), -INFINITE, INFINITE)
 
     found = stats.bootstrap(
         tuple(samples),

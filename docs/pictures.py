@@ -24,6 +24,9 @@ DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 
 PICTURES: dict[str, tuple[str, str, int]] = {
+    "averaging-family": ("averaging-family", "", 2070),
+    "averaging-family-floats": ("averaging-family", "floats", 2070),
+    "averaging-family-own": ("averaging-family", "own", 2070),
     "fedavg-fixed-point": ("fedavg-fixed-point", "", 2070),
     "fedrep-fig1": ("fedrep-fig1", "", 2070),
     "fedrep-fig3": ("fedrep-fig3", "", 2070),

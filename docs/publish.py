@@ -75,7 +75,10 @@ DROPPED: dict[str, tuple[str, ...]] = {
     ),
 }
 """Large columns that no picture and no number needs, by the table."""
-DECILES = {"fedrep-state-evolution-curves": ("distance",)}
+DECILES = {
+    "averaging-family-runs": ("to_best", "to_own", "end", "settled", "spread", "drift"),
+    "fedrep-state-evolution-curves": ("distance",),
+}
 """Columns of trials of which the least, the deciles and the largest are kept, in the place of trials: for bands."""
 
 ABOUT = """# Full runs of every experiment
@@ -143,12 +146,21 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
         return () if row["name"] in ("step", "condition", "start", "at the rival's m") else ("distance",)
     if key == "flute-rate-and-floor-runs":  # drawn are the errors of the base runs, and all of the population's
         return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
+    if key == "averaging-family-runs":  # drawn are the curves of four settings, and not of every method
+        shown = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
+        return ("reached",) if shown and "," not in row["method"] else ("reached", "to_best", "to_own")
     return DROPPED.get(key, ())
+
+
+FIRST = {"averaging-family-runs": 41}
+"""Points along the rounds of which no more than the first so many are drawn."""
 
 
 def reduced(key: str, table: lf.Table) -> lf.Table:
     """Return the table with fewer digits, fewer rounds and without large columns (`dropped`)."""
     told = DECILES.get(key, ())
+    if key in FIRST:
+        table = lf.Table([{name: begun(value, FIRST[key]) for name, value in row.items()} for row in table.rows])
     return lf.Table(
         [
             {name: smaller(value, name in told) for name, value in row.items() if name not in dropped(key, row)}
@@ -157,8 +169,18 @@ def reduced(key: str, table: lf.Table) -> lf.Table:
     )
 
 
+def begun(value: Any, count: int) -> Any:
+    """Return a value of a row, along rounds the first so many."""
+    if not isinstance(value, lf.Along) or "round" not in value.axes:
+        return value
+    kept = value.values.take(range(count), axis=value.names.index("round"))
+    return lf.Along(kept, **{name: one[:count] if name == "round" else one for name, one in value.axes.items()})
+
+
 def smaller(value: Any, deciles: bool = False) -> Any:
     """Return a value of a row, reduced."""
+    if deciles and isinstance(value, np.ndarray):
+        return smaller(np.quantile(value, np.linspace(0, 1, 11)))
     if deciles:
         return smaller(lf.Along(np.quantile(value.values, np.linspace(0, 1, 11), axis=0), **value.axes))
     if isinstance(value, np.ndarray):

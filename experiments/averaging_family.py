@@ -16,9 +16,9 @@ is no tuned step: what is said of rounds holds at this step.
 
 Figures
 -------
-"" : The distance of the server's model from the global least squares; median and 10-90 % over trials; dotted: how far
+"" : The distance of the server's model from the global least squares; median and 10-90 % over trials; dashed: how far
     FedAvg's fixed point lies from it, predicted.
-"own" : The distance from each algorithm's own end, where one is known; dotted: FedAvg's predicted root mean square.
+"own" : The distance from each algorithm's own end, where one is known; dashed: FedAvg's predicted root mean square.
 "floats" : The distance from the global least squares against what server and participants have sent.
 
 References: the averaging family's source, Algorithms 1 to 8.
@@ -189,13 +189,14 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     base, figures = Family(), {}
     drawn = (base, replace(base, local_steps=20), replace(base, participants=N), replace(base, counts="unequal"))
     runs = tables["runs"].where(setting=[cell.setting for cell in drawn])
+    runs = runs.assign(panel=lambda row: row["setting"].replace(", h = 1", ""))
     for key, x, y, ylabel in (
         ("", "round", "to_best", "distance from the optimum"),
         ("own", "round", "to_own", "distance from the own end"),
         ("floats", "floats_sent", "to_best", "distance from the optimum"),
     ):
         chosen = runs.where(method=list(SHOWN)) if y == "to_best" else runs.where(method=KNOWN)
-        with lf.page(chosen, column="setting", title="{}", height=2.8, sharey=True) as sheet:
+        with lf.page(chosen, column="panel", title="{}", height=2.8, sharey=True) as sheet:
             sheet.curves(x, y, order=SHOWN, at=slice(0, DRAWN))
             for ax, part in sheet:
                 known = part.where(method=AVG)
@@ -204,7 +205,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                     draw_level(ax, float(np.median(level)), "")
                 ax.set(yscale="log", ylim=(LEAST, 2.0))
             sheet.label("floats sent" if x == "floats_sent" else "round", ylabel, yscale="log")
-            sheet.legend("dotted: FedAvg's " + ("drift" if y == "to_best" else "spread") + ", predicted", ncols=4)
+            sheet.legend("dashed: FedAvg's " + ("drift" if y == "to_best" else "spread") + ", predicted", ncols=4)
         figures[key] = sheet.figure
     return figures
 

@@ -171,8 +171,8 @@ class Family:
 
 def cells(quick: bool) -> dict[str, list[Family]]:
     """Return every method in the base setting and in those that differ from it in one thing."""
-    base = Family(rounds=300, trials=6) if quick else Family()
-    varied = {"local_steps": (20,), "participants": (N,), "counts": ("unequal",)}
+    base = Family(rounds=100, trials=4) if quick else Family()
+    varied: dict[str, tuple[Any, ...]] = {"participants": (N,), "counts": ("unequal",)}
     if not quick:
         varied |= {"local_steps": (1, 20), "participants": (2, N), "heterogeneity": (0.0, 0.3)}
     settings = [base, *(replace(base, **{name: value}) for name, values in varied.items() for value in values)]

@@ -16,6 +16,7 @@ from linfed.study.experiments import load
 
 from . import (
     ALGORITHMS,
+    AVERAGING,
     DATA,
     EXACT_LAW,
     FINDINGS,
@@ -66,6 +67,7 @@ UNCHECKED = {
     README: ("References",),
     EXACT_LAW: (r"\d+\. .*",),  # derivations
     SHORTCUT: (r"8\. What was checked",),  # a script, no experiment
+    AVERAGING: ("What theory says, and where", "What is wrong in the source"),  # formulas
 }
 
 RULE = "the rule itself"
@@ -126,6 +128,14 @@ EXEMPT: dict[str, dict[str, tuple[str, ...]]] = {
     SPEED: {FORMULA: ("(float64, BLAS at one thread",)},
     NOTATION: {FORMULA: ("| `participation` | | r | 1 |", "(no factor 2 in gradients)")},
     EXACT_LAW: {FORMULA: ("N(0, I)",)},
+    AVERAGING: {
+        FORMULA: (
+            "the optimum for K > 1 (drift)",
+            "| 2 P floats each way, P kept",
+            "the rest is 0 while a window",
+            "| 2 beta P floats each way",
+        ),
+    },
     SHORTCUT: {
         FORMULA: (
             "every even head is 0;",

@@ -1,6 +1,7 @@
 """The averaging family: its loops, its fixed points, its reductions; bad input."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -230,6 +231,82 @@ def test_remembering_everybody_is_averaging_under_unequal_counts_too():
     one = run("FedVARP", world, everybody(9), step_size=0.1, weights="samples").final
     two = run("FedAvg", world, everybody(9), step_size=0.1, weights="samples").final
     np.testing.assert_allclose(vector(one), vector(two), rtol=1e-13, atol=1e-14)
+
+
+# --- invariants ----------------------------------------------------------------------------------------------
+
+PER_CLIENT = {"clusters": CLUSTERS, "model_share": SHARES}
+INVARIANT = {
+    "FedProx": {"mu": 0.4},
+    "SCAFFOLD": {},
+    "FedVARP": {},
+    "ClusterFedVARP": {"clusters": CLUSTERS},
+    "FedRolex": {"model_share": SHARES},
+    "FedSCAVAR": {**PER_CLIENT, "mu": 0.3},
+}
+OWN_ROWS = ("controls", "shares")
+"""Arrays of a state with a row for each client; ``changes`` has one only without clusters."""
+
+
+def rows_of(kind):
+    return (*OWN_ROWS, "changes") if kind == "FedVARP" else OWN_ROWS
+
+
+@each("local", LOCAL)
+@each("rank", [None, 2])
+@pytest.mark.parametrize("kind", INVARIANT)
+def test_a_trial_is_the_same_alone_and_among_others(kind, rank, local):
+    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.2)
+    algorithm = getattr(lf, kind)(step_size=0.1, rank=rank, **INVARIANT[kind], **local)
+    run = {"data": lf.FixedSamples(7), "rounds": 6, "participation": 0.6, "seed": 3}
+    among, again, other = (
+        lf.simulate(algorithm, problem, trials=trials, **{**run, "seed": seed})
+        for trials, seed in ((3, 3), (1, 3), (1, 4))
+    )
+    for name, array in again.final.arrays().items():
+        assert np.array_equal(array[0], among.final.arrays()[name][0])
+        assert name == "shares" or not np.array_equal(array, other.final.arrays()[name])
+
+
+@each("weights", WEIGHTS)
+@each("rank", [None, 2])
+@each("kind", INVARIANT)
+def test_equivariance_to_client_permutation(kind, rank, weights):
+    world = draw_world([1, 9, 4, 2, 6], 4, 2, noise=0.1)
+    order, participants = np.array([3, 0, 4, 1, 2]), draw_participants(5, 3, 6)
+    moved = replace(world, X=[world.X[i] for i in order], y=[world.y[i] for i in order], W_star=world.W_star[order])
+    options = {"step_size": 0.1, "local_steps": 2, "weights": weights, "rank": rank}
+    told = {key: [value[i] for i in order] if key in PER_CLIENT else value for key, value in INVARIANT[kind].items()}
+    one = run(kind, world, participants, **options, **INVARIANT[kind]).final
+    two = run(kind, moved, np.argsort(order)[participants], **options, **told).final
+    for name, array in one.arrays().items():
+        wanted = array[:, order] if name in rows_of(kind) else array
+        np.testing.assert_allclose(two.arrays()[name], wanted, **TOLERANCE)
+
+
+@each("kind", ["FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP"])
+def test_equivariance_to_rotation(kind):
+    """Of one layer; windows of coordinates turn with nothing."""
+    world = draw_world([1, 9, 4, 2, 6], 4, 2, noise=0.1)
+    Q = ref.qr_positive(np.random.default_rng(1).standard_normal((4, 4)))[0]
+    turned = replace(world, X=[X_i @ Q.T for X_i in world.X], B_star=Q @ world.B_star)
+    options = {"step_size": 0.1, "local_steps": 2, **INVARIANT[kind]}
+    one, two = (run(kind, each_, draw_participants(5, 3, 6), **options).final for each_ in (world, turned))
+    for name, array in one.arrays().items():
+        wanted = array if name == "shares" else array @ Q.T
+        np.testing.assert_allclose(two.arrays()[name], wanted, **TOLERANCE)
+
+
+@each("kind", ["SCAFFOLD", "FedVARP", "FedSCAVAR"])
+def test_those_who_do_not_take_part_remember_what_they_did(kind):
+    world = draw_world([6] * 5, 4, 2, noise=0.1)
+    participants = np.array([[0, 1, 2], [1, 2, 3]])
+    options = {"step_size": 0.1, "local_steps": 2, **INVARIANT[kind]}
+    old, new = (run(kind, world, participants[:r], **options).final for r in (1, 2))
+    name = "changes" if kind == "FedVARP" else "controls"
+    for client, moves in enumerate([False, True, True, True, False]):
+        same = np.array_equal(old.arrays()[name][:, client], new.arrays()[name][:, client])
+        assert same != moves
 
 
 # --- engines, memory, input ----------------------------------------------------------------------------------

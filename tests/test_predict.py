@@ -326,7 +326,16 @@ MISSING = {
     "FedSCAVAR's windows": lacks(
         ["model_share = 0.5"], lf.FedSCAVAR(step_size=0.1, clusters=2, model_share=0.5), data=lf.FixedSamples(9)
     ),
-    "FedRolex": lacks(["no law", "FedRolex"], lf.FedRolex(step_size=0.1, model_share=0.5)),
+    "FedRolex, some": lacks(
+        ["wanders", "cycle"],
+        lf.FedRolex(step_size=0.1, model_share=0.5),
+        data=lf.FixedSamples(9),
+        participation=3,
+        ask="floor",
+    ),
+    "FedRolex diverges": lacks(
+        ["diverges"], lf.FedRolex(step_size=9.0, model_share=0.5), data=lf.FixedSamples(9), ask="floor"
+    ),
     "FedAvg in law": lacks(["in law"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
     "FedAvg, scheduled": lacks(["one number"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)),
     "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),

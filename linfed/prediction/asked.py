@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from linfed._values import says_last
-from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
@@ -24,7 +24,7 @@ from linfed.simulation.participation import Participation
 LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
     FLUTE: others.of_flute,
-    **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR), averaging.of_averaging),
+    **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import State
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
@@ -22,6 +22,7 @@ from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_rate
 from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
+from linfed.theory.rolling import fedrolex_cycle
 
 NO_B = "no law of the distance is known for one-layer {}, which learns no representation B"
 
@@ -72,7 +73,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
         values = []
         for trial, one in enumerate(_equations(job, algorithm)):
             truth = job.problem.truth(job.seed, [trial])
-            theta = _end(one, algorithm, step)
+            theta = _end(one, algorithm, step, job.rounds)
             risk = float(client_risks(State(S=theta[None, None]), truth).mean())
             if not everybody and type(algorithm) in (FedAvg, FedProx):
                 spread = fedavg_stationary_covariance(
@@ -88,9 +89,11 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
     law: Asked = floor
     if isinstance(algorithm, ClusterFedVARP) and not everybody and algorithm.n_clusters < job.sizes.n_clients:
         law = "no law of the floor is known for ClusterFedVARP where some take part: it wanders about its mean"
+    if isinstance(algorithm, FedRolex) and not everybody:
+        law = "no law of the floor is known for FedRolex where some take part: it wanders about its cycle"
     source = SOURCES[type(algorithm)]
     return Prediction(
-        law="fixed point",
+        law="cycle" if isinstance(algorithm, FedRolex) else "fixed point",
         source=source,
         validity="one layer, full gradients, samples that stay",
         rounds=np.arange(job.rounds + 1),
@@ -111,10 +114,14 @@ SOURCES: dict[type[Averaging], str] = {
     ClusterFedVARP: "theory.fedavg_fixed_point",
     SCAFFOLD: "the pooled least squares",
     FedSCAVAR: "the pooled least squares",
+    FedRolex: "theory.fedrolex_cycle",
 }
 """Where the end of each is derived."""
 
-RATES: dict[type[Averaging], str] = dict.fromkeys((SCAFFOLD, FedSCAVAR), "theory.scaffold_iteration_matrix")
+RATES: dict[type[Averaging], str] = {
+    **dict.fromkeys((SCAFFOLD, FedSCAVAR), "theory.scaffold_iteration_matrix"),
+    FedRolex: "theory.fedrolex_cycle",
+}
 CORRECTED = (SCAFFOLD, FedSCAVAR)
 
 
@@ -138,6 +145,8 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
     unequal = isinstance(job.data, GivenSamples) and np.ptp(job.data.counts) > 0
     if algorithm.weights == "samples" and unequal and (some or isinstance(algorithm, CORRECTED)):
         raise LawError(f'no law of {name} is known for weights = "samples" where counts differ and some take part')
+    if isinstance(algorithm, FedRolex) and some and np.ptp(algorithm.model_share) > 0:
+        raise LawError("no law of FedRolex is known for model_share = one each where some take part: one for all")
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
         raise LawError(f"no law of FedSCAVAR is known for model_share = {shown(algorithm.model_share)}: it must be 1")
     if isinstance(algorithm, SCAFFOLD) and algorithm.controls != "change":
@@ -152,8 +161,13 @@ def _steps(algorithm: Averaging, step_size: float) -> dict[str, Any]:
     }
 
 
-def _end(one: Equations, algorithm: Averaging, step_size: float) -> Array:
-    """Return where the mean ends, (d,)."""
+def _end(one: Equations, algorithm: Averaging, step_size: float, rounds: int) -> Array:
+    """Return where the mean ends, (d,); where it goes round in a cycle, after a last round of this number."""
+    if isinstance(algorithm, FedRolex):
+        cycle, rate_ = _cycle(one, algorithm, step_size)
+        if rate_ >= 1.0:
+            raise LawError(f"step_size = {step_size:g}: FedRolex diverges, rate {rate_:.4g}; take a smaller step")
+        return cycle[rounds % len(cycle)]
     if isinstance(algorithm, CORRECTED):
         return fedavg_fixed_point(one.A, one.b, step_size=step_size, weights=one.weights, stable=False)
     return fedavg_fixed_point(one.A, one.b, weights=one.weights, **_steps(algorithm, step_size))
@@ -167,8 +181,23 @@ def _rate(one: Equations, algorithm: Averaging, step_size: float, participants: 
             one.A, participants=participants, server_step_size=server, **_steps(algorithm, step_size)
         )
         return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
+    if isinstance(algorithm, FedRolex):
+        return _cycle(one, algorithm, step_size)[1]
     found = fedavg_rate(one.A, server_step_size=server, weights=one.weights, **_steps(algorithm, step_size))
     return float(found) if np.isfinite(found) else np.inf
+
+
+def _cycle(one: Equations, algorithm: FedRolex, step_size: float) -> tuple[Array, float]:
+    return fedrolex_cycle(
+        one.A,
+        one.b,
+        step_size=step_size,
+        model_share=algorithm.model_share,
+        local_steps=algorithm.local_steps,
+        server_step_size=algorithm.server_step_size,
+        weights=one.weights,
+        aggregation=algorithm.aggregation,
+    )
 
 
 def _edge(one: Equations, rate: Callable[[float], float]) -> float:

@@ -57,6 +57,7 @@ from linfed.theory.new_clients import (
     single_model_floor,
 )
 from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
+from linfed.theory.rolling import fedrolex_cycle
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -94,6 +95,7 @@ __all__ = [
     "fedrep_least_samples",
     "fedrep_predicted_samples",
     "fedrep_step_limit",
+    "fedrolex_cycle",
     "fixed_sample_edge",
     "fixed_sample_floor",
     "flute_bound",

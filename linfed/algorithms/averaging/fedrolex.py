@@ -28,6 +28,22 @@ def checked_shares(name: str, value: Any) -> float | tuple[float, ...]:
     return tuple(check_number(f"{name}[{i}]", one, positive=True, maximum=1.0) for i, one in enumerate(value))
 
 
+def window_sizes(shares: Array, width: int) -> Array:
+    """Return how many of so many units are in the windows of clients with these shares, as `shares`."""
+    return np.maximum(1.0, np.floor(shares * width + ROUNDING))
+
+
+def trained_units(shares: Array, width: int, round_: int) -> Array:
+    """Return 1 at the units that clients with these shares (..) train in a round, which counts from 1, else 0.
+
+    Returns
+    -------
+    ndarray (.., width)
+    """
+    units = (np.arange(width) - (round_ - 1)) % width < window_sizes(shares, width)[..., None]
+    return units.astype(float)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rolling(Averaging):
     """Base of what trains windows of the model; the fields are those of `FedRolex`."""
@@ -46,25 +62,18 @@ class Rolling(Averaging):
                 f"model_share has {len(self.model_share)} values, expected one for each of {n_clients} clients"
             )
 
-    def window_sizes(self, model: LinearModel) -> Array:
-        """Return how many units are in a window, () or one for each client (n,)."""
-        width = model.rank or model.dim
-        return np.maximum(1.0, np.floor(np.asarray(self.model_share) * width + ROUNDING))
-
     def communication(self, *, dim: int) -> Communication:
         """Return the window's part of the model, both ways."""
         model = LinearModel(dim, self.columns)
-        size = float(np.mean(self.window_sizes(model))) * model.size / (model.rank or dim)
+        width = model.rank or dim
+        size = float(np.mean(window_sizes(np.asarray(self.model_share), width))) * model.size / width
         return Communication(size, size)
 
     def trained(self, model: LinearModel, batch: Batch) -> Array:
         """Return 1 at the parameters that each participant trains in this round, else 0, (T, p, P)."""
-        width = model.rank or model.dim
-        sizes = self.window_sizes(model)
-        size = sizes[batch.active][..., None] if sizes.ndim else sizes
-        units = (np.arange(width) - (batch.round - 1)) % width < size
-        units = np.broadcast_to(units, (*batch.active.shape, width))
-        return model.vector_of_units(units.astype(float))
+        shares = np.asarray(self.model_share)
+        own = shares[batch.active] if shares.ndim else np.full(batch.active.shape, shares)
+        return model.vector_of_units(trained_units(own, model.rank or model.dim, batch.round))
 
 
 @dataclass(frozen=True, kw_only=True)

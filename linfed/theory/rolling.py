@@ -1,0 +1,107 @@
+"""FedRolex on least squares: the cycle that its windows end in, and how fast."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.algorithms.averaging.fedrolex import checked_shares, trained_units
+from linfed.errors import check_array, check_choice, check_number
+from linfed.theory.averaging import local_maps
+
+
+def fedrolex_cycle(
+    A: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    step_size: float,
+    model_share: npt.ArrayLike,
+    local_steps: int = 1,
+    server_step_size: float = 1.0,
+    weights: npt.ArrayLike | None = None,
+    aggregation: str = "published",
+) -> tuple[Array, float]:
+    """Return where FedRolex's one-layer model goes round in the end, everybody taking part, and the rate.
+
+    Parameters
+    ----------
+    A, b, step_size, local_steps, weights
+        As in `fedavg_fixed_point`, of one trial.
+    model_share : float or array_like (n,)
+        beta in (0, 1], one for all clients or one each.
+    server_step_size : float
+        eta_s > 0.
+    aggregation : "published" or "zero-filled"
+        As in `FedRolex`.
+
+    Returns
+    -------
+    cycle : ndarray (d, d)
+        Row j is theta after a round r with ``r mod d = j``: windows begin one coordinate further in each round, so that
+        d rounds make a cycle. Far from it for a step at which it is not stable.
+    rate : float
+        Factor by which the distance from the cycle falls in a round, on average over d of them.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, values out of range, and where no cycle is determined.
+
+    Notes
+    -----
+    In a round client i trains its window T_i from ``theta``, 0 elsewhere: it moves by ``-eta Q_i (A_i theta - b_i)``
+    on T_i alone, with A_i restricted to T_i and ``Q_i = sum_{s<K} (I - eta A_i)^s`` of the restricted one. A round is
+    affine, ``theta <- M_r theta + v_r``, and the d of them together have one fixed point. Where p of n clients with a
+    common share take part, it is that of the mean over participants. Cost O(n d^4).
+
+    **Deviations**: derived here.
+
+    References
+    ----------
+    Alam, Liu, Yan and Zhang 2022, Algorithm 1.
+    """
+    A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
+    server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    aggregation = check_choice("aggregation", aggregation, ("published", "zero-filled"))
+    n, d = b.shape
+    shares = np.broadcast_to(np.asarray(checked_shares("model_share", model_share)), (n,))
+    parts = np.full(n, 1.0 / n) if weights is None else check_array("weights", weights, [("n",)])
+    parts = parts / parts.sum()
+    rounds = [
+        _round(A, b, trained_units(shares, d, r), parts, step_size, local_steps, aggregation) for r in range(1, d + 1)
+    ]
+    matrices = [np.eye(d) - server_step_size * G for G, _ in rounds]
+    offsets = [server_step_size * h for _, h in rounds]
+    whole, offset = np.eye(d), np.zeros(d)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for M, v in zip(matrices, offsets, strict=True):
+            whole, offset = M @ whole, M @ offset + v
+    if not (np.isfinite(whole).all() and np.isfinite(offset).all()):
+        raise ValueError(f"step_size = {step_size:g} with local_steps = {local_steps} diverges: numbers overflow")
+    rate = float(np.abs(np.linalg.eigvals(whole)).max() ** (1.0 / d))
+    try:
+        theta = np.linalg.solve(np.eye(d) - whole, offset)
+    except np.linalg.LinAlgError:
+        raise ValueError("A is singular: where nothing is seen of a direction no cycle is determined") from None
+    cycle = np.empty((d, d))
+    for r, (M, v) in enumerate(zip(matrices, offsets, strict=True), 1):
+        theta = M @ theta + v
+        cycle[r % d] = theta
+    return cycle, rate
+
+
+def _round(
+    A: Array, b: Array, trained: Array, parts: Array, step_size: float, local_steps: int, aggregation: str
+) -> tuple[Array, Array]:
+    """Return G and h of a round, ``theta <- theta - eta_s (G theta - h)``, for windows (n, d) of ones."""
+    inside = trained[:, :, None] * trained[:, None, :]
+    _, Q, _ = local_maps(A * inside, step_size, local_steps, 0.0, None)
+    Q = step_size * Q * inside
+    G = (parts[:, None, None] * (Q @ (A * inside))).sum(axis=0)
+    h = (parts[:, None, None] * (Q @ b[..., None])).sum(axis=0)[:, 0]
+    if aggregation == "published":
+        seen = parts @ trained
+        scale = np.where(seen > 0, 1.0 / np.where(seen > 0, seen, 1.0), 0.0)
+        G, h = scale[:, None] * G, scale * h
+    return G, h

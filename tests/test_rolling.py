@@ -1,0 +1,75 @@
+"""FedRolex's cycle: where runs go round, and how fast they get there."""
+
+import numpy as np
+import pytest
+from helpers import assert_one_line, each
+from test_algorithms import draw_world
+
+import linfed as lf
+
+D = 4
+STEPS = {"step_size": 0.1, "local_steps": 3}
+SHARES = {"half": 0.5, "one each": [0.3, 1.0, 0.5, 0.75, 0.25, 0.5], "all of it": 1.0}
+
+
+@pytest.fixture(scope="module")
+def world():
+    return draw_world([9, 14, 11, 20, 8, 10], D, 2, noise=0.3, seed=2)
+
+
+def after(world, rounds, **options):
+    algorithm = lf.FedRolex(**STEPS, **options)
+    return lf.simulate(algorithm, world.problem(), data=world.data(), rounds=rounds).final.S[0, 0]
+
+
+@each("weights", ["uniform", "samples"])
+@each("aggregation", ["published", "zero-filled"])
+@pytest.mark.parametrize("share", SHARES)
+def test_runs_end_in_the_cycle_and_fall_by_the_rate(world, share, aggregation, weights):
+    A, b = world.data().normal_equations()
+    counts = np.array([float(len(y)) for y in world.y])
+    options = {"model_share": SHARES[share], "aggregation": aggregation, "server_step_size": 0.9}
+    told = {"weights": counts if weights == "samples" else None}
+    cycle, rate = lf.theory.fedrolex_cycle(A, b, **STEPS, **options, **told)
+    for rounds in range(800, 800 + D):
+        found = after(world, rounds, weights=weights, **options)
+        np.testing.assert_allclose(found, cycle[rounds % D], rtol=0, atol=1e-12)
+    near = int(np.log(1e-9) / np.log(rate))  # where the slowest part is all that is left, and digits are
+    away = [np.linalg.norm(after(world, r, weights=weights, **options) - cycle[r % D]) for r in (near, near + D)]
+    assert (away[1] / away[0]) ** (1 / D) == pytest.approx(rate, rel=1e-3)
+
+
+def test_the_whole_model_is_fedavg(world):
+    A, b = world.data().normal_equations()
+    cycle, rate = lf.theory.fedrolex_cycle(A, b, model_share=1.0, **STEPS)
+    np.testing.assert_allclose(cycle, np.tile(lf.theory.fedavg_fixed_point(A, b, **STEPS), (D, 1)), rtol=0, atol=1e-13)
+    assert rate == pytest.approx(float(lf.theory.fedavg_rate(A, **STEPS)), rel=1e-12)
+
+
+@pytest.mark.parametrize("rounds", [7, 8])
+def test_a_prediction_speaks_of_the_last_rounds_window(world, rounds):
+    """As the risk of a run with as many rounds more as there are in hundreds of cycles."""
+    algorithm = lf.FedRolex(model_share=0.5, **STEPS)
+    floor = lf.predict(algorithm, world.problem(), data=world.data(), rounds=rounds).floor
+    run = lf.simulate(algorithm, world.problem(), data=world.data(), rounds=200 * D + rounds, metrics=["risk"])
+    assert float(floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-10)
+
+
+def test_the_mean_over_participants_has_the_same_cycle(world):
+    """Within 4 standard errors in every coordinate, over 1,500 trials; the farthest of its points does not do."""
+    A, b = world.data().normal_equations()
+    cycle, _ = lf.theory.fedrolex_cycle(A, b, model_share=0.5, **STEPS)
+    algorithm = lf.FedRolex(model_share=0.5, **STEPS)
+    run = {"data": world.data(), "participation": 5, "trials": 1500, "metrics": ["risk"]}
+    ends = lf.simulate(algorithm, world.problem(), rounds=81, **run).final.S[:, 0]
+    off = np.abs(ends.mean(axis=0) - cycle) / (ends.std(axis=0) / np.sqrt(len(ends)))
+    assert off[81 % D].max() < 4
+    assert off.max() > 4
+
+
+def test_mistakes_are_one_line(world):
+    A, b = world.data().normal_equations()
+    cycle = lf.theory.fedrolex_cycle
+    assert_one_line(lambda: cycle(A, b, model_share=1.5, **STEPS), ["model_share", "1.5"])
+    assert_one_line(lambda: cycle(A, b, model_share=0.5, aggregation="mean", **STEPS), ["aggregation", "'published'"])
+    assert_one_line(lambda: cycle(0 * A, 0 * b, model_share=0.5, **STEPS), ["singular"])

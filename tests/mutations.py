@@ -131,6 +131,50 @@ MUTATIONS = {
             "flute:ratio",
         ),
     ],
+    "algorithms/averaging/base.py": [
+        Mutation(
+            "clients out of samples go on",
+            "np.where(moves, model.trained",
+            "np.where(moves | True, model.trained",
+            "averaging_family",
+        ),
+    ],
+    "algorithms/averaging/scaffold.py": [
+        Mutation(
+            "the printed weights",
+            "c + state.mean(new - own, batch.active)",
+            "c + self.average(batch, new - own)",
+            "averaging_family",
+        ),
+        Mutation(
+            "controls of one step",
+            "change / (taken * self.step_in(batch))",
+            "change / self.step_in(batch)",
+            "averaging_family",
+        ),
+    ],
+    "algorithms/averaging/fedvarp.py": [
+        Mutation("nothing of the others", "(news + state.mean(state.changes))", "news", "averaging_family"),
+    ],
+    "algorithms/averaging/clusterfedvarp.py": [
+        Mutation(
+            "clusters that nobody was in forget",
+            "np.where(count > 0, among @ change / np.maximum(count, 1.0), state.changes)",
+            "among @ change / np.maximum(count, 1.0)",
+            "averaging_family",
+        ),
+    ],
+    "algorithms/averaging/fedrolex.py": [
+        Mutation("windows begin one later", "(round_ - 1)", "round_", "averaging_family rolling"),
+        Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "averaging_family"),
+    ],
+    "theory/partial.py": [
+        Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial"),
+        Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial"),
+    ],
+    "theory/rolling.py": [
+        Mutation("zeros count", 'if aggregation == "published":', "if False:", "rolling"),
+    ],
     "algorithms/shortcut.py": [
         Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),
     ],

@@ -98,6 +98,10 @@ class Family:
     participants: int = 5
     heterogeneity: float = 1.0
     counts: str = "equal"
+    dim: int = D
+    n_clients: int = N
+    n_samples: int = M
+    noise_std: float = 0.3
     rounds: int = 1000
     trials: int = 50
     seed: int = 0
@@ -118,20 +122,21 @@ class Family:
     def data(self, trial: int) -> tuple[lf.GivenTruth, lf.GivenSamples]:
         """Return a trial's truth and samples: the same for every algorithm, and prefixes of each other over counts."""
         rng = np.random.default_rng((self.seed, trial))
-        common, own = rng.standard_normal(D), rng.standard_normal((N, D))
+        common, own = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
         h = self.heterogeneity
-        Phi = (np.sqrt(1.0 - h * h) * common + h * own) / np.sqrt(D)
-        X, noise = rng.standard_normal((N, max(COUNTS), D)), 0.3 * rng.standard_normal((N, max(COUNTS)))
-        counts = [M] * N if self.counts == "equal" else COUNTS
+        Phi = (np.sqrt(1.0 - h * h) * common + h * own) / np.sqrt(self.dim)
+        n, most = self.n_clients, max(COUNTS)
+        X, noise = rng.standard_normal((n, most, self.dim)), self.noise_std * rng.standard_normal((n, most))
+        counts = [self.n_samples] * n if self.counts == "equal" else COUNTS
         rows = [X[i, :m] for i, m in enumerate(counts)]
         labels = [x @ phi + e[: len(x)] for x, phi, e in zip(rows, Phi, noise, strict=True)]
-        return lf.GivenTruth(Phi=Phi, noise_std=0.3), lf.GivenSamples(rows, labels)
+        return lf.GivenTruth(Phi=Phi, noise_std=self.noise_std), lf.GivenSamples(rows, labels)
 
     def run(self) -> dict[str, Any]:
         """Return both distances along the rounds, their ends, and what is predicted of them, trial by trial."""
         found = [self.trial(trial) for trial in range(self.trials)]
         rounds = np.arange(0, self.rounds + 1, 5)
-        sent = rounds * self.participants * sum(self.algorithm.communication(dim=D))
+        sent = rounds * self.participants * sum(self.algorithm.communication(dim=self.dim))
         curves = {name: np.stack([one[name] for one in found]) for name in found[0]}
         out = {name: lf.Along(curves.pop(name)[:, rounds], round=rounds) for name in ("to_best", "to_own")}
         return {"setting": self.setting, **out, **curves, "floats_sent": lf.Along(sent, round=rounds)}
@@ -145,7 +150,7 @@ class Family:
         end, spread = self.predicted(A, b, weights, best)
         run = {"data": data, "rounds": self.rounds, "participation": self.participants, "seed": (self.seed, trial)}
         path = np.stack([step.after.S[0, 0] for step in lf.iterate(self.algorithm, problem, **run)])
-        path = np.concatenate([path, np.full((self.rounds + 1 - len(path), D), np.nan)])  # diverged
+        path = np.concatenate([path, np.full((self.rounds + 1 - len(path), self.dim), np.nan)])  # diverged
         to_best, to_own = np.linalg.norm(path - best, axis=1), np.linalg.norm(path - end, axis=1)
         half = self.rounds // 2
         told = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
@@ -158,10 +163,10 @@ class Family:
         if self.method in OF_SCAFFOLD:
             return best, 0.0
         if self.method not in OF_FEDAVG:
-            return np.full(D, none), none
+            return np.full(self.dim, none), none
         steps = {"step_size": STEP, "local_steps": algorithm.local_steps, "mu": getattr(algorithm, "mu", 0.0)}
         end = lf.theory.fedavg_fixed_point(A, b, weights=weights, **steps)
-        if self.method == VARP or self.participants == N:
+        if self.method == VARP or self.participants == self.n_clients:
             return end, 0.0
         if self.method == CLUSTER or self.counts != "equal":
             return end, none

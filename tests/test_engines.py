@@ -88,6 +88,12 @@ LEARNERS = {
     "FedAvg, by samples": lf.FedAvg(step_size=0.02, weights="samples"),
     "FedAvg, two layers": lf.FedAvg(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),
     "FedAvg, fine-tuned": lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune=lf.ExactHeads()),
+    "FedProx": lf.FedProx(step_size=0.02, local_steps=5, mu=0.5),
+    "SCAFFOLD": lf.SCAFFOLD(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),
+    "FedVARP": lf.FedVARP(step_size=0.02, local_steps=2),
+    "ClusterFedVARP": lf.ClusterFedVARP(step_size=0.02, clusters=3),
+    "FedRolex": lf.FedRolex(step_size=0.02, model_share=0.5, rank=2, init=basis(9, 2)),
+    "FedSCAVAR": lf.FedSCAVAR(step_size=0.02, clusters=3, model_share=0.5, mu=0.1),
     "FedPer": lf.FedPer(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(

@@ -33,7 +33,11 @@ FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 
 def pytest_addoption(parser, pluginmanager):
     """Add ``--all``, and let ``-p no:xdist`` work beside the options of pytest-xdist that pyproject.toml gives."""
-    parser.addoption("--all", action="store_true", help="also the quick runs of experiments of which no test speaks")
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="also what takes long: quick runs of all experiments, notebooks, clusters, a browser",
+    )
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
             parser.addoption(option, help="nothing, without pytest-xdist")

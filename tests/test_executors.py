@@ -97,6 +97,7 @@ def test_loky(serial):
         executor.shutdown(kill_workers=True)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of the cluster
 def test_a_dask_cluster_whose_worker_is_killed_half_way(serial, tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -125,6 +126,7 @@ def test_a_dask_cluster_whose_worker_is_killed_half_way(serial, tmp_path):
     assert_serial(serial, lf.Store(store).table(CELLS))
 
 
+@pytest.mark.long
 def test_mpi(serial, tmp_path):
     mpiexec = shutil.which("mpiexec") or shutil.which("mpiexec", path=Path(sys.executable).parent)
     if mpiexec is None:
@@ -167,6 +169,7 @@ assert os.getpid() not in table["pid"]
 """
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of the kernel's client
 def test_a_notebook(serial, tmp_path):
     """Also cells of a class that the notebook itself defines."""

@@ -38,29 +38,16 @@ def folder(tmp_path_factory):
     return lambda name: made(TOGETHER.get(name, name))
 
 
-SPOKEN_OF = (
-    "fedavg-fixed-point",
-    "fedrep-fig1",
-    "fedrep-fig3",
-    "fedrep-fig4",
-    "fedrep-million",
-    "flute-divergence",
-    "flute-minima",
-    "flute-rate-and-floor",
-    "flute-theorem51",
-    "flute-theorem55",
-    "shortcut-bound",
-    "shortcut-search",
-)
-"""Experiments with tests of their own below; the others' quick runs are made with ``--all`` alone."""
+SHORT = (AS_A_USER, "fedrep-fig1", "shortcut-bound")
+"""Experiments whose quick runs are made by default; those of the others with ``--all`` alone."""
 
 
-def long_unless_spoken_of(name):
-    """Return an experiment's name as a parameter, marked if no test speaks of it."""
-    return name if name in SPOKEN_OF else pytest.param(name, marks=pytest.mark.long)
+def parameter(name):
+    """Return an experiment's name as a parameter."""
+    return name if name in SHORT else pytest.param(name, marks=pytest.mark.long)
 
 
-@pytest.fixture(scope="module", params=map(long_unless_spoken_of, experiment_files(FOLDER)))
+@pytest.fixture(scope="module", params=map(parameter, experiment_files(FOLDER)))
 def done(request, folder):
     """An experiment's module, the folder of its quick run, and its figures' keys as they were drawn from the tables.
 
@@ -92,7 +79,7 @@ def done(request, folder):
 
 def speaks_of(name):
     """Return the mark of a test that speaks of one experiment."""
-    return pytest.mark.parametrize("done", [name], indirect=True, scope="module")
+    return pytest.mark.parametrize("done", [parameter(name)], indirect=True, scope="module")
 
 
 def test_quick_run_is_whole(done):

@@ -9,20 +9,14 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
-QUICK = "1_first_steps"
-"""The one that is executed in every run of the suite."""
 DRAWS = re.compile(r"\bplt\.\w|\.plot\(|\blf\.page\(")
 LARGEST = 400_000
 """Bytes of a notebook with its outputs."""
 
 
-def executed(path):
-    """Return a notebook as a case of a test that takes its time."""
-    return pytest.param(path, id=path.stem, marks=[] if path.stem == QUICK else pytest.mark.long)
-
-
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # what the notebook runner itself warns of is not ours to mend
-@pytest.mark.parametrize("path", [executed(path) for path in PATHS])
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_notebook_runs(path, monkeypatch):
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel then has a notebook's own
     notebook = nbformat.read(path, as_version=4)

@@ -12,6 +12,7 @@ from linfed._types import Array
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import State
+from linfed.data.explicit import normal_equations
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import LawError, shown
@@ -59,9 +60,10 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
     def best(one: Equations) -> float:
         from scipy import optimize
 
+        last = np.log(edge(one))
         found = optimize.minimize_scalar(
             lambda log: rate(one, float(np.exp(log))),
-            bounds=(np.log(1e-3 * edge(one)), np.log(edge(one))),
+            bounds=(last + np.log(1e-3), last),
             method="bounded",
             options={"xatol": 1e-6},
         )
@@ -222,6 +224,5 @@ def _equations(job: Job, algorithm: Averaging) -> Iterator[Equations]:
             assert job.problem is not None
             X, y = draw_fixed(job.problem.truth(job.seed, [trial]), shape, job.seed, [trial])
             counts, weights = np.full(X.shape[:2], float(shape[1])), np.ones(shape[0])
-        A = X[0].mT @ X[0] / counts[0][:, None, None]
-        b = np.einsum("nmd,nm->nd", X[0], y[0]) / counts[0][:, None]
+        A, b = normal_equations(X[0], y[0], counts[0])
         yield Equations(A, b, weights if algorithm.weights == "samples" else None)

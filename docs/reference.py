@@ -126,6 +126,14 @@ GROUPS = {
             *("theory.shortcut_repulsion", "theory.shortcut_spectrum_hypothesis", "theory.top_subspace_distance"),
         ),
     ),
+    "theory-collapse": Group(
+        "Theory of classes",
+        "Neural collapse: simplices, the minimum of cross-entropy over free features, and floors of Global NC2.",
+        (
+            *("theory.simplex_etf", "theory.collapsed_minimum", "theory.CollapsedMinimum"),
+            "theory.least_global_nc2",
+        ),
+    ),
     "theory-others": Group(
         "Theory of averaging, clients alone and new clients",
         "Fixed points and exact risks.",

@@ -168,6 +168,16 @@ MUTATIONS = {
         Mutation("windows begin one later", "(round_ - 1)", "round_", "averaging_family rolling"),
         Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "averaging_family"),
     ],
+    "numerics/collapse.py": [
+        Mutation("the client's classes for all", "None, None] if local else", "None, None] if True else", "collapse"),
+        Mutation("only D's direction", "D - (D * X).sum(axis=(-2, -1))[..., None, None] * X", "D", "collapse:gradient"),
+        Mutation("rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "collapse:no_gradient"),
+        Mutation("a product of small heads", "scale = np.abs(H)", "scale = 1.0 + 0.0 * np.abs(H)", "collapse:scale"),
+    ],
+    "theory/collapse.py": [
+        Mutation("every dimension counts", "(last if dim >= own else 0.0)", "last", "collapse:least"),
+        Mutation("penalties as one client's", "/ math.sqrt(c)\n", "/ c\n", "collapse:closed_form"),
+    ],
     "theory/partial.py": [
         Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial"),
         Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial"),

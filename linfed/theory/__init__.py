@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
+from linfed.theory.collapse import CollapsedMinimum, collapsed_minimum, least_global_nc2, simplex_etf
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.any_heads import (
     local_best_step,
@@ -70,6 +71,7 @@ from linfed.theory.shortcut import (
 
 __all__ = [
     "AtExactHeads",
+    "CollapsedMinimum",
     "FixedSampleFloor",
     "FluteTrace",
     "GradientHeadsEvolution",
@@ -86,6 +88,7 @@ __all__ = [
     "best_local_ridge",
     "best_step_schedule",
     "best_step_size",
+    "collapsed_minimum",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
@@ -111,6 +114,7 @@ __all__ = [
     "gradient_heads_evolution",
     "known_heads_bound",
     "largest_sine",
+    "least_global_nc2",
     "local_best_step",
     "local_factor",
     "local_floor",
@@ -131,6 +135,7 @@ __all__ = [
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",
     "shortcut_trace",
+    "simplex_etf",
     "single_model_floor",
     "stability_edge",
     "state_evolution",

@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from linfed.prediction import Prediction as Prediction
     from linfed.prediction import Quantity as Quantity
     from linfed.prediction import predict as predict
+    from linfed.problems import Classes as Classes
+    from linfed.problems import ClassTruth as ClassTruth
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
@@ -131,6 +133,8 @@ _PUBLIC = {
     "EngineError": "linfed.errors",
     "ExactHeads": "linfed.algorithms.heads",
     "FLUTE": "linfed.algorithms.flute",
+    "ClassTruth": "linfed.problems",
+    "Classes": "linfed.problems",
     "ClusterFedVARP": "linfed.algorithms.averaging",
     "FedAvg": "linfed.algorithms.averaging",
     "FedProx": "linfed.algorithms.averaging",

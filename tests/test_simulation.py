@@ -14,6 +14,7 @@ from scipy.linalg import subspace_angles
 import linfed as lf
 from linfed.numerics.streams import Stream, generators
 from linfed.simulation import job
+from linfed.simulation.class_metrics import CLASS_METRICS
 from linfed.system import memory
 from linfed.system.processes import in_order
 
@@ -498,7 +499,7 @@ def test_given_data_need_no_truth():
     result = lf.simulate(EXACT, data=lf.GivenSamples(normal(8, 5, 6), normal(8, 5)), rounds=3, trials=2)
     assert result.final.B.shape == (2, 6, 2)
     assert list(result.metrics) == ["train_loss"]
-    for name in lf.METRICS.keys() - {"train_loss", "test_loss"}:
+    for name in lf.METRICS.keys() - {"train_loss", "test_loss", *CLASS_METRICS}:
         with pytest.raises(KeyError, match="absent: it needs the truth"):
             result.metrics[name]
 
@@ -516,7 +517,7 @@ def test_given_data_need_no_truth():
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
     absent = absent | dict.fromkeys(["train_loss", "test_loss"], "fresh samples")
-    assert set(result.metrics) == set(lf.METRICS) - set(absent)
+    assert set(result.metrics) == set(lf.METRICS) - set(absent) - set(CLASS_METRICS)
     for name, reason in absent.items():
         with pytest.raises(KeyError, match=f"absent: .*{reason}"):
             result.metrics[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -15,7 +16,8 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, says_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
-from linfed.errors import SizeError, check_instance, check_returned, shown
+from linfed.errors import SizeError, check_instance
+from linfed.numerics.layers import composed, shape_of_client
 from linfed.numerics.linalg import put_clients, take_clients
 from linfed.numerics.streams import TrialRandom
 
@@ -29,9 +31,11 @@ class State:
     B : ndarray (trials, d, k), optional
         Shared representation.
     W : ndarray (trials, n, k) or (trials, 1, k), optional
-        Heads, row i = client i; a single row is the head of every client.
+        Heads, row i = client i; a single row is the head of every client. With c classes (trials, n, c, k + 1): a head
+        for each class, its bias last.
     S : ndarray (trials, n, d) or (trials, 1, d), optional
-        Full-dimensional part of each client; a single row is that of every client.
+        Full-dimensional part of each client; a single row is that of every client. With c classes (trials, n, c, d +
+        1).
 
     Notes
     -----
@@ -56,9 +60,18 @@ class State:
         if self.B is not None:
             return int(self.B.shape[1])
         if self.S is not None:
-            return int(self.S.shape[-1])
+            return int(self.S.shape[-1]) - (self.S.ndim == 4)
         served = self.served()
         return 0 if served is self else served.dim
+
+    @property
+    def classes(self) -> int:
+        """Classes c that it tells apart; 0 for a state that predicts a number."""
+        found = self.S if self.W is None else self.W
+        if found is None:
+            served = self.served()
+            return 0 if served is self else served.classes
+        return int(found.shape[2]) if found.ndim == 4 else 0
 
     def served(self) -> State:
         """Return the state whose B, W, S the clients predict with; by default this one.
@@ -136,6 +149,8 @@ class State:
     def predictors(self, clients: slice | Indices | None = None) -> Array:
         """Return the predictors theta_i as a dense array, (trials, clients, d); (trials, 1, d) where all share one.
 
+        With c classes (trials, clients, c, d + 1): logits are ``theta_i (x, 1)``.
+
         Parameters
         ----------
         clients : slice or index array, optional
@@ -153,14 +168,14 @@ class State:
 
         parts = {name: chosen(part) for name, part in served.arrays().items() if name in ("W", "S")}
         trials, rows = (max(part.shape[axis] for part in parts.values()) for axis in (0, 1))
-        size = 8 * trials * rows * served.dim
+        size = 8 * trials * rows * math.prod(shape_of_client(served.dim, served.classes))
         if size > 8e9:
             raise SizeError(
                 f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
             )
         if served.B is None or "W" not in parts:
             return parts["S"].copy()
-        low_rank = parts["W"] @ served.B.mT
+        low_rank = composed(served.B, parts["W"])
         return low_rank + parts["S"] if "S" in parts else low_rank
 
 
@@ -172,68 +187,6 @@ def frozen(state: S) -> S:
     for array in state.arrays().values():
         array.setflags(write=False)
     return state
-
-
-def check_state(
-    state: object, source: str, *, trials: int, n_clients: int, dim: int, columns: int, like: State | None = None
-) -> State:
-    """Return what a method of an algorithm returned, if it is a state that the loop can go on from.
-
-    Parameters
-    ----------
-    state : object
-        What was returned.
-    source : str
-        By which method, e.g. ``"FedRep.step"``.
-    trials, n_clients, dim : int
-        Sizes of the run.
-    columns : int
-        Columns k of B; 0 where the algorithm does not say.
-    like : State, optional
-        The state before: class and names of the arrays are then the same.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For something else, or arrays of other types or shapes, of other names, or without a predictor.
-    """
-    if not isinstance(state, State):
-        raise TypeError(f"{source} returned {shown(state)}, expected a lf.State")
-    told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
-    if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
-        raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
-    derived = type(state).served is not State.served
-    for name, array in state.arrays().items():
-        if derived or name not in ("B", "W", "S"):
-            shape = np.shape(array)
-            leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
-            meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
-            check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
-    if derived:
-        source = f"{type(state).__name__}.served"
-    served: object = state.served()
-    if not isinstance(served, State):
-        raise TypeError(f"{source} returned {shown(served)}, expected a lf.State")
-    _check_predictor(served, source, trials=trials, n_clients=n_clients, dim=dim, columns=columns)
-    return state
-
-
-def _check_predictor(state: State, source: str, *, trials: int, n_clients: int, dim: int, columns: int) -> None:
-    """Raise unless a state holds predictors, of the shapes that `check_state` is told."""
-    told, B, W, S = State.__repr__(state), state.B, state.W, state.S
-    if (B is None) != (W is None) or (B is None and S is None):
-        raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
-    if B is None and columns:
-        raise ValueError(f"{source} returned {told}, expected B and W of k = {columns} columns")
-    k = columns
-    if B is not None:
-        k = columns or (np.shape(B)[-1] if np.ndim(B) else 0)
-        check_returned(source, "B", B, (trials, dim, k), "(trials, d, k)")
-    for name, array, axis, width in (("W", W, "k", k), ("S", S, "d", dim)):
-        if array is not None:
-            one = np.ndim(array) == 3 and np.shape(array)[1] == 1
-            rows, meaning = (1, f"(trials, 1, {axis})") if one else (n_clients, f"(trials, n, {axis})")
-            check_returned(source, name, array, (trials, rows, width), meaning)
 
 
 @functools.cache
@@ -252,7 +205,19 @@ class Start(ChunkSizes, Protocol):
 
     @property
     def counts(self) -> Array:
-        """Samples m_i of each client, (n,); per round where they are fresh."""
+        """Samples m_i of each client, (trials, n); per round where they are fresh."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Classes c of the samples; 0 where labels are numbers."""
+        ...
+
+    def zeros(self, clients: int, columns: int) -> Array:
+        """Return heads (or predictors, with d columns) at 0, of so many clients: (trials, clients, columns).
+
+        With c classes (trials, clients, c, columns + 1).
+        """
         ...
 
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
@@ -314,6 +279,11 @@ class Algorithm(Configuration, ABC):
         if self.columns > dim:
             raise ValueError(f"rank = {self.columns} must be at most dim = {dim}")
 
+    def check_loss(self, classes: int) -> None:
+        """Raise if it cannot learn from samples of so many classes, or of none; by default it is of squares alone."""
+        if classes:
+            raise ValueError(f"{type(self).__name__} is of squares, and the samples are of {classes} classes")
+
     def for_rounds(self, rounds: int) -> Algorithm:
         """Return the algorithm that a run of so many rounds takes; itself, unless something is told round by round."""
         return self
@@ -354,11 +324,12 @@ class Algorithm(Configuration, ABC):
             raise ValueError(f"{type(self).__name__} learns nothing that a new client could take over")
         return State(S=state.S)
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return how many floats a participant and the server exchange in a round; by default B, both ways.
 
         What is sent before the first round or after the last (an initialisation, fine-tuning) does not count. NaN where
-        an algorithm has no B and says nothing. Where clients send unequal amounts it is the mean over all of them.
+        an algorithm has no B and says nothing. Where clients send unequal amounts it is the mean over all of them. With
+        `classes` the model is of so many.
         """
         size = float(self.columns * dim) or np.nan
         return Communication(size, size)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, instance, one_of
 from linfed.algorithms.base import Asks, Start, State
-from linfed.algorithms.heads import ExactHeads, Heads, moved_representation
+from linfed.algorithms.heads import ExactHeads, Heads, check_heads_loss, moved_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
@@ -118,10 +117,14 @@ class FedRep(Scheduled):
         """How B begins."""
         return as_initial(self.init)
 
+    def check_loss(self, classes: int) -> None:
+        """Raise for least squares where the samples are of classes."""
+        check_heads_loss("heads", self.heads, classes)
+
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""
         B = start.representation(self.init, self.rank)
-        return State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
+        return State(B=B, W=start.zeros(start.n_clients, self.rank))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""

@@ -142,7 +142,7 @@ class FLUTE(Scheduled):
         new_W -= head_gradient
         return state.update(B=new_B, W=new_W, active=batch.active)
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return B and the client's head down, the gradients of both up: the server moves the heads too."""
         size = float(self.rank * (dim + 1))
         return Communication(size, size)

@@ -11,6 +11,7 @@ from linfed._types import Array
 from linfed._values import Configuration, check_fields, non_negative, optional, positive
 from linfed.data.batch import Batch, Features, Fit
 from linfed.errors import check_integer
+from linfed.numerics.layers import head_gram, scaled_by, shape_of_client, summed_outer
 
 
 class Heads(Configuration, ABC):
@@ -134,6 +135,14 @@ class GradientHeads(Heads):
         return descended(features, W, step_size if self.step_size is None else self.step_size, self.steps)
 
 
+def check_heads_loss(name: str, heads: Heads | None, classes: int) -> None:
+    """Raise if heads are to be found by least squares and the samples are of classes."""
+    if classes and isinstance(heads, ExactHeads):
+        raise ValueError(
+            f"{name} = {heads!r} are least squares, and the samples are of {classes} classes: take lf.GradientHeads()"
+        )
+
+
 @dataclass(frozen=True)
 class AtHeads:
     """Any heads W (T, p, k) at some features, asked as a fit is."""
@@ -167,16 +176,16 @@ def moved_representation(B: Array, fit: Fit, step_size: float, steps: int, *, su
         The participants' heads at B.
     step_size : float
     steps : int
-        Local steps: ``B_i = B - eta a_i w_i'``, so one vector a_i per client is enough.
+        Local steps: ``B_i = B - eta a_i w_i'``, so one vector a_i per client, or class, is enough.
     summed : bool
         Whether the server sums.
     """
     if steps == 1:
         return B - step_size * fit.representation_gradient(1.0 if summed else None)
     W, rest = fit.W, fit.shifted()  # so that a_i is exactly 0 for a client whose head explains its samples
-    scale = step_size * np.vecdot(W, W)[..., None]
-    a = np.zeros((*W.shape[:-1], B.shape[-2]))
+    scale = step_size * head_gram(W)
+    a = np.zeros((*W.shape[:2], *shape_of_client(B.shape[-2], W.shape[2] if W.ndim == 4 else 0)))
     for _ in range(steps):
-        a = a + rest.gradient(-scale * a)
+        a = a + rest.gradient(scaled_by(-scale, a))
     share = 1.0 if summed else 1.0 / W.shape[1]
-    return B - step_size * share * (a.mT @ W)
+    return B - step_size * share * summed_outer(a, W)

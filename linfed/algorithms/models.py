@@ -6,6 +6,7 @@ the gradient of a client's loss with respect to the vector that holds both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from linfed._types import Array
 from linfed.algorithms.base import Start, State
 from linfed.algorithms.initial import Initial
 from linfed.data.batch import Batch
+from linfed.numerics.layers import composed, pulled_back, shape_of_client
 
 Direction: TypeAlias = Callable[[Array, Array], Array]
 """From gradients and the parameters at which they were taken, both (T, p, P), to what is followed."""
@@ -32,58 +34,76 @@ class LinearModel:
         Ambient dimension d.
     rank : int
         Columns k of B; 0 for one layer.
+    classes : int, default 0
+        Classes c that are told apart, each with a row of its own and a bias; 0 for a number.
 
     Notes
     -----
-    The parameter vector is theta, or B (row by row) followed by w: ``P = d`` or ``P = d k + k`` numbers.
+    The parameter vector is theta, or B (row by row) followed by w: ``P = d`` or ``P = d k + k`` numbers. With classes
+    theta has ``c (d + 1)`` numbers and w ``c (k + 1)``, class by class.
     """
 
     dim: int
     rank: int
+    classes: int = 0
 
     @classmethod
     def of(cls, state: State) -> LinearModel:
         """Return the model whose parameters a state holds."""
-        return cls(state.dim, 0 if state.B is None else state.B.shape[-1])
+        return cls(state.dim, 0 if state.B is None else state.B.shape[-1], state.classes)
+
+    @property
+    def head(self) -> tuple[int, ...]:
+        """Axes of a client's head, or of its predictor with one layer."""
+        return shape_of_client(self.rank or self.dim, self.classes)
 
     @property
     def size(self) -> int:
         """Parameters P."""
-        return self.dim * self.rank + self.rank if self.rank else self.dim
+        return self.dim * self.rank + math.prod(self.head)
 
     def shared(self, state: State) -> Array:
         """Return the parameters that all clients share, (T, 1, P)."""
-        return self.vector(state.array("B"), state.array("W")) if self.rank else state.array("S")
+        return self.vector(state.array("B"), state.array("W")) if self.rank else _flat(state.array("S"))
 
     def parts(self, vector: Array) -> dict[str, Any]:
         """Return shared parameters (T, 1, P) as the arrays of a state, for its `update`."""
         if self.rank == 0:
-            return {"S": vector}
+            return {"S": self._shaped(vector)}
         B, W = self.layers(vector)
         return {"B": B[:, 0], "W": W}
 
+    def _shaped(self, vector: Array) -> Array:
+        """Return heads, or predictors, with the axes of a client."""
+        return vector.reshape(*vector.shape[:2], *self.head)
+
     def vector(self, B: Array, heads: Array) -> Array:
-        """Return the parameters of two layers as vectors, (T, c, P), from B (T, d, k) and heads (T, c, k)."""
-        flat = B.reshape(len(B), 1, -1)
+        """Return the parameters of two layers as vectors, (T, r, P), from B (T, d, k) and the heads of r clients."""
+        flat, heads = B.reshape(len(B), 1, -1), _flat(heads)
         return np.concatenate([np.broadcast_to(flat, (*heads.shape[:2], flat.shape[-1])), heads], axis=-1)
 
     def vector_of_units(self, units: Array) -> Array:
-        """Return what each unit is given, (T, c, k) or (T, c, d), at every parameter that belongs to it, (T, c, P).
+        """Return what each unit is given, (T, r, k) or (T, r, d), at every parameter that belongs to it, (T, r, P).
 
-        Column j of B and entry j of w belong to unit j; with one layer every parameter is a unit.
+        Column j of B and entry j of w belong to unit j; with one layer every coordinate of x is a unit. Each class has
+        its own entry j; biases belong to no unit, and are given 1.
         """
+        given = units
+        if self.classes:
+            each = np.broadcast_to(units[..., None, :], (*units.shape[:2], self.classes, units.shape[-1]))
+            given = _flat(np.concatenate([each, np.ones((*each.shape[:-1], 1))], axis=-1))
         if self.rank == 0:
-            return units
+            return given
         rows = np.broadcast_to(units[..., None, :], (*units.shape[:2], self.dim, self.rank))
-        return np.concatenate([rows.reshape(*units.shape[:2], -1), units], axis=-1)
+        return np.concatenate([rows.reshape(*units.shape[:2], -1), given], axis=-1)
 
     def layers(self, vector: Array) -> tuple[Array, Array]:
-        """Return B (T, c, d, k) and heads (T, c, k) of vectors (T, c, P)."""
+        """Return B (T, r, d, k) and heads (T, r, k), with classes (T, r, c, k + 1), of vectors (T, r, P)."""
         split = self.dim * self.rank
-        return vector[..., :split].reshape(*vector.shape[:2], self.dim, self.rank), vector[..., split:]
+        return vector[..., :split].reshape(*vector.shape[:2], self.dim, self.rank), self._shaped(vector[..., split:])
 
     def gradient(self, batch: Batch, vector: Array) -> Array:
-        """Return the gradient of each participant's loss ``(1/2m)||X_i theta_i - y_i||^2``, (T, p, P).
+        """Return the gradient of each participant's loss, (T, p, P): of squares, or of the classes' cross-entropy.
 
         Parameters
         ----------
@@ -92,12 +112,10 @@ class LinearModel:
             Parameters of each participant, or of all.
         """
         if self.rank == 0:
-            return batch.gradient(vector)
+            return _flat(batch.gradient(self._shaped(vector)))
         B, w = self.layers(vector)
-        g = batch.gradient((B @ w[..., None])[..., 0])
-        outer = g[..., :, None] * w[..., None, :]
-        inner = (g[..., None, :] @ B)[..., 0, :]
-        return np.concatenate([outer.reshape(*g.shape[:2], -1), inner], axis=-1)
+        inner, outer = pulled_back(batch.gradient(composed(B, w)), B, w)
+        return np.concatenate([_flat(inner), _flat(outer)], axis=-1)
 
     def trained(
         self,
@@ -126,11 +144,16 @@ class LinearModel:
         return vector
 
 
+def _flat(values: Array) -> Array:
+    """Return each client's values as a vector, (T, r, P)."""
+    return values.reshape(*values.shape[:2], -1)
+
+
 def zero_model(start: Start, rank: int | None, init: Initial | str | npt.ArrayLike) -> dict[str, Any]:
     """Return the arrays of a shared model at its beginning: theta = 0; with a rank B from `init`, and the head 0."""
     if rank is None:
-        return {"S": np.zeros((start.trials, 1, start.dim))}
-    return {"B": start.representation(init, rank), "W": np.zeros((start.trials, 1, rank))}
+        return {"S": start.zeros(1, start.dim)}
+    return {"B": start.representation(init, rank), "W": start.zeros(1, rank)}
 
 
 def client_weights(batch: Batch, weights: str) -> Array:

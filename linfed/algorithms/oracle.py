@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from linfed._values import check_fields, non_negative
 from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
 from linfed.algorithms.initial import Initial, TrueSubspace
@@ -62,7 +60,7 @@ class Oracle(Algorithm):
     def initial_state(self, start: Start) -> State:
         """Return the true subspace and all heads at 0."""
         B = start.representation(self.initialisation, self.rank)
-        return State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
+        return State(B=B, W=start.zeros(start.n_clients, self.rank))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the participants' exact heads."""
@@ -73,6 +71,6 @@ class Oracle(Algorithm):
         B = state.array("B")
         return State(B=B, W=batch.project(B).fit(self.ridge).W)
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return nothing: clients fit their heads alone."""
         return Communication(0.0, 0.0)

@@ -137,9 +137,9 @@ class Personalised(Algorithm):
         """Return the heads and the full-dimensional parts of the batch's clients at B."""
         return joint_ridge(*batch.normal_equations(), state.array("B"), self.ridge)
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return what the base exchanges."""
-        return self.base.communication(dim=dim)
+        return self.base.communication(dim=dim, classes=classes)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the base's state, of every client's fit, and of all normal equations."""

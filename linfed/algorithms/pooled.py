@@ -56,7 +56,7 @@ class PooledLeastSquares(Algorithm):
         """Return the pooled least squares of the participants."""
         return state.update(S=batch.pooled_least_squares(client_weights(batch, self.weights)))
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return theta down, and a client's normal equations up: what the least squares of all need, at most."""
         return Communication(float(dim), dim * (dim + 1) / 2.0 + dim)
 

@@ -3,7 +3,9 @@
 An algorithm sees a `Batch` and nothing else: no truth, no metric, no loop. The questions below are all it needs;
 whoever answers them may hold the data in any form that gives the same answers, or answers of the same joint law.
 
-Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. A batch's buffers
+Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. They are written
+for squares; with c classes (`ClassBatch`) a head (T, p, k) is (T, p, c, k + 1) and a predictor (T, p, d) is (T, p, c, d
++ 1), the loss is the cross-entropy, and what has a closed form for squares alone is refused. A batch's buffers
 are used again by the next round: nobody keeps a batch. Its own arrays are read-only; what a question returns is the
 asker's, but for the heads of a fit, which are read-only as well.
 """

@@ -8,18 +8,19 @@ need not be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from linfed._types import Array, Indices, Mask
+from linfed._types import Array
 from linfed._values import readonly
 from linfed.data.features import ExplicitFeatures, ExplicitFit
 from linfed.data.labels import LabelLaw
-from linfed.data.rows import HeldRows, Rows, Workspace
-from linfed.errors import check_integer, check_number
+from linfed.data.row_batch import RowBatch
+from linfed.data.rows import Rows
+from linfed.errors import check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares
 from linfed.numerics.linalg import CACHE_VALUES
-from linfed.numerics.streams import TrialRandom
 
 
 def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
@@ -28,7 +29,7 @@ def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
     return X.mT @ X / m[..., None], (y[..., None, :] @ X)[..., 0, :] / m
 
 
-class ExplicitBatch:
+class ExplicitBatch(RowBatch):
     """A round's samples as rows.
 
     Parameters
@@ -37,49 +38,14 @@ class ExplicitBatch:
         Samples; rows beyond a client's count are zero. C-contiguous within a trial.
     y : ndarray (T, p, m) or LabelLaw
         Labels, or how to make them (then they are computed together with the first features).
-    active : ndarray of int (T, p)
-        Which clients these are.
-    counts : ndarray (T, p), optional
-        Samples per client; m for all by default.
-    workspace : Workspace, optional
-        Buffers to use again.
-    round_number : int
-        Number of the round; 0 for a batch of none.
-    n_clients : int, optional
-        Clients n of the run; those of the batch by default.
+    **whose
+        As in `RowBatch`: active, counts, workspace, round_number, n_clients.
     """
 
-    def __init__(
-        self,
-        X: Array | Rows,
-        y: Array | LabelLaw,
-        *,
-        active: Indices,
-        counts: Array | None = None,
-        workspace: Workspace | None = None,
-        round_number: int = 0,
-        n_clients: int | None = None,
-    ) -> None:
-        self.rows: Rows = HeldRows(X) if isinstance(X, np.ndarray) else X
+    def __init__(self, X: Array | Rows, y: Array | LabelLaw, **whose: Any) -> None:
+        super().__init__(X, **whose)
         self._y = None if isinstance(y, LabelLaw) else y
         self._law = y if isinstance(y, LabelLaw) else None
-        self.active = readonly(active)
-        trials, p, m, _ = self.shape
-        self.round, self.n_clients = round_number, p if n_clients is None else n_clients
-        self.counts = readonly(np.full((trials, p), float(m)) if counts is None else counts)
-        self._singular: Mask = np.zeros(trials, dtype=bool)
-        self._workspace = workspace or Workspace()
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Trials T, participants p, samples m, dimension d."""
-        trials, p, m, d = self.rows.shape
-        return trials, p, m, d
-
-    @property
-    def X(self) -> Array:
-        """The rows, (T, p, m, d), read-only."""
-        return readonly(self.rows.array())
 
     @property
     def y(self) -> Array:
@@ -89,11 +55,6 @@ class ExplicitBatch:
                 pass
         assert self._y is not None
         return readonly(self._y)
-
-    @property
-    def singular(self) -> Mask:
-        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
-        return readonly(self._singular)
 
     def _labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
         """Return the labels of a block, clients last (m, C), from its features ``X B*``, (r, m, C)."""
@@ -212,55 +173,6 @@ class ExplicitBatch:
         """Return the same rows with other labels (T, p, m)."""
         return self._with(self.X, y, self.counts)
 
-    def minibatches(
-        self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
-    ) -> Iterator[ExplicitBatch]:
-        """Yield batches of at most `size` samples per client.
-
-        Parameters
-        ----------
-        size : int
-            Samples per client in each batch; the last one takes what is left.
-        order : ndarray of int (T, p, m), optional
-            Permutations of ``range(m)``; by default the rows as they lie. A client with fewer than m samples sees its
-            own samples in this order, and empty batches (zero gradient) once it has run out.
-        rng : TrialRandom, optional
-            Draws the order where none is given.
-        """
-        size = check_integer("size", size)
-        trials, p, m, _ = self.shape
-        if order is None and rng is not None:
-            order = rng.permutations((p,), m)
-        lying = np.broadcast_to(np.arange(m), (trials, p, m)) if order is None else order
-        if lying.shape != (trials, p, m) or not np.array_equal(
-            np.sort(lying, axis=-1), np.broadcast_to(np.arange(m), lying.shape)
-        ):
-            raise ValueError(
-                f"order of shape {lying.shape} must hold permutations of range(m), (T, p, m) = {trials, p, m}"
-            )
-        padded = lying >= self.counts[..., None]
-        if padded.any():  # a client's padding goes last, its own samples keep their order
-            lying = np.take_along_axis(lying, np.argsort(padded, axis=-1, kind="stable"), axis=-1)
-        for start in range(0, m, size):
-            left = np.clip(self.counts - start, 0.0, size)
-            yield self._chosen(lying[..., start : start + size], left)
-
-    def split(self) -> tuple[ExplicitBatch, ExplicitBatch]:
-        """Return the first and the second ``floor(m_i / 2)`` samples of each client."""
-        half = np.floor(self.counts / 2.0)
-        if half.min() < 1:
-            raise ValueError(f"split() needs at least 2 samples per client, got {int(self.counts.min())}")
-        steps = np.arange(int(half.max()))
-        inside = steps < half[..., None]
-        first = np.where(inside, steps, 0)
-        second = np.where(inside, steps + half[..., None], 0).astype(np.intp)
-        return self._chosen(first, half), self._chosen(second, half)
-
-    def _chosen(self, index: Indices, counts: Array) -> ExplicitBatch:
-        inside = np.arange(index.shape[-1]) < counts[..., None]
-        X = np.take_along_axis(self.X, index[..., None], axis=2) * inside[..., None]
-        return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)
-
     def _with(self, X: Array, y: Array, counts: Array) -> ExplicitBatch:
         other = self.plain(X, y, active=self.active, counts=counts, round_number=self.round, n_clients=self.n_clients)
         other._singular = self._singular
@@ -270,20 +182,6 @@ class ExplicitBatch:
     def plain(self) -> type[ExplicitBatch]:
         """The class of batches with the same rows and other labels."""
         return ExplicitBatch
-
-    @property
-    def positive_counts(self) -> Array:
-        """Samples per participant, (T, p), at least 1: what is divided by."""
-        return np.maximum(self.counts, 1.0)
-
-    def pull_back(self, V: Array) -> Array:
-        """Return ``sum_ij V[:, :, i, j] x_ij'``, (T, k, d), for V (T, k, p, m)."""
-        trials, k, p, m = V.shape
-        out = np.zeros((trials, k, self.shape[-1]))
-        flat_V = V.reshape(trials, k, p * m)
-        for t, c, rows in self.rows.blocks():
-            out[t] += flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
-        return out
 
     def fit(self, B: Array, ridge: float) -> ExplicitFit:
         """Return the closed-form heads and what they leave, in one pass while each block of rows is in cache."""

@@ -6,7 +6,7 @@ A source is what the loop asks for a round's batch. Those here have explicit row
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -17,13 +17,14 @@ from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw, restricted
+from linfed.data.row_batch import RowBatch
 from linfed.data.rows import DrawnRows, Workspace
 from linfed.numerics.linalg import CACHE_VALUES, take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
 
 S = TypeVar("S")
-E = TypeVar("E", bound=ExplicitBatch)
+E = TypeVar("E", bound=RowBatch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class Sizes:
         Clients n, dimension d, participants p per round, rounds.
     features : int
         Numbers per sample beside its row: features of B and B*, labels, noise, residual and what is pulled back.
+    classes : int, default 0
+        Classes c of the samples; 0 where labels are numbers.
     """
 
     n_clients: int
@@ -43,6 +46,7 @@ class Sizes:
     participants: int
     rounds: int
     features: int
+    classes: int = 0
 
     @property
     def gathered(self) -> int:
@@ -240,15 +244,11 @@ class HeldSource(Source):
     def __init__(self, X: Array, y: Array, counts: Array) -> None:
         self._X, self._y, self._counts, self._workspace = X, y, counts, Workspace()
 
-    @abstractmethod
-    def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
-        """Return the next round's batch."""
-
-    def everyone(self, number: int = 0) -> ExplicitBatch:
+    def everyone(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
         return self.round(everybody(*self._counts.shape), number)
 
-    def _batch(self, kind: type[E], active: Indices, number: int) -> E:
+    def _batch(self, kind: Callable[..., E], active: Indices, number: int) -> E:
         """Return the participants' batch, of a class."""
         X, y, counts = self._X, self._y, self._counts
         if active.shape[-1] < X.shape[1]:
@@ -269,7 +269,7 @@ class FixedSource(HeldSource):
 
     def first(self, trials: int, clients: int) -> ExplicitBatch:
         """Return a batch of all clients: the rows as they are held."""
-        return self.everyone()
+        return self.round(everybody(trials, clients))
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield rows over blocks of the named clients."""

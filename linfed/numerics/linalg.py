@@ -23,6 +23,7 @@ CACHE_VALUES = 131_072
 TINY = np.finfo(float).tiny
 
 Found = TypeVar("Found", Array, tuple[Array, ...])
+A = TypeVar("A", Array, Mask)
 
 RANK_TOLERANCE = 1e-13
 """A column whose part outside the span of the columns before it is below this share of its length is dependent."""
@@ -103,7 +104,7 @@ def eigvalsh(A: Array) -> Array:
     return np.asarray(np.linalg.eigvalsh(A))
 
 
-def take_clients(values: Array, active: Indices) -> Array:
+def take_clients(values: A, active: Indices) -> A:
     """Return ``values[t, active[t, i]]``, (trials, p, ...); the array itself where every client is active."""
     if active.shape[-1] == values.shape[1]:  # distinct and ascending, so it is everybody in order
         return values

@@ -47,6 +47,7 @@ class Stream(IntEnum):
     FINISH_OUTSIDE = 14
     SHORTCUT = 15
     NEW_SHORTCUT = 16
+    TEST = 17
 
 
 def check_seed(seed: object) -> Seed:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from linfed.problems.base import Problem, Truth, check_problem
+from linfed.problems.base import Problem, Truth, check_problem, n_classes
+from linfed.problems.classes import Classes, ClassTruth
 from linfed.problems.given import GivenTruth
 from linfed.problems.shared import SharedRepresentation
 from linfed.problems.shortcuts import SharedWithShortcuts
 from linfed.problems.underparameterized import UnderParameterized
 
 __all__ = [
+    "ClassTruth",
+    "Classes",
     "GivenTruth",
     "Problem",
     "SharedRepresentation",
@@ -16,4 +19,5 @@ __all__ = [
     "Truth",
     "UnderParameterized",
     "check_problem",
+    "n_classes",
 ]

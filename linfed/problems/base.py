@@ -216,6 +216,11 @@ class Problem(Protocol):
         ...
 
 
+def n_classes(*sources: object) -> int:
+    """Return the number of classes that a problem, or given samples, are of; 0 where labels are numbers."""
+    return max(int(getattr(source, "n_classes", 0)) for source in sources)
+
+
 _ASKED = ("n_clients", "dim", "noise_std", "design", "subspace_rank", "truth_rank", "floats_per_trial")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.algorithms.base import Algorithm
+from linfed.problems import n_classes
 
 if TYPE_CHECKING:
     from linfed.simulation.results import Result
@@ -21,5 +22,7 @@ def floats_sent(result: Result) -> Array:
     dim = getattr(result.problem, "dim", None) or getattr(result.data, "dim", None)
     if dim is None or not isinstance(result.algorithm, Algorithm):
         return np.full(len(result.rounds), np.nan)
+    classes = n_classes(result.problem, result.data)
+    model = {"dim": int(dim), "classes": classes} if classes else {"dim": int(dim)}  # one's own may know d alone
     last = result.rounds[-1] - result.finished  # what is done once at the end sends nothing
-    return np.minimum(result.rounds, last) * (result.participants * sum(result.algorithm.communication(dim=int(dim))))
+    return np.minimum(result.rounds, last) * (result.participants * sum(result.algorithm.communication(**model)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from linfed.algorithms.base import Algorithm, Asks, asks_of
 from linfed.data.chain import ChainSource
+from linfed.data.class_sources import FixedClassSource, FreshClassSource, drawn_fixed_classes
 from linfed.data.compressed import (
     CompressedFixedSource,
     CompressedFreshSource,
@@ -21,7 +22,7 @@ from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError, check_choice
 from linfed.numerics.streams import Seed
-from linfed.problems import Problem, Truth
+from linfed.problems import ClassTruth, Problem, Truth
 from linfed.problems.designs import is_gaussian
 
 ENGINES = {
@@ -60,6 +61,8 @@ class Setting:
 def obstacle(engine: str, setting: Setting) -> str:
     """Return why an engine cannot serve, or an empty string."""
     asks, data, m, d = asks_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
+    if setting.sizes.classes and engine != "explicit":
+        return "the cross-entropy of classes needs the samples themselves"
     name = type(setting.algorithm).__name__
     in_law = isinstance(data, FixedSamples) and data.in_law is True
     if engine == "explicit":
@@ -165,9 +168,15 @@ def open_source(
     """Return the source of a chunk of trials."""
     if isinstance(data, GivenSamples):
         X, y, counts = data.of_trials(trials)
+        if sizes.classes:
+            return FixedClassSource(X, y, counts, sizes.classes)
         given = FixedSource(X, y, counts)
         return given if engine == "explicit" else compressed(given, X.shape, counts)
     assert truth is not None
+    if isinstance(truth, ClassTruth):
+        if isinstance(data, FixedSamples):
+            return drawn_fixed_classes(truth, data.n_samples, seed, trials)
+        return FreshClassSource(data.n_samples, truth, sizes, seed, trials)
     if isinstance(data, FixedSamples):
         return _open_fixed(engine, data, truth, sizes, seed, trials)
     if engine == "explicit":

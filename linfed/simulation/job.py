@@ -15,7 +15,7 @@ from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, 
 from linfed.data.sources import Sizes
 from linfed.errors import SizeError, check_instance, check_integer
 from linfed.numerics.streams import Seed, check_seed
-from linfed.problems import Problem, check_problem
+from linfed.problems import Problem, check_problem, n_classes
 from linfed.simulation.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
 from linfed.simulation.metrics import Metric, Plan, plan_metrics
 from linfed.simulation.participation import Participation, check_participants, n_participants
@@ -88,6 +88,8 @@ def checked_job(
     seed = check_seed(seed)
     n, dim = _sizes(problem, data)
     algorithm.check(n_clients=n, dim=dim)
+    classes = _classes(problem, data)
+    algorithm.check_loss(classes)
     trials = _n_trials(trials, algorithm, problem, data)
     if isinstance(participation, float | int | np.number):
         p = n_participants(participation, n)
@@ -96,7 +98,7 @@ def checked_job(
         p = participation.shape[-1]
     if algorithm.initialisation is not None:
         check_initialisation(algorithm.initialisation, algorithm.columns, algorithm, problem, data)
-    features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4
+    features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4 + 4 * classes
     plan = plan_metrics(
         metrics,
         truth=problem is not None,
@@ -104,9 +106,10 @@ def checked_job(
         columns=algorithm.columns,
         truth_rank=None if problem is None else problem.truth_rank,
         fixed=not isinstance(data, FreshSamples),
-        held_out=isinstance(data, GivenSamples) and data.test is not None,
+        held_out=data.test is not None if isinstance(data, GivenSamples) else classes > 0,
+        classes=classes,
     )
-    sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features)
+    sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features, classes=classes)
     setting = Setting(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
     return Job(
         algorithm=algorithm,
@@ -131,6 +134,15 @@ def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
         return data.n_clients, data.dim
     assert problem is not None
     return problem.n_clients, problem.dim
+
+
+def _classes(problem: Problem | None, data: Data) -> int:
+    """Return the number of classes, 0 where labels are numbers, after checking that problem and given data agree."""
+    classes = n_classes(problem, data)
+    if problem is not None and isinstance(data, GivenSamples) and n_classes(problem) != n_classes(data):
+        told = [f"{c} classes" if c else "numbers" for c in (n_classes(problem), n_classes(data))]
+        raise ValueError(f"problem is of {told[0]}, but data is of {told[1]}: they must agree")
+    return classes
 
 
 def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None, data: Data) -> int:
@@ -177,7 +189,11 @@ def bytes_per_trial(job: Job, budget: float) -> float:
     """Return the bytes that one trial needs at once, or raise where they are more than the budget."""
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
-    state = job.algorithm.floats_per_trial(n_clients=n, dim=dim, participants=job.sizes.participants)
+    # With classes each client has a row for each of them, and the bias.
+    rows, bias = max(1, job.sizes.classes), job.sizes.classes > 0
+    state = job.algorithm.floats_per_trial(
+        n_clients=n * rows, dim=dim + bias, participants=job.sizes.participants * rows
+    )
     data = floats_per_trial(job.engine, job.setting)
     if job.algorithm.finishes:  # with a batch of all clients
         everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))

@@ -14,15 +14,16 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
-from linfed.algorithms.base import Algorithm, State, check_state, frozen
+from linfed.algorithms.base import Algorithm, State, frozen
+from linfed.algorithms.checked import check_state
 from linfed.data.batch import Batch
-from linfed.data.explicit import ExplicitBatch
-from linfed.data.samples import Data, GivenSamples, given_batch
+from linfed.data.samples import Data, GivenSamples
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth
 from linfed.simulation.engines import open_source
 from linfed.simulation.job import Job, bytes_per_trial, checked_job
+from linfed.simulation.measured import measured_samples
 from linfed.simulation.metrics import Recorder
 from linfed.simulation.participation import Participants, Participation
 from linfed.simulation.start import ResolvedStart
@@ -165,21 +166,9 @@ class _Chunk:
             n_clients=self._job.sizes.n_clients,
             dim=dim,
             columns=algorithm.columns,
+            classes=self._job.sizes.classes,
             like=like,
         )
-
-    def samples(self, trials: range) -> dict[str, ExplicitBatch]:
-        """Return what the losses of the plan are measured on: fixed samples, which no later round takes back."""
-        found: dict[str, ExplicitBatch] = {}
-        if "train_loss" in self._job.plan.names:
-            own = self.source.everyone()
-            assert isinstance(own, ExplicitBatch)
-            found["train_loss"] = own
-        if "test_loss" in self._job.plan.names:
-            assert isinstance(self._job.data, GivenSamples)
-            assert self._job.data.test is not None
-            found["test_loss"] = given_batch(self._job.data.test, trials)
-        return found
 
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
         """Yield number, batch and what is to be done with it, while a trial is left."""
@@ -233,7 +222,8 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
         seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)
         learned = state.served().B
         rank = 0 if learned is None else learned.shape[-1]
-        recorder = Recorder(job.plan.names, seen, rank, chunk.samples(trials), job.plan.own)
+        samples = measured_samples(job, chunk.truth, chunk.source, trials)
+        recorder = Recorder(job.plan.names, seen, rank, samples, job.plan.own)
         history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
         alive = chunk.alive
         status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]

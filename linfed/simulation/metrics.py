@@ -17,10 +17,19 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import readonly
 from linfed.algorithms.base import State
+from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
 from linfed.errors import check_array, check_choice, check_returned, shown, suggestion
 from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
+from linfed.simulation.class_metrics import (
+    CLASS_METRICS,
+    OF_HEADS,
+    ON_HELD_OUT,
+    ON_TRAINING,
+    class_values,
+    mean_of_those,
+)
 
 Metric: TypeAlias = Callable[[State, Truth | None], Array]
 """A metric of one's own: from the state of some trials, and their truth if there is one, to a number for each trial."""
@@ -31,13 +40,18 @@ METRICS: dict[str, str] = {
     "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
     "mean_truncation_error": "(1/n) sum_i ||theta_i - (Phi_k)_i||, to the truth's best approximation of rank k",
     "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
-    "train_loss": "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' own fixed or given samples",
+    "train_loss": "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' own fixed or given samples; of classes "
+    "the mean cross-entropy",
     "test_loss": "the same on the held-out samples of lf.GivenSamples(..., test=(X, y)), clients without any left out",
+    **CLASS_METRICS,
 }
 """Every metric with its definition."""
 
 LOSSES = ("train_loss", "test_loss")
 """Those that need no truth; a round that records one reads all clients' samples."""
+
+OF_SQUARES = ("parameter_error", "mean_client_error", "mean_truncation_error", "risk")
+"""Those that classes do not have."""
 
 
 class MetricTable(Mapping[str, Array]):
@@ -83,6 +97,7 @@ def plan_metrics(
     truth_rank: int | None,
     fixed: bool,
     held_out: bool,
+    classes: int = 0,
 ) -> Plan:
     """Return the metrics to record.
 
@@ -99,6 +114,8 @@ def plan_metrics(
         Rank of the truth where it is known.
     fixed, held_out : bool
         Whether the clients' samples stay the same, and whether there are held-out ones.
+    classes : int
+        Classes of the samples; 0 where labels are numbers.
     """
     if isinstance(wanted, str) or callable(wanted):
         wanted = [wanted]
@@ -108,11 +125,22 @@ def plan_metrics(
         )
     absent: dict[str, str] = {}
     for name in METRICS:
-        if name in LOSSES:
-            if not fixed:
+        if name in CLASS_METRICS and not classes:
+            absent[name] = "labels are numbers: it is of classes"
+        elif name in OF_SQUARES and classes:
+            absent[name] = f"it is of squares, and the samples are of {classes} classes"
+        elif name in (*LOSSES, *CLASS_METRICS):
+            if name in (*ON_TRAINING, "train_loss") and not fixed:
+                better = "the expected loss on new ones is 'risk'"
+                better = "those on held-out ones are 'test_loss' and 'accuracy'" if classes else better
+                absent[name] = f"fresh samples are new in every round, and {better}"
+            elif name == "test_loss" and not fixed and not classes:
                 absent[name] = "fresh samples are new in every round, and the expected loss on new ones is 'risk'"
-            elif name == "test_loss" and not held_out:
-                absent[name] = "there are no held-out samples (lf.GivenSamples(..., test=(X, y)))"
+            elif name in (*ON_HELD_OUT, "test_loss") and not held_out:
+                given = "lf.GivenClasses" if classes else "lf.GivenSamples"
+                absent[name] = f"there are no held-out samples ({given}(..., test=(X, y)))"
+            elif name in OF_HEADS and columns == 0:
+                absent[name] = "the algorithm learns no heads at a shared representation B"
         elif not truth:
             absent[name] = "it needs the truth, and the data were given without one (problem=lf.GivenTruth(...))"
         elif name in ("subspace_distance", "mean_truncation_error") and columns == 0:
@@ -122,7 +150,7 @@ def plan_metrics(
         elif name == "subspace_distance" and not reference:
             absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
     if wanted is None:
-        wanted = [name for name in METRICS if name not in absent and not (truth and name in LOSSES)]
+        wanted = [name for name in METRICS if name not in absent and not (truth and not classes and name in LOSSES)]
     names: list[str] = []
     own: dict[str, Metric] = {}
     for one in wanted:
@@ -251,8 +279,8 @@ class Recorder:
     truth : Truth or None
     rank : int
         Columns of the learned representation, 0 if there is none.
-    samples : mapping of str to ExplicitBatch, optional
-        What the losses among the names are measured on.
+    samples : mapping of str to ExplicitBatch or ClassBatch, optional
+        What the losses among the names, and what is measured of classes, are measured on: "train" and "test".
     own : mapping of str to function, optional
         Those among the names that are not linfed's.
     """
@@ -262,7 +290,7 @@ class Recorder:
         names: Sequence[str],
         truth: Truth | None,
         rank: int,
-        samples: Mapping[str, ExplicitBatch] | None = None,
+        samples: Mapping[str, ExplicitBatch | ClassBatch] | None = None,
         own: Mapping[str, Metric] | None = None,
     ) -> None:
         self._names, self._truth, self._samples, self._own = names, truth, samples or {}, own or {}
@@ -289,10 +317,14 @@ class Recorder:
                 out["risk"] = client_risks(state, self._truth, squared).mean(axis=-1)
         if self._truncated is not None:
             out["mean_truncation_error"] = np.sqrt(squared_errors(state, self._truncated)).mean(axis=-1)
-        for name, batch in self._samples.items():
+        for which, batch in self._samples.items():
+            if isinstance(batch, ClassBatch):
+                values = class_values(state, batch, self._names, which)
+                out |= {name: mean_of_those(each) for name, each in values.items()}
+                continue
             # Not by a mask: it would leave the trials side by side, and sums would depend on how many there are.
             held = np.compress(batch.counts[0] > 0, client_losses(state, batch), axis=1)
-            out[name] = held.mean(axis=-1)
+            out[f"{which}_loss"] = held.mean(axis=-1)
         for name, metric in self._own.items():
             out[name] = metric(state, self._shown)
             trials = len(next(iter(state.arrays().values())))

@@ -14,14 +14,14 @@ from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import EngineError
-from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.simulation import archive, labels, views
 from linfed.simulation.communication import floats_sent
-from linfed.simulation.metrics import MetricTable, client_risks
-from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
+from linfed.simulation.metrics import MetricTable
+from linfed.simulation.new_clients import adapted, known_problem, losses_on, n_clients_of, new_client_risks
 from linfed.simulation.participation import Participation
+from linfed.simulation.per_client import client_values
 from linfed.simulation.status import Status
 from linfed.system import files
 
@@ -162,24 +162,34 @@ class Result:
         except (KeyError, TypeError) as error:
             raise files.not_ours(path, error) from None
 
-    def client_risks(self) -> Array:
-        """Return the exact risk of each training client's final predictor, (trials, n).
+    def clients(self, metric: str) -> Array:
+        """Return each training client's value of a metric of its final predictor, (trials, n).
+
+        Parameters
+        ----------
+        metric : str
+            One that is a mean over clients: "risk", "mean_client_error", "train_loss", "test_loss"; with classes
+            "accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2". The run need not have
+            recorded it.
 
         Returns
         -------
         ndarray (trials, n)
-            ``(1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2``; NaN for a trial that diverged. The
-            metric `risk` is its mean over clients.
+            Its mean over clients is the last value of the metric. NaN for a client without samples of that kind, and
+            for a trial that diverged.
 
         Raises
         ------
         ValueError
-            If the truth is not known.
+            For other names, and metrics that do not apply.
         """
-        self._check_coordinates("client_risks()")
-        problem = known_problem(self.problem, "client_risks() needs the truth")
-        with quiet():
-            return self._or_nan(client_risks(self.final.served(), problem.truth(self.seed, range(self.trials))))
+        self._check_coordinates("clients()")
+        return self._or_nan(client_values(self, metric))
+
+    def client_risks(self) -> Array:
+        """Return the exact risk of each training client's final predictor, (trials, n): ``clients("risk")``."""
+        known_problem(self.problem, "client_risks() needs the truth")
+        return self.clients("risk")
 
     def _check_coordinates(self, wanted: str) -> None:
         if self.engine == "chain":
@@ -275,17 +285,8 @@ class Result:
         """
         self._check_coordinates("losses()")
         samples = some_samples(X, y)
-        samples.check_sizes(self._n_clients(), self.final.dim, "the run had")
+        samples.check_sizes(n_clients_of(self), self.final.dim, "the run had")
         return self._or_nan(losses_on(self.final, samples, self.trials))
-
-    def _n_clients(self) -> int | None:
-        """Return the number of clients; None where neither data, problem nor state tell."""
-        for source in (self.data, self.problem):
-            known: int | None = getattr(source, "n_clients", None)
-            if known is not None:
-                return known
-        rows = (array.shape[1] for name, array in self.final.arrays().items() if name in self.final.per_client)
-        return next((count for count in rows if count > 1), None)
 
     def adapt(self, X: Samples, y: Samples) -> State:
         """Return the state of clients that took no part in the training, each fitted on samples of its own.
@@ -311,8 +312,7 @@ class Result:
 
         Notes
         -----
-        A client does what `new_clients` has it do (`Algorithm.adapt`): it keeps the learned B and fits its head exactly
-        (of minimum norm where m < k), takes a single model as it is, or fits all d parameters.
+        A client does what `new_clients` has it do (`Algorithm.adapt`).
 
         **Deviations**: none.
 

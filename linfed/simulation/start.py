@@ -14,6 +14,7 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import GivenSamples
 from linfed.data.sources import Source
 from linfed.errors import EngineError, check_returned
+from linfed.numerics.layers import shape_of_client
 from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.problems import Truth
 from linfed.simulation.job import Job, check_initialisation, missing_reference, told_initialisation
@@ -25,9 +26,14 @@ class ResolvedStart:
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
         self._job, self._chunk = job, (trials, truth, source)
         self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
-        counts = job.data.counts if isinstance(job.data, GivenSamples) else job.data.n_samples
-        self.counts = np.broadcast_to(np.asarray(counts, dtype=float), (self.n_clients,))
+        counts = job.data.n_samples if not isinstance(job.data, GivenSamples) else job.data.of_trials(trials)[2]
+        self.counts = np.broadcast_to(np.asarray(counts, dtype=float), (self.trials, self.n_clients))
+        self.classes = job.sizes.classes
         self.rng = TrialRandom(generators(job.seed, Stream.ALGORITHM, trials))
+
+    def zeros(self, clients: int, columns: int) -> Array:
+        """Return heads or predictors at 0."""
+        return np.zeros((self.trials, clients, *shape_of_client(columns, self.classes)))
 
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
         """Return the initial representation (trials, d, rank)."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
 from linfed.algorithms.base import Asks, Communication, Start, State
-from linfed.algorithms.heads import Heads
+from linfed.algorithms.heads import Heads, check_heads_loss
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
@@ -98,14 +98,18 @@ class Averaging(Scheduled):
         """How B begins; None for one layer."""
         return None if self.rank is None else as_initial(self.init)
 
+    def check_loss(self, classes: int) -> None:
+        """Raise for least squares where the samples are of classes."""
+        check_heads_loss("fine_tune", self.fine_tune, classes)
+
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and the shared head at 0; or theta at 0."""
         return State(**zero_model(start, self.rank, self.init))
 
     def counted(self, start: Start) -> dict[str, Array]:
         """Return the arrays of the initial state with the clients' shares, for a `Counted` state."""
-        counts = start.counts if self.weights == "samples" else np.ones(start.n_clients)
-        shares = np.broadcast_to(counts / counts.sum(), (start.trials, start.n_clients)).copy()
+        counts = start.counts if self.weights == "samples" else np.ones((start.trials, start.n_clients))
+        shares = counts / counts.sum(axis=-1, keepdims=True)
         return {**zero_model(start, self.rank, self.init), "shares": shares}
 
     def local_change(
@@ -157,13 +161,14 @@ class Averaging(Scheduled):
         B = state.array("B")
         return State(B=B, W=self.fine_tune.adapt(batch.project(B)).W)
 
-    def parameters(self, dim: int) -> int:
+    def parameters(self, dim: int, classes: int = 0) -> int:
         """Return the parameters P of the model."""
-        return LinearModel(dim, self.columns).size
+        return LinearModel(dim, self.columns, classes).size
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the model down and its change up."""
-        return Communication(float(self.parameters(dim)), float(self.parameters(dim)))
+        size = float(self.parameters(dim, classes))
+        return Communication(size, size)
 
     def memory(self, n_clients: int) -> int:
         """Return how many parameter vectors are kept beside the model."""

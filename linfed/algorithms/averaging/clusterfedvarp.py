@@ -68,7 +68,7 @@ class Clustering(Averaging):
 
     def remembered(self, start: Start) -> dict[str, Array]:
         """Return the arrays of a `Clustered` initial state: nothing is remembered."""
-        zeros = np.zeros((start.trials, self.n_clusters, self.parameters(start.dim)))
+        zeros = np.zeros((start.trials, self.n_clusters, self.parameters(start.dim, start.classes)))
         return {**self.counted(start), "changes": zeros}
 
     def server_change(self, state: Clustered, batch: Batch, change: Array, trained: Array | float = 1.0) -> Array:

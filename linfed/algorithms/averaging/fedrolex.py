@@ -62,11 +62,12 @@ class Rolling(Averaging):
                 f"model_share has {len(self.model_share)} values, expected one for each of {n_clients} clients"
             )
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the window's part of the model, both ways."""
-        model = LinearModel(dim, self.columns)
+        model = LinearModel(dim, self.columns, classes)
         width = model.rank or dim
-        size = float(np.mean(window_sizes(np.asarray(self.model_share), width))) * model.size / width
+        share = float(np.mean(window_sizes(np.asarray(self.model_share), width))) / width
+        size = share * (model.size - classes) + classes  # biases are in every window
         return Communication(size, size)
 
     def trained(self, model: LinearModel, batch: Batch) -> Array:

@@ -88,7 +88,7 @@ class FedSCAVAR(Clustering, Rolling):
 
     def initial_state(self, start: Start) -> Combined:
         """Return the model at its beginning, nothing remembered, and all control variates at 0."""
-        zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim)))
+        zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
         return Combined(**self.remembered(start), controls=zeros, control=zeros[:, :1].copy())
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
@@ -113,9 +113,9 @@ class FedSCAVAR(Clustering, Rolling):
             active=batch.active,
         )
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the window's part of model and control variate down, the changes of both up."""
-        half = super().communication(dim=dim)
+        half = super().communication(dim=dim, classes=classes)
         return Communication(2.0 * half.down, 2.0 * half.up)
 
     def memory(self, n_clients: int) -> int:

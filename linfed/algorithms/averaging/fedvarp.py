@@ -70,7 +70,7 @@ class FedVARP(Averaging):
 
     def initial_state(self, start: Start) -> Remembering:
         """Return the model at its beginning, and nothing remembered."""
-        zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim)))
+        zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
         return Remembering(**self.counted(start), changes=zeros)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

@@ -84,7 +84,7 @@ class SCAFFOLD(Averaging):
 
     def initial_state(self, start: Start) -> Controlled:
         """Return the model at its beginning, and all control variates at 0."""
-        size = self.parameters(start.dim)
+        size = self.parameters(start.dim, start.classes)
         zeros = np.zeros((start.trials, start.n_clients, size))
         return Controlled(**self.counted(start), controls=zeros, control=zeros[:, :1].copy())
 
@@ -102,9 +102,10 @@ class SCAFFOLD(Averaging):
         control = c + state.mean(new - own, batch.active)
         return state.update(**model.parts(moved), control=control, controls=new, active=batch.active)
 
-    def communication(self, *, dim: int) -> Communication:
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return model and control variate down, the changes of both up."""
-        return Communication(2.0 * self.parameters(dim), 2.0 * self.parameters(dim))
+        size = 2.0 * self.parameters(dim, classes)
+        return Communication(size, size)
 
     def memory(self, n_clients: int) -> int:
         """Return the control variates, old and new, as vectors."""

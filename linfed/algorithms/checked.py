@@ -1,0 +1,85 @@
+"""Whether what an algorithm returned is a state that the loop can go on from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from linfed.algorithms.base import State
+from linfed.errors import check_returned, shown
+from linfed.numerics.layers import shape_of_client
+
+
+def check_state(
+    state: object,
+    source: str,
+    *,
+    trials: int,
+    n_clients: int,
+    dim: int,
+    columns: int,
+    classes: int = 0,
+    like: State | None = None,
+) -> State:
+    """Return what a method of an algorithm returned, if it is a state that the loop can go on from.
+
+    Parameters
+    ----------
+    state : object
+        What was returned.
+    source : str
+        By which method, e.g. ``"FedRep.step"``.
+    trials, n_clients, dim : int
+        Sizes of the run.
+    columns : int
+        Columns k of B; 0 where the algorithm does not say.
+    classes : int
+        Classes c of the samples; 0 where a number is predicted.
+    like : State, optional
+        The state before: class and names of the arrays are then the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For something else, or arrays of other types or shapes, of other names, or without a predictor.
+    """
+    if not isinstance(state, State):
+        raise TypeError(f"{source} returned {shown(state)}, expected a lf.State")
+    told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
+    if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
+        raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
+    derived = type(state).served is not State.served
+    for name, array in state.arrays().items():
+        if derived or name not in ("B", "W", "S"):
+            shape = np.shape(array)
+            leading = (trials, n_clients) if name in state.per_client and shape[1:2] != (1,) else (trials,)
+            meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
+            check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
+    if derived:
+        source = f"{type(state).__name__}.served"
+    served: object = state.served()
+    if not isinstance(served, State):
+        raise TypeError(f"{source} returned {shown(served)}, expected a lf.State")
+    _check_predictor(served, source, trials=trials, n_clients=n_clients, dim=dim, columns=columns, classes=classes)
+    return state
+
+
+def _check_predictor(
+    state: State, source: str, *, trials: int, n_clients: int, dim: int, columns: int, classes: int
+) -> None:
+    """Raise unless a state holds predictors, of the shapes that `check_state` is told."""
+    told, B, W, S = State.__repr__(state), state.B, state.W, state.S
+    if (B is None) != (W is None) or (B is None and S is None):
+        raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
+    if B is None and columns:
+        raise ValueError(f"{source} returned {told}, expected B and W of k = {columns} columns")
+    k = columns
+    if B is not None:
+        k = columns or (np.shape(B)[-1] if np.ndim(B) else 0)
+        check_returned(source, "B", B, (trials, dim, k), "(trials, d, k)")
+    for name, array, axis, width in (("W", W, "k", k), ("S", S, "d", dim)):
+        if array is not None:
+            each = shape_of_client(width, classes)
+            meant = f"c, {axis} + 1" if classes else axis
+            one = np.ndim(array) == 2 + len(each) and np.shape(array)[1] == 1
+            rows, meaning = (1, f"(trials, 1, {meant})") if one else (n_clients, f"(trials, n, {meant})")
+            check_returned(source, name, array, (trials, rows, *each), meaning)

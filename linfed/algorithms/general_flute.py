@@ -1,0 +1,177 @@
+"""General FLUTE for classes on a linear representation (Liu, Shen and Yang 2024, Algorithm 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Mask
+from linfed._values import check_fields, converted, non_negative, optional, positive
+from linfed.algorithms.base import Communication, Start, State
+from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
+from linfed.data.batch import Batch
+from linfed.data.classes import of_classes
+from linfed.errors import check_integer
+from linfed.numerics.collapse import nc_gradient
+from linfed.numerics.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralFLUTE(Scheduled):
+    """Shared representation, personal softmax heads, and a penalty that draws the heads towards one common structure.
+
+    Parameters
+    ----------
+    rank : int
+        Columns k of B, at most d.
+    step_size : float, array_like (rounds,) or callable
+        eta_l > 0, the clients' step on B, heads and biases; or a schedule, as in `FedRep`.
+    local_steps : int
+        Simultaneous full-gradient steps of each participant in a round, on all three.
+    head_steps : int, default 0
+        Steps on heads and biases alone that follow: 10 of them are FLUTE*.
+    server_step_size : float, optional
+        eta_r >= 0, the server's step on the sum of the participants' NC; `step_size` by default.
+    feature_penalty : float, default 0.0
+        lambda_1 >= 0, weight of the mean ``||B'x||^2``.
+    head_penalty : float, default 0.0
+        lambda_2 >= 0, weight of ``||H_i||_F^2``; biases are free.
+    collapse_penalty : float, default 0.1
+        lambda_3 >= 0, weight of ``NC_i(H_i)`` in the client's loss.
+    head_scale : float, default 1.0
+        Every client begins at the same heads, entries ``N(0, head_scale^2 / k)``, and biases 0: NC has no gradient at
+        heads of 0, and a small head has a large one.
+    init : "random", Initial or array_like (d, k) or (trials, d, k)
+        Initial B.
+
+    Raises
+    ------
+    ValueError
+        For a rank below 1, steps or weights out of range; and in `simulate` for a rank above d, or samples that are not
+        of classes (there `FLUTE` is the algorithm).
+
+    Notes
+    -----
+    With the classes u_i that client i holds, c classes in all, row j of ``H_i`` the head of class j, and ::
+
+        L_i  = mean cross-entropy of H_i B'x + b_i + lambda_1 mean ||B'x||^2 + lambda_2 ||H_i||_F^2 + lambda_3 NC_i(H_i)
+        NC_i = || H_i H_i' / ||H_i H_i'||_F - (u_i u_i') o (I - 11'/c) / sqrt(c - 1) ||_F
+
+    one round of the participants I, each from the server's B and its own last head, is ::
+
+        (B_i, H_i, b_i) <- (B_i, H_i, b_i) - eta_l grad L_i          local_steps times
+        (H_i, b_i)      <- (H_i, b_i) - eta_l grad L_i               head_steps times (FLUTE*)
+        B   <- (1/|I|) sum_{i in I} B_i
+        H_i <- H_i - eta_r grad NC_i(H_i)                            i in I, at the server
+
+    The server's regulariser is a sum of terms of one client each: its step needs nothing of the other clients. NC does
+    not see the length of a head, so that its gradient goes as 1/||H_i||, and is a norm, not a square: constant steps
+    stay about one step away from a minimum where it is 0. Cost of a round ``O(local_steps p m (d + c) k + (head_steps +
+    1) p c (m + c) k)``.
+
+    **Deviations**: the representation is ``B'x`` where the paper has a convolutional network; full-gradient steps where
+    its experiments take epochs of minibatches; schedules. The paper gives neither the lambdas nor the initial heads of
+    its experiments: the defaults are this project's.
+
+    References
+    ----------
+    FLUTE paper, sections 6 and 7.2, Appendix B: Algorithm 2, (9), (10) and (49).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.Classes(n_clients=20, n_classes=5, classes_per_client=2, dim=20)
+    >>> flute = lf.GeneralFLUTE(rank=3, step_size=0.1, local_steps=5)
+    >>> result = lf.simulate(flute, problem, data=lf.FixedSamples(40), rounds=100)
+    >>> bool(result.metrics["accuracy"][0, -1] > 0.9)
+    True
+    """
+
+    rank: int
+    step_size: StepSize
+    local_steps: int = 1
+    head_steps: int = 0
+    server_step_size: float | None = None
+    feature_penalty: float = 0.0
+    head_penalty: float = 0.0
+    collapse_penalty: float = 0.1
+    head_scale: float = 1.0
+    init: Initial | str | npt.ArrayLike = "random"
+
+    summary: ClassVar[str] = "of classes: shared representation, personal heads drawn to a common structure"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            rank=check_integer,
+            step_size=checked_step_size,
+            local_steps=check_integer,
+            head_steps=lambda name, value: check_integer(name, value, minimum=0),
+            server_step_size=optional(non_negative),
+            feature_penalty=non_negative,
+            head_penalty=non_negative,
+            collapse_penalty=non_negative,
+            head_scale=positive,
+            init=converted(as_initial),
+        )
+
+    @property
+    def initialisation(self) -> Initial:
+        """How B begins."""
+        return as_initial(self.init)
+
+    def check_loss(self, classes: int) -> None:
+        """Raise unless the samples are of classes."""
+        if not classes:
+            raise ValueError("GeneralFLUTE is of classes, and the samples are of numbers: take lf.FLUTE")
+
+    def initial_state(self, start: Start) -> State:
+        """Return B from `init`, and the same random heads for all clients."""
+        B = start.representation(self.init, self.rank)
+        W = start.zeros(start.n_clients, self.rank)
+        scale = self.head_scale / np.sqrt(self.rank)
+        W[..., :-1] = scale * start.rng.standard_normal((1, start.classes, self.rank))
+        return State(B=B, W=W)
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        samples, step = of_classes(batch, "GeneralFLUTE"), self.step_in(batch)
+        W, B = state.of_clients("W", batch.active), state.array("B")
+        server = step if self.server_step_size is None else self.server_step_size
+        for _ in range(self.local_steps):
+            by_heads, by_B = samples.project(B).gradients_of_clients(W, self.feature_penalty)
+            W, B = W - step * (by_heads + self._penalty_gradient(W, samples.holds)), _each(B) - step * by_B
+        if self.head_steps:
+            features = samples.project(B)
+            for _ in range(self.head_steps):
+                W = W - step * (features.head_gradient(W) + self._penalty_gradient(W, samples.holds))
+        W = W - server * _of_heads(nc_gradient(W[..., :-1], samples.holds))
+        return state.update(B=B.mean(axis=1), W=W, active=batch.active)
+
+    def _penalty_gradient(self, W: Array, holds: Mask) -> Array:
+        """Return the gradient of the penalties on heads, (T, p, c, k + 1): 0 at biases."""
+        H = W[..., :-1]
+        return _of_heads(2.0 * self.head_penalty * H + self.collapse_penalty * nc_gradient(H, holds))
+
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
+        """Return B and the client's head down, both and its bias up: the server moves the heads, not the biases."""
+        size = float(self.rank * (dim + classes))
+        return Communication(size, size + classes)
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of B and heads, and of the participants' copies and gradients; rows of W are clients here."""
+        return self.rank * (n_clients + dim + participants * (dim + 4))
+
+
+def _each(B: Array) -> Array:
+    """Return representations of each client, (T, p, d, k) or (T, 1, d, k) where all have the same."""
+    return B if B.ndim == 4 else B[:, None]
+
+
+def _of_heads(by_heads: Array) -> Array:
+    """Return what is of heads (T, p, c, k) as it is of heads and biases, (T, p, c, k + 1), 0 at these."""
+    return np.concatenate([by_heads, np.zeros((*by_heads.shape[:-1], 1))], axis=-1)

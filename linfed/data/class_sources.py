@@ -1,0 +1,101 @@
+"""Where the batches of labelled samples come from: drawn anew each round, or held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from linfed._types import Array, Generator, Indices
+from linfed.data.classes import ClassBatch, held_classes, with_ones
+from linfed.data.sources import HeldSource, Sizes, Source, everybody
+from linfed.errors import EngineError
+from linfed.numerics.linalg import take_clients
+from linfed.numerics.streams import Seed, Stream, generators
+from linfed.problems import ClassTruth
+
+
+class ClassSource(Source):
+    """A source of labelled samples."""
+
+    def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Refuse: the method of moments is of squares."""
+        raise EngineError("whose labels are numbers, and here they are classes")
+
+
+class FixedClassSource(HeldSource, ClassSource):
+    """Holds every client's samples.
+
+    Parameters
+    ----------
+    X : ndarray (T, n, m, d)
+    labels : ndarray (T, n, m)
+    counts : ndarray (T, n)
+    classes : int
+    """
+
+    def __init__(self, X: Array, labels: Array, counts: Array, classes: int) -> None:
+        super().__init__(with_ones(X, counts), labels, counts)
+        self.holds = held_classes(labels, counts, classes)
+
+    def round(self, active: Indices, number: int = 0) -> ClassBatch:
+        """Return the next round's batch."""
+        return self._batch(partial(ClassBatch, holds=take_clients(self.holds, active)), active, number)
+
+
+class FreshClassSource(ClassSource):
+    """Draws each round's labelled samples.
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples m per participant and round.
+    truth, sizes, seed, trials
+        What is true, how much of it, and where the stream begins.
+    stream : Stream
+        Of the rows.
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        truth: ClassTruth,
+        sizes: Sizes,
+        seed: Seed,
+        trials: Sequence[int],
+        stream: Stream = Stream.X,
+    ) -> None:
+        self._again = partial(FreshClassSource, n_samples, truth, sizes, seed, trials)
+        self._m, self._truth, self._n = n_samples, truth, sizes.n_clients
+        self._rngs = generators(seed, stream, trials)
+
+    def round(self, active: Indices, number: int = 0) -> ClassBatch:
+        """Return the next round's batch."""
+        return drawn_batch(self._truth, self._rngs, active, self._m, round_number=number, n_clients=self._n)
+
+    def everyone(self, number: int = 0) -> ClassBatch:
+        """Return a batch of all clients."""
+        return self._again(stream=Stream.FINISH_X).round(everybody(len(self._truth.holds), self._n), number)
+
+
+def drawn_batch(
+    truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: int, **whose: Any
+) -> ClassBatch:
+    """Return new samples of the participants (T, p)."""
+    holds = take_clients(truth.holds, active)
+    X, labels = truth.draw(rngs, holds, samples)
+    counts = np.full(active.shape, float(samples))
+    return ClassBatch(with_ones(X, counts), labels, holds=holds, active=active, **whose)
+
+
+def drawn_fixed_classes(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> FixedClassSource:
+    """Return the source of the fixed data sets that a truth draws."""
+    X, labels = truth.draw(generators(seed, Stream.X, trials), truth.holds, samples)
+    return FixedClassSource(X, labels, np.full(labels.shape[:2], float(samples)), truth.holds.shape[-1])
+
+
+def held_out(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> ClassBatch:
+    """Return samples of all clients that nobody learns from."""
+    return drawn_batch(truth, generators(seed, Stream.TEST, trials), everybody(*truth.holds.shape[:2]), samples)

@@ -1,0 +1,252 @@
+"""The batch of labelled samples: cross-entropy of logits that are linear in x, with biases.
+
+It answers the questions of first order (`linfed.data.batch`), of heads (T, p, c, k + 1) and predictors (T, p, c, d +
+1), and refuses those of squares. Rows end with a 1 for the bias, padding with a 0: it is in no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Never
+
+import numpy as np
+
+from linfed._types import Array, Indices, Mask
+from linfed._values import readonly
+from linfed.data.batch import Batch
+from linfed.data.row_batch import RowBatch
+from linfed.numerics.softmax import cross_entropy, softmax_residual
+
+Predictors = Callable[[slice, slice], Array]
+"""From trials and clients to their predictors, (t, c or 1, classes, d + 1)."""
+
+
+def with_ones(X: Array, counts: Array) -> Array:
+    """Return rows (..., n, m, d + 1) with a 1 at the end of each sample, and a 0 at that of padding."""
+    inside = np.arange(X.shape[-2]) < counts[..., None]
+    ones = np.broadcast_to(inside[..., None], (*X.shape[:-1], 1))
+    return np.concatenate([X, ones], axis=-1, dtype=float)
+
+
+class ClassBatch(RowBatch):
+    """A round's labelled samples.
+
+    Parameters
+    ----------
+    X : ndarray (T, p, m, d + 1)
+        Samples as `with_ones` gives them.
+    labels : ndarray (T, p, m)
+        Whole numbers below c.
+    holds : ndarray of bool (T, p, c)
+        The classes of each client.
+    offset : ndarray (T, p, c, m), optional
+        What is added to the logits.
+    **whose
+        As in `RowBatch`: active, counts, workspace, round_number, n_clients.
+    """
+
+    def __init__(self, X: Array, labels: Array, *, holds: Mask, offset: Array | None = None, **whose: Any) -> None:
+        super().__init__(X, **whose)
+        self._labels, self.holds, self._offset = labels, readonly(holds), offset
+
+    @property
+    def y(self) -> Array:
+        """The labels, (T, p, m), read-only."""
+        return readonly(self._labels)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes c."""
+        return int(self.holds.shape[-1])
+
+    def logits(self, t: slice, c: slice, rows: Array, theta: Array) -> Array:
+        """Return the logits of a block, (t, c, classes, m), at predictors (t, c or 1, classes, d + 1)."""
+        out = theta @ rows.mT
+        return out if self._offset is None else out + self._offset[t, c]
+
+    def known(self, t: slice, c: slice) -> Indices:
+        """Return the labels of a block as indices."""
+        return self._labels[t, c].astype(np.intp)
+
+    # --- the questions ---------------------------------------------------------------------------------------
+
+    def project(self, B: Array) -> ClassFeatures:
+        """Return the features at B (T, d, k); cost O(p m d k)."""
+        return ClassFeatures(self, B)
+
+    def gradient(self, theta: Array) -> Array:
+        """Return the gradient of `loss` by each predictor, (T, p, c, d + 1), at theta (T, p or 1, c, d + 1)."""
+        trials, p, _, d = self.shape
+        out = np.empty((trials, p, self.classes, d))
+        for t, c, rows in self.rows.blocks():
+            residual = softmax_residual(
+                self.logits(t, c, rows, theta[t, c] if theta.shape[1] > 1 else theta[t]), self.known(t, c)
+            )
+            np.matmul(residual, rows, out=out[t, c])
+        out /= self.positive_counts[..., None, None]
+        return out
+
+    def loss(self, theta: Array) -> Array:
+        """Return the mean cross-entropy of each client's samples, (T, p), at theta (T, p or 1, c, d + 1)."""
+        return self.losses(lambda t, c: theta[t, c] if theta.shape[1] > 1 else theta[t])
+
+    def losses(self, predictors: Predictors) -> Array:
+        """Return the same at predictors that are asked for block by block."""
+        return self._mean(predictors, cross_entropy)
+
+    def accuracies(self, predictors: Predictors, *, own: bool = False) -> Array:
+        """Return the share of each client's samples whose largest logit is their label's, (T, p).
+
+        Of equal logits the first class counts. With `own` a client chooses among the classes that it holds.
+        """
+
+        def right(logits: Array, labels: Indices) -> Array:
+            return np.asarray(logits.argmax(axis=-2) == labels, dtype=float)
+
+        return self._mean(predictors, right, own=own)
+
+    def _mean(self, predictors: Predictors, measure: Callable[[Array, Indices], Array], *, own: bool = False) -> Array:
+        """Return the mean of a measure over each client's samples."""
+        out = np.empty(self.active.shape)
+        for t, c, rows in self.rows.blocks():
+            logits = self.logits(t, c, rows, predictors(t, c))
+            if own:
+                logits = np.where(self.holds[t, c, :, None], logits, -np.inf)
+            out[t, c] = np.vecdot(measure(logits, self.known(t, c)), rows[..., -1])  # padding has a 0 there
+        return np.asarray(out / self.positive_counts)
+
+    def shifted(self, offset: Array) -> ClassBatch:
+        """Return the same samples with the logits of predictors (T, p or 1, c, d + 1) added to all logits."""
+        return self.with_offset(offset @ self.X.mT)
+
+    def balanced(self) -> ClassBatch:
+        """Return the same samples with the logarithm of each client's share of each class added to all logits.
+
+        The balanced softmax of Ren et al. 2020: a classifier of balanced classes is learned from unbalanced ones. The
+        classes that a client does not have are as if they were not there.
+        """
+        inside = self.X[..., -1]
+        shares = np.stack([((self._labels == j) * inside).sum(axis=-1) for j in range(self.classes)], axis=-1)
+        with np.errstate(divide="ignore"):
+            return self.with_offset(np.log(shares / self.positive_counts[..., None])[..., None])
+
+    def with_offset(self, offset: Array) -> ClassBatch:
+        """Return the same samples with an offset (T, p, c, m or 1) added to all logits."""
+        held = offset if self._offset is None else self._offset + offset
+        return self._with(self.X, self._labels, self.counts, held)
+
+    def _with(self, X: Array, y: Array, counts: Array, offset: Array | None = None) -> ClassBatch:
+        if offset is None and self._offset is not None:
+            raise ValueError("a batch of shifted logits has no parts: take them before it is shifted")
+        whose = {"active": self.active, "round_number": self.round, "n_clients": self.n_clients}
+        return ClassBatch(X, y, holds=self.holds, offset=offset, counts=counts, **whose)
+
+    def least_squares(self, ridge: float = 0.0) -> Never:
+        """Refuse."""
+        self._refuse("least_squares")
+
+    def pooled_least_squares(self, weights: Array) -> Never:
+        """Refuse."""
+        self._refuse("pooled_least_squares")
+
+    def normal_equations(self) -> Never:
+        """Refuse."""
+        self._refuse("normal_equations")
+
+    def _refuse(self, question: str) -> Never:
+        raise ValueError(f"batch.{question}() is of squares, and these samples are of {self.classes} classes")
+
+
+class ClassFeatures:
+    """The features ``(B'x, 1)`` of labelled samples, (T, p, m, k + 1).
+
+    Parameters
+    ----------
+    batch : ClassBatch
+    B : ndarray (T, d, k) or (T, p, d, k)
+        One representation for all clients, or one for each.
+    """
+
+    def __init__(self, batch: ClassBatch, B: Array) -> None:
+        trials, p, m, d = batch.shape
+        self._batch, self._width = batch, B.shape[-1]
+        both = np.zeros((*B.shape[:-2], d, self._width + 1))
+        both[..., :-1, :-1], both[..., -1, -1] = B, 1.0
+        self.Z = np.empty((trials, p, m, self._width + 1))
+        for t, c, rows in batch.rows.blocks():
+            out = self.Z[t, c]
+            if B.ndim == 4:
+                np.matmul(rows, both[t, c], out=out)
+            else:
+                np.matmul(rows.reshape(len(rows), -1, d), both[t], out=out.reshape(len(rows), -1, self._width + 1))
+        self.Z.setflags(write=False)
+
+    def _residual(self, W: Array) -> Array:
+        """Return softmax minus indicator, (T, p, c, m)."""
+        everybody = slice(None)
+        logits = self._batch.logits(everybody, everybody, self.Z, W)
+        return softmax_residual(logits, self._batch.known(everybody, everybody))
+
+    def _by_heads(self, residual: Array) -> Array:
+        return residual @ self.Z / self._batch.positive_counts[..., None, None]
+
+    def fit(self, ridge: float = 0.0) -> Never:
+        """Refuse: no closed form."""
+        raise ValueError(
+            f"heads have no closed form for the cross-entropy of {self._batch.classes} classes: take lf.GradientHeads()"
+        )
+
+    def head_gradient(self, W: Array) -> Array:
+        """Return the gradient by the heads W, (T, p, c, k + 1); cost O(p m c k)."""
+        return self._by_heads(self._residual(W))
+
+    def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
+        """Return ``sum_i weights_i`` times the gradient by B of client i's loss, (T, d, k); cost O(p m d k)."""
+        return self._pulled_back(self._residual(W), W, weights)
+
+    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
+        """Return both."""
+        residual = self._residual(W)
+        return self._by_heads(residual), self._pulled_back(residual, W, weights)
+
+    def gradients_of_clients(self, W: Array, feature_penalty: float = 0.0) -> tuple[Array, Array]:
+        """Return the gradients by each client's own head, (T, p, c, k + 1), and representation, (T, p, d, k).
+
+        Of its loss plus `feature_penalty` times the mean ``||B_i'x||^2`` of its samples; cost O(p m (d + c) k).
+        """
+        residual = self._residual(W)
+        V = residual.mT @ W[..., :-1]
+        V += 2.0 * feature_penalty * self.Z[..., :-1]
+        trials, p, _, d = self._batch.shape
+        out = np.empty((trials, p, d, self._width))
+        for t, c, rows in self._batch.rows.blocks():
+            np.matmul(rows.mT, V[t, c], out=out[t, c])
+        out /= self._batch.positive_counts[..., None, None]
+        return self._by_heads(residual), out[..., :-1, :]
+
+    def _pulled_back(self, residual: Array, W: Array, weights: Array | float | None) -> Array:
+        share = 1.0 / W.shape[1] if weights is None else weights
+        V = residual.mT @ (W[..., :-1] * (share / self._batch.positive_counts)[..., None, None])  # (T, p, m, k)
+        trials, _, _, d = self._batch.shape
+        out = np.zeros((trials, d, self._width))
+        for t, c, rows in self._batch.rows.blocks():
+            out[t] += rows.reshape(len(rows), -1, d).mT @ V[t, c].reshape(len(rows), -1, self._width)
+        return out[:, :-1]
+
+    def shifted(self, W: Array) -> ClassBatch:
+        """Return the same samples with the logits of the heads W (T, p, c, k + 1) added to all logits."""
+        return self._batch.with_offset(W @ self.Z.mT)
+
+
+def of_classes(batch: Batch, asker: str) -> ClassBatch:
+    """Return a batch if it is of classes, or raise in the name of who asks for what they alone have."""
+    if not isinstance(batch, ClassBatch):
+        raise ValueError(f"{asker} is of classes, and the samples are of numbers")
+    return batch
+
+
+def held_classes(labels: Array, counts: Array, classes: int) -> Mask:
+    """Return which classes clients have samples of, (..., n, c), from labels (..., n, m) and counts (..., n)."""
+    inside = np.arange(labels.shape[-1]) < counts[..., None]
+    found = [np.any((labels == c) & inside, axis=-1) for c in range(classes)]
+    return np.stack(found, axis=-1)

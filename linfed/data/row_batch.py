@@ -1,0 +1,139 @@
+"""What every batch of explicit rows has: whose they are, how many, and parts of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from linfed._types import Array, Indices, Mask
+from linfed._values import readonly
+from linfed.data.rows import HeldRows, Rows, Workspace
+from linfed.errors import check_integer
+from linfed.numerics.streams import TrialRandom
+
+
+class RowBatch(ABC):
+    """A round's samples as rows, without their labels.
+
+    Parameters
+    ----------
+    X : ndarray (T, p, m, d) or Rows
+        Samples; rows beyond a client's count are zero. C-contiguous within a trial.
+    active : ndarray of int (T, p)
+        Which clients these are.
+    counts : ndarray (T, p), optional
+        Samples per client; m for all by default.
+    workspace : Workspace, optional
+        Buffers to use again.
+    round_number : int
+        Number of the round; 0 for a batch of none.
+    n_clients : int, optional
+        Clients n of the run; those of the batch by default.
+    """
+
+    def __init__(
+        self,
+        X: Array | Rows,
+        *,
+        active: Indices,
+        counts: Array | None = None,
+        workspace: Workspace | None = None,
+        round_number: int = 0,
+        n_clients: int | None = None,
+    ) -> None:
+        self.rows: Rows = HeldRows(X) if isinstance(X, np.ndarray) else X
+        self.active = readonly(active)
+        trials, p, m, _ = self.shape
+        self.round, self.n_clients = round_number, p if n_clients is None else n_clients
+        self.counts = readonly(np.full((trials, p), float(m)) if counts is None else counts)
+        self._singular: Mask = np.zeros(trials, dtype=bool)
+        self._workspace = workspace or Workspace()
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Trials T, participants p, samples m, dimension d."""
+        trials, p, m, d = self.rows.shape
+        return trials, p, m, d
+
+    @property
+    def X(self) -> Array:
+        """The rows, (T, p, m, d), read-only."""
+        return readonly(self.rows.array())
+
+    @property
+    @abstractmethod
+    def y(self) -> Array:
+        """The labels, (T, p, m), read-only."""
+
+    @property
+    def singular(self) -> Mask:
+        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        return readonly(self._singular)
+
+    @property
+    def positive_counts(self) -> Array:
+        """Samples per participant, (T, p), at least 1: what is divided by."""
+        return np.maximum(self.counts, 1.0)
+
+    def pull_back(self, V: Array) -> Array:
+        """Return ``sum_ij V[:, :, i, j] x_ij'``, (T, k, d), for V (T, k, p, m)."""
+        trials, k, p, m = V.shape
+        out = np.zeros((trials, k, self.shape[-1]))
+        flat_V = V.reshape(trials, k, p * m)
+        for t, c, rows in self.rows.blocks():
+            out[t] += flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
+        return out
+
+    def minibatches(self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None) -> Iterator[Any]:
+        """Yield batches of at most `size` samples per client.
+
+        Parameters
+        ----------
+        size : int
+            Samples per client in each batch; the last one takes what is left.
+        order : ndarray of int (T, p, m), optional
+            Permutations of ``range(m)``; by default the rows as they lie. A client with fewer than m samples sees its
+            own samples in this order, and empty batches (zero gradient) once it has run out.
+        rng : TrialRandom, optional
+            Draws the order where none is given.
+        """
+        size = check_integer("size", size)
+        trials, p, m, _ = self.shape
+        if order is None and rng is not None:
+            order = rng.permutations((p,), m)
+        lying = np.broadcast_to(np.arange(m), (trials, p, m)) if order is None else order
+        if lying.shape != (trials, p, m) or not np.array_equal(
+            np.sort(lying, axis=-1), np.broadcast_to(np.arange(m), lying.shape)
+        ):
+            raise ValueError(
+                f"order of shape {lying.shape} must hold permutations of range(m), (T, p, m) = {trials, p, m}"
+            )
+        padded = lying >= self.counts[..., None]
+        if padded.any():  # a client's padding goes last, its own samples keep their order
+            lying = np.take_along_axis(lying, np.argsort(padded, axis=-1, kind="stable"), axis=-1)
+        for start in range(0, m, size):
+            left = np.clip(self.counts - start, 0.0, size)
+            yield self._chosen(lying[..., start : start + size], left)
+
+    def split(self) -> tuple[Any, Any]:
+        """Return the first and the second ``floor(m_i / 2)`` samples of each client."""
+        half = np.floor(self.counts / 2.0)
+        if half.min() < 1:
+            raise ValueError(f"split() needs at least 2 samples per client, got {int(self.counts.min())}")
+        steps = np.arange(int(half.max()))
+        inside = steps < half[..., None]
+        first = np.where(inside, steps, 0)
+        second = np.where(inside, steps + half[..., None], 0).astype(np.intp)
+        return self._chosen(first, half), self._chosen(second, half)
+
+    def _chosen(self, index: Indices, counts: Array) -> Any:
+        inside = np.arange(index.shape[-1]) < counts[..., None]
+        X = np.take_along_axis(self.X, index[..., None], axis=2) * inside[..., None]
+        return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)
+
+    @abstractmethod
+    def _with(self, X: Array, y: Array, counts: Array) -> RowBatch:
+        """Return a batch of the same clients with other rows, labels and counts."""

@@ -1,0 +1,74 @@
+"""Parameters of one client, and the chain rule between a predictor and its two layers.
+
+With squares a client has one row for its k features, a head ``w`` of shape (k,); with classes one row for each class,
+whose last entry is a bias, (c, k + 1). Predictors are the same of the d coordinates of x: (d,), or (c, d + 1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from linfed._types import Array
+
+
+def shape_of_client(columns: int, classes: int) -> tuple[int, ...]:
+    """Return the axes of what a client has for so many inputs: (columns,), or (classes, columns + 1)."""
+    return (classes, columns + 1) if classes else (columns,)
+
+
+def composed(B: Array, W: Array) -> Array:
+    """Return the predictors ``B w_i`` of heads, (T, p, d) or (T, p, c, d + 1).
+
+    Parameters
+    ----------
+    B : ndarray (T, d, k) or (T, p, d, k)
+        One representation for all clients, or one for each.
+    W : ndarray (T, p, k) or (T, p, c, k + 1)
+        Their heads; a bias passes as it is.
+    """
+    k = B.shape[-1]
+    if W.ndim == 4:
+        each = B if B.ndim == 4 else B[:, None]
+        return np.concatenate([W[..., :k] @ each.mT, W[..., k:]], axis=-1)
+    return W @ B.mT if B.ndim == 3 else (B @ W[..., None])[..., 0]
+
+
+def pulled_back(g: Array, B: Array, W: Array) -> tuple[Array, Array]:
+    """Return each client's gradients by B, (T, p, d, k), and by its head, like W, from that by its predictor.
+
+    Parameters
+    ----------
+    g : ndarray (T, p, d) or (T, p, c, d + 1)
+        Gradients by ``B_i w_i``.
+    B : ndarray (T, p, d, k)
+    W : ndarray (T, p, k) or (T, p, c, k + 1)
+    """
+    if W.ndim == 4:
+        d, k = B.shape[-2:]
+        return g[..., :d].mT @ W[..., :k], np.concatenate([g[..., :d] @ B, g[..., d:]], axis=-1)
+    return g[..., :, None] * W[..., None, :], (g[..., None, :] @ B)[..., 0, :]
+
+
+def head_gram(W: Array) -> Array:
+    """Return the products of a client's heads with each other, (T, p, 1), or (T, p, c, c): without the bias."""
+    if W.ndim == 4:
+        return W[..., :-1] @ W[..., :-1].mT
+    return np.vecdot(W, W)[..., None]
+
+
+def scaled_by(gram: Array, a: Array) -> Array:
+    """Return what `head_gram` makes of messages a (T, p, d) or (T, p, c, d + 1): ``|w|^2 a``, or ``HH' a``; no bias."""
+    if a.ndim == 4:
+        out = gram @ a
+        out[..., -1] = 0.0
+        return out
+    return gram * a
+
+
+def summed_outer(a: Array, W: Array) -> Array:
+    """Return ``sum_i a_i w_i'``, (T, d, k), of messages (T, p, d) or (T, p, c, d + 1) and heads; without biases."""
+    if a.ndim == 4:
+        trials, p, c, k = W.shape
+        rows = a[..., :-1].reshape(trials, p * c, -1)
+        return rows.mT @ W[..., :-1].reshape(trials, p * c, k - 1)
+    return a.mT @ W

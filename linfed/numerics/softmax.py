@@ -1,0 +1,28 @@
+"""Softmax and cross-entropy of logits that have the classes before the samples, (..., c, m)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from linfed._types import Array, Indices
+
+
+def softmax_residual(logits: Array, labels: Indices) -> Array:
+    """Turn logits (..., c, m) into softmax minus the labels' indicator, in place, and return them.
+
+    Labels are (..., m), whole numbers below c. The largest logit is taken away first: any finite logits will do.
+    """
+    logits -= logits.max(axis=-2, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=-2, keepdims=True)
+    np.put_along_axis(
+        logits, labels[..., None, :], np.take_along_axis(logits, labels[..., None, :], axis=-2) - 1.0, axis=-2
+    )
+    return logits
+
+
+def cross_entropy(logits: Array, labels: Indices) -> Array:
+    """Return ``log sum_j exp(l_j) - l_y`` of each sample, (..., m)."""
+    top = logits.max(axis=-2)
+    said = np.take_along_axis(logits, labels[..., None, :], axis=-2)[..., 0, :]
+    return np.asarray(np.log(np.exp(logits - top[..., None, :]).sum(axis=-2)) + (top - said))

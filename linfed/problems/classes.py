@@ -1,0 +1,216 @@
+"""Clients that hold some of the classes of a Gaussian mixture whose means lie in a subspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Never
+
+import numpy as np
+
+from linfed._types import Array, Generator, Indices, Mask
+from linfed._values import Configuration, check_fields, optional, positive
+from linfed.errors import check_integer
+from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.streams import Seed, Stream, generators
+from linfed.problems.base import Truth
+from linfed.problems.designs import Design, Gaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTruth(Truth):
+    """A mixture of Gaussian classes, and who holds which; `B` spans the class means.
+
+    Parameters
+    ----------
+    B : ndarray (trials, d, r)
+        Orthonormal basis of the span of the class means.
+    means : ndarray (trials, c, r)
+        The class means in that basis: x of class j is ``B means_j`` plus a standard Gaussian vector.
+    holds : ndarray of bool (trials, n, c)
+        The classes of each client, of which it has equally many samples.
+    """
+
+    means: Array
+    holds: Mask
+
+    @property
+    def scale(self) -> Array:
+        """Root mean square length of the class means, (trials,)."""
+        return np.sqrt(np.vecdot(self.means, self.means).mean(axis=-1))
+
+    def reference(self, rank: int) -> Array:
+        """Return B, the span of the class means: of fewer columns than it if it has more, a part of it is learned."""
+        assert self.B is not None
+        return self.B
+
+    def bayes(self) -> Array:
+        """Return the heads of the best classifier at B, (trials, n, c, r + 1): it is a softmax.
+
+        ``log P(j | x) = means_j'B'x - ||means_j||^2 / 2`` up to a constant, for the client's own classes; the bias of
+        the others is -inf.
+        """
+        bias = -0.5 * np.vecdot(self.means, self.means)[..., None]
+        heads = np.concatenate([self.means, bias], axis=-1)
+        each = np.broadcast_to(heads[:, None], (*self.holds.shape, heads.shape[-1])).copy()
+        each[..., -1] = np.where(self.holds, each[..., -1], -np.inf)
+        return each
+
+    def draw(self, rngs: Sequence[Generator], holds: Mask, samples: int) -> tuple[Array, Array]:
+        """Return rows (T, p, m, d) and labels (T, p, m) of clients with these classes (T, p, c), one rng a trial."""
+        assert self.B is not None
+        labels = dealt_labels(holds, samples)
+        X = np.empty((*labels.shape, self.B.shape[1]))
+        for t, rng in enumerate(rngs):
+            rng.standard_normal(out=X[t])
+            X[t] += (self.means[t] @ self.B[t].T)[labels[t].astype(np.intp)]
+        return X, labels
+
+    def dense(self) -> Never:
+        """Refuse: there are no phi_i."""
+        raise ValueError("a truth of classes has no predictors phi_i: bayes() has the heads of the best classifier")
+
+    def truncated(self, rank: int) -> Never:
+        """Refuse, as `dense` does."""
+        self.dense()
+
+
+def dealt_labels(holds: Mask, samples: int) -> Array:
+    """Return labels (T, p, m) that go through each client's classes (T, p, c) in turn.
+
+    Raises
+    ------
+    ValueError
+        If a client has more classes than samples.
+    """
+    count = holds.sum(axis=-1, keepdims=True)
+    if count.max() > samples:
+        raise ValueError(f"n_samples = {samples} must be at least classes_per_client = {count.max()}: one of each")
+    own = np.argsort(~holds, axis=-1, kind="stable")  # the client's classes first, in their order
+    return np.take_along_axis(own, np.arange(samples) % count, axis=-1).astype(float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes(Configuration):
+    """Classification: clients hold some of c classes, whose Gaussian means lie in a subspace of few dimensions.
+
+    Parameters
+    ----------
+    n_clients, n_classes : int
+        n clients, c >= 2 classes in all.
+    classes_per_client : int or sequence of n int
+        Classes c_i that each client holds, from 1 to c.
+    dim : int
+        Ambient dimension d.
+    rank : int, optional
+        Dimension r <= d of the span of the class means, at most c - 1, which is the default. A representation of k < r
+        columns is under-parameterised.
+    separation : float, default 3.0
+        Root mean square distance of a class mean from the centre of all, where x has standard deviation 1 around its
+        class mean in every direction.
+    test_samples : int, default 100
+        Held-out samples of each client on which `accuracy` and `test_loss` are measured.
+
+    Raises
+    ------
+    ValueError
+        For sizes out of range.
+
+    Notes
+    -----
+    ``x = B* v_y + e`` with ``e ~ N(0, I_d)``, ``B*`` the Q factor of a standard Gaussian (d, r) matrix, and the c rows
+    ``v_j`` standard Gaussian in R^r, centred and scaled together to `separation`. Each client's classes are balanced
+    over clients: in random order they take those with the fewest holders so far. A client's samples go through its
+    classes in turn. Given the client, the best classifier is a softmax on ``B*'x`` (`ClassTruth.bayes`): the model is
+    well specified for k >= r, and the truth's subspace is learnable.
+
+    **Deviations**: an addition; the FLUTE paper's section 7.2 splits images by classes in this way.
+
+    References
+    ----------
+    FLUTE paper, section 7.2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.Classes(n_clients=20, n_classes=5, classes_per_client=2, dim=20)
+    >>> fedrep = lf.FedRep(rank=4, step_size=0.5, init="random", heads=lf.GradientHeads(steps=10))
+    >>> result = lf.simulate(fedrep, problem, data=lf.FixedSamples(40), rounds=100)
+    >>> bool(result.metrics["accuracy"][0, -1] > 0.9)
+    True
+    """
+
+    n_clients: int
+    n_classes: int
+    classes_per_client: int | tuple[int, ...]
+    dim: int
+    rank: int | None = None
+    separation: float = 3.0
+    test_samples: int = 100
+
+    noise_std: ClassVar[float] = 0.0
+    truth_rank: ClassVar[int | None] = None
+    design: ClassVar[Design] = Gaussian()
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            n_clients=check_integer,
+            n_classes=partial(check_integer, minimum=2),
+            dim=check_integer,
+            separation=positive,
+            test_samples=check_integer,
+        )
+        own = checked_classes_per_client(self.classes_per_client, self.n_clients, self.n_classes)
+        object.__setattr__(self, "classes_per_client", own)
+        most = min(self.dim, self.n_classes - 1)
+        check_fields(self, rank=optional(partial(check_integer, maximum=most)))
+
+    @property
+    def subspace_rank(self) -> int:
+        """Dimension r of the span of the class means."""
+        return min(self.dim, self.n_classes - 1) if self.rank is None else self.rank
+
+    def truth(self, seed: Seed, trials: Sequence[int]) -> ClassTruth:
+        """Return the mixtures of the given trials, each from its own ``TRUTH`` stream."""
+        r, c, n = self.subspace_rank, self.n_classes, self.n_clients
+        B, means = np.empty((len(trials), self.dim, r)), np.empty((len(trials), c, r))
+        holds = np.empty((len(trials), n, c), dtype=bool)
+        counts = np.broadcast_to(np.asarray(self.classes_per_client), (n,))
+        for t, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
+            B[t] = orthonormalize(rng.standard_normal((self.dim, r)))
+            v = rng.standard_normal((c, r))
+            v -= v.mean(axis=0)
+            means[t] = v * (self.separation / np.sqrt(np.vecdot(v, v).mean()))
+            holds[t] = dealt_classes(rng, counts, c)
+        return ClassTruth(B=B, means=means, holds=holds)
+
+    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Never:
+        """Refuse: the risks of new clients are of squares."""
+        raise ValueError("new_clients() is of squares: the risk of a classifier has no closed form")
+
+    def floats_per_trial(self) -> int:
+        """Return how many numbers one trial's truth holds, its held-out samples among them."""
+        held_out = self.n_clients * self.test_samples * (self.dim + 2 + 2 * self.n_classes)
+        return self.subspace_rank * (self.dim + self.n_classes) + self.n_clients * self.n_classes + held_out
+
+
+def checked_classes_per_client(value: object, n_clients: int, n_classes: int) -> int | tuple[int, ...]:
+    """Return how many classes clients hold: one number, or one for each client."""
+    check = partial(check_integer, maximum=n_classes)
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+        return check("classes_per_client", value)
+    if len(value) != n_clients:
+        raise ValueError(f"classes_per_client has {len(value)} numbers, expected one for each of {n_clients} clients")
+    return tuple(check(f"classes_per_client[{i}]", one) for i, one in enumerate(value))
+
+
+def dealt_classes(rng: Generator, counts: Indices, classes: int) -> Mask:
+    """Return which classes clients hold, (n, c): in random order they take those with the fewest holders so far."""
+    holds, holders = np.zeros((len(counts), classes), dtype=bool), np.zeros(classes)
+    for client in rng.permutation(len(counts)):
+        chosen = np.argsort(holders + rng.random(classes), kind="stable")[: int(counts[client])]
+        holds[client, chosen] = True
+        holders[chosen] += 1
+    return holds

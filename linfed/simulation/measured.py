@@ -1,0 +1,52 @@
+"""The samples that losses and accuracies are measured on: the clients' own fixed ones, and held-out ones."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from linfed.data.class_sources import FixedClassSource, held_out
+from linfed.data.classes import ClassBatch, with_ones
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.samples import GivenSamples, given_batch
+from linfed.data.sources import Source, everybody
+from linfed.problems import Classes, Truth
+from linfed.problems.classes import ClassTruth
+from linfed.simulation.class_metrics import MEASURES
+from linfed.simulation.job import Job
+
+Measured: TypeAlias = ExplicitBatch | ClassBatch
+
+
+def measured_samples(job: Job, truth: Truth | None, source: Source, trials: range) -> dict[str, Measured]:
+    """Return what the metrics of the plan are measured on, "train" and "test": samples that no later round takes back.
+
+    Parameters
+    ----------
+    job : Job
+    truth : Truth or None
+        That of the trials.
+    source : Source
+        Where their rounds' batches come from.
+    trials : range
+    """
+    found: dict[str, Measured] = {}
+    names = {*job.plan.names}
+    if names & MEASURES["train"].keys():
+        own = source.everyone()
+        assert isinstance(own, ExplicitBatch | ClassBatch)
+        found["train"] = own
+    if not names & MEASURES["test"].keys():
+        return found
+    if isinstance(truth, ClassTruth) and not isinstance(job.data, GivenSamples):
+        assert isinstance(job.problem, Classes)
+        found["test"] = held_out(truth, job.problem.test_samples, job.seed, trials)
+        return found
+    assert isinstance(job.data, GivenSamples)
+    assert job.data.test is not None
+    if isinstance(source, FixedClassSource):
+        X, labels, counts = job.data.test.of_trials(trials)
+        everyone = everybody(*counts.shape)
+        found["test"] = ClassBatch(with_ones(X, counts), labels, holds=source.holds, active=everyone, counts=counts)
+    else:
+        found["test"] = given_batch(job.data.test, trials)
+    return found

@@ -6,7 +6,9 @@ from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedPro
 from linfed.algorithms.base import Algorithm
 from linfed.algorithms.fedper import FedPer
 from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.fedrod import FedRoD
 from linfed.algorithms.flute import FLUTE
+from linfed.algorithms.lgfedavg import LGFedAvg
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personalised import Personalised
@@ -18,7 +20,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     for cls in (
         *(FedRep, FedRepShortcut, FLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
-        *(FedPer, LocalOnly, PooledLeastSquares, Oracle, Personalised),
+        *(FedPer, LGFedAvg, FedRoD, LocalOnly, PooledLeastSquares, Oracle, Personalised),
     )
 }
 """Every algorithm by its name, for the command line and for results read from files."""
@@ -34,9 +36,11 @@ __all__ = [
     "FedProx",
     "FedRep",
     "FedRepShortcut",
+    "FedRoD",
     "FedRolex",
     "FedSCAVAR",
     "FedVARP",
+    "LGFedAvg",
     "LocalOnly",
     "Oracle",
     "Personalised",

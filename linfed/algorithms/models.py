@@ -63,9 +63,14 @@ class LinearModel:
         return {"B": B[:, 0], "W": W}
 
     def vector(self, B: Array, heads: Array) -> Array:
-        """Return the parameters of two layers as vectors, (T, c, P), from B (T, d, k) and heads (T, c, k)."""
-        flat = B.reshape(len(B), 1, -1)
-        return np.concatenate([np.broadcast_to(flat, (*heads.shape[:2], flat.shape[-1])), heads], axis=-1)
+        """Return the parameters of two layers as vectors, (T, c, P).
+
+        From B (T, d, k), or of each client (T, c, d, k), and heads (T, c, k), or the one that all share (T, 1, k).
+        """
+        flat = B.reshape(len(B), -1, self.dim * self.rank)
+        rows = max(flat.shape[1], heads.shape[1])
+        parts = [np.broadcast_to(part, (len(B), rows, part.shape[-1])) for part in (flat, heads)]
+        return np.concatenate(parts, axis=-1)
 
     def vector_of_units(self, units: Array) -> Array:
         """Return what each unit is given, (T, c, k) or (T, c, d), at every parameter that belongs to it, (T, c, P).
@@ -82,6 +87,13 @@ class LinearModel:
         split = self.dim * self.rank
         return vector[..., :split].reshape(*vector.shape[:2], self.dim, self.rank), vector[..., split:]
 
+    def predictors(self, vector: Array) -> Array:
+        """Return the predictors theta (T, c, d) of vectors (T, c, P)."""
+        if self.rank == 0:
+            return vector
+        B, w = self.layers(vector)
+        return np.asarray((B @ w[..., None])[..., 0])
+
     def gradient(self, batch: Batch, vector: Array) -> Array:
         """Return the gradient of each participant's loss ``(1/2m)||X_i theta_i - y_i||^2``, (T, p, P).
 
@@ -94,7 +106,7 @@ class LinearModel:
         if self.rank == 0:
             return batch.gradient(vector)
         B, w = self.layers(vector)
-        g = batch.gradient((B @ w[..., None])[..., 0])
+        g = batch.gradient(self.predictors(vector))
         outer = g[..., :, None] * w[..., None, :]
         inner = (g[..., None, :] @ B)[..., 0, :]
         return np.concatenate([outer.reshape(*g.shape[:2], -1), inner], axis=-1)

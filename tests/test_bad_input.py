@@ -171,7 +171,7 @@ CALLS = {
             ("rank above dim", {"rank": 7}, ["rank = 7", "at most dim = 6"]),
             ("unknown init", {"init": "randm"}, ["init = 'randm'", "did you mean 'random'?"]),
             ("init of another shape", {"init": np.ones((6, 3))}, ["init", "(6, 3)", "(d, k) = (6, 2)"]),
-            ("init of a larger rank", {"init": lf.AtDistance(0.5), "rank": 4}, ["AtDistance(delta=0.5)", "rank = 4 at most the truth's, 2"]),
+            ("init of a larger rank", {"init": lf.AtDistance(0.5), "rank": 4}, ["AtDistance", "rank = 4 at most"]),
         )
     },
     "FedRoD without a rank": (lambda: lf.FedRoD(step_size=0.1), ["rank"]),

@@ -53,9 +53,9 @@ class FedRoD(Averaging):
     Raises
     ------
     TypeError
-        For a `personal` that is none.
+        For a `personal` that is none, and without a rank.
     ValueError
-        As in `FedAvg`, and for a missing rank.
+        As in `FedAvg`, and for a rank below 1.
 
     Notes
     -----

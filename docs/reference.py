@@ -57,7 +57,7 @@ GROUPS = {
         "What learns. `lf.ALGORITHMS` has each by its name.",
         (
             *("FedRep", "FLUTE", "FedRepShortcut", "FedAvg", "FedPer", "LocalOnly", "Personalised", "Oracle"),
-            *("FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
+            *("LGFedAvg", "FedRoD", "FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
             *("PooledLeastSquares", "ExactHeads", "GradientHeads", "ClosedForm", "GradientSteps", "ALGORITHMS"),
             *("Algorithm", "State", "Asks"),
         ),

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from linfed.algorithms.base import State as State
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
+    from linfed.algorithms.fedrod import FedRoD as FedRoD
     from linfed.algorithms.flute import FLUTE as FLUTE
+    from linfed.algorithms.general_flute import GeneralFLUTE as GeneralFLUTE
     from linfed.algorithms.heads import ExactHeads as ExactHeads
     from linfed.algorithms.heads import GradientHeads as GradientHeads
     from linfed.algorithms.initial import AtDistance as AtDistance
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import RandomSubspace as RandomSubspace
     from linfed.algorithms.initial import SmallRandom as SmallRandom
     from linfed.algorithms.initial import TrueSubspace as TrueSubspace
+    from linfed.algorithms.lgfedavg import LGFedAvg as LGFedAvg
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
     from linfed.algorithms.personalised import Personalised as Personalised
@@ -144,12 +147,14 @@ _PUBLIC = {
     "SCAFFOLD": "linfed.algorithms.averaging",
     "FedPer": "linfed.algorithms.fedper",
     "FedRep": "linfed.algorithms.fedrep",
+    "FedRoD": "linfed.algorithms.fedrod",
     "FedRepShortcut": "linfed.algorithms.shortcut",
     "Finding": "linfed.statistics.findings",
     "FixedSamples": "linfed.data.samples",
     "FreshSamples": "linfed.data.samples",
     "Gaussian": "linfed.problems.designs",
     "GivenFactors": "linfed.algorithms.initial",
+    "GeneralFLUTE": "linfed.algorithms.general_flute",
     "GivenSamples": "linfed.data.samples",
     "GivenSubspace": "linfed.algorithms.initial",
     "GivenTruth": "linfed.problems",
@@ -158,6 +163,7 @@ _PUBLIC = {
     "Hypothesis": "linfed.statistics.findings",
     "Initial": "linfed.algorithms.initial",
     "InitialFactors": "linfed.algorithms.initial",
+    "LGFedAvg": "linfed.algorithms.lgfedavg",
     "LawError": "linfed.errors",
     "LocalOnly": "linfed.algorithms.local_only",
     "METRICS": "linfed.simulation.metrics",

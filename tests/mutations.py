@@ -131,6 +131,25 @@ MUTATIONS = {
             "flute:ratio",
         ),
     ],
+    "algorithms/fedrod.py": [
+        Mutation(
+            "personal heads of the whole label",
+            "batch.shifted(model.predictors(model.shared(state))).project",
+            "batch.project",
+            "fedrod",
+        ),
+        Mutation("new clients without the generic head", 'W=state.array("W") + heads.adapt', "W=heads.adapt", "fedrod"),
+        Mutation("fine-tuning is the round's", "self._fitted(self.fine_tune,", "self._fitted(self.personal,", "fedrod"),
+    ],
+    "algorithms/lgfedavg.py": [
+        Mutation("the server's step", "W + self.server_step_size * change", "W + change", "lgfedavg"),
+        Mutation(
+            "a rank for no initialisation",
+            "return self.rank\n\n    @property",
+            "return 0\n\n    @property",
+            "bad_input",
+        ),
+    ],
     "algorithms/averaging/base.py": [
         Mutation(
             "clients out of samples go on",

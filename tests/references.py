@@ -174,6 +174,43 @@ def fedper(X, y, participants, B, **options):
     return states
 
 
+def lgfedavg_round(own, w, X, y, active, *, step_size, local_steps=1, server_step_size=1.0):
+    """Return (own, w) after one round: every client's representation B_i (n, d, k), and the head that all share."""
+    own, moved = own.copy(), w
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        own[i], w_i = two_layer_steps(X_i, y_i, own[i], w, step_size, local_steps)
+        moved = moved + server_step_size * (w_i - w) / len(active)
+    return own, moved
+
+
+def lgfedavg(X, y, participants, B, **options):
+    """Return the states (own, w) of a run on fixed local data, the initial one first."""
+    states = [(np.array([B] * len(X)), np.zeros(B.shape[1]))]
+    for active in participants:
+        states.append(lgfedavg_round(*states[-1], [X[i] for i in active], [y[i] for i in active], active, **options))
+    return states
+
+
+def fedrod_round(B, w, V, X, y, active, *, personal, step_size, **options):
+    """Return (B, w, V) after one round; V (n, k) are the personal heads beside the generic head w."""
+    V = V.copy()
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        V[i] = found_head(X_i @ B, y_i - X_i @ B @ w, V[i], personal, step_size)
+    return *fedavg_two_layer_round(B, w, X, y, step_size=step_size, **options), V
+
+
+def fedrod(X, y, participants, B, *, fine_tune=None, **options):
+    """Return the states (B, w, V) of a run on fixed local data, the initial one first, the fine-tuned one last."""
+    states = [(B, np.zeros(B.shape[1]), np.zeros((len(X), B.shape[1])))]
+    for active in participants:
+        states.append(fedrod_round(*states[-1], [X[i] for i in active], [y[i] for i in active], active, **options))
+    if fine_tune is not None:
+        B, w, V = states[-1]
+        fitted = fedrod_round(B, w, V, X, y, range(len(X)), personal=fine_tune, step_size=options["step_size"])
+        states.append((B, w, fitted[2]))
+    return states
+
+
 def oracle(X, y, participants, B, ridge=0.0):
     """Return the states (B, W) of a run at the true B, the initial one first."""
     states = [(B, np.zeros((len(X), B.shape[1])))]

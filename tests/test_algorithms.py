@@ -10,7 +10,9 @@ import scipy.stats
 from helpers import each
 
 import linfed as lf
+from linfed.algorithms.fedrod import TwoHeads
 from linfed.algorithms.initial import as_initial
+from linfed.algorithms.lgfedavg import OwnRepresentations
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg
@@ -52,6 +54,17 @@ TWO_LAYERS = {
     "FedAvg + exact FT": {"fine_tune": lf.ExactHeads(), "local_steps": 2},
 }
 FEDPER = {"FedPer": {}, "FedPer, 3 local steps": {"local_steps": 3, "server_step_size": 0.8}}
+LGFEDAVG = {"LG-FedAvg": {}, "LG-FedAvg, 3 local steps": {"local_steps": 3, "server_step_size": 0.8}}
+FEDROD = {
+    "FedRoD": {"personal": lf.GradientHeads()},
+    "FedRoD, gradient, 3 local steps": {
+        "personal": lf.GradientHeads(steps=3, step_size=0.2), "local_steps": 3, "server_step_size": 0.8,
+    },
+    "FedRoD, exact, by samples": {"personal": lf.ExactHeads(), "weights": "samples", "local_steps": 2},
+    "FedRoD, ridge": {"personal": lf.ExactHeads(ridge=0.2)},
+    "FedRoD + FT": {"personal": lf.GradientHeads(), "fine_tune": lf.GradientHeads(steps=5)},
+    "FedRoD + exact FT": {"personal": lf.ExactHeads(ridge=0.2), "fine_tune": lf.ExactHeads()},
+}  # fmt: skip
 POOLED = {"pooled": {}, "pooled, by samples": {"weights": "samples"}}
 ORACLE = {"oracle": {}, "oracle, ridge": {"ridge": 0.3}}
 FLUTE = {
@@ -67,9 +80,13 @@ SHORTCUT = {
 }
 PERSONALISED = {"personalised": ("exact", 0.3), "personalised FedAvg + FT": ("FedAvg + FT", 0.1)}
 OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
-LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED, *PERSONALISED]
+LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED, *PERSONALISED, *LGFEDAVG, *FEDROD]
 ALL = [*LOOPED, *FLUTE, *SHORTCUT]  # the loops of the last two are in test_flute.py and test_shortcut.py
 RATE = 0.1
+KINDS = (
+    *((lf.FedRep, FEDREP), (lf.FedAvg, TWO_LAYERS), (lf.FedPer, FEDPER)),
+    *((lf.LGFedAvg, LGFEDAVG), (lf.FedRoD, FEDROD)),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,11 +116,7 @@ def make(name, *, rank, init="random", step_size=RATE):
         return lf.Personalised(base=make(base, rank=rank, init=init, step_size=step_size), ridge=ridge)
     if name in FLUTE:
         return FromHeadsOfZero(rank=rank, step_size=step_size / 5, begin=init, **FLUTE[name])
-    kind, options = next(
-        (kind, table[name])
-        for kind, table in ((lf.FedRep, FEDREP), (lf.FedAvg, TWO_LAYERS), (lf.FedPer, FEDPER))
-        if name in table
-    )
+    kind, options = next((kind, table[name]) for kind, table in KINDS if name in table)
     return kind(rank=rank, step_size=step_size, init=init, **options)
 
 
@@ -122,6 +135,12 @@ def loop(name, world, participants):
         W, S = ref.personalised(X, y, states[-1]["B"], ridge)
         ended = states[: len(participants) + 1]  # what the base does at the end is part of the one last round
         return [*ended, {"B": states[-1]["B"], "W": W, "S": S}]
+    if name in LGFEDAVG:
+        pairs = ref.lgfedavg(X, y, participants, world.B, step_size=RATE, **LGFEDAVG[name])
+        return [{"own": own, "W": w[None]} for own, w in pairs]
+    if name in FEDROD:
+        triples = ref.fedrod(X, y, participants, world.B, step_size=RATE, **FEDROD[name])
+        return [{"B": B, "W": w[None], "V": V} for B, w, V in triples]
     if name in ORACLE:
         pairs = ref.oracle(X, y, participants, ref.qr_positive(world.B_star)[0], **ORACLE[name])
     elif name in TWO_LAYERS:
@@ -134,7 +153,9 @@ def loop(name, world, participants):
 
 def dense(arrays, n):
     """Return the predictors (n, d) of one trial's arrays; one row serves all clients."""
-    Theta = (arrays["W"] @ arrays["B"].T if "B" in arrays else 0.0) + arrays.get("S", 0.0)
+    if "own" in arrays:
+        return np.array([B_i @ arrays["W"][0] for B_i in arrays["own"]])
+    Theta = ((arrays["W"] + arrays.get("V", 0.0)) @ arrays["B"].T if "B" in arrays else 0.0) + arrays.get("S", 0.0)
     return np.broadcast_to(Theta, (n, Theta.shape[1]))
 
 
@@ -240,6 +261,11 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, heads, 2)))
     elif name in SHORTCUT:
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, 4, 2)), S=rng.standard_normal((1, 4, 5)))
+    elif name in LGFEDAVG:
+        state = OwnRepresentations(own=rng.standard_normal((1, 4, 5, 2)), W=rng.standard_normal((1, 1, 2)))
+    elif name in FEDROD:
+        W, V = rng.standard_normal((1, 1, 2)), rng.standard_normal((1, 4, 2))
+        state = TwoHeads(B=world.B[None].copy(), W=W, V=V)
     else:
         state = lf.State(S=rng.standard_normal((1, heads, 5)))
     algorithm, batch = make(name, rank=2), ExplicitBatch(X, y, active=active)
@@ -251,7 +277,8 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     if algorithm.finishes:
         for array in new.arrays().values():
             array.setflags(write=False)
-        assert not np.shares_memory(algorithm.finish(new, batch, None).W, new.W)
+        fitted = "V" if name in FEDROD else "W"
+        assert not np.shares_memory(algorithm.finish(new, batch, None).array(fitted), new.array(fitted))
 
 
 @each("name", FEDREP)
@@ -281,7 +308,9 @@ def test_same_seed_same_bits(name, data):
         assert not np.array_equal(array, other.final.arrays()[key])
 
 
-@pytest.mark.parametrize("name", [*OWN_HEADS, *LOCAL, *FLUTE])
+@pytest.mark.parametrize(
+    "name", [*OWN_HEADS, *LOCAL, *FLUTE, *LGFEDAVG, *(name for name in FEDROD if "FT" not in name)]
+)
 def test_inactive_clients_keep_theirs(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)
     participants = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 4]])  # a newcomer in each round
@@ -292,7 +321,8 @@ def test_inactive_clients_keep_theirs(name):
     ]
     for active, old, new in zip(participants[1:], states, states[1:], strict=False):
         away = np.setdiff1d(np.arange(5), active)
-        before, after = (state.S if name in LOCAL else state.W for state in (old, new))
+        kept = next((array for kinds, array in ((LOCAL, "S"), (LGFEDAVG, "own"), (FEDROD, "V")) if name in kinds), "W")
+        before, after = old.array(kept), new.array(kept)
         assert not np.array_equal(before[0, active], after[0, active])
         wanted = before[0, away]
         if "rotated" in name:  # everybody's coordinates are those of the new basis
@@ -339,7 +369,7 @@ def test_equivariance_to_rotation(name):
         for each in (world, turned)
     )
     expected = {
-        key: {"B": lambda B: Q @ B, "S": lambda S: S @ Q.T, "W": lambda W: W}[key](array)
+        key: {"B": lambda B: Q @ B, "own": lambda own: Q @ own, "S": lambda S: S @ Q.T}.get(key, np.array)(array)
         for key, array in one.final.arrays().items()
     }
     for key, array in expected.items():

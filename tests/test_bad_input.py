@@ -17,6 +17,8 @@ GIVEN = lf.GivenSamples(np.ones((8, 3, 6)), np.ones((8, 3)))
 FAMILY = {
     lf.FedAvg: {"step_size": 0.1},
     lf.FedPer: {"rank": 2, "step_size": 0.1},
+    lf.LGFedAvg: {"rank": 2, "step_size": 0.1},
+    lf.FedRoD: {"rank": 2, "step_size": 0.1},
     lf.Oracle: {"rank": 2},
     lf.Personalised: {"base": lf.Oracle(rank=2), "ridge": 0.1},
 }
@@ -111,6 +113,18 @@ CALLS = {
             (lf.FedPer, "server_step_size", (0.0, -1), "positive finite number"),
             (lf.FedPer, "local_steps", (0, 1.5), "integer of at least 1"),
             (lf.FedPer, "rank", (0, 2.0, None), "integer of at least 1"),
+            *(
+                (kind, name, wrong, wanted)
+                for kind in (lf.LGFedAvg, lf.FedRoD)
+                for name, wrong, wanted in (
+                    ("step_size", (0, -0.1, NAN, None), "positive finite number"),
+                    ("server_step_size", (0.0, -1), "positive finite number"),
+                    ("local_steps", (0, 1.5), "integer of at least 1"),
+                    ("rank", (0, 2.0, None), "integer of at least 1"),
+                )
+            ),
+            (lf.FedRoD, "personal", ("exact", None, lf.ExactHeads), "lf.GradientHeads(steps=1) or lf.ExactHeads()"),
+            (lf.FedRoD, "fine_tune", ("exact", True), "lf.ExactHeads(), lf.GradientHeads(steps=10), or None"),
             (lf.Oracle, "rank", (0, 2.0, None), "integer of at least 1"),
             (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
             (lf.Personalised, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
@@ -150,6 +164,21 @@ CALLS = {
     "unknown init, FedPer": (lambda: fedper(init="randm"), ["init = 'randm'", "did you mean 'random'?"]),
     "rank above dim, FedAvg": (lambda: run(fedavg(rank=7)), ["rank = 7", "at most dim = 6"]),
     "rank above dim, FedPer": (lambda: run(fedper(rank=7)), ["rank = 7", "at most dim = 6"]),
+    **{
+        f"{what}, {kind.__name__}": (lambda kind=kind, changes=changes: run(kind(**FAMILY[kind] | changes)), wanted)
+        for kind in (lf.LGFedAvg, lf.FedRoD)
+        for what, changes, wanted in (
+            ("rank above dim", {"rank": 7}, ["rank = 7", "at most dim = 6"]),
+            ("unknown init", {"init": "randm"}, ["init = 'randm'", "did you mean 'random'?"]),
+            ("init of another shape", {"init": np.ones((6, 3))}, ["init", "(6, 3)", "(d, k) = (6, 2)"]),
+            ("init of a larger rank", {"init": lf.AtDistance(0.5), "rank": 4}, ["AtDistance", "rank = 4 at most"]),
+        )
+    },
+    "FedRoD without a rank": (lambda: lf.FedRoD(step_size=0.1), ["rank"]),
+    "no distance without a B": (
+        lambda: run(lf.LGFedAvg(**FAMILY[lf.LGFedAvg]), metrics=["subspace_distance"]),
+        ["subspace_distance", "learns no representation B"],
+    ),
     "init of another shape, FedAvg": (
         lambda: run(fedavg(rank=2, init=ones(6, 3))),
         ["init", "(6, 3)", "(d, k) = (6, 2)"],
@@ -916,6 +945,9 @@ LARGE = {
     "FedAvg": lambda value: fedavg(step_size=value, server_step_size=value),
     "fine-tuning": lambda value: fedavg(rank=2, fine_tune=lf.GradientHeads(steps=10, step_size=value)),
     "FedPer": lambda value: fedper(step_size=value),
+    "LG-FedAvg": lambda value: lf.LGFedAvg(rank=2, step_size=value),
+    "FedRoD": lambda value: lf.FedRoD(rank=2, step_size=value),
+    "FedRoD, ridge": lambda value: lf.FedRoD(rank=2, step_size=0.1, personal=lf.ExactHeads(ridge=value)),
     "shortcuts": lambda value: shortcut(step_size=value, solver=lf.GradientSteps(shortcut_step_size=value)),
     "shortcuts, closed form": lambda value: shortcut(solver=lf.ClosedForm(order="joint"), ridge=value),
     "local only": lambda value: lf.LocalOnly(ridge=value),

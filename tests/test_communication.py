@@ -13,6 +13,8 @@ SENT = {
     "FedRepShortcut": (lf.FedRepShortcut(rank=K, **STEP), 30, 30),
     "FLUTE": (lf.FLUTE(rank=K, **STEP), 33, 33),
     "FedPer": (lf.FedPer(rank=K, **STEP), 30, 30),
+    "LGFedAvg": (lf.LGFedAvg(rank=K, **STEP), 3, 3),
+    "FedRoD": (lf.FedRoD(rank=K, **STEP), 33, 33),
     "FedAvg": (lf.FedAvg(**STEP), 10, 10),
     "FedAvg of two layers": (lf.FedAvg(rank=K, **STEP), 33, 33),
     "FedProx": (lf.FedProx(mu=1.0, **STEP), 10, 10),

@@ -95,6 +95,11 @@ LEARNERS = {
     "FedRolex": lf.FedRolex(step_size=0.02, model_share=0.5, rank=2, init=basis(9, 2)),
     "FedSCAVAR": lf.FedSCAVAR(step_size=0.02, clusters=3, model_share=0.5, mu=0.1),
     "FedPer": lf.FedPer(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
+    "LG-FedAvg": lf.LGFedAvg(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
+    "FedRoD": lf.FedRoD(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
+    "FedRoD, exact": lf.FedRoD(
+        rank=2, step_size=0.02, init=basis(9, 2), personal=lf.ExactHeads(ridge=0.1), fine_tune=lf.ExactHeads()
+    ),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))

@@ -46,6 +46,13 @@ RUNS = {
     ),
     "FedAvg": (lf.FedAvg(step_size=0.05, local_steps=2), DENSE, lf.FreshSamples(5), {}),
     "FedPer": (lf.FedPer(rank=2, step_size=0.05), SHARED, lf.FixedSamples(5), {"participation": 0.5}),
+    "LG-FedAvg": (lf.LGFedAvg(rank=2, step_size=0.05), SHARED, lf.FixedSamples(5), {"participation": 0.5}),
+    "FedRoD": (
+        lf.FedRoD(rank=2, step_size=0.05, fine_tune=lf.ExactHeads()),
+        SHARED,
+        lf.FreshSamples(12),
+        {"engine": "compressed"},
+    ),
     "local only": (lf.LocalOnly(), DENSE, lf.FixedSamples(5), {"participation": 0.5}),
     "pooled": (lf.PooledLeastSquares(), DENSE, lf.FixedSamples(5), {}),
     "oracle": (lf.Oracle(rank=2), DENSE, lf.FixedSamples(5), {}),

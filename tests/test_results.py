@@ -191,6 +191,13 @@ SAVED = {
         0,
     ),
     "FedPer": (lf.FedPer(rank=2, step_size=0.1, local_steps=2, server_step_size=0.5), PROBLEM, lf.FixedSamples(3), 0),
+    "LG-FedAvg": (lf.LGFedAvg(rank=2, step_size=0.1, init=B), PROBLEM, lf.FixedSamples(3), 0),
+    "FedRoD": (
+        lf.FedRoD(rank=2, step_size=0.1, weights="samples", personal=lf.ExactHeads(ridge=0.1)),
+        PROBLEM,
+        lf.FixedSamples(3),
+        0,
+    ),
     "pooled": (lf.PooledLeastSquares(weights="samples"), PROBLEM, lf.FixedSamples(3), 0),
     "oracle": (lf.Oracle(rank=1, ridge=0.5), PROBLEM, lf.FixedSamples(3), 0),
     "personalised": (

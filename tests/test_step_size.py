@@ -24,6 +24,8 @@ ALGORITHMS = {
     "gradient heads": lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads(steps=2)),
     "local steps": lf.FedRep(rank=2, step_size=0.3, init="random", representation_steps=2),
     "FedPer": lf.FedPer(rank=2, step_size=0.3),
+    "LG-FedAvg": lf.LGFedAvg(rank=2, step_size=0.3),
+    "FedRoD": lf.FedRoD(rank=2, step_size=0.3, fine_tune=lf.GradientHeads(steps=2)),
     "FedAvg": lf.FedAvg(rank=2, step_size=0.3, local_steps=2, fine_tune=lf.GradientHeads(steps=2)),
     "shortcut": lf.FedRepShortcut(rank=2, step_size=0.3, init="random"),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.03),

@@ -6,7 +6,10 @@ from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedPro
 from linfed.algorithms.base import Algorithm
 from linfed.algorithms.fedper import FedPer
 from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.fedrod import FedRoD
 from linfed.algorithms.flute import FLUTE
+from linfed.algorithms.general_flute import GeneralFLUTE
+from linfed.algorithms.lgfedavg import LGFedAvg
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personalised import Personalised
@@ -16,9 +19,9 @@ from linfed.algorithms.shortcut import FedRepShortcut
 ALGORITHMS: dict[str, type[Algorithm]] = {
     cls.__name__: cls
     for cls in (
-        *(FedRep, FedRepShortcut, FLUTE),
+        *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
-        *(FedPer, LocalOnly, PooledLeastSquares, Oracle, Personalised),
+        *(FedPer, LGFedAvg, FedRoD, LocalOnly, PooledLeastSquares, Oracle, Personalised),
     )
 }
 """Every algorithm by its name, for the command line and for results read from files."""
@@ -34,9 +37,12 @@ __all__ = [
     "FedProx",
     "FedRep",
     "FedRepShortcut",
+    "FedRoD",
     "FedRolex",
     "FedSCAVAR",
     "FedVARP",
+    "GeneralFLUTE",
+    "LGFedAvg",
     "LocalOnly",
     "Oracle",
     "Personalised",

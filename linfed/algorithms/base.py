@@ -270,6 +270,11 @@ class Algorithm(Configuration, ABC):
         return int(rank)
 
     @property
+    def initial_columns(self) -> int:
+        """Columns of what `initialisation` describes; by default those of the B it learns."""
+        return self.columns
+
+    @property
     def initialisation(self) -> Initialisation | None:
         """How it begins, where that is one of `linfed.algorithms.initial`: engines and memory depend on it."""
         return None

@@ -78,9 +78,13 @@ class LinearModel:
         return vector.reshape(*vector.shape[:2], *self.head)
 
     def vector(self, B: Array, heads: Array) -> Array:
-        """Return the parameters of two layers as vectors, (T, r, P), from B (T, d, k) and the heads of r clients."""
-        flat, heads = B.reshape(len(B), 1, -1), _flat(heads)
-        return np.concatenate([np.broadcast_to(flat, (*heads.shape[:2], flat.shape[-1])), heads], axis=-1)
+        """Return the parameters of two layers as vectors, (T, r, P).
+
+        From B (T, d, k), or of each client (T, r, d, k), and heads of r clients, or the one that all share.
+        """
+        parts = B.reshape(len(B), -1, self.dim * self.rank), _flat(heads)
+        rows = max(part.shape[1] for part in parts)
+        return np.concatenate([np.broadcast_to(part, (len(B), rows, part.shape[-1])) for part in parts], axis=-1)
 
     def vector_of_units(self, units: Array) -> Array:
         """Return what each unit is given, (T, r, k) or (T, r, d), at every parameter that belongs to it, (T, r, P).
@@ -101,6 +105,10 @@ class LinearModel:
         """Return B (T, r, d, k) and heads (T, r, k), with classes (T, r, c, k + 1), of vectors (T, r, P)."""
         split = self.dim * self.rank
         return vector[..., :split].reshape(*vector.shape[:2], self.dim, self.rank), self._shaped(vector[..., split:])
+
+    def predictors(self, vector: Array) -> Array:
+        """Return the predictors theta (T, r, d), with classes (T, r, c, d + 1), of vectors (T, r, P)."""
+        return composed(*self.layers(vector)) if self.rank else self._shaped(vector)
 
     def gradient(self, batch: Batch, vector: Array) -> Array:
         """Return the gradient of each participant's loss, (T, p, P): of squares, or of the classes' cross-entropy.

@@ -64,6 +64,8 @@ LOOKS: Mapping[str, Look] = {
     "FedAvg, one layer": ("#E69F00", "<", ":"),
     "FedAvg, one layer, K = 10": ("#999999", ">", "--"),
     "FedPer": ("#56B4E9", "P", "--"),
+    "LGFedAvg": ("#01665E", "<", "--"),
+    "FedRoD": ("#6A3D9A", "s", "-."),
     "PooledLeastSquares": ("#999999", "*", ":"),
     "FLUTE": ("#C1272D", "*", "-"),
     "FedRep (RI)": ("#56B4E9", "^", "--"),
@@ -105,6 +107,7 @@ LABELS: Mapping[str, str] = {
     "LocalOnly": "Local only",
     "Oracle": "Oracle (B*)",
     "FedPer": "FedAvg, local heads (FedPer)",
+    "LGFedAvg": "LG-FedAvg",
     "PooledLeastSquares": "pooled least squares",
 }
 """What a legend calls a method, where not by its name."""

@@ -97,7 +97,7 @@ def checked_job(
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
     if algorithm.initialisation is not None:
-        check_initialisation(algorithm.initialisation, algorithm.columns, algorithm, problem, data)
+        check_initialisation(algorithm.initialisation, algorithm.initial_columns, algorithm, problem, data)
     features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4 + 4 * classes
     plan = plan_metrics(
         metrics,
@@ -200,7 +200,7 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         data = max(data, floats_per_trial(job.engine, everyone))
     init = job.algorithm.initialisation
     if init is not None:
-        data += init.floats_per_trial(rank=job.algorithm.columns, n_clients=n, dim=dim)
+        data += init.floats_per_trial(rank=job.algorithm.initial_columns, n_clients=n, dim=dim)
         data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
     # Beside the state: the next one, the one before, and the metrics' temporaries.

@@ -49,7 +49,7 @@ NAMES = (
     r"\b(?:Assumption|Definition|Lemmas?|Remarks?|Proposition) (?:A\.)?\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*",
     r"\bC\.1\b",  # of the FLUTE paper's appendix
     r"\barXiv:\d{4}\.\d{5}\b",
-    r"\b(?:ICML|NeurIPS|AISTATS|MLSys|UAI|arXiv) \d{4}\b",
+    r"\b(?:ICLR|ICML|NeurIPS|AISTATS|MLSys|UAI|arXiv) \d{4}\b",
     r"\bSent140\b",
     r":::\{grid\} [\d ]+:gutter: \d",  # columns, of the site's front page
     r"## \d+\.",

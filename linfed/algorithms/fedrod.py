@@ -1,0 +1,158 @@
+"""FedRoD (Chen and Chao 2021): a generic model by averaging, a personal head beside its head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from linfed._types import Array
+from linfed._values import check_fields, instance
+from linfed.algorithms.averaging.base import Averaging
+from linfed.algorithms.base import Start, State
+from linfed.algorithms.heads import GradientHeads, Heads, check_heads_loss
+from linfed.algorithms.models import LinearModel, zero_model
+from linfed.algorithms.step_size import step_at
+from linfed.data.batch import Batch, Features
+from linfed.data.classes import ClassBatch
+from linfed.errors import check_bool, check_integer
+from linfed.numerics.streams import TrialRandom
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TwoHeads(State):
+    """A shared B, the generic head W (trials, 1, k) of all clients, and a personal head V (trials, n, k) beside it."""
+
+    V: Array
+
+    per_client: ClassVar[frozenset[str]] = State.per_client | {"V"}
+
+    def served(self) -> State:
+        """Return the predictors ``B (w + v_i)``."""
+        return State(B=self.B, W=self.array("W") + self.V)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedRoD(Averaging):
+    """Two-layer averaging whose clients keep a personal head, which fits what the averaged model leaves.
+
+    Parameters
+    ----------
+    rank : int
+        Columns k of B, at most d.
+    step_size : float, array_like (rounds,) or callable
+        eta > 0, the local step on (B, w); or a schedule, as in `FedRep`: fine-tuning then takes the last round's.
+    personal : GradientHeads or ExactHeads
+        How a participant finds its personal head: by gradient steps from its last one, with the step eta where they
+        have none of their own, or in closed form. A ridge is on v_i: it holds the client near the generic head.
+    balanced : bool
+        With classes (B, w) learns from the balanced softmax, as in the source: logits plus the logarithm of the
+        client's share of each class. Numbers know no such thing.
+    fine_tune : ExactHeads or GradientHeads, optional
+        What each client does to its personal head after the last round, at the B and the w that were learned.
+    local_steps, local_epochs, batch_size, server_step_size, weights, init
+        Of the averaging of (B, w), as in `FedAvg`.
+
+    Raises
+    ------
+    TypeError
+        For a `personal` that is none, and without a rank.
+    ValueError
+        As in `FedAvg`, and for a rank below 1.
+
+    Notes
+    -----
+    One round, from the server's (B, w), with participants I and ``Z_i = X_i B``::
+
+        v_i    <- argmin_v (1/2m) ||Z_i v - (y_i - Z_i w)||^2,   or gradient steps on it from v_i
+        (B, w) <- (B, w) + eta_s sum_{i in I} p_i ((B_i, w_i) - (B, w)),   (B_i, w_i) by local steps on f_i(B w)
+
+    which is `FedAvg` of two layers: (B, w) never hears of the v_i, which stay with the clients, and start at 0. Clients
+    predict with ``B (w + v_i)``. The v_i belong to the B and w at which they were fitted, those of the round's
+    beginning, as the heads of `FedRep` do; what the server makes of B and w moves the predictor with them, and a
+    client that takes no part keeps its v_i. `fine_tune` fits them once more at the end. With exact heads, m >= k and
+    no ridge ``w + v_i`` is FedRep's head at that B; with m < k it is the solution nearest to w. A new client does what
+    ``fine_tune`` says, or else `personal`, exactly. Cost of a round as in `FedAvg`, and ``O(p m (d k + k^2))`` for the
+    heads; memory O(n k).
+
+    **Deviations**: the source steps on the personal head together with the local model, on that model's features; here
+    B and w are held fixed at the server's. Full-gradient steps, exact heads, `fine_tune`, schedules and the fit of new
+    clients are additions.
+
+    References
+    ----------
+    Chen and Chao 2021, "On bridging generic and personalized federated learning for image classification", with a
+    linear personal head; called FedRoD in the FLUTE paper's Table 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=0.1)
+    >>> run = {"data": lf.FixedSamples(n_samples=10), "rounds": 200}
+    >>> generic = lf.simulate(lf.FedAvg(rank=2, step_size=0.1), problem, **run)
+    >>> both = lf.simulate(lf.FedRoD(rank=2, step_size=0.1, personal=lf.ExactHeads()), problem, **run)
+    >>> bool((both.final.B == generic.final.B).all() and (both.final.W == generic.final.W).all())
+    True
+    >>> both.final.V.shape, bool(both.metrics["risk"][0, -1] < generic.metrics["risk"][0, -1])
+    ((1, 50, 2), True)
+    """
+
+    rank: int = field()  # required: without a default of its own it would have that of the family
+    personal: Heads = field(default_factory=GradientHeads)
+    balanced: bool = True
+
+    asks = Averaging.asks
+    summary: ClassVar[str] = "two-layer averaging, and a personal head beside the shared one"
+
+    def __post_init__(self) -> None:
+        personal = instance(Heads, "lf.GradientHeads(steps=1) or lf.ExactHeads()")
+        check_fields(self, rank=check_integer, personal=personal, balanced=check_bool)
+        super().__post_init__()
+
+    def check_loss(self, classes: int) -> None:
+        """Raise for least squares where the samples are of classes."""
+        super().check_loss(classes)
+        check_heads_loss("personal", self.personal, classes)
+
+    def initial_state(self, start: Start) -> TwoHeads:
+        """Return B from `init` and all heads at 0."""
+        shared = zero_model(start, self.rank, self.init)
+        return TwoHeads(**shared, V=np.repeat(shared["W"], start.n_clients, axis=1))
+
+    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state after one round."""
+        V = self._fitted(self.personal, state, batch, self.step_in(batch))
+        model = LinearModel.of(state)
+        server = model.shared(state)
+        generic = batch.balanced() if self.balanced and isinstance(batch, ClassBatch) else batch
+        change, _ = self.local_change(model, generic, server, rng)
+        parts = model.parts(server + self.server_step_size * self.average(batch, change))
+        return state.update(**parts, V=V, active=batch.active)
+
+    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+        """Return the state with each client's personal head fine-tuned at the learned B and w."""
+        if self.fine_tune is None:
+            return state
+        last = step_at(self.step_size, batch.round - 1)
+        return state.update(V=self._fitted(self.fine_tune, state, batch, last), active=batch.active)
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return new clients' exact heads at B: the generic one, and beside it one of their own."""
+        heads = self.personal if self.fine_tune is None else self.fine_tune
+        return State(B=state.B, W=state.array("W") + heads.adapt(_residual(state, batch)).W)
+
+    def _fitted(self, heads: Heads, state: State, batch: Batch, step_size: float) -> Array:
+        """Return the personal heads of the batch's clients, from their last ones."""
+        return heads.solve(_residual(state, batch), state.of_clients("V", batch.active), step_size).W
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return what averaging takes, and the size of the personal heads, alone and beside the generic one."""
+        averaging = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
+        return averaging + 2 * n_clients * self.rank
+
+
+def _residual(state: State, batch: Batch) -> Features:
+    """Return the features at B, with the labels that the generic head leaves."""
+    model = LinearModel.of(state)
+    return batch.shifted(model.predictors(model.shared(state))).project(state.array("B"))

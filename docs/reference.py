@@ -51,7 +51,14 @@ GROUPS = {
             *("Gaussian", "Rademacher", "UniformCube", "UniformSphere", "Design"),
         ),
     ),
-    "data": Group("Data", "What clients see.", ("FreshSamples", "FixedSamples", "GivenSamples")),
+    "data": Group(
+        "Data",
+        "What clients see.",
+        (
+            *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
+            "load_digits",
+        ),
+    ),
     "algorithms": Group(
         "Algorithms",
         "What learns. `lf.ALGORITHMS` has each by its name.",

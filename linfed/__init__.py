@@ -66,9 +66,13 @@ if TYPE_CHECKING:
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.algorithms.solvers import ClosedForm as ClosedForm
     from linfed.algorithms.solvers import GradientSteps as GradientSteps
+    from linfed.data.digits import load_digits as load_digits
+    from linfed.data.given_classes import GivenClasses as GivenClasses
     from linfed.data.samples import FixedSamples as FixedSamples
     from linfed.data.samples import FreshSamples as FreshSamples
     from linfed.data.samples import GivenSamples as GivenSamples
+    from linfed.data.splits import classwise_split as classwise_split
+    from linfed.data.splits import dirichlet_split as dirichlet_split
     from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import LawError as LawError
@@ -153,6 +157,7 @@ _PUBLIC = {
     "FixedSamples": "linfed.data.samples",
     "FreshSamples": "linfed.data.samples",
     "Gaussian": "linfed.problems.designs",
+    "GivenClasses": "linfed.data.given_classes",
     "GivenFactors": "linfed.algorithms.initial",
     "GeneralFLUTE": "linfed.algorithms.general_flute",
     "GivenSamples": "linfed.data.samples",
@@ -200,11 +205,14 @@ _PUBLIC = {
     "Verdict": "linfed.statistics.findings",
     "above": "linfed.study.levels",
     "below": "linfed.study.levels",
+    "classwise_split": "linfed.data.splits",
     "curves": "linfed.study.pages",
+    "dirichlet_split": "linfed.data.splits",
     "fit": "linfed.statistics.fits",
     "grid": "linfed.study.grid",
     "iterate": "linfed.simulation",
     "least": "linfed.study.least",
+    "load_digits": "linfed.data.digits",
     "page": "linfed.study.pages",
     "predict": "linfed.prediction",
     "shortcut_error": "linfed.simulation.metrics",

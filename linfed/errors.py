@@ -232,6 +232,14 @@ def check_finite(name: str, array: Array) -> None:
         )
 
 
+def check_whole(name: str, array: Array, minimum: float, maximum: float, allowed: str) -> None:
+    """Raise unless an array holds whole numbers of a range, which `allowed` tells: the first other, and where it is."""
+    bad = (array != np.floor(array)) | (array < minimum) | (array > maximum)
+    if bad.any():
+        first = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise ValueError(f"{name} holds {array[first]} at index {first}; only whole numbers {allowed} are allowed")
+
+
 def check_shape(name: str, array: Array, expected: tuple[int, ...], meaning: str) -> None:
     """Raise unless `array` has exactly the expected shape."""
     if array.shape != expected:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, optional
 from linfed.data.compressed import factor_of
-from linfed.data.explicit import ExplicitBatch
+from linfed.data.explicit import ExplicitBatch, normal_equations
 from linfed.data.sources import Sizes, draw_fixed, everybody
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
 from linfed.numerics.streams import Seed, check_seed
-from linfed.problems import Problem, check_problem
+from linfed.problems import Problem, check_problem, n_classes
 from linfed.system.memory import check_fits
 
 Samples: TypeAlias = "npt.ArrayLike | Sequence[npt.ArrayLike]"
@@ -119,6 +119,8 @@ class FixedSamples(Configuration):
         trials, seed = check_integer("trials", trials), check_seed(seed)
         sizes = (check_problem(problem).n_clients, self.n_samples, problem.dim)
         _check_given(trials, sizes, problem, "let simulate draw them, which holds some trials at a time")
+        if n_classes(problem):
+            raise ValueError("draw() is of numbers, and the problem is of classes: simulate draws them")
         truth = problem.truth(seed, range(trials))
         return GivenSamples(*draw_fixed(truth, sizes, seed, range(trials)))
 
@@ -170,14 +172,15 @@ class GivenSamples:
     y: Array
     counts: Array
     test: GivenSamples | None = None
+    _labels = "y"  # the argument's name, for messages
 
     def __init__(self, X: Samples, y: Samples, *, test: tuple[Samples, Samples] | None = None) -> None:
-        self._hold(*_checked(X, y))
+        self._hold(*_checked(type(self), X, y, "", some=False))
         if test is None:
             return
         if not isinstance(test, list | tuple) or len(test) != 2:
-            raise ValueError(f"test = {shown(test)} must be a pair of arrays, (X, y)")
-        self.test = some_samples(*test, prefix="test ")
+            raise ValueError(f"test = {shown(test)} must be a pair of arrays, (X, {self._labels})")
+        self.test = some_samples(*test, prefix="test ", kind=type(self))
         self.test.check_sizes(self.n_clients, self.dim, "X has", prefix="test ")
         trials = [samples.X.shape[0] for samples in (self.test, self) if samples.X.ndim == 4]
         if len(set(trials)) > 1:
@@ -221,7 +224,7 @@ class GivenSamples:
 
     def __repr__(self) -> str:
         held_out = "" if self.test is None else f", held-out samples per client {_range(self.test.counts)}"
-        return f"GivenSamples(X of shape {self.X.shape}, samples per client {_range(self.counts)}{held_out})"
+        return f"{type(self).__name__}(X of shape {self.X.shape}, samples per client {_range(self.counts)}{held_out})"
 
     @property
     def n_trials(self) -> int | None:
@@ -244,10 +247,9 @@ class GivenSamples:
         """Return X (T, n, m, d), y (T, n, m) and the counts (T, n) of some trials."""
         if self.X.ndim == 4:
             chosen = slice(trials.start, trials.stop, trials.step) if isinstance(trials, range) else list(trials)
-            X, y = self.X[chosen], self.y[chosen]
-        else:
-            X, y = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (self.X, self.y))
-        return X, y, np.broadcast_to(self.counts, X.shape[:2])
+            return self.X[chosen], self.y[chosen], np.broadcast_to(self.counts, self.X.shape[:2])[chosen]
+        X, y, counts = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (self.X, self.y, self.counts))
+        return X, y, counts
 
     def check_sizes(self, n_clients: int | None, dim: int, having: str, *, prefix: str = "") -> None:
         """Raise unless the samples are of so many clients, of any number if None, and of this dimension."""
@@ -257,9 +259,7 @@ class GivenSamples:
 
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d), trials first if given."""
-        counts = np.broadcast_to(self.counts, self.X.shape[:-2])[..., None]
-        A = self.X.mT @ self.X / counts[..., None]
-        return A, (self.y[..., None, :] @ self.X)[..., 0, :] / counts
+        return normal_equations(self.X, self.y, np.broadcast_to(self.counts, self.X.shape[:-2]))
 
     def compressed(self) -> GivenSamples:
         """Return at most d + 1 pseudo-samples per client, whose full-batch quadratic losses are the samples' own.
@@ -315,10 +315,10 @@ def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way
     )
 
 
-def some_samples(X: Samples, y: Samples, *, prefix: str = "") -> GivenSamples:
+def some_samples(X: Samples, y: Samples, *, prefix: str = "", kind: type[GivenSamples] = GivenSamples) -> GivenSamples:
     """Return samples to measure a loss on, where some clients of a list may have none; they are not for training."""
-    samples = GivenSamples.__new__(GivenSamples)
-    samples._hold(*_checked(X, y, prefix, some=True))
+    samples = kind.__new__(kind)
+    samples._hold(*_checked(kind, X, y, prefix, some=True))
     return samples
 
 
@@ -333,19 +333,20 @@ def _range(counts: Array) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _checked(X: Any, y: Any, prefix: str = "", *, some: bool = False) -> tuple[Array, Array, Array]:
+def _checked(kind: type[GivenSamples], X: Any, y: Any, prefix: str, *, some: bool) -> tuple[Array, Array, Array]:
     """Return rows, labels and counts (n,); with `some`, clients of a list may have no samples."""
+    name = prefix + kind._labels
     if isinstance(X, list | tuple) and not _regular(X):
         if any(_axes(part) > 2 for part in X):
             raise ValueError(
                 f"{prefix}X holds trials whose arrays have different sizes, where trials share one array "
-                "(trials, n, m, d): run each with a lf.GivenSamples of its own, or give all clients equal counts"
+                f"(trials, n, m, d): run each with a lf.{kind.__name__} of its own, or give all clients equal counts"
             )
-        return _padded(X, y, prefix, some=some)
+        return _padded(X, y, prefix, name, some=some)
     rows = check_array(f"{prefix}X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
     wanted = "(n, m)" if rows.ndim == 3 else "(trials, n, m)"
-    labels = check_array(f"{prefix}y", y, [("n", "m"), ("trials", "n", "m")])
-    check_shape(f"{prefix}y", labels, rows.shape[:-1], f"{wanted} as {prefix}X has shape {rows.shape}")
+    labels = check_array(name, y, [("n", "m"), ("trials", "n", "m")])
+    check_shape(name, labels, rows.shape[:-1], f"{wanted} as {prefix}X has shape {rows.shape}")
     return rows, labels, np.full(rows.shape[-3], float(rows.shape[-2]))
 
 
@@ -364,14 +365,14 @@ def _axes(part: Any) -> int:
     return np.ndim(part)
 
 
-def _padded(X: Sequence[Any], y: Any, prefix: str, *, some: bool) -> tuple[Array, Array, Array]:
+def _padded(X: Sequence[Any], y: Any, prefix: str, name: str, *, some: bool) -> tuple[Array, Array, Array]:
     """Return zero-padded rows (n, m, d), labels (n, m) and counts (n,) from lists of arrays."""
     if not isinstance(y, list | tuple | np.ndarray) or len(y) != len(X):
-        raise ValueError(f"{prefix}y must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
+        raise ValueError(f"{name} must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
     if len(X) == 0:
         raise ValueError(f"{prefix}X is an empty sequence; at least one client is needed")
     parts = [_part(f"{prefix}X[{i}]", part, ("m_i", "d"), some) for i, part in enumerate(X)]
-    labels = [_part(f"{prefix}y[{i}]", part, ("m_i",), some) for i, part in enumerate(y)]
+    labels = [_part(f"{name}[{i}]", part, ("m_i",), some) for i, part in enumerate(y)]
     counts = np.array([float(part.shape[0]) for part in parts])
     if not counts.any():
         raise ValueError(f"{prefix}X holds no samples; at least one client needs some")
@@ -379,7 +380,7 @@ def _padded(X: Sequence[Any], y: Any, prefix: str, *, some: bool) -> tuple[Array
     for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
         if part.ndim == 2:  # an empty list is of no dimension
             check_shape(f"{prefix}X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
-        check_shape(f"{prefix}y[{i}]", label, part.shape[:1], f"(m_i,) as {prefix}X[{i}] has shape {part.shape}")
+        check_shape(f"{name}[{i}]", label, part.shape[:1], f"(m_i,) as {prefix}X[{i}] has shape {part.shape}")
     rows = np.zeros((len(parts), int(counts.max()), dim))
     values = np.zeros(rows.shape[:-1])
     for i in map(int, np.flatnonzero(counts)):

@@ -9,7 +9,7 @@ from typing import ClassVar, Never
 
 import numpy as np
 
-from linfed._types import Array, Generator, Indices, Mask
+from linfed._types import Array, Generator, Mask
 from linfed._values import Configuration, check_fields, optional, positive
 from linfed.errors import check_integer
 from linfed.numerics.linalg import orthonormalize
@@ -163,7 +163,8 @@ class Classes(Configuration):
             test_samples=check_integer,
         )
         own = checked_classes_per_client(self.classes_per_client, self.n_clients, self.n_classes)
-        object.__setattr__(self, "classes_per_client", own)
+        several = isinstance(self.classes_per_client, Sequence | np.ndarray)
+        object.__setattr__(self, "classes_per_client", own if several else own[0])
         most = min(self.dim, self.n_classes - 1)
         check_fields(self, rank=optional(partial(check_integer, maximum=most)))
 
@@ -177,13 +178,13 @@ class Classes(Configuration):
         r, c, n = self.subspace_rank, self.n_classes, self.n_clients
         B, means = np.empty((len(trials), self.dim, r)), np.empty((len(trials), c, r))
         holds = np.empty((len(trials), n, c), dtype=bool)
-        counts = np.broadcast_to(np.asarray(self.classes_per_client), (n,))
+        taken = checked_classes_per_client(self.classes_per_client, n, c)
         for t, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
             B[t] = orthonormalize(rng.standard_normal((self.dim, r)))
             v = rng.standard_normal((c, r))
             v -= v.mean(axis=0)
             means[t] = v * (self.separation / np.sqrt(np.vecdot(v, v).mean()))
-            holds[t] = dealt_classes(rng, counts, c)
+            holds[t] = dealt_classes(rng, taken, c)
         return ClassTruth(B=B, means=means, holds=holds)
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Never:
@@ -196,21 +197,22 @@ class Classes(Configuration):
         return self.subspace_rank * (self.dim + self.n_classes) + self.n_clients * self.n_classes + held_out
 
 
-def checked_classes_per_client(value: object, n_clients: int, n_classes: int) -> int | tuple[int, ...]:
-    """Return how many classes clients hold: one number, or one for each client."""
-    check = partial(check_integer, maximum=n_classes)
+def checked_classes_per_client(value: object, n_clients: int, most: int) -> tuple[int, ...]:
+    """Return how many classes each client holds, from one number for all or one each; at most `most`."""
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
-        return check("classes_per_client", value)
+        return (check_integer("classes_per_client", value, maximum=most),) * n_clients
     if len(value) != n_clients:
-        raise ValueError(f"classes_per_client has {len(value)} numbers, expected one for each of {n_clients} clients")
-    return tuple(check(f"classes_per_client[{i}]", one) for i, one in enumerate(value))
+        raise ValueError(
+            f"classes_per_client has {len(value)} entries, expected an integer, or n_clients = {n_clients} of them"
+        )
+    return tuple(check_integer(f"classes_per_client[{i}]", one, maximum=most) for i, one in enumerate(value))
 
 
-def dealt_classes(rng: Generator, counts: Indices, classes: int) -> Mask:
-    """Return which classes clients hold, (n, c): in random order they take those with the fewest holders so far."""
-    holds, holders = np.zeros((len(counts), classes), dtype=bool), np.zeros(classes)
-    for client in rng.permutation(len(counts)):
-        chosen = np.argsort(holders + rng.random(classes), kind="stable")[: int(counts[client])]
+def dealt_classes(rng: Generator, taken: Sequence[int], classes: int) -> Mask:
+    """Return which classes each client takes, (n, c): in random order, those with the fewest holders so far."""
+    holds, holders = np.zeros((len(taken), classes), dtype=bool), np.zeros(classes)
+    for client, ties in zip(rng.permutation(len(taken)), rng.random(holds.shape), strict=True):
+        chosen = np.lexsort((ties, holders))[: taken[client]]
         holds[client, chosen] = True
         holders[chosen] += 1
     return holds

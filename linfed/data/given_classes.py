@@ -139,7 +139,8 @@ class GivenClasses(GivenSamples):
 
         Notes
         -----
-        A client's samples are in random order, so that its first ones are of all its classes.
+        A client's samples are in random order, so that its first ones are of all its classes. Padding is common to all
+        trials: a trial among more of them may have more rows of zeros.
 
         **Deviations**: none.
 

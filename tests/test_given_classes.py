@@ -352,7 +352,7 @@ def test_every_client_and_class_meet_equally_often():
 
 
 def test_no_pair_of_clients_is_nearer_than_another():
-    """Of three clients with two of five classes the first two to choose share none, and the last one shares with one of them."""
+    """Of three with two of five classes the first two to choose share none, the last one shares with one of them."""
     labels, trials = np.repeat(range(5), 2), 2000
     clients = lf.classwise_split(labels, n_clients=3, classes_per_client=2, trials=trials)
     has = np.stack([[(clients[:, labels == j] == i).any(axis=1) for j in range(5)] for i in range(3)])

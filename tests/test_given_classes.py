@@ -351,6 +351,22 @@ def test_every_client_and_class_meet_equally_often():
     assert abs(firsts - 0.25).max() < 4.9 * np.sqrt(0.1875 / trials)
 
 
+def test_no_pair_of_clients_is_nearer_than_another():
+    """Of three with two of five classes the first two to choose share none, the last one shares with one of them."""
+    labels, trials = np.repeat(range(5), 2), 2000
+    clients = lf.classwise_split(labels, n_clients=3, classes_per_client=2, trials=trials)
+    has = np.stack([[(clients[:, labels == j] == i).any(axis=1) for j in range(5)] for i in range(3)])
+    shared = [np.mean((has[i] & has[j]).any(axis=0)) for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert abs(np.array(shared) - 1.0 / 3.0).max() < 4.9 * np.sqrt(2.0 / 9.0 / trials)
+
+
+def test_what_does_not_come_out_even_is_anybodys():
+    trials = 2000
+    clients = lf.classwise_split(np.zeros(7), n_clients=4, classes_per_client=1, trials=trials)
+    more = np.array([np.mean((clients == i).sum(axis=1) == 2) for i in range(4)])
+    assert abs(more - 0.75).max() < 4.9 * np.sqrt(0.75 * 0.25 / trials)
+
+
 def test_gaps_between_labels_are_no_classes_to_take():
     labels = np.repeat([0, 5, 9], 6)
     (clients,) = lf.classwise_split(labels, n_clients=3, classes_per_client=1)

@@ -246,7 +246,8 @@ def of_classes(batch: Batch, asker: str) -> ClassBatch:
 
 
 def held_classes(labels: Array, counts: Array, classes: int) -> Mask:
-    """Return which classes clients have samples of, (..., n, c), from labels (..., n, m) and counts (..., n)."""
+    """Return which classes clients have samples of, (..., n, c), from padded labels (..., n, m) and counts (..., n)."""
     inside = np.arange(labels.shape[-1]) < counts[..., None]
-    found = [np.any((labels == c) & inside, axis=-1) for c in range(classes)]
-    return np.stack(found, axis=-1)
+    holds = np.zeros((*labels.shape[:-1], classes + 1), dtype=bool)  # what is no sample has a column of its own
+    np.put_along_axis(holds, np.where(inside, labels, classes).astype(np.intp), True, axis=-1)
+    return readonly(holds[..., :-1].copy())

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices, Mask
+from linfed.data.classes import held_classes
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.splits import held_out, places
-from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole
+from linfed.errors import check_array, check_integer, check_shape, check_whole
 from linfed.numerics.streams import Seed, check_seed
 from linfed.system.memory import check_fits
 
@@ -84,16 +85,16 @@ class GivenClasses(GivenSamples):
         test: tuple[Samples, Samples] | None = None,
     ) -> None:
         super().__init__(X, labels, test=test)
-        self._number(n_classes)
+        self.number(n_classes)
 
-    def _number(self, n_classes: int | None) -> None:
-        """Check the labels, and keep how many classes there are and who holds which."""
+    def number(self, n_classes: int | None) -> None:
+        """Check the labels, and keep how many classes c there are and who holds which."""
         parts = {"labels": self} if self.test is None else {"labels": self, "test labels": self.test}
         c = checked_classes({name: part.y for name, part in parts.items()}, n_classes)
         for part in parts.values():
             clients = part.y.size // part.y.shape[-1]
             check_fits(float(clients) * c, f"n_classes = {c} of {clients} clients", "number the classes 0, 1, 2, ...")
-            part.n_classes, part.holds = c, _held(part.y, part.counts, c)
+            part.n_classes, part.holds = c, held_classes(part.y, part.counts, c)
 
     @classmethod
     def split(
@@ -139,7 +140,8 @@ class GivenClasses(GivenSamples):
 
         Notes
         -----
-        A client's samples are in random order, so that its first ones are of all its classes.
+        A client's samples are in random order, so that its first ones are of all its classes. Padding is common to all
+        trials: a trial among more of them may have more rows of zeros.
 
         **Deviations**: none.
 
@@ -169,7 +171,7 @@ class GivenClasses(GivenSamples):
                 )
             data.test = cls.__new__(cls)
             data.test._hold(*_padded(rows, y, owners, test))
-        data._number(c)
+        data.number(c)
         return data
 
     @classmethod
@@ -207,16 +209,6 @@ def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:
     if c < 2:
         raise ValueError("labels holds class 0 alone, and at least two classes are needed: give n_classes=2, or more")
     return c
-
-
-def _held(y: Array, counts: Array, n_classes: int) -> Mask:
-    """Return which classes each client has samples of, (..., n, c), from padded labels."""
-    inside = np.arange(y.shape[-1]) < counts[..., None]
-    holds = np.zeros((*y.shape[:-1], n_classes + 1), dtype=bool)  # what is no sample has a column of its own
-    np.put_along_axis(holds, np.where(inside, y, n_classes).astype(np.intp), True, axis=-1)
-    holds = holds[..., :-1].copy()
-    holds.setflags(write=False)
-    return holds
 
 
 def _owners(clients: npt.ArrayLike, rows: Array) -> Indices:

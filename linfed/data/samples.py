@@ -293,8 +293,7 @@ class GivenSamples:
     @property
     def scale(self) -> Array:
         """Root mean square label, (trials,) or (1,): the size of what is to be fitted."""
-        y = self.y if self.y.ndim == 3 else self.y[None]
-        return np.asarray(np.sqrt((y**2).sum(axis=(-2, -1)) / self.counts.sum()))
+        return np.sqrt(((self.y if self.y.ndim == 3 else self.y[None]) ** 2).sum(axis=(-2, -1)) / self.counts.sum())
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return how many numbers one trial's data hold at a time, beyond the given arrays."""

@@ -47,9 +47,9 @@ class Stream(IntEnum):
     FINISH_OUTSIDE = 14
     SHORTCUT = 15
     NEW_SHORTCUT = 16
-    SPLIT = 17
-    HELD_OUT = 18
-    TEST = 19
+    TEST = 17
+    SPLIT = 18
+    HELD_OUT = 19
 
 
 def check_seed(seed: object) -> Seed:

@@ -18,6 +18,7 @@ from linfed.algorithms.base import State, frozen
 from linfed.algorithms.heads import ExactHeads, GradientHeads
 from linfed.algorithms.initial import INITIALISATIONS
 from linfed.algorithms.solvers import ClosedForm, GradientSteps
+from linfed.data.given_classes import GivenClasses
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 from linfed.problems.designs import LAWS
@@ -119,7 +120,8 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
     if isinstance(value, GivenSamples):
         for part in ("X", "y", "counts"):
             arrays[f"{name}/{part}"] = getattr(value, part)
-        return {"samples": name, "test": encode(value.test, f"{name}/test", arrays)}
+        classes = {"classes": value.n_classes} if isinstance(value, GivenClasses) else {}
+        return {"samples": name, "test": encode(value.test, f"{name}/test", arrays), **classes}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         cls = type(value)
         own = {} if _KNOWN.get(cls.__name__) is cls else {"module": cls.__module__, "qualname": cls.__qualname__}
@@ -146,12 +148,15 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
         if kind.__name__ in described:
             return kind(decode(part, arrays) for part in described[kind.__name__])
     if "samples" in described:
-        samples = GivenSamples.__new__(GivenSamples)
+        of_classes = "classes" in described
+        samples = GivenClasses.__new__(GivenClasses) if of_classes else GivenSamples.__new__(GivenSamples)
         for part in ("X", "y", "counts"):
             array = arrays[f"{described['samples']}/{part}"]
             array.setflags(write=False)
             setattr(samples, part, array)
         samples.test = decode(described["test"], arrays) if "test" in described else None  # older files have none
+        if isinstance(samples, GivenClasses):
+            samples.number(described["classes"])
         return samples
     if "class" in described:
         parts = {name: decode(part, arrays) for name, part in described["fields"].items()}

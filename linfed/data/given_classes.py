@@ -11,7 +11,7 @@ from linfed._types import Array, Indices, Mask
 from linfed.data.classes import held_classes
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.splits import held_out, places
-from linfed.errors import check_array, check_integer, check_shape, check_whole
+from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole
 from linfed.numerics.streams import Seed, check_seed
 from linfed.system.memory import check_fits
 

@@ -1,0 +1,192 @@
+"""Classifiers of clients that hold some of the classes, as in the FLUTE paper's Table 1: how they are run and judged.
+
+Ten methods and two rivals of our own meet the same splits and the same initial B. K = 5 full-gradient local steps where
+the paper has 5 epochs (its CIFAR-100 setting): FLUTE, FedPer, LG-FedAvg, FedAvg and FedRoD take 5, FedRep 5 on the head
+and 5 on B, FedRep* 10 and 5, FLUTE* 10 more on the head, fine-tuning 10 on the head. 100 rounds, everybody takes part.
+Each method's step, and FLUTE's weights, are those of the least held-out error on other splits.
+
+The rivals: "FLUTE, no NC" is FLUTE without the penalty on neural collapse, at clients and server, all else equal and
+tuned; "own classes" is the choice of FedAvg's one model among the classes that the client holds, which costs nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import linfed as lf
+from linfed.figures.style import label, look
+from linfed.study.pages import Figures
+
+LOCAL, STAR = 5, 10
+"""Local steps, and those on the head of FedRep* and FLUTE*."""
+
+FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC = ("FedRep", "FedRep*", "FLUTE", "FLUTE*", "FLUTE, no NC")
+FEDAVG, TUNED_AVG, LG, PER, ROD, LOCAL_ONLY = ("FedAvg", "FedAvg + FT", "LGFedAvg", "FedPer", "FedRoD", "LocalOnly")
+BASELINES = (FEDAVG, TUNED_AVG, LG, PER, FEDREP, FEDREP_STAR, ROD)
+"""The paper's, but for FedCP."""
+METHODS = (*BASELINES, FLUTE, FLUTE_STAR, NO_NC, LOCAL_ONLY)
+COLLAPSING = (FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC)
+"""Those whose heads are followed towards neural collapse."""
+
+FLUTES = {FLUTE: 0, FLUTE_STAR: STAR, NO_NC: 0}
+STEPS = (0.05, 0.1, 0.2, 0.4)
+WEIGHTS = tuple(product((0.01, 0.1, 1.0), (0.01, 0.1)))
+DECAYS = (0.0, 1e-3)
+"""What is tried of eta_l, of lambda_3 with eta_r, and of lambda_1 = lambda_2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest(ABC):
+    """One method in one setting; a subclass says where samples come from."""
+
+    method: str = FLUTE
+    n_clients: int = 50
+    classes_per_client: int = 2
+    rank: int = 4
+    rounds: int = 100
+    trials: int = 20
+    tuning_trials: int = 5
+    steps: tuple[float, ...] = STEPS
+    weights: tuple[tuple[float, float], ...] = WEIGHTS
+    seed: int = 0
+
+    @property
+    @abstractmethod
+    def partition(self) -> str:
+        """Clients and their classes, in words."""
+
+    @abstractmethod
+    def source(self, trials: int, seed: Any) -> dict[str, Any]:
+        """Return problem and data of some trials."""
+
+    @property
+    def algorithm(self) -> lf.Algorithm:
+        """The method, at a step that tuning replaces."""
+        common: dict[str, Any] = {"step_size": 1.0, "local_steps": LOCAL}
+        if self.method == LOCAL_ONLY:
+            return lf.LocalOnly(**common)
+        common["rank"] = self.rank
+        if self.method in FLUTES:
+            return lf.GeneralFLUTE(head_steps=FLUTES[self.method], **common)
+        if self.method in (FEDREP, FEDREP_STAR):
+            heads = lf.GradientHeads(steps=LOCAL if self.method == FEDREP else STAR)
+            of_b = {"init": "random", "representation_steps": LOCAL, "orthonormalize": False}
+            return lf.FedRep(rank=self.rank, step_size=1.0, heads=heads, **of_b)
+        if self.method == ROD:
+            return lf.FedRoD(personal=lf.GradientHeads(steps=LOCAL), **common)
+        if self.method in (FEDAVG, TUNED_AVG):
+            heads = lf.GradientHeads(steps=STAR) if self.method == TUNED_AVG else None
+            return lf.FedAvg(fine_tune=heads, **common)
+        return {PER: lf.FedPer, LG: lf.LGFedAvg}[self.method](**common)
+
+    @property
+    def grid(self) -> Any:
+        """What is tried: steps, and FLUTE's weights."""
+        if self.method not in FLUTES:
+            return {"step_size": self.steps}
+        collapse = self.weights if self.method != NO_NC else [(0.0, 0.0)]
+        names = ("step_size", "collapse_penalty", "server_step_size", "feature_penalty", "head_penalty")
+        tried = [(step, *both, decay, decay) for step in self.steps for both in collapse for decay in DECAYS]
+        return [dict(zip(names, values, strict=True)) for values in tried]
+
+    def run(self) -> dict[str, Any]:
+        """Tune the method on other trials, run it, and return accuracies and NC2 of each trial."""
+        search = {"metric": held_out_error, "score": "final", "rounds": self.rounds, "trials": self.tuning_trials}
+        wider = self.method not in FLUTES
+        tuning = lf.tune(
+            self.algorithm, grid=self.grid, extend=wider, **search, **self.source(self.tuning_trials, (self.seed, 1))
+        )
+        every = max(1, self.rounds // 20)
+        run = {"rounds": self.rounds, "record_every": every, "trials": self.trials, "seed": self.seed}
+        result = lf.simulate(tuning.algorithm, **run, **self.source(self.trials, self.seed))
+        shown = result.rounds <= self.rounds
+        along = {"accuracy": 100.0, "global_nc2": 1.0, "local_nc2": 1.0}
+        nothing = np.full((self.trials, len(result.rounds)), np.nan)
+        curves = {name: scale * result.metrics.get(name, nothing) for name, scale in along.items()}
+        return {
+            "partition": self.partition,
+            **tuning.columns(),
+            **{name: lf.Along(curve[:, shown], round=result.rounds[shown]) for name, curve in curves.items()},
+            **{f"final_{name}": curve[:, -1] for name, curve in curves.items()},
+            "own_classes": 100.0 * result.metrics["own_class_accuracy"][:, -1],
+            "diverged": np.isnan(curves["accuracy"][:, -1]),
+        }
+
+
+def held_out_error(result: lf.Result) -> Any:
+    """Return the share of wrong held-out samples, the mean over clients, of each trial."""
+    return 1.0 - np.nanmean(result.clients("accuracy"), axis=1)
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+NAMES = {"accuracy": "accuracy (%)", "global_nc2": "Global NC2", "local_nc2": "Local NC2"}
+
+
+def figures(runs: lf.Table) -> Figures:
+    """Return accuracies of all methods, their curves, and NC2, where the clients are fewest and most."""
+    clients = runs.values("n_clients")
+    drawn = runs.where(n_clients=[min(clients), max(clients)])
+    shown, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.values("rank"))
+    ranks = [f"k = {rank}\n{NAMES['accuracy']}" for rank in runs.values("rank")]
+    with along_rounds(drawn, "rank", len(ranks)) as accuracy:
+        accuracy.curves("round", "accuracy", order=shown)
+        accuracy.label("round", *ranks, yscale="linear")
+        accuracy.legend(medians(runs))
+    kinds = ("global_nc2", "local_nc2")
+    with along_rounds(drawn.where(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
+        for line, name in enumerate(kinds):
+            for ax, part in collapse.row(line):
+                lf.curves(ax, part, "round", name, order=COLLAPSING)
+        collapse.label("round", *(NAMES[name] for name in kinds), yscale="linear")
+        collapse.legend(f"k = {low}; {medians(runs)}")
+    return {"": accuracies(drawn), "curves": accuracy.figure, "nc2": collapse.figure}
+
+
+def along_rounds(runs: lf.Table, row: str | int, lines: int) -> Any:
+    """Return a page with a column for each partition and so many rows."""
+    return lf.page(runs, column="partition", row=row, title="{}", height=0.9 + 1.6 * lines, sharey="row")
+
+
+def medians(runs: lf.Table) -> str:
+    """Return what curves are, in words."""
+    return f"median and 10-90 % of {runs.rows[0]['trials']} trials"
+
+
+def accuracies(runs: lf.Table) -> Any:
+    """Return the mean accuracy of every method, a column of panels for each partition and a row for each rank."""
+    ranks, lines = runs.values("rank"), {"own_classes": (4, 2), "bayes": (1, 1)}
+    with lf.page(runs, column="partition", row="rank", title="{}", height=1.0 + 1.9 * len(ranks)) as sheet:
+        for ax, part in sheet:
+            for place, row in enumerate(reversed(part.rows)):
+                mean, error = mean_error(row["final_accuracy"])
+                shape = look(str(row["method"])) | {"linestyle": "none", "capsize": 1.5, "markersize": 4}
+                ax.errorbar(mean, place, xerr=error, **shape)
+            (one,) = part.where(method=FEDAVG).rows
+            for name, dashes in lines.items():
+                if name in one:
+                    ax.axvline(np.nanmean(one[name]), color="0.4", linewidth=0.8, linestyle=(0, dashes), zorder=0)
+            ax.set_yticks(range(len(part)), [told(row["method"]) for row in reversed(part.rows)])
+            ax.label_outer(remove_inner_ticks=True)
+        sheet.label("accuracy (%)", *(f"k = {rank}" for rank in ranks))
+        known = "; dotted: the best classifier" if "bayes" in runs.rows[0] else ""
+        trials = f"mean and standard error of {runs.rows[0]['trials']} trials"
+        sheet.figure.suptitle(f"{trials}; dashed: FedAvg among own classes{known}", fontsize=8)
+    return sheet.figure
+
+
+def told(method: str) -> str:
+    """Return what figures and findings call a method."""
+    return method if method == PER else label(method)
+
+
+def mean_error(values: Any) -> tuple[float, float]:
+    """Return the mean over trials that did not diverge, and its standard error."""
+    known = values[~np.isnan(values)]
+    return (float(known.mean()), float(stats.sem(known))) if len(known) > 1 else (np.nan, np.nan)

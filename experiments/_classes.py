@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from scipy import stats
 
 import linfed as lf
 from linfed.figures.style import label, look
+from linfed.simulation.class_metrics import mean_of_those
 from linfed.study.pages import Figures
 
 LOCAL, STAR = 5, 10
@@ -36,7 +36,7 @@ COLLAPSING = (FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC)
 
 FLUTES = {FLUTE: 0, FLUTE_STAR: STAR, NO_NC: 0}
 STEPS = (0.05, 0.1, 0.2, 0.4)
-WEIGHTS = tuple(product((0.01, 0.1, 1.0), (0.01, 0.1)))
+WEIGHTS = ((0.01, 0.01), (0.1, 0.1), (1.0, 0.1))
 DECAYS = (0.0, 1e-3)
 """What is tried of eta_l, of lambda_3 with eta_r, and of lambda_1 = lambda_2."""
 
@@ -120,8 +120,8 @@ class Contest(ABC):
 
 
 def held_out_error(result: lf.Result) -> Any:
-    """Return the share of wrong held-out samples, the mean over clients, of each trial."""
-    return 1.0 - np.nanmean(result.clients("accuracy"), axis=1)
+    """Return the share of wrong held-out samples, the mean over clients, of each trial; NaN for one that diverged."""
+    return 1.0 - mean_of_those(result.clients("accuracy"))
 
 
 # --- figures -------------------------------------------------------------------------------------------------

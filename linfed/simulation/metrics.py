@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -334,8 +334,8 @@ class Recorder:
 
 def _unwritable(truth: Truth) -> Truth:
     """Return a truth whose arrays cannot be written into; its owner's, from which labels are made, stay as they are."""
-    arrays = {name: getattr(truth, name) for name in ("B", "W", "S", "subspace")}
-    return replace(truth, **{name: readonly(array) for name, array in arrays.items() if array is not None})
+    arrays = {part.name: getattr(truth, part.name) for part in fields(truth)}
+    return replace(truth, **{name: readonly(array) for name, array in arrays.items() if isinstance(array, np.ndarray)})
 
 
 def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Array] | None = None) -> Array:

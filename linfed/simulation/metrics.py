@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -334,8 +334,9 @@ class Recorder:
 
 def _unwritable(truth: Truth) -> Truth:
     """Return a truth whose arrays cannot be written into; its owner's, from which labels are made, stay as they are."""
-    arrays = {part.name: getattr(truth, part.name) for part in fields(truth)}
-    return replace(truth, **{name: readonly(array) for name, array in arrays.items() if isinstance(array, np.ndarray)})
+    parts = {part.name: getattr(truth, part.name) for part in fields(truth)}
+    arrays: dict[str, Any] = {name: readonly(part) for name, part in parts.items() if isinstance(part, np.ndarray)}
+    return replace(truth, **arrays)
 
 
 def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Array] | None = None) -> Array:

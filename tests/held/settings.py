@@ -46,7 +46,8 @@ EQUATION = r"[(](?:1?\d|2[0-2])[)]"
 """A number of the draft in brackets."""
 NAMES = (
     r"\b(?:Figures?|Theorems?|[Ss]ections?|Algorithm|Alg\.|Example) \d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*",
-    r"\b(?:Assumption|Definition|Lemmas?|Observation|Remarks?|Proposition) (?:[AB]\.)?\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*",
+    r"\b(?:Definition|Observation) B\.\d",
+    r"\b(?:Assumption|Definition|Lemmas?|Remarks?|Proposition) (?:A\.)?\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*",
     r"\bC\.[12]\b|[(](?:49|54)[)]",  # of the FLUTE paper's appendix
     r"\bNC2\b|-1/[(]c-1[)]",
     r"\barXiv:\d{4}\.\d{5}\b",

@@ -144,16 +144,18 @@ MUTATIONS = {
         ),
     ],
     "data/class_sources.py": [
-        Mutation("held out are those of the training", "Stream.TEST", "Stream.X", "classes:held_out"),
+        Mutation(
+            "held out are those of the training", "Stream.TEST", "Stream.X", "classes:held_out class_runs:metrics"
+        ),
         Mutation(
             "classes of the first clients",
             "holds=take_clients(self.holds, active)",
             "holds=self.holds[:, : active.shape[1]]",
-            "classes:whatever class_runs",
+            "class_algorithms:drawn",
         ),
     ],
     "numerics/softmax.py": [
-        Mutation("softmax without the label", "axis=-1) - 1.0", "axis=-1) - 0.0", "classes:loss"),
+        Mutation("softmax without the label", "axis=-2) - 1.0", "axis=-2) - 0.0", "classes:loss"),
         Mutation("softmax of raw logits", "logits -= logits.max(axis=-2, keepdims=True)", "pass", "classes:large"),
         Mutation(
             "cross-entropy of raw logits", "top = logits.max(axis=-2)", "top = 0 * logits.max(axis=-2)", "classes:large"

@@ -199,6 +199,24 @@ def test_general_flute_is_its_loop(counts, p, own):
             close(state.W[t], W)
 
 
+@each("data", [lf.FixedSamples(5), lf.FreshSamples(5)])
+def test_drawn_samples_replayed_through_the_loop(data):
+    """Clients keep their classes whoever takes part: fixed and fresh samples of a problem, several trials."""
+    problem = lf.Classes(n_clients=6, n_classes=C, classes_per_client=[1, 2, 3, 4, 1, 2], dim=D)
+    algorithm = lf.GeneralFLUTE(rank=K, step_size=ETA, head_steps=2)
+    first, *_ = lf.iterate(algorithm, problem, data=data, rounds=4, trials=TRIALS, participation=3)
+    for t in range(TRIALS):
+        B, W = first.after.B[t], first.after.W[t]
+        for round_ in lf.iterate(algorithm, problem, data=data, rounds=4, trials=TRIALS, participation=3):
+            if round_.number:
+                batch, active = round_.batch, round_.batch.active[t]
+                own = [np.flatnonzero(problem.truth(0, range(TRIALS)).holds[t, i]) for i in active]
+                X, y = batch.X[t, ..., :-1], batch.y[t]
+                B, W = ref.flute_round(B, W, X, y, active, own, step_size=ETA, head_steps=2)
+                close(round_.after.B[t], B)
+                close(round_.after.W[t], W)
+
+
 def test_the_server_moves_heads_alone_and_those_of_participants():
     samples, rounds = draw(), orders(1, 3)
     options = {"rank": K, "step_size": ETA}

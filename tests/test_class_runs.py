@@ -257,6 +257,27 @@ def test_a_file_says_classes_and_general_flute(tmp_path, monkeypatch, capsys):
     assert np.array_equal(row["accuracy"].values, wanted.metrics["accuracy"])
 
 
+def test_tuning_makes_no_accuracy_small():
+    fedper = lf.FedPer(rank=2, step_size=0.1)
+    search = {"grid": {"step_size": (0.01, 0.3)}, "trials": 2}
+    where = {"data": DATA, "rounds": 20}
+    wanted = ["metric = 'accuracy'", "largest", "'test_loss'"]
+    for score in ("area", "final", lf.RoundsTo(0.5)):
+        own = {"metric": "accuracy", "score": score}
+        assert_one_line(lambda own=own: lf.tune(fedper, PROBLEM, **search, **own, **where), wanted)
+        assert_one_line(lambda own=own: lf.Tuned(base=fedper, **search, **own), wanted)
+
+    def error(result):
+        return 1 - result.clients("accuracy").mean(axis=1)
+
+    def wrong(rounds, curve):
+        return 1 - curve[-1]
+
+    for metric, score in ((error, "final"), ("accuracy", wrong), ("test_loss", "final")):
+        found = lf.tune(fedper, PROBLEM, metric=metric, score=score, **search, **where)
+        assert found.algorithm.step_size == 0.3
+
+
 @each(
     "old, new, fragments",
     [
@@ -267,6 +288,7 @@ def test_a_file_says_classes_and_general_flute(tmp_path, monkeypatch, capsys):
         ("head_steps = 10", "head_step = 10", ["did you mean 'head_steps'"]),
         ("classes_per_client = 2", "classes_per_client = 9", ["classes_per_client = 9", "4"]),
         ('"accuracy", ', '"acuracy", ', ["did you mean 'accuracy'"]),
+        ('metric = "test_loss"', 'metric = "accuracy"', ["metric = 'accuracy'", "largest", "'test_loss'"]),
     ],
 )
 def test_mistakes_in_a_file_are_one_line(old, new, fragments):

@@ -37,9 +37,9 @@ SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": area, "final": f
 """Those that have a name."""
 
 
-def check_made_small(metric: object, score: object) -> None:
-    """Raise for a metric that is best where it is largest, unless a function of one's own scores it."""
-    if metric in SHARES and not (callable(score) and not isinstance(score, RoundsTo)):
+def check_made_small(metric: object) -> None:
+    """Raise for a metric that is best where it is largest: curves of trials that diverge count as infinite."""
+    if metric in SHARES:
         raise ValueError(
             f"metric = {metric!r} is best where it is largest, and tuning makes it small: take 'test_loss', or a "
             f"function that returns 1 - result.clients({metric!r}).mean(axis=1)"

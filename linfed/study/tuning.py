@@ -96,7 +96,7 @@ class Tuned(Configuration):
             trials=check_integer,
             rounds=optional(partial(check_integer, minimum=0)),
         )
-        check_made_small(self.metric, self.score)
+        check_made_small(self.metric)
 
     def algorithms(self) -> list[Algorithm]:
         """Return the algorithm at every setting of the grid, in its order."""
@@ -232,7 +232,7 @@ def tune(
     >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on trials of its own
     """
     algorithm, grid = _candidates(algorithm, grid)
-    check_made_small(metric, score)
+    check_made_small(metric)
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
     wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
     wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}

@@ -48,6 +48,7 @@ GROUPS = {
         "What is true: regressors, noise and the law of the samples.",
         (
             *("SharedRepresentation", "UnderParameterized", "SharedWithShortcuts", "GivenTruth", "Problem", "Truth"),
+            *("Classes", "ClassTruth"),
             *("Gaussian", "Rademacher", "UniformCube", "UniformSphere", "Design"),
         ),
     ),
@@ -63,7 +64,17 @@ GROUPS = {
         "Algorithms",
         "What learns. `lf.ALGORITHMS` has each by its name.",
         (
-            *("FedRep", "FLUTE", "FedRepShortcut", "FedAvg", "FedPer", "LocalOnly", "Personalised", "Oracle"),
+            *(
+                "FedRep",
+                "FLUTE",
+                "GeneralFLUTE",
+                "FedRepShortcut",
+                "FedAvg",
+                "FedPer",
+                "LocalOnly",
+                "Personalised",
+                "Oracle",
+            ),
             *("LGFedAvg", "FedRoD", "FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
             *("PooledLeastSquares", "ExactHeads", "GradientHeads", "ClosedForm", "GradientSteps", "ALGORITHMS"),
             *("Algorithm", "State", "Asks"),

@@ -97,10 +97,144 @@ MUTATIONS = {
         Mutation("samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation"),
     ],
     "data/explicit.py": [
-        Mutation("the first half twice", "self._chosen(second, half)", "self._chosen(first, half)", "batch:split"),
-        Mutation("the last minibatch is full", "self.counts - start, 0.0", "self.counts, 0.0", "batch:minibatches"),
         Mutation(
             "pooled without sample counts", "sqrt(weights / self.positive_counts)", "sqrt(weights)", "batch:pooled"
+        ),
+    ],
+    "data/row_batch.py": [
+        Mutation("the first half twice", "self._chosen(second, half)", "self._chosen(first, half)", "batch:split"),
+        Mutation("the last minibatch is full", "self.counts - start, 0.0", "self.counts, 0.0", "batch:minibatches"),
+    ],
+    "data/classes.py": [
+        Mutation("padding has a bias", "X.shape[-2]) < counts[..., None]", "X.shape[-2]) >= 0", "classes:padding"),
+        Mutation("padding is measured", "np.where(inside, measure(", "np.where(True, measure(", "classes:padding"),
+        Mutation("balance of all padding", "== j) * inside)", "== j) * 1.0)", "classes:balanced classes:padding"),
+        Mutation(
+            "empty clients have balance",
+            "self.counts[..., None] > 0, shares",
+            "self.counts[..., None] >= 0, shares",
+            "classes:without_samples",
+        ),
+        Mutation(
+            "parts forget the offset",
+            "if self._offset is None:\n            return part",
+            "if True:\n            return part",
+            "classes:minibatches",
+        ),
+        Mutation(
+            "offsets in their old order",
+            "np.take_along_axis(self._offset, index",
+            "np.take_along_axis(self._offset, np.sort(index)",
+            "classes:minibatches",
+        ),
+        Mutation("any class is one's own", "if own:", "if False:", "class_runs:metrics"),
+        Mutation(
+            "features of the bias",
+            "self._width + 1))\n        both[..., :-1, :-1], both[..., -1, -1] = B, 1.0",
+            "self._width + 1))\n        both[..., :-1, :-1], both[..., -1, -1] = B, 0.0",
+            "classes:slopes",
+        ),
+        Mutation("half the feature penalty", "2.0 * feature_penalty", "feature_penalty", "classes:each_client"),
+        Mutation("sums for means over clients", "share = 1.0 / W.shape[1] if", "share = 1.0 if", "classes:slopes"),
+        Mutation(
+            "no shares of counts",
+            "self._batch.positive_counts)[..., None, None])  #",
+            "1.0)[..., None, None])  #",
+            "classes:slopes",
+        ),
+    ],
+    "data/class_sources.py": [
+        Mutation(
+            "held out are those of the training", "Stream.TEST", "Stream.X", "classes:held_out class_runs:metrics"
+        ),
+        Mutation(
+            "classes of the first clients",
+            "holds=take_clients(self.holds, active)",
+            "holds=self.holds[:, : active.shape[1]]",
+            "class_algorithms:drawn",
+        ),
+    ],
+    "numerics/softmax.py": [
+        Mutation("softmax without the label", "axis=-2) - 1.0", "axis=-2) - 0.0", "classes:loss"),
+        Mutation("softmax of raw logits", "logits -= logits.max(axis=-2, keepdims=True)", "pass", "classes:large"),
+        Mutation(
+            "cross-entropy of raw logits", "top = logits.max(axis=-2)", "top = 0 * logits.max(axis=-2)", "classes:large"
+        ),
+    ],
+    "numerics/layers.py": [
+        Mutation(
+            "no gradient of biases",
+            "[g[..., :d] @ B, g[..., d:]]",
+            "[g[..., :d] @ B, 0.0 * g[..., d:]]",
+            "classes:layers",
+        ),
+        Mutation("biases in the messages", "out[..., -1] = 0.0", "pass", "classes:layers class_algorithms:fedrep"),
+        Mutation(
+            "biases in the products",
+            "W[..., :-1] @ W[..., :-1].mT",
+            "W @ W.mT",
+            "classes:layers class_algorithms:fedrep",
+        ),
+    ],
+    "problems/classes.py": [
+        Mutation("means that are not centred", "v -= v.mean(axis=0)", "pass", "classes:separation"),
+        Mutation("largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "classes:separation"),
+        Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "classes:labels"),
+        Mutation("holders are not counted", "holders[chosen] += 1", "pass", "classes:holders"),
+        Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
+    ],
+    "algorithms/general_flute.py": [
+        Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
+        Mutation(
+            "the server's mean of NC",
+            "_of_heads(nc_gradient(W[..., :-1], samples.holds))\n        return",
+            "_of_heads(nc_gradient(W[..., :-1], samples.holds)) / W.shape[1]\n        return",
+            "class_algorithms:flute",
+        ),
+        Mutation("the sum of B", "B=B.mean(axis=1)", "B=B.sum(axis=1)", "class_algorithms:flute"),
+        Mutation(
+            "head steps at the server's B",
+            "features = samples.project(B)",
+            "features = samples.project(state.array('B'))",
+            "class_algorithms:flute",
+        ),
+        Mutation("half the head penalty", "2.0 * self.head_penalty", "self.head_penalty", "class_algorithms:slope"),
+        Mutation(
+            "head steps without penalties",
+            "features.head_gradient(W) + self._penalty_gradient(W, samples.holds)",
+            "features.head_gradient(W)",
+            "class_algorithms:flute",
+        ),
+        Mutation(
+            "heads of one's own",
+            "standard_normal((1, start",
+            "standard_normal((start.n_clients, start",
+            "class_algorithms:flute",
+        ),
+    ],
+    "algorithms/local_only.py": [
+        Mutation("the ridge is on biases", "shrunk[-1] = 0.0", "pass", "class_algorithms:alone"),
+    ],
+    "algorithms/models.py": [
+        Mutation(
+            "biases belong to a unit", "np.ones((*each.shape[:-1], 1))", "each[..., :1]", "class_algorithms:family"
+        ),
+    ],
+    "simulation/class_metrics.py": [
+        Mutation(
+            "clients without a value count",
+            "total / np.maximum(count, 1)",
+            "total / values.shape[-1]",
+            "class_runs:metrics",
+        ),
+        Mutation(
+            "biases collapse, too", 'state.array("W")[..., :-1]', 'state.array("W")[..., 1:]', "class_runs:metrics"
+        ),
+        Mutation(
+            "local collapse is global",
+            "nc2(heads, batch.holds, local=local)",
+            "nc2(heads, batch.holds)",
+            "class_runs:metrics",
         ),
     ],
     "data/compressed.py": [
@@ -132,6 +266,12 @@ MUTATIONS = {
         ),
     ],
     "algorithms/fedrod.py": [
+        Mutation(
+            "balance is for numbers",
+            "batch.balanced() if self.balanced and",
+            "batch.balanced() if False and",
+            "class_algorithms:fedrod",
+        ),
         Mutation(
             "personal heads of the whole label",
             "batch.shifted(model.predictors(model.shared(state))).project",

@@ -309,12 +309,15 @@ def flat_gradient(X_i, y_i, vector, rank=0):
     return np.concatenate([np.outer(g, w).ravel(), B.T @ g])
 
 
-def local_sgd(begin, batches, *, step_size, passes, rank=0, mu=0.0, correction=0.0, trained=1.0):
-    """Return a client's parameters after passes over its batches (X, y), and the number of its steps."""
+def local_sgd(begin, batches, slope, *, step_size, passes, mu=0.0, correction=0.0, trained=1.0):
+    """Return a client's parameters after passes over its batches (X, y), and the number of its steps.
+
+    `slope` gives the gradient from samples, labels and parameters.
+    """
     vector, steps = begin, 0
     for _ in range(passes):
         for X_b, y_b in batches:
-            followed = flat_gradient(X_b, y_b, vector, rank) + mu * (vector - begin) + correction
+            followed = slope(X_b, y_b, vector) + mu * (vector - begin) + correction
             vector = vector - step_size * trained * followed
             steps += 1
     return vector, steps
@@ -340,7 +343,8 @@ class Family:
     """The seven algorithms of the averaging family, as their source prints them, on fixed data of one trial.
 
     `kind` is the algorithm's name. Of the weights in the update of SCAFFOLD's c, "population" are the clients' shares
-    among all clients, "printed" those among the participants times p/n, as the source has them.
+    among all clients, "printed" those among the participants times p/n, as the source has them. Another loss is another
+    `slope`, and parameters that lie otherwise another `parameters_of`.
     """
 
     def __init__(
@@ -361,6 +365,14 @@ class Family:
         self.memory = {c: np.zeros(P) for c in set(self.cluster)}
         self.c, self.controls = np.zeros(P), [np.zeros(P) for _ in range(n)]
 
+    def slope(self, X, y, vector):
+        """Return the gradient of a client's loss."""
+        return flat_gradient(X, y, vector, self.rank)
+
+    def parameters_of(self, units):
+        """Return 1 at the parameters of some units, else 0."""
+        return trained_parameters(units, self.X[0].shape[1], self.rank)
+
     def batches(self, i, order):
         """Return what a client goes over in one pass."""
         if self.epochs is None:
@@ -379,21 +391,21 @@ class Family:
         for place, i in enumerate(active):
             mask = np.ones(len(self.vector))
             if rolling:
-                mask = trained_parameters(window(number, self.beta[i], self.rank or d), d, self.rank)
+                mask = self.parameters_of(window(number, self.beta[i], self.rank or d))
             begin = self.vector * mask
             end, steps = local_sgd(
                 begin,
                 self.batches(i, None if orders is None else orders[place]),
+                self.slope,
                 step_size=self.eta,
                 passes=self.K if self.epochs is None else self.epochs,
-                rank=self.rank,
                 mu=self.mu if self.kind in ("FedProx", "FedSCAVAR") else 0.0,
                 correction=self.c - self.controls[i] if scaffold else 0.0,
                 trained=mask,
             )
             new = self.controls[i] - self.c + (begin - end) / (steps * self.eta)
             if self.option == "gradient":
-                new = flat_gradient(self.X[i], self.y[i], self.vector, self.rank)
+                new = self.slope(self.X[i], self.y[i], self.vector)
             changes.append(end - begin)
             masks.append(mask)
             controls.append(np.where(mask > 0, new, self.controls[i]))

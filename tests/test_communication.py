@@ -12,6 +12,7 @@ SENT = {
     "FedRep": (lf.FedRep(rank=K, **STEP), 30, 30),
     "FedRepShortcut": (lf.FedRepShortcut(rank=K, **STEP), 30, 30),
     "FLUTE": (lf.FLUTE(rank=K, **STEP), 33, 33),
+    "GeneralFLUTE": (lf.GeneralFLUTE(rank=K, **STEP), 30, 30),
     "FedPer": (lf.FedPer(rank=K, **STEP), 30, 30),
     "LGFedAvg": (lf.LGFedAvg(rank=K, **STEP), 3, 3),
     "FedRoD": (lf.FedRoD(rank=K, **STEP), 33, 33),
@@ -36,6 +37,34 @@ def test_every_algorithm_says_what_it_sends():
     assert {type(algorithm).__name__ for algorithm, *_ in SENT.values()} == set(lf.ALGORITHMS)
     for name, (algorithm, down, up) in SENT.items():
         assert algorithm.communication(dim=D) == (down, up), name
+
+
+OF_CLASSES = {
+    "FedRep": (30, 30),
+    "GeneralFLUTE": (30 + 5 * K, 30 + 5 * (K + 1)),  # the biases stay with the clients
+    "FedPer": (30, 30),
+    "LGFedAvg": (5 * (K + 1), 5 * (K + 1)),
+    "FedRoD": (30 + 5 * (K + 1), 30 + 5 * (K + 1)),
+    "FedAvg": (5 * (D + 1), 5 * (D + 1)),
+    "FedAvg of two layers": (30 + 5 * (K + 1), 30 + 5 * (K + 1)),
+    "SCAFFOLD": (2 * 5 * (D + 1), 2 * 5 * (D + 1)),
+    "FedRolex": (5 * (3 + 1), 5 * (3 + 1)),
+    "FedRolex of two layers": (2 * (D + 5) + 5, 2 * (D + 5) + 5),
+    "LocalOnly": (0, 0),
+}
+"""With five classes: a row for each of them, and its bias."""
+
+
+def test_with_classes_heads_and_biases_are_sent():
+    for name, sent in OF_CLASSES.items():
+        assert SENT[name][0].communication(dim=D, classes=5) == sent, name
+
+
+def test_a_result_of_classes_counts_its_heads():
+    problem = lf.Classes(n_clients=8, n_classes=5, classes_per_client=2, dim=D)
+    run = {"data": lf.FixedSamples(4), "rounds": 3, "participation": 0.5}
+    found = lf.simulate(lf.GeneralFLUTE(rank=K, **STEP), problem, **run).floats_sent
+    assert found.tolist() == [r * 4 * sum(OF_CLASSES["GeneralFLUTE"]) for r in range(4)]
 
 
 def test_windows_train_as_many_parameters_as_are_sent():

@@ -1035,8 +1035,23 @@ def no_collector(frozen):
 
 
 def test_every_algorithm_and_engine_is_watched_for_cycles():
-    assert {type(LEARNERS[learner]).__name__ for _, learner, _ in SERVED.values()} == set(lf.ALGORITHMS)
+    watched = {type(LEARNERS[learner]).__name__ for _, learner, _ in SERVED.values()}
+    assert watched == {*lf.ALGORITHMS} - {"GeneralFLUTE"}  # of classes alone: below
     assert {engine for engine, _, _ in SERVED.values()} == set(ENGINES)
+
+
+CLASSES = lf.Classes(n_clients=6, n_classes=3, classes_per_client=2, dim=9)
+
+
+@each("samples", [lf.FreshSamples(12), lf.FixedSamples(12)])
+@each("kind", [lf.GeneralFLUTE, lf.FedRoD])
+def test_a_round_of_classes_leaves_nothing_to_the_collector(kind, samples, no_collector):
+    seen = []
+    for step in rounds_of(kind(rank=2, step_size=0.1), CLASSES, data=samples, rounds=4, participation=0.5):
+        seen.append(weakref.ref(step.batch))
+        del step
+        assert sum(batch() is not None for batch in seen) <= 2
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("name", SERVED)

@@ -112,7 +112,8 @@ class ClassBatch(RowBatch):
             logits = self.logits(t, c, rows, predictors(t, c))
             if own:
                 logits = np.where(self.holds[t, c, :, None], logits, -np.inf)
-            out[t, c] = np.vecdot(measure(logits, self.known(t, c)), rows[..., -1])  # padding has a 0 there
+            inside = rows[..., -1] > 0  # padding has a 0 there
+            out[t, c] = np.where(inside, measure(logits, self.known(t, c)), 0.0).sum(axis=-1)
         return np.asarray(out / self.positive_counts)
 
     def shifted(self, offset: Array) -> ClassBatch:
@@ -123,21 +124,30 @@ class ClassBatch(RowBatch):
         """Return the same samples with the logarithm of each client's share of each class added to all logits.
 
         The balanced softmax of Ren et al. 2020: a classifier of balanced classes is learned from unbalanced ones. The
-        classes that a client does not have are as if they were not there.
+        classes that a client does not have are as if they were not there; a part of it keeps the shares of the whole.
         """
         inside = self.X[..., -1]
         shares = np.stack([((self._labels == j) * inside).sum(axis=-1) for j in range(self.classes)], axis=-1)
+        known = np.where(self.counts[..., None] > 0, shares, 1.0) / self.positive_counts[..., None]
         with np.errstate(divide="ignore"):
-            return self.with_offset(np.log(shares / self.positive_counts[..., None])[..., None])
+            return self.with_offset(np.log(known)[..., None])
 
     def with_offset(self, offset: Array) -> ClassBatch:
         """Return the same samples with an offset (T, p, c, m or 1) added to all logits."""
         held = offset if self._offset is None else self._offset + offset
         return self._with(self.X, self._labels, self.counts, held)
 
+    def _chosen(self, index: Indices, counts: Array) -> ClassBatch:
+        """Return some samples of each client, with what their logits have beside them."""
+        part: ClassBatch = super()._chosen(index, counts)
+        if self._offset is None:
+            return part
+        same = self._offset.shape[-1] == 1
+        return part.with_offset(
+            self._offset if same else np.take_along_axis(self._offset, index[..., None, :], axis=-1)
+        )
+
     def _with(self, X: Array, y: Array, counts: Array, offset: Array | None = None) -> ClassBatch:
-        if offset is None and self._offset is not None:
-            raise ValueError("a batch of shifted logits has no parts: take them before it is shifted")
         whose = {"active": self.active, "round_number": self.round, "n_clients": self.n_clients}
         return ClassBatch(X, y, holds=self.holds, offset=offset, counts=counts, **whose)
 

@@ -64,6 +64,7 @@ LOOKS: Mapping[str, Look] = {
     "FedAvg, one layer": ("#E69F00", "<", ":"),
     "FedAvg, one layer, K = 10": ("#999999", ">", "--"),
     "FedPer": ("#56B4E9", "P", "--"),
+    "GeneralFLUTE": ("#C1272D", "X", "--"),
     "LGFedAvg": ("#01665E", "<", "--"),
     "FedRoD": ("#6A3D9A", "s", "-."),
     "PooledLeastSquares": ("#999999", "*", ":"),
@@ -111,6 +112,7 @@ LABELS: Mapping[str, str] = {
     "Oracle": "Oracle (B*)",
     "FedPer": "FedAvg, local heads (FedPer)",
     "LGFedAvg": "LG-FedAvg",
+    "GeneralFLUTE": "FLUTE, general",
     "PooledLeastSquares": "pooled least squares",
 }
 """What a legend calls a method, where not by its name."""
@@ -157,6 +159,10 @@ def look(method: str | Look, before: int = 0) -> dict[str, Any]:
     if not own:  # where all colours were there, each comes with another marker
         marker = KINDS[(before + before // len(KINDS)) % len(KINDS)][1]
     return {"color": colour, "marker": marker, "linestyle": line}
+
+
+SHARES = ("accuracy", "own_class_accuracy", "train_accuracy")
+"""Metrics at most 1, where they are best: a logarithmic axis would hide how near."""
 
 
 def shades(values: Iterable[Any]) -> dict[Any, Look]:
@@ -328,7 +334,7 @@ def draw_curve(
     method: str | Look | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Axes:
-    """Draw the median over trials with a 10-90 % band, on a logarithmic axis.
+    """Draw the median over trials with a 10-90 % band, on a logarithmic axis, or on a linear one of `SHARES`.
 
     Parameters
     ----------
@@ -369,7 +375,7 @@ def draw_curve(
                 high[shown], values[np.isfinite(values)].max()
             )  # diverged trials have no place of their own
             ax.fill_between(rounds[shown], low[shown], top, color=line.get_color(), alpha=0.2, linewidth=0)
-        if np.any(median[finite] > 0):
+        if np.any(median[finite] > 0) and ylabel not in SHARES:
             ax.set_yscale("log")
     return ax
 

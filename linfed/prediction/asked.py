@@ -99,6 +99,8 @@ def predict(
     linfed.errors.LawError: no law of FedRep's distance is known for FixedSamples: rounds share their samples
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
+    if job.sizes.classes:
+        raise LawError(f"no law is known for {job.sizes.classes} classes: all laws are of squares")
     base = next((known for known in LAWS if isinstance(algorithm, known)), None)
     if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
         raise LawError(

@@ -29,6 +29,8 @@ NO_B = "no law of the distance is known for {}, which learns no representation B
 
 def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
     """Return the mean risk of least squares, or a ridge, in d dimensions."""
+    if algorithm.step_size is not None:
+        raise LawError(f"no law of LocalOnly is known for step_size = {algorithm.step_size:g}: it is of least squares")
     problem, v = _gaussian_clients(job, "local least squares")
     d, m = job.sizes.dim, job.setting.samples
 

@@ -20,7 +20,7 @@ from linfed.algorithms.initial import INITIALISATIONS
 from linfed.algorithms.solvers import ClosedForm, GradientSteps
 from linfed.data.given_classes import GivenClasses
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
-from linfed.problems import GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
+from linfed.problems import Classes, GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 from linfed.problems.designs import LAWS
 from linfed.simulation.metrics import MetricTable
 
@@ -34,6 +34,7 @@ _LISTED: tuple[type[Any], ...] = (
     *ALGORITHMS.values(),
     *INITIALISATIONS.values(),
     *LAWS.values(),
+    Classes,
     ClosedForm,
     ExactHeads,
     FixedSamples,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -334,8 +334,9 @@ class Recorder:
 
 def _unwritable(truth: Truth) -> Truth:
     """Return a truth whose arrays cannot be written into; its owner's, from which labels are made, stay as they are."""
-    arrays = {name: getattr(truth, name) for name in ("B", "W", "S", "subspace")}
-    return replace(truth, **{name: readonly(array) for name, array in arrays.items() if array is not None})
+    parts = {part.name: getattr(truth, part.name) for part in fields(truth)}
+    arrays: dict[str, Any] = {name: readonly(part) for name, part in parts.items() if isinstance(part, np.ndarray)}
+    return replace(truth, **arrays)
 
 
 def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Array] | None = None) -> Array:

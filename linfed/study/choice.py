@@ -15,6 +15,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.errors import check_number, is_real
+from linfed.figures.style import SHARES
 from linfed.study.grid import at_path, changed
 
 MARGIN = 0.01
@@ -34,6 +35,15 @@ def final(rounds: Indices, curve: Array) -> float:
 
 SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": area, "final": final}
 """Those that have a name."""
+
+
+def check_made_small(metric: object) -> None:
+    """Raise for a metric that is best where it is largest: curves of trials that diverge count as infinite."""
+    if metric in SHARES:
+        raise ValueError(
+            f"metric = {metric!r} is best where it is largest, and tuning makes it small: take 'test_loss', or a "
+            f"function that returns 1 - result.clients({metric!r}).mean(axis=1)"
+        )
 
 
 @dataclass(frozen=True)

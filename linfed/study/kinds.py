@@ -17,7 +17,7 @@ import linfed
 from linfed._values import Configuration
 from linfed.data.samples import Data
 from linfed.errors import UsageError, shown, suggestion
-from linfed.problems import GivenTruth, SharedRepresentation, UnderParameterized
+from linfed.problems import Classes, GivenTruth, SharedRepresentation, UnderParameterized
 
 Keys: TypeAlias = tuple[str, ...]
 """Where in a file something stands: the keys that lead to it."""
@@ -28,7 +28,7 @@ Sort: TypeAlias = tuple[type[Any], ...]
 ONE_NUMBER = "must be an? (integer|share|(positive )?finite number)|expected one for each round"
 """What messages say of several values where one was expected, or as many as there are rounds."""
 
-PROBLEMS: Sort = (SharedRepresentation, UnderParameterized, GivenTruth)
+PROBLEMS: Sort = (SharedRepresentation, UnderParameterized, Classes, GivenTruth)
 DATA: Sort = typing.get_args(Data)
 
 

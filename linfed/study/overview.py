@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed.errors import UsageError, check_choice, is_real, suggestion
-from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, look, shades
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, SHARES, Look, look, shades
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import Point, told
 from linfed.study.captions import sizes
@@ -238,7 +238,7 @@ def _ends(ax: Axes, table: Table, plan: Layout, labels: Mapping[str, str], looks
         bars = (middle - low, np.maximum(high - middle, 0.0))
         shape = {"elinewidth": 0.7, "capsize": 1.5, **look(looks[name])} | ({} if numeric else {"linestyle": "none"})
         ax.errorbar(x, middle, yerr=bars, label=labels[name], **shape)
-        if (middle > 0).any():
+        if (middle > 0).any() and plan.y not in SHARES:
             ax.set_yscale("log")
     positions = np.array(list(places.values()))
     if numeric and positions.min() > 0 and positions.max() >= 8 * positions.min():

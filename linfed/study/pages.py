@@ -244,7 +244,7 @@ def curves(
             values,
             ax=ax,
             label=(labels or {}).get(name, label(name) if isinstance(name, str) else f"{by} = {name}"),
-            ylabel="",
+            ylabel=y,
             band=band,
             method=shape,
             options=line_options,
@@ -265,7 +265,7 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
     if parts:
         text = "; ".join(label(part.rows[0][by]) for part in parts)
         values = np.concatenate([part[y] for part in parts])
-        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel="", method=parts[0].rows[0][by])
+        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, method=parts[0].rows[0][by])
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:

@@ -32,7 +32,7 @@ from linfed.problems import Problem
 from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
-from linfed.study.choice import MARGIN, SCORES
+from linfed.study.choice import MARGIN, SCORES, check_made_small
 from linfed.study.grid import Row, at_path, changed, check_path, differing
 from linfed.study.search import Search, Tries, Tuning, attempts, measured
 
@@ -96,6 +96,7 @@ class Tuned(Configuration):
             trials=check_integer,
             rounds=optional(partial(check_integer, minimum=0)),
         )
+        check_made_small(self.metric)
 
     def algorithms(self) -> list[Algorithm]:
         """Return the algorithm at every setting of the grid, in its order."""
@@ -171,6 +172,7 @@ def tune(
     metric : str or callable
         What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function from
         a `Result` to one value per trial (e.g. from `Result.new_clients`), which is then measured once, at the end.
+        An accuracy is refused: it is best where it is largest.
     score : "area", "final" or callable
         The mean over rounds of log10 of the curve (fast and low), or its last value alone; or a function of the
         recorded rounds and the curve, such as ``lf.RoundsTo(0.01)``. Smaller is better.
@@ -230,6 +232,7 @@ def tune(
     >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on trials of its own
     """
     algorithm, grid = _candidates(algorithm, grid)
+    check_made_small(metric)
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
     wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
     wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}

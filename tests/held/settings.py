@@ -46,8 +46,10 @@ EQUATION = r"[(](?:1?\d|2[0-2])[)]"
 """A number of the draft in brackets."""
 NAMES = (
     r"\b(?:Figures?|Theorems?|[Ss]ections?|Algorithm|Alg\.|Example) \d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*",
+    r"\b(?:Definition|Observation) B\.\d",
     r"\b(?:Assumption|Definition|Lemmas?|Remarks?|Proposition) (?:A\.)?\d+(?:\.\d+)?(?:(?:, | and )\d+(?:\.\d+)?)*",
-    r"\bC\.1\b",  # of the FLUTE paper's appendix
+    r"\bC\.[12]\b|[(](?:49|54)[)]",  # of the FLUTE paper's appendix
+    r"\bNC2\b|-1/[(]c-1[)]",
     r"\barXiv:\d{4}\.\d{5}\b",
     r"\b(?:ICLR|ICML|NeurIPS|AISTATS|MLSys|UAI|arXiv) \d{4}\b",
     r"\bSent140\b",
@@ -122,7 +124,7 @@ EXEMPT: dict[str, dict[str, tuple[str, ...]]] = {
         FORMULA: (
             "**Factor 2.** The main text's gradients",
             'garbled in the text that we have, "2d i+1". It is read as 2d/(i+1);',
-            "and Figures 2 and 5 to 12: heads of classes",
+            "Figures 2 and 5 to 12: heads of classes",
         ),
     },
     SPEED: {FORMULA: ("(float64, BLAS at one thread",)},

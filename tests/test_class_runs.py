@@ -1,0 +1,331 @@
+"""Runs of classes: what is measured, saved, swept, drawn and said of them."""
+
+import re
+import tomllib
+
+import class_references as ref
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from helpers import assert_one_line, assert_same, each
+
+import linfed as lf
+from linfed import cli
+from linfed.algorithms.fedrod import TwoHeads
+from linfed.errors import UsageError
+from linfed.study.recipe import recipe
+
+OWN = [1, 2, 3, 4, 2]
+PROBLEM = lf.Classes(n_clients=5, n_classes=4, classes_per_client=OWN, dim=6, rank=2, test_samples=15)
+DATA = lf.FixedSamples(9)
+FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.2, local_steps=2)
+ALL = ["accuracy", "own_class_accuracy", "train_accuracy", "train_loss", "test_loss", "global_nc2", "local_nc2"]
+LEARNERS = {
+    "FLUTE": FLUTE,
+    "FedRep": lf.FedRep(rank=2, step_size=0.2, init="random", heads=lf.GradientHeads(steps=3)),
+    "FedAvg, two layers": lf.FedAvg(rank=2, step_size=0.2, local_steps=3),
+    "FedAvg + FT": lf.FedAvg(rank=2, step_size=0.2, fine_tune=lf.GradientHeads(steps=3)),
+    "FedRoD": lf.FedRoD(rank=2, step_size=0.2),
+}
+WITHOUT_B = {
+    "FedAvg": lf.FedAvg(step_size=0.2),
+    "LG-FedAvg": lf.LGFedAvg(rank=2, step_size=0.2),
+    "local": lf.LocalOnly(step_size=0.2),
+}
+
+
+def run(algorithm=FLUTE, problem=PROBLEM, **changes):
+    return lf.simulate(algorithm, problem, **{"data": DATA, "rounds": 6, "trials": 2, "seed": 4} | changes)
+
+
+def training(trials=2):
+    """Return the samples that runs learn from, and those held out: X and labels, (trials, n, m, d) and (trials, n, m).
+
+    The first are those of the last round's batch; the second are drawn again from their stream.
+    """
+    from linfed.numerics.streams import Stream, generators
+
+    *_, last = lf.iterate(FLUTE, PROBLEM, data=DATA, rounds=1, trials=trials, seed=4)
+    truth = PROBLEM.truth(4, range(trials))
+    held_out = truth.draw(generators(4, Stream.TEST, range(trials)), truth.holds, PROBLEM.test_samples)
+    return (last.batch.X[..., :-1].copy(), last.batch.y.copy()), held_out, truth.holds
+
+
+# --- metrics -------------------------------------------------------------------------------------------------
+
+
+@each("name", [*LEARNERS, *WITHOUT_B])
+def test_metrics_are_loops_over_clients_and_samples(name):
+    algorithm = (LEARNERS | WITHOUT_B)[name]
+    names = ALL if name in LEARNERS else ALL[:5]
+    result = run(algorithm, metrics=names)
+    (X, y), (test_X, test_y), holds = training()
+    predictors = np.broadcast_to(result.final.predictors(), (2, 5, 4, 7))
+    for t in range(2):
+        found = {metric: [] for metric in names}
+        for i, theta in enumerate(predictors[t]):
+            own = np.flatnonzero(holds[t, i])
+            assert len(own) == OWN[i]
+            found["accuracy"].append(ref.accuracy(test_X[t, i], test_y[t, i], theta))
+            found["own_class_accuracy"].append(ref.accuracy(test_X[t, i], test_y[t, i], theta, own))
+            found["train_accuracy"].append(ref.accuracy(X[t, i], y[t, i], theta))
+            found["train_loss"].append(ref.loss(X[t, i], y[t, i], theta))
+            found["test_loss"].append(ref.loss(test_X[t, i], test_y[t, i], theta))
+            if name in LEARNERS:
+                H = np.broadcast_to(result.final.served().W, (2, 5, 4, 3))[t, i, :, :-1]
+                found["global_nc2"].append(ref.nc(H, own))
+                found["local_nc2"].append(ref.nc(H, own, len(own)) if len(own) > 1 else np.nan)
+        for metric, values in found.items():
+            np.testing.assert_allclose(result.clients(metric)[t], values, rtol=1e-10, err_msg=metric)
+            np.testing.assert_allclose(result.metrics[metric][t, -1], np.nanmean(values), rtol=1e-10, err_msg=metric)
+
+
+def test_own_classes_make_it_easier():
+    """A shared model that has to tell all classes apart gains by being told which the client has."""
+    metrics = run(WITHOUT_B["FedAvg"], rounds=40).metrics
+    assert (metrics["own_class_accuracy"] >= metrics["accuracy"]).all()
+    assert (metrics["own_class_accuracy"] > metrics["accuracy"] + 0.02)[:, -1].all()
+
+
+def test_which_metrics_there_are_by_default():
+    assert set(run().metrics) == {*ALL, "subspace_distance"}
+    assert set(run(WITHOUT_B["FedAvg"]).metrics) == set(ALL[:5])
+    fresh = run(data=lf.FreshSamples(9)).metrics
+    assert set(fresh) == {*ALL, "subspace_distance"} - {"train_accuracy", "train_loss"}
+
+
+@each(
+    "name, algorithm, data, why",
+    [
+        ("global_nc2", WITHOUT_B["LG-FedAvg"], DATA, "no heads at a shared representation"),
+        ("local_nc2", WITHOUT_B["FedAvg"], DATA, "no heads at a shared representation"),
+        ("train_accuracy", FLUTE, lf.FreshSamples(9), "fresh samples are new in every round"),
+        ("train_loss", FLUTE, lf.FreshSamples(9), "'test_loss' and 'accuracy'"),
+        ("risk", FLUTE, DATA, "it is of squares, and the samples are of 4 classes"),
+        ("parameter_error", FLUTE, DATA, "it is of squares"),
+        ("mean_client_error", FLUTE, DATA, "it is of squares"),
+        ("mean_truncation_error", FLUTE, DATA, "it is of squares"),
+        ("subspace_distance", WITHOUT_B["local"], DATA, "no representation B"),
+    ],
+)
+def test_a_metric_that_is_absent_says_why(name, algorithm, data, why):
+    result = run(algorithm, data=data)
+    with pytest.raises(KeyError, match=re.escape(why)):
+        result.metrics[name]
+    assert_one_line(lambda: run(algorithm, data=data, metrics=[name]), [name, why])
+    if name not in ("subspace_distance", "parameter_error", "mean_truncation_error"):
+        assert_one_line(lambda: result.clients(name), [name, why])
+
+
+def test_numbers_have_no_accuracy():
+    problem = lf.SharedRepresentation(n_clients=5, dim=6, rank=2)
+    result = lf.simulate(lf.FedAvg(step_size=0.1), problem, data=DATA, rounds=1)
+    for name in ("accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2"):
+        with pytest.raises(KeyError, match="it is of classes"):
+            result.metrics[name]
+    assert_one_line(lambda: result.clients("accuracy"), ["accuracy", "it is of classes"])
+    assert_one_line(lambda: run().clients("acuracy"), ["'acuracy'", "did you mean 'accuracy'"])
+
+
+@each("algorithm", [lf.FedPer(rank=2, step_size=1e200), lf.FedAvg(step_size=1e308, local_steps=3)])
+def test_a_run_that_diverges_is_a_result(algorithm):
+    result = run(algorithm, rounds=30)
+    assert [status.name for status in result.status] == ["DIVERGED"] * 2
+    assert (result.status_round < 30).all()
+    assert np.isnan(result.metrics["accuracy"][:, -1]).all()
+    assert np.isfinite(result.metrics["accuracy"][:, 0]).all()
+    assert np.isnan(result.clients("accuracy")).all()
+    assert "2 DIVERGED" in result.summary()
+
+
+def test_a_metric_of_ones_own_sees_classes_and_cannot_change_them():
+    def means_of(state, truth):
+        assert state.classes == 4
+        with pytest.raises(ValueError, match="read-only"):
+            truth.means[:] = 0.0
+        with pytest.raises(ValueError, match="read-only"):
+            truth.holds[:] = True
+        return np.linalg.norm(truth.means, axis=(1, 2))
+
+    found = run(metrics=[means_of]).metrics["means_of"]
+    np.testing.assert_allclose(found, PROBLEM.separation * 2)  # the root of the sum over four classes
+
+
+# --- kept, swept and drawn -----------------------------------------------------------------------------------
+
+
+@each("name", [*LEARNERS, *WITHOUT_B])
+def test_a_saved_result_is_the_same(name, tmp_path):
+    result = run((LEARNERS | WITHOUT_B)[name])
+    again = lf.Result.load(result.save(tmp_path / "run.npz"))
+    assert_same(result, again)
+    assert again.algorithm == result.algorithm
+    assert again.problem == PROBLEM
+    assert again.problem.classes_per_client == tuple(OWN)
+    assert type(again.final) is type(result.final)
+    assert isinstance(again.final, TwoHeads) == (name == "FedRoD")
+    assert np.array_equal(again.clients("accuracy"), result.clients("accuracy"))
+    assert again.summary() == result.summary()
+    assert again.floats_sent.tolist() == result.floats_sent.tolist()
+
+
+def test_what_is_said_of_a_result():
+    result = run()
+    said = result.summary()
+    assert said.startswith("GeneralFLUTE(rank=2, step_size=0.2, local_steps=2, ")
+    assert "\nClasses(n_clients=5, n_classes=4, " in said
+    for name in (*ALL, "subspace_distance"):
+        assert re.search(rf"^{name} +\d", said, re.MULTILINE), name
+    page = result._repr_html_()
+    assert "Classes(n_clients=5" in page
+    assert "accuracy" in page
+    assert "<svg" in page
+
+
+def test_accuracies_are_drawn_on_a_linear_axis():
+    result = run(trials=3)
+    axes = {name: result.plot(name) for name in ("accuracy", "test_loss")}
+    assert {name: ax.get_yscale() for name, ax in axes.items()} == {"accuracy": "linear", "test_loss": "log"}
+    assert axes["accuracy"].get_ylabel() == "accuracy"
+    np.testing.assert_allclose(axes["accuracy"].lines[0].get_ydata(), np.median(result.metrics["accuracy"], axis=0))
+    plt.close("all")
+
+
+def test_trials_in_workers_are_those_of_one_process():
+    for data in (DATA, lf.FreshSamples(9)):
+        one, other = (run(data=data, participation=0.6, trials=4, workers=workers) for workers in (1, 2))
+        assert_same(one, other)
+
+
+def test_a_sweep_of_classes_is_the_same_in_workers():
+    cell = lf.Run(algorithm=FLUTE, problem=PROBLEM, data=DATA, rounds=3, trials=2)
+    axes = {"algorithm": (FLUTE, LEARNERS["FedRoD"]), "problem.classes_per_client": (1, 3)}
+    alone, two = (lf.sweep(lf.grid(cell, **axes), workers=workers) for workers in (1, 2))
+    assert len(alone) == len(two) == 4
+    for row, twin in zip(alone.rows, two.rows, strict=True):
+        assert row.keys() == twin.keys()
+        for name in ALL:
+            assert row[name].values.tobytes() == twin[name].values.tobytes()
+    with lf.page(alone, column="problem.classes_per_client") as sheet:
+        sheet.curves("round", "accuracy", by="algorithm")
+    assert {ax.get_yscale() for ax in sheet.axes.ravel()} == {"linear"}
+    plt.close(sheet.figure)
+
+
+FILE = """
+rounds = 4
+trials = 2
+metrics = ["accuracy", "global_nc2"]
+
+[problem]
+kind = "Classes"
+n_clients = 6
+n_classes = 4
+classes_per_client = 2
+dim = 6
+
+[data]
+kind = "FixedSamples"
+n_samples = 8
+
+[algorithms.GeneralFLUTE]
+rank = 2
+step_size = 0.2
+head_steps = 10
+
+[algorithms.FedPer]
+rank = 2
+tune = { grid.step_size = [0.1, 0.3], trials = 2, metric = "test_loss" }
+
+[axes]
+"problem.classes_per_client" = [1, 3]
+"""
+
+
+def test_a_file_says_classes_and_general_flute(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "classes.toml").write_text(FILE)
+    assert cli.main(["sweep", "classes.toml", "--workers", "1"]) == 0
+    table = lf.Table.load("results/classes/classes.npz")
+    assert len(table) == 4
+    (row,) = (
+        row for row in table.rows if row["algorithm"] == "GeneralFLUTE" and row["problem.classes_per_client"] == 3
+    )
+    problem = lf.Classes(n_clients=6, n_classes=4, classes_per_client=3, dim=6)
+    algorithm = lf.GeneralFLUTE(rank=2, step_size=0.2, head_steps=10)
+    wanted = lf.simulate(algorithm, problem, data=lf.FixedSamples(8), rounds=4, trials=2)
+    assert np.array_equal(row["accuracy"].values, wanted.metrics["accuracy"])
+
+
+def test_tuning_makes_no_accuracy_small():
+    fedper = lf.FedPer(rank=2, step_size=0.1)
+    search = {"grid": {"step_size": (0.01, 1.0, 1e250)}, "trials": 2}
+    where = {"data": DATA, "rounds": 20}
+    wanted = ["metric = 'accuracy'", "largest", "'test_loss'"]
+    for score in ("area", "final", lf.RoundsTo(0.5), lambda rounds, curve: 1 - curve[-1]):
+        own = {"metric": "accuracy", "score": score}
+        assert_one_line(lambda own=own: lf.tune(fedper, PROBLEM, **search, **own, **where), wanted)
+        assert_one_line(lambda own=own: lf.Tuned(base=fedper, **search, **own), wanted)
+
+    def error(result):
+        return 1 - result.clients("accuracy").mean(axis=1)
+
+    for metric in (error, "test_loss"):
+        found = lf.tune(fedper, PROBLEM, metric=metric, score="final", **search, **where)
+        assert found.algorithm.step_size == 1.0
+
+
+@each(
+    "old, new, fragments",
+    [
+        ('kind = "Classes"', 'kind = "Clases"', ["[problem]", "did you mean 'Classes'"]),
+        ("[algorithms.GeneralFLUTE]", "[algorithms.GeneralFlute]", ["did you mean 'GeneralFLUTE'"]),
+        ("n_classes = 4", "n_clases = 4", ["[problem]", "did you mean 'n_classes'"]),
+        ("n_classes = 4", "n_classes = 1", ["[problem]", "n_classes = 1"]),
+        ("head_steps = 10", "head_step = 10", ["did you mean 'head_steps'"]),
+        ("classes_per_client = 2", "classes_per_client = 9", ["classes_per_client = 9", "4"]),
+        ('"accuracy", ', '"acuracy", ', ["did you mean 'accuracy'"]),
+        ('metric = "test_loss"', 'metric = "accuracy"', ["metric = 'accuracy'", "largest", "'test_loss'"]),
+    ],
+)
+def test_mistakes_in_a_file_are_one_line(old, new, fragments):
+    assert FILE.count(old) == 1
+    assert_one_line(lambda: recipe("grid", tomllib.loads(FILE.replace(old, new))), fragments, UsageError)
+
+
+# --- theory --------------------------------------------------------------------------------------------------
+
+
+@each("name", [*LEARNERS, *WITHOUT_B])
+def test_no_law_is_known_of_classes(name):
+    algorithm = (LEARNERS | WITHOUT_B)[name]
+    wanted = ["no law is known for 4 classes"]
+    assert_one_line(lambda: lf.predict(algorithm, PROBLEM, data=DATA, rounds=3), wanted, lf.LawError)
+    assert_one_line(lambda: run(algorithm).predict(), wanted, lf.LawError)
+
+
+def test_no_law_is_known_of_gradient_steps_alone():
+    problem = lf.SharedRepresentation(n_clients=5, dim=6, rank=2)
+    assert_one_line(
+        lambda: lf.predict(lf.LocalOnly(step_size=0.1), problem, data=lf.FixedSamples(20), rounds=3),
+        ["LocalOnly", "step_size = 0.1", "least squares"],
+        lf.LawError,
+    )
+
+
+def test_engines_but_rows_refuse_classes():
+    for engine in ("compressed", "projected", "chain"):
+        wanted = [f"engine = '{engine}' cannot serve", "the cross-entropy of classes needs the samples themselves"]
+        assert_one_line(lambda engine=engine: run(engine=engine), wanted)
+    assert run().engine == "explicit"
+    assert_one_line(lambda: run(data=lf.FixedSamples(9, in_law=True)), ["in_law = True cannot serve"])
+
+
+def test_given_numbers_do_not_go_with_classes():
+    given = lf.GivenSamples(np.zeros((5, 3, 6)), np.zeros((5, 3)))
+    assert_one_line(lambda: run(data=given), ["problem is of 4 classes", "data is of numbers"])
+
+
+def test_moments_are_of_squares():
+    algorithm = lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads())
+    assert_one_line(lambda: run(algorithm), ["Moments", "classes", "'random'"])

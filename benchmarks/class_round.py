@@ -33,22 +33,22 @@ CHECKED, TOLERANCE = 5, 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFedRep(Clock, lf.FedRep):
-    """Each of these notes the time at the start of every step."""
+    """FedRep that notes the time at the start of every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFedPer(Clock, lf.FedPer):
-    pass
+    """FedPer that notes the time at the start of every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFedAvg(Clock, lf.FedAvg):
-    pass
+    """FedAvg that notes the time at the start of every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFLUTE(Clock, lf.GeneralFLUTE):
-    pass
+    """General FLUTE that notes the time at the start of every step."""
 
 
 ALGORITHMS: dict[str, Clock] = {
@@ -308,8 +308,12 @@ AT = f"{SIZE} c={CLASSES}, {TRIALS} trials"
 
 ROWS = [
     *(
-        Row(f"classes, {name}: round against its products", AT, Target("most", 10), functools.partial(measure, name))
-        for measure in (against_products,)
+        Row(
+            f"classes, {name}: round against its products",
+            AT,
+            Target("most", 10),
+            functools.partial(against_products, name),
+        )
         for name in ALGORITHMS
     ),
     *(

@@ -76,7 +76,7 @@ def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: 
             algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
         )
         assert lf.Status.DIVERGED not in result.status, "a round of numbers that are not finite is not a round"
-        # Trials can come in chunks, one after the other. The first step touches the buffers: clocks start with the second.
+        # The first step touches the buffers, so the clock starts with the second. Trials can come in chunks, in turn.
         stamps = np.reshape(algorithm.stamps, (-1, every))
         return float((stamps[:, -1] - stamps[:, 1]).sum()) / rounds
 

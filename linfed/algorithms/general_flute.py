@@ -150,16 +150,16 @@ class GeneralFLUTE(Scheduled):
             features = samples.project(B)
             for _ in range(self.head_steps):
                 W = self._moved(W, features.head_gradient(W), target, step)
-        W[..., :-1] -= server * nc_gradient_to(W[..., :-1], target)
+        W = W - server * nc_gradient_to(_without_biases(W), target)
         return state.update(B=B.mean(axis=1), W=W, active=batch.active)
 
     def _moved(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
         """Return heads and biases after a step, in the place of the loss's gradient; penalties are of heads alone."""
-        H, by_H = W[..., :-1], gradient[..., :-1]
+        H = _without_biases(W)
         if self.head_penalty:
-            by_H += 2.0 * self.head_penalty * H
+            gradient += 2.0 * self.head_penalty * H
         if self.collapse_penalty:
-            by_H += self.collapse_penalty * nc_gradient_to(H, target)
+            gradient += self.collapse_penalty * nc_gradient_to(H, target)
         return _stepped(W, gradient, step)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
@@ -175,6 +175,13 @@ class GeneralFLUTE(Scheduled):
 def _each(B: Array) -> Array:
     """Return representations of each client, (T, p, d, k) or (T, 1, d, k) where all have the same."""
     return B if B.ndim == 4 else B[:, None]
+
+
+def _without_biases(W: Array) -> Array:
+    """Return heads and biases (T, p, c, k + 1) with all biases 0: a column of zeros is in no product of heads."""
+    H = W.copy()
+    H[..., -1] = 0.0
+    return H
 
 
 def _stepped(values: Array, gradient: Array, step: float) -> Array:

@@ -15,6 +15,7 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
+from linfed.numerics.linalg import client_blocks
 from linfed.numerics.softmax import cross_entropy, softmax_residual
 
 Predictors = Callable[[slice, slice], Array]
@@ -91,15 +92,13 @@ class ClassBatch(RowBatch):
         trials, p, _, d = self.shape
         out = np.empty((trials, p, self.classes, d))
         for t, c, rows in self.rows.blocks():
-            np.matmul(
-                self.residual(t, c, rows, theta[t, c] if theta.shape[1] > 1 else theta[t]), rows, out=out[t, c]
-            )
+            np.matmul(self.residual(t, c, rows, _part(theta, t, c)), rows, out=out[t, c])
         out /= self.positive_counts[..., None, None]
         return out
 
     def loss(self, theta: Array) -> Array:
         """Return the mean cross-entropy of each client's samples, (T, p), at theta (T, p or 1, c, d + 1)."""
-        return self.losses(lambda t, c: theta[t, c] if theta.shape[1] > 1 else theta[t])
+        return self.losses(lambda t, c: _part(theta, t, c))
 
     def losses(self, predictors: Predictors) -> Array:
         """Return the same at predictors that are asked for block by block."""
@@ -203,16 +202,13 @@ class ClassFeatures:
         out[..., -1] = rows[..., -1]
         return out
 
-    def _blocks(self, W: Array, *, keep: bool = False) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
-        """Yield trials, clients, rows, features and softmax minus indicator (t, c, classes, m) of blocks in cache.
-
-        Features that will be asked for again, at other heads, are to be kept.
-        """
-        batch, held = self._batch, self.Z if keep else self._held
+    def _blocks(self, W: Array) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
+        """Yield trials, clients, rows, features and softmax minus indicator (t, c, classes, m) of blocks in cache."""
+        batch, held = self._batch, self._held
         for t, c, rows in batch.rows.blocks():
             shape = (*rows.shape[:3], self._width + 1)
             Z = self._project(t, c, rows, np.empty(shape)) if held is None else held[t, c]
-            yield t, c, rows, Z, batch.residual(t, c, Z, W[t, c] if W.shape[1] > 1 else W[t])
+            yield t, c, rows, Z, batch.residual(t, c, Z, _part(W, t, c))
 
     def fit(self, ridge: float = 0.0) -> Never:
         """Refuse: no closed form."""
@@ -222,10 +218,12 @@ class ClassFeatures:
 
     def head_gradient(self, W: Array) -> Array:
         """Return the gradient by the heads W, (T, p, c, k + 1); cost O(p m c k)."""
-        out = self._heads()
-        for t, c, _, Z, residual in self._blocks(W, keep=True):
-            np.matmul(residual, Z, out=out[t, c])
-        out /= self._batch.positive_counts[..., None, None]
+        batch, out = self._batch, self._heads()
+        trials, p, m, _ = batch.shape
+        for t, c in client_blocks(trials, p, m * (self._width + 1 + batch.classes)):
+            Z = self.Z[t, c]
+            np.matmul(batch.residual(t, c, Z, _part(W, t, c)), Z, out=out[t, c])
+        out /= batch.positive_counts[..., None, None]
         return out
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
@@ -252,7 +250,7 @@ class ClassFeatures:
         counts = self._batch.positive_counts[..., None, None]
         for t, c, rows, Z, residual in self._blocks(W):
             np.matmul(residual, Z, out=by_heads[t, c])
-            V = residual.mT @ (W[t, c] if W.shape[1] > 1 else W[t])[..., :-1]
+            V = residual.mT @ _part(W, t, c)[..., :-1]
             if feature_penalty:
                 V += 2.0 * feature_penalty * Z[..., :-1]
             V /= counts[t, c]
@@ -280,6 +278,11 @@ class ClassFeatures:
     def shifted(self, W: Array) -> ClassBatch:
         """Return the same samples with the logits of the heads W (T, p, c, k + 1) added to all logits."""
         return self._batch.with_offset(W @ self.Z.mT)
+
+
+def _part(W: Array, t: slice, c: slice) -> Array:
+    """Return some trials and clients of heads or predictors (T, p or 1, ...)."""
+    return W[t, c] if W.shape[1] > 1 else W[t]
 
 
 def of_classes(batch: Batch, asker: str) -> ClassBatch:

@@ -118,11 +118,11 @@ def _normalised(H: Array) -> tuple[Array, Array, Array, Array]:
 
     H is divided by s first: a product of heads would vanish or overflow long before they do.
     """
-    scale = _flat(np.abs(H)).max(axis=-1)[..., None, None]
+    scale = np.abs(_flat(H)).max(axis=-1)[..., None, None]
     rows = H / scale
-    gram = rows @ rows.mT
+    gram = rows @ np.ascontiguousarray(rows.mT)  # of one array with itself NumPy calls a slower product
     length = _norm(gram)[..., None, None]
-    gram /= length
+    gram *= 1.0 / length
     return gram, rows, scale, length
 
 

@@ -15,8 +15,9 @@ def softmax_residual(logits: Array, labels: Array | Indices) -> Array:
     """
     logits -= logits.max(axis=-2, keepdims=True)
     np.exp(logits, out=logits)
-    logits *= 1.0 / logits.sum(axis=-2, keepdims=True)
     c, m = logits.shape[-2:]
+    # A sum along memory is taken in another order than one across it: a single sample must not differ from many.
+    logits *= 1.0 / (logits.sum(axis=-2, keepdims=True) if m > 1 else logits.cumsum(axis=-2)[..., -1:, :])
     said = labels.reshape(-1, m).astype(np.intp)
     said *= m
     said += np.arange(m)

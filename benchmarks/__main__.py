@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks import (
     bound,
+    class_round,
     client_loop,
     engines,
     flute,
@@ -35,6 +36,7 @@ ROWS = [
     *client_loop.ROWS,
     *jax_round.ROWS,
     *flute.ROWS,
+    *class_round.ROWS,
     *shortcut.ROWS,
     *trials.ROWS,
     *sweeps.ROWS,

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 import linfed as lf
 from benchmarks.timing import Side
 
@@ -74,8 +76,9 @@ def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: 
             algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
         )
         assert lf.Status.DIVERGED not in result.status, "a round of numbers that are not finite is not a round"
-        # The first step touches the buffers, so the clock starts with the second.
-        return (algorithm.stamps[-1] - algorithm.stamps[1]) / rounds
+        # The first step touches the buffers, so the clock starts with the second. Trials can come in chunks, in turn.
+        stamps = np.reshape(algorithm.stamps, (-1, every))
+        return float((stamps[:, -1] - stamps[:, 1]).sum()) / rounds
 
     rounds = max(3, round(seconds / run(3)))
     return lambda: run(rounds)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Mask
+from linfed._types import Array
 from linfed._values import check_fields, converted, non_negative, optional, positive
 from linfed.algorithms.base import Communication, Start, State
 from linfed.algorithms.initial import Initial, as_initial
@@ -16,7 +16,7 @@ from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.data.classes import of_classes
 from linfed.errors import check_integer
-from linfed.numerics.collapse import nc_gradient
+from linfed.numerics.collapse import nc_gradient_to, nc_target
 from linfed.numerics.streams import TrialRandom
 
 
@@ -142,20 +142,25 @@ class GeneralFLUTE(Scheduled):
         samples, step = of_classes(batch, "GeneralFLUTE"), self.step_in(batch)
         W, B = state.of_clients("W", batch.active), state.array("B")
         server = step if self.server_step_size is None else self.server_step_size
+        target = nc_target(samples.holds)
         for _ in range(self.local_steps):
             by_heads, by_B = samples.project(B).gradients_of_clients(W, self.feature_penalty)
-            W, B = W - step * (by_heads + self._penalty_gradient(W, samples.holds)), _each(B) - step * by_B
+            W, B = self._moved(W, by_heads, target, step), _stepped(_each(B), by_B, step)
         if self.head_steps:
             features = samples.project(B)
             for _ in range(self.head_steps):
-                W = W - step * (features.head_gradient(W) + self._penalty_gradient(W, samples.holds))
-        W = W - server * _of_heads(nc_gradient(W[..., :-1], samples.holds))
+                W = self._moved(W, features.head_gradient(W), target, step)
+        W = W - server * nc_gradient_to(_without_biases(W), target)
         return state.update(B=B.mean(axis=1), W=W, active=batch.active)
 
-    def _penalty_gradient(self, W: Array, holds: Mask) -> Array:
-        """Return the gradient of the penalties on heads, (T, p, c, k + 1): 0 at biases."""
-        H = W[..., :-1]
-        return _of_heads(2.0 * self.head_penalty * H + self.collapse_penalty * nc_gradient(H, holds))
+    def _moved(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
+        """Return heads and biases after a step, in the place of the loss's gradient; penalties are of heads alone."""
+        H = _without_biases(W)
+        if self.head_penalty:
+            gradient += 2.0 * self.head_penalty * H
+        if self.collapse_penalty:
+            gradient += self.collapse_penalty * nc_gradient_to(H, target)
+        return _stepped(W, gradient, step)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return B and the client's head down, both and its bias up: the server moves the heads, not the biases."""
@@ -172,6 +177,15 @@ def _each(B: Array) -> Array:
     return B if B.ndim == 4 else B[:, None]
 
 
-def _of_heads(by_heads: Array) -> Array:
-    """Return what is of heads (T, p, c, k) as it is of heads and biases, (T, p, c, k + 1), 0 at these."""
-    return np.concatenate([by_heads, np.zeros((*by_heads.shape[:-1], 1))], axis=-1)
+def _without_biases(W: Array) -> Array:
+    """Return heads and biases (T, p, c, k + 1) with all biases 0: a column of zeros is in no product of heads."""
+    H = W.copy()
+    H[..., -1] = 0.0
+    return H
+
+
+def _stepped(values: Array, gradient: Array, step: float) -> Array:
+    """Return ``values - step * gradient`` in the place of the gradient."""
+    gradient *= -step
+    gradient += values
+    return gradient

@@ -18,6 +18,7 @@ from linfed._types import Array
 from linfed.algorithms.base import Start, State
 from linfed.algorithms.initial import Initial
 from linfed.data.batch import Batch
+from linfed.data.classes import of_classes
 from linfed.numerics.layers import composed, pulled_back, shape_of_client
 
 Direction: TypeAlias = Callable[[Array, Array], Array]
@@ -122,6 +123,12 @@ class LinearModel:
         if self.rank == 0:
             return _flat(batch.gradient(self._shaped(vector)))
         B, w = self.layers(vector)
+        if self.classes:
+            out = np.empty((*batch.active.shape, self.size))
+            inner, outer = self.layers(out)
+            features = of_classes(batch, "the model").project(B if B.shape[1] > 1 else B[:, 0])
+            features.gradients_of_clients(w, out=(outer, inner))
+            return out
         inner, outer = pulled_back(batch.gradient(composed(B, w)), B, w)
         return np.concatenate([_flat(inner), _flat(outer)], axis=-1)
 
@@ -147,8 +154,13 @@ class LinearModel:
             What is followed in the place of a gradient (T, p, P), from it and the parameters: corrected, masked.
         """
         for _ in range(steps):
-            gradient = self.gradient(batch, vector)
-            vector = vector - step_size * (gradient if direction is None else direction(gradient, vector))
+            change = self.gradient(batch, vector)
+            if direction is None:
+                change *= -step_size
+            else:
+                change = -step_size * direction(change, vector)
+            change += vector
+            vector = change
         return vector
 
 

@@ -6,7 +6,7 @@ It answers the questions of first order (`linfed.data.batch`), of heads (T, p, c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Never
 
 import numpy as np
@@ -15,6 +15,7 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
+from linfed.numerics.linalg import client_blocks
 from linfed.numerics.softmax import cross_entropy, softmax_residual
 
 Predictors = Callable[[slice, slice], Array]
@@ -60,9 +61,21 @@ class ClassBatch(RowBatch):
         return int(self.holds.shape[-1])
 
     def logits(self, t: slice, c: slice, rows: Array, theta: Array) -> Array:
-        """Return the logits of a block, (t, c, classes, m), at predictors (t, c or 1, classes, d + 1)."""
-        out = theta @ rows.mT
-        return out if self._offset is None else out + self._offset[t, c]
+        """Return the logits of a block, (t, c, classes, m), at predictors (t, c or 1, classes, d + 1).
+
+        In memory the classes come first, so that what is done for each sample is done for all of them at once.
+        """
+        out = np.empty((self.classes, *rows.shape[:3])).transpose(1, 2, 0, 3)
+        np.matmul(theta, rows.mT, out=out)
+        if self._offset is not None:
+            out += self._offset[t, c]
+        return out
+
+    def residual(self, t: slice, c: slice, rows: Array, theta: Array) -> Array:
+        """Return softmax minus indicator of a block, (t, c, classes, m), at predictors as in `logits`."""
+        out = self.logits(t, c, rows, theta)
+        softmax_residual(out.transpose(2, 0, 1, 3).reshape(self.classes, -1), self._labels[t, c].reshape(-1))
+        return out
 
     def known(self, t: slice, c: slice) -> Indices:
         """Return the labels of a block as indices."""
@@ -79,16 +92,13 @@ class ClassBatch(RowBatch):
         trials, p, _, d = self.shape
         out = np.empty((trials, p, self.classes, d))
         for t, c, rows in self.rows.blocks():
-            residual = softmax_residual(
-                self.logits(t, c, rows, theta[t, c] if theta.shape[1] > 1 else theta[t]), self.known(t, c)
-            )
-            np.matmul(residual, rows, out=out[t, c])
+            np.matmul(self.residual(t, c, rows, _part(theta, t, c)), rows, out=out[t, c])
         out /= self.positive_counts[..., None, None]
         return out
 
     def loss(self, theta: Array) -> Array:
         """Return the mean cross-entropy of each client's samples, (T, p), at theta (T, p or 1, c, d + 1)."""
-        return self.losses(lambda t, c: theta[t, c] if theta.shape[1] > 1 else theta[t])
+        return self.losses(lambda t, c: _part(theta, t, c))
 
     def losses(self, predictors: Predictors) -> Array:
         """Return the same at predictors that are asked for block by block."""
@@ -178,27 +188,37 @@ class ClassFeatures:
     """
 
     def __init__(self, batch: ClassBatch, B: Array) -> None:
-        trials, p, m, d = batch.shape
-        self._batch, self._width = batch, B.shape[-1]
-        both = np.zeros((*B.shape[:-2], d, self._width + 1))
-        both[..., :-1, :-1], both[..., -1, -1] = B, 1.0
-        self.Z = np.empty((trials, p, m, self._width + 1))
+        self._batch, self._B, self._width = batch, B, B.shape[-1]
+        self._held: Array | None = None
+
+    @property
+    def Z(self) -> Array:
+        """The features, read-only: computed when they are first asked for, and kept."""
+        if self._held is None:
+            trials, p, m, _ = self._batch.shape
+            held = np.empty((trials, p, m, self._width + 1))
+            for t, c, rows in self._batch.rows.blocks():
+                self._project(t, c, rows, held[t, c])
+            self._held = readonly(held)
+        return self._held
+
+    def _project(self, t: slice, c: slice, rows: Array, out: Array) -> Array:
+        """Write the features of a block, and return them."""
+        if self._B.ndim == 4:
+            np.matmul(rows[..., :-1], self._B[t, c], out=out[..., :-1])
+        else:
+            x, z = (part.reshape(len(rows), -1, part.shape[-1]) for part in (rows, out))
+            np.matmul(x[..., :-1], self._B[t], out=z[..., :-1])
+        out[..., -1] = rows[..., -1]
+        return out
+
+    def _blocks(self, W: Array) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
+        """Yield trials, clients, rows, features and softmax minus indicator (t, c, classes, m) of blocks in cache."""
+        batch, held = self._batch, self._held
         for t, c, rows in batch.rows.blocks():
-            out = self.Z[t, c]
-            if B.ndim == 4:
-                np.matmul(rows, both[t, c], out=out)
-            else:
-                np.matmul(rows.reshape(len(rows), -1, d), both[t], out=out.reshape(len(rows), -1, self._width + 1))
-        self.Z.setflags(write=False)
-
-    def _residual(self, W: Array) -> Array:
-        """Return softmax minus indicator, (T, p, c, m)."""
-        everybody = slice(None)
-        logits = self._batch.logits(everybody, everybody, self.Z, W)
-        return softmax_residual(logits, self._batch.known(everybody, everybody))
-
-    def _by_heads(self, residual: Array) -> Array:
-        return residual @ self.Z / self._batch.positive_counts[..., None, None]
+            shape = (*rows.shape[:3], self._width + 1)
+            Z = self._project(t, c, rows, np.empty(shape)) if held is None else held[t, c]
+            yield t, c, rows, Z, batch.residual(t, c, Z, _part(W, t, c))
 
     def fit(self, ridge: float = 0.0) -> Never:
         """Refuse: no closed form."""
@@ -208,44 +228,71 @@ class ClassFeatures:
 
     def head_gradient(self, W: Array) -> Array:
         """Return the gradient by the heads W, (T, p, c, k + 1); cost O(p m c k)."""
-        return self._by_heads(self._residual(W))
+        batch, out = self._batch, self._heads()
+        trials, p, m, _ = batch.shape
+        for t, c in client_blocks(trials, p, m * (self._width + 1 + batch.classes)):
+            Z = self.Z[t, c]
+            np.matmul(batch.residual(t, c, Z, _part(W, t, c)), Z, out=out[t, c])
+        out /= batch.positive_counts[..., None, None]
+        return out
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i`` times the gradient by B of client i's loss, (T, d, k); cost O(p m d k)."""
-        return self._pulled_back(self._residual(W), W, weights)
+        return self._shared(W, weights, None)
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return both."""
-        residual = self._residual(W)
-        return self._by_heads(residual), self._pulled_back(residual, W, weights)
+        by_heads = self._heads()
+        by_B = self._shared(W, weights, by_heads)
+        by_heads /= self._batch.positive_counts[..., None, None]
+        return by_heads, by_B
 
-    def gradients_of_clients(self, W: Array, feature_penalty: float = 0.0) -> tuple[Array, Array]:
+    def gradients_of_clients(
+        self, W: Array, feature_penalty: float = 0.0, out: tuple[Array, Array] | None = None
+    ) -> tuple[Array, Array]:
         """Return the gradients by each client's own head, (T, p, c, k + 1), and representation, (T, p, d, k).
 
-        Of its loss plus `feature_penalty` times the mean ``||B_i'x||^2`` of its samples; cost O(p m (d + c) k).
+        Of its loss plus `feature_penalty` times the mean ``||B_i'x||^2`` of its samples; cost O(p m (d + c) k). They
+        are written into `out` if it is given.
         """
-        residual = self._residual(W)
-        V = residual.mT @ W[..., :-1]
-        V += 2.0 * feature_penalty * self.Z[..., :-1]
         trials, p, _, d = self._batch.shape
-        out = np.empty((trials, p, d, self._width))
-        for t, c, rows in self._batch.rows.blocks():
-            np.matmul(rows.mT, V[t, c], out=out[t, c])
-        out /= self._batch.positive_counts[..., None, None]
-        return self._by_heads(residual), out[..., :-1, :]
+        by_heads, by_B = (self._heads(), np.empty((trials, p, d - 1, self._width))) if out is None else out
+        counts = self._batch.positive_counts[..., None, None]
+        for t, c, rows, Z, residual in self._blocks(W):
+            np.matmul(residual, Z, out=by_heads[t, c])
+            V = residual.mT @ _part(W, t, c)[..., :-1]
+            if feature_penalty:
+                V += 2.0 * feature_penalty * Z[..., :-1]
+            V /= counts[t, c]
+            np.matmul(rows[..., :-1].mT, V, out=by_B[t, c])
+        by_heads /= counts
+        return by_heads, by_B
 
-    def _pulled_back(self, residual: Array, W: Array, weights: Array | float | None) -> Array:
+    def _heads(self) -> Array:
+        """Return an array for what is of all heads."""
+        return np.empty((*self._batch.active.shape, self._batch.classes, self._width + 1))
+
+    def _shared(self, W: Array, weights: Array | float | None, by_heads: Array | None) -> Array:
+        """Return `representation_gradient`; write the sum over samples of each client's gradient by its head."""
         share = 1.0 / W.shape[1] if weights is None else weights
-        V = residual.mT @ (W[..., :-1] * (share / self._batch.positive_counts)[..., None, None])  # (T, p, m, k)
+        scaled = W[..., :-1] * (share / self._batch.positive_counts)[..., None, None]
         trials, _, _, d = self._batch.shape
-        out = np.zeros((trials, d, self._width))
-        for t, c, rows in self._batch.rows.blocks():
-            out[t] += rows.reshape(len(rows), -1, d).mT @ V[t, c].reshape(len(rows), -1, self._width)
-        return out[:, :-1]
+        out = np.zeros((trials, d - 1, self._width))
+        for t, c, rows, Z, residual in self._blocks(W):
+            if by_heads is not None:
+                np.matmul(residual, Z, out=by_heads[t, c])
+            V = residual.mT @ scaled[t, c]
+            out[t] += rows.reshape(len(rows), -1, d)[..., :-1].mT @ V.reshape(len(rows), -1, self._width)
+        return out
 
     def shifted(self, W: Array) -> ClassBatch:
         """Return the same samples with the logits of the heads W (T, p, c, k + 1) added to all logits."""
         return self._batch.with_offset(W @ self.Z.mT)
+
+
+def _part(W: Array, t: slice, c: slice) -> Array:
+    """Return some trials and clients of heads or predictors (T, p or 1, ...)."""
+    return W[t, c] if W.shape[1] > 1 else W[t]
 
 
 def of_classes(batch: Batch, asker: str) -> ClassBatch:

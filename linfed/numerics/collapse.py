@@ -63,7 +63,7 @@ def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
         and all others are zero; NaN for a client with one class, which has no such structure, and for H = 0.
     """
     with quiet():
-        X, _, _ = _normalised(H)
+        X, *_ = _normalised(H)
         return _norm(X - _target(holds, local))
 
 
@@ -89,26 +89,41 @@ def nc_gradient(H: Array, holds: Mask) -> Array:
     -----
     Two products of (c, c) and (c, k) per client.
     """
+    return nc_gradient_to(H, nc_target(holds))
+
+
+def nc_gradient_to(H: Array, target: Array) -> Array:
+    """Return `nc_gradient` at heads H for the targets T, (..., c, c), of the clients' classes: for many heads."""
     with quiet():
-        X, scale, length = _normalised(H)
-        D = X - _target(holds, local=False)
+        X, rows, scale, length = _normalised(H)
+        D = X - target
         norm = _norm(D)[..., None, None]
-        across = D - (D * X).sum(axis=(-2, -1))[..., None, None] * X
-        gradient = 2.0 * (across @ (H / scale)) / (length * norm * scale)
+        X *= _inner(D, X)[..., None, None]
+        D -= X
+        gradient = D @ rows
+        gradient *= 2.0 / (length * norm * scale)
         nothing = (scale == 0) | (norm <= ROUNDING * H.shape[-2])
-        return np.where(nothing, 0.0, gradient)
+        if nothing.any():
+            gradient[np.broadcast_to(nothing, gradient.shape)] = 0.0
+        return gradient
 
 
-def _normalised(H: Array) -> tuple[Array, Array, Array]:
-    """Return ``HH'/||HH'||``, the largest entry s of H in size, and ``||HH'||/s^2``, (..., 1, 1) both.
+def nc_target(holds: Mask) -> Array:
+    """Return T, (..., c, c), of clients with these classes (..., c)."""
+    return _target(holds, local=False)
+
+
+def _normalised(H: Array) -> tuple[Array, Array, Array, Array]:
+    """Return ``HH'/||HH'||``, ``H/s``, s, the largest entry of H in size, and ``||HH'||/s^2``, (..., 1, 1) both.
 
     H is divided by s first: a product of heads would vanish or overflow long before they do.
     """
-    scale = np.abs(H).max(axis=(-2, -1), keepdims=True)
+    scale = np.abs(_flat(H)).max(axis=-1)[..., None, None]
     rows = H / scale
-    gram = rows @ rows.mT
+    gram = rows @ np.ascontiguousarray(rows.mT)  # of one array with itself NumPy calls a slower product
     length = _norm(gram)[..., None, None]
-    return gram / length, scale, length
+    gram *= 1.0 / length
+    return gram, rows, scale, length
 
 
 def _target(holds: Mask, local: bool) -> Array:
@@ -122,4 +137,14 @@ def _target(holds: Mask, local: bool) -> Array:
 
 def _norm(A: Array) -> Array:
     """Return the Frobenius norm of each matrix (..., c, c)."""
-    return np.sqrt((A * A).sum(axis=(-2, -1)))
+    return np.sqrt(_inner(A, A))
+
+
+def _inner(A: Array, B: Array) -> Array:
+    """Return ``<A, B>`` of matrices (..., c, c)."""
+    return np.asarray(np.vecdot(_flat(A), _flat(B)))
+
+
+def _flat(A: Array) -> Array:
+    """Return matrices (..., a, b) as vectors, (..., ab)."""
+    return A.reshape(*A.shape[:-2], -1)

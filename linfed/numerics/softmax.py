@@ -7,17 +7,23 @@ import numpy as np
 from linfed._types import Array, Indices
 
 
-def softmax_residual(logits: Array, labels: Indices) -> Array:
+def softmax_residual(logits: Array, labels: Array | Indices) -> Array:
     """Turn logits (..., c, m) into softmax minus the labels' indicator, in place, and return them.
 
-    Labels are (..., m), whole numbers below c. The largest logit is taken away first: any finite logits will do.
+    Labels are (..., m), whole numbers below c; logits are C-contiguous, and fastest as (c, m) with many samples. The
+    largest logit is taken away first: any finite logits will do.
     """
     logits -= logits.max(axis=-2, keepdims=True)
     np.exp(logits, out=logits)
-    logits /= logits.sum(axis=-2, keepdims=True)
-    np.put_along_axis(
-        logits, labels[..., None, :], np.take_along_axis(logits, labels[..., None, :], axis=-2) - 1.0, axis=-2
-    )
+    c, m = logits.shape[-2:]
+    # A sum along memory is taken in another order than one across it: a single sample must not differ from many.
+    logits *= 1.0 / (logits.sum(axis=-2, keepdims=True) if m > 1 else logits.cumsum(axis=-2)[..., -1:, :])
+    said = labels.reshape(-1, m).astype(np.intp)
+    said *= m
+    said += np.arange(m)
+    said += np.arange(0, logits.size, c * m)[:, None]
+    flat = logits.reshape(-1)
+    flat[said] -= 1.0
     return logits
 
 

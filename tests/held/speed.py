@@ -27,6 +27,9 @@ FLUTE, FLUTE_JITTED = (
     ),
 )
 FIRST = "the two of the first row"
+DIGITS = "n=50 d=64 k=8 m=29 c=10, 50 trials"
+CLASSIFIERS = "FedRep", "FedPer", "FedAvg", "General FLUTE", "FLUTE*"
+OF_DIGITS = "(50, 64, 8, 29), 10 classes, 50 trials"
 
 
 def times(value):
@@ -145,6 +148,22 @@ LINES = (
         "(30, 10, 2, 12), the same with m = 20 and 50 trials, (100, 100, 5, 101), (200, 200, 5, 100)",
         each("FLUTE round against jitted JAX in the same form", *FLUTE_JITTED),
         "times as fast",
+    ),
+    Line(
+        "round of classes against its matrix products: FedRep, FedPer, FedAvg, General FLUTE, FLUTE*",
+        OF_DIGITS,
+        tuple((f"classes, {name}: round against its products", DIGITS) for name in CLASSIFIERS),
+        "times the products",
+    ),
+    *(
+        Line(
+            f"the same rounds against one jitted JAX round on the CPU, {how}",
+            OF_DIGITS,
+            tuple((f"classes, {name}: round against jitted JAX, {threads}", DIGITS) for name in CLASSIFIERS),
+            "times faster",
+            fixed(2),
+        )
+        for how, threads in (("JAX on two threads", "its threads"), ("both on one core", "both on one core"))
     ),
     Line(
         "least squares of all clients in the full dimension against forming X'X and LAPACK's batched solve",

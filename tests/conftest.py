@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(config, items):
         left = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
+    for item in items:
+        if item.get_closest_marker("long") and config.pluginmanager.hasplugin("pytest_cov"):
+            item.add_marker("no_cover")  # a tracer would make these half as long again; coverage is of the other tests
     items.sort(key=lambda item: item.path.stem not in FIRST)
 
 

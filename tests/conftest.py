@@ -48,10 +48,23 @@ def pytest_collection_modifyitems(config, items):
         left = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
-    for item in items:
-        if item.get_closest_marker("long") and config.pluginmanager.hasplugin("pytest_cov"):
-            item.add_marker("no_cover")  # a tracer would make these half as long again; coverage is of the other tests
     items.sort(key=lambda item: item.path.stem not in FIRST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Leave what takes long untraced, its fixtures too: a tracer makes it half as long again.
+
+    Coverage is of the other tests, and of what they import: all modules, whose doctests are collected before.
+    """
+    tracer = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if tracer is None or item.get_closest_marker("long") is None:
+        return (yield)
+    tracer.pause()
+    try:
+        return (yield)
+    finally:
+        tracer.resume()
 
 
 def pytest_collection_finish():

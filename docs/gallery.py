@@ -7,7 +7,6 @@ what differs from the source, the pictures, all claims with their verdicts, and 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
 import re
@@ -20,8 +19,8 @@ from typing import Any
 import pictures
 from PIL import Image, ImageOps
 
+from linfed.study.captions import caption
 from linfed.study.experiments import experiment_files, load
-from linfed.study.run import load_tables
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
@@ -87,13 +86,10 @@ def described(module: ModuleType) -> str:
     return re.sub(r"(?ms)^Figures\n-+\n.*?(?:\n\s*\n|\Z)", "", text)
 
 
-def captions_of(name: str, module: ModuleType) -> dict[str, str]:
-    """Return the caption of every figure; the summary serves where there is none."""
-    if importlib.util.find_spec("linfed.study.captions") is None:
-        return {}
-    from linfed.study.captions import captions
-
-    return dict(captions(module, load_tables(name, COMMITTED)[1]))
+def told(picture: str, key: str, module: ModuleType) -> str:
+    """Return the caption of a committed picture; the sizes are those that it carries."""
+    with Image.open(DOCS / f"{picture}.png") as image:
+        return caption(module, key, image.info[pictures.SIZES])
 
 
 def figures(name: str, module: ModuleType) -> list[str]:
@@ -101,11 +97,10 @@ def figures(name: str, module: ModuleType) -> list[str]:
     own = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
     if not own:
         return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
-    told = captions_of(name, module)
     lines = ["## Figures\n"]
     for picture, key in own.items():
-        caption = told.get(key, module.SUMMARY)
-        lines += [f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n", f"*{escaped(caption)}*\n"]
+        image = f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n"
+        lines += [image, f"*{escaped(told(picture, key, module))}*\n"]
     return lines
 
 

@@ -2,7 +2,8 @@
 
 Run ``python docs/pictures.py`` (half a minute), or with names of pictures for some of them. Each is drawn by its
 experiment's ``plot`` from the committed tables, and saved with a palette of 256 colours. It carries the digest of the
-tables it was drawn from, which `tests/test_numbers.py` compares.
+tables it was drawn from, which `tests/test_numbers.py` compares, and the sizes for its caption, which
+`tests/test_looks.py` does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from linfed.figures.png import shrunk
 from linfed.figures.style import style
+from linfed.study.captions import drawn_sizes
 from linfed.study.experiments import load
 from linfed.study.run import load_tables
 
@@ -56,6 +58,8 @@ PICTURES: dict[str, tuple[str, str, int]] = {
 """Experiment, figure and width in pixels, by the picture's name."""
 DIGEST = "tables"
 """The name under which a picture carries the digest of its tables."""
+SIZES = "sizes"
+"""The name under which it carries the sentence on their sizes."""
 
 
 def digest(name: str) -> str:
@@ -72,22 +76,25 @@ def draw(names: list[str]) -> None:
 
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):
         for experiment in dict.fromkeys(PICTURES[name][0] for name in names):
-            figures = load(experiment, EXPERIMENTS).plot(load_tables(experiment, COMMITTED)[1])
+            tables = load_tables(experiment, COMMITTED)[1]
+            figures = load(experiment, EXPERIMENTS).plot(tables)
             for name in names:
                 if PICTURES[name][0] == experiment:
-                    save(figures[PICTURES[name][1]], name)
+                    figure = figures[PICTURES[name][1]]
+                    save(figure, name, drawn_sizes(figure, tables))
             for figure in figures.values():
                 plt.close(figure)
 
 
-def save(figure: mpl.figure.Figure, name: str) -> None:
-    """Save a figure as a picture of the docs."""
+def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
+    """Save a figure as a picture of the docs, with the sentence on the sizes that it was drawn from."""
     experiment, _, width = PICTURES[name]
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
     image = shrunk(drawn, width)
     carried = PngInfo()
     carried.add_text(DIGEST, digest(experiment))
+    carried.add_text(SIZES, sizes)
     path = DOCS / f"{name}.png"
     image.save(path, optimize=True, pnginfo=carried)
     print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")

@@ -5,7 +5,8 @@ end, experiments that are missing, and runs of different commits or of changed f
 unless told ``--anyway``. What is left of each experiment NAME:
 
 - ``NAME.json`` as the run wrote it: claims, sizes, seconds, versions, machine, commit;
-- ``NAME-TABLE.npz``, reduced (`reduced`): enough for the pictures in ``docs/`` and the numbers in its pages;
+- ``NAME-TABLE.npz``, reduced (`reduced`) and compressed by LZMA: enough for the pictures in ``docs/`` and the numbers
+  in its pages;
 - ``NAME-TABLE.csv`` as the run wrote it, where it is small.
 
 With ``--add`` the experiments that OUT has are published beside those that are there; each is of one commit, and the
@@ -22,6 +23,7 @@ import argparse
 import json
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -210,7 +212,7 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
             arrays, told = reduced(file, table).payload()
             left_out = sorted({column for row in table.rows for column in dropped(file, row) if column in row})
             told["reduced"] = f"{BITS} binary digits, at most {ROUNDS} rounds; without {', '.join(left_out) or 'none'}"
-            written.append(files.write(to / f"{file}.npz", arrays, told))
+            written.append(files.write(to / f"{file}.npz", arrays, told, zipfile.ZIP_LZMA))
             if (out / f"{file}.csv").stat().st_size <= CSV_LIMIT:
                 written.append(Path(shutil.copy(out / f"{file}.csv", to)))
     for path in to.iterdir():

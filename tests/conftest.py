@@ -51,6 +51,22 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path.stem not in FIRST)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Leave what takes long untraced, its fixtures too: a tracer makes it half as long again.
+
+    Coverage is of the other tests, and of what they import: all modules, whose doctests are collected before.
+    """
+    tracer = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if tracer is None or item.get_closest_marker("long") is None:
+        return (yield)
+    tracer.pause()
+    try:
+        return (yield)
+    finally:
+        tracer.resume()
+
+
 def pytest_collection_finish():
     """Keep thousands of tests, which stay to the end, out of every search for garbage: one second in fifteen."""
     gc.collect()

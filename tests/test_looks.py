@@ -1,5 +1,6 @@
 """One look for each method in all figures, no other thing in it, and logarithmic axes with enough ticks."""
 
+import importlib.util
 from pathlib import Path
 
 import matplotlib.colors as mcolors
@@ -7,9 +8,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
+from PIL import Image
 
 import linfed as lf
 from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, look, plain_ticks, same_scale, shades, style
+from linfed.study.captions import drawn_sizes
 from linfed.study.experiments import experiment_files, load
 from linfed.study.overview import _looks
 from linfed.study.pages import as_one
@@ -68,12 +71,34 @@ EXPERIMENTS = [marked(name) for name in experiment_files(TOP / "experiments") if
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
+    """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
+    tables = load_tables(name, COMMITTED)[1]
     with style():
-        figures = load(name, TOP / "experiments").plot(load_tables(name, COMMITTED)[1])
+        figures = load(name, TOP / "experiments").plot(tables)
     wrong = wrong_looks(figures)
+    sizes = {key: drawn_sizes(figure, tables) for key, figure in figures.items()}
     for figure in figures.values():
         plt.close(figure)
     assert not wrong
+    told = [(picture, key) for picture, (experiment, key, _) in pictures().PICTURES.items() if experiment == name]
+    assert [one for one in told if carried(one[0]) != sizes[one[1]]] == [], "run python docs/pictures.py"
+
+
+def pictures():
+    """Return the script that draws the pictures of docs/."""
+    spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    return module
+
+
+def carried(picture):
+    """Return the sizes that a picture of docs/ carries."""
+    with Image.open(TOP / "docs" / f"{picture}.png") as image:
+        return image.info[pictures().SIZES]
+
+
+def test_every_picture_is_compared_with_its_experiment():
+    assert not UNDRAWN & {experiment for experiment, _, _ in pictures().PICTURES.values()}
 
 
 def table(*methods, by="method"):

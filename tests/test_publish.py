@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,8 @@ def test_what_is_published(publish, tmp_path):
     found = lf.Table.load(to / "fedrep-fig1-clients.npz")
     assert found.columns == ("n_samples", "error")  # its curve is in no picture
     assert np.allclose(found["error"], row["error"], rtol=1e-4)
+    with zipfile.ZipFile(to / "fedrep-fig1-clients.npz") as archive:
+        assert {part.compress_type for part in archive.infolist()} == {zipfile.ZIP_LZMA}
     _, told = publish.files.read(to / "fedrep-fig1-clients.npz")
     assert told["reduced"].endswith("without curve")
     about = (to / "README.md").read_text()

@@ -78,13 +78,18 @@ def captions(
         finally:
             for figure in figures.values():
                 plt.close(figure)
-    told = entries(module.__doc__ or "")
-    everything = sum(tables.values(), Table())
-    found = {}
-    for key, figure in figures.items():
-        text = entry(told, key) or f"{module.SUMMARY}."
-        found[key] = f"{text} {sizes(rows_of(figure) or everything)}".strip()
-    return found
+    return {key: caption(module, key, drawn_sizes(figure, tables)) for key, figure in figures.items()}
+
+
+def caption(module: ModuleType, key: str, said: str) -> str:
+    """Return the caption of one figure by its key: the docstring's entry or the summary, and what is said of sizes."""
+    text = entry(entries(module.__doc__ or ""), key) or f"{module.SUMMARY}."
+    return f"{text} {said}".strip()
+
+
+def drawn_sizes(figure: Figure, tables: Mapping[str, Table]) -> str:
+    """Return a sentence with the sizes of the rows that a figure was drawn from, or else of all tables' rows."""
+    return sizes(rows_of(figure) or sum(tables.values(), Table()))
 
 
 def entries(docstring: str) -> dict[str, str]:

@@ -21,8 +21,8 @@ code                      shape       FedRep   FLUTE    meaning
 ========================  ==========  =======  =======  ==================================================
 
 Local losses are ``(1/2m) ||X_i theta - y_i||^2`` (no factor 2 in gradients), and FedRep averages over participants
-where FLUTE sums. With c classes the loss is the mean cross-entropy, and a head has a row for each class, its bias last: W
-is (n, c, k + 1).
+where FLUTE sums. With c classes the loss is the mean cross-entropy, and a head has a row for each class, its bias last:
+W is (n, c, k + 1).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from helpers import assert_one_line, assert_same, each
 import linfed as lf
 from linfed import cli
 from linfed.algorithms.fedrod import TwoHeads
+from linfed.data.sources import Sizes
 from linfed.errors import UsageError
 from linfed.study.recipe import recipe
 
@@ -329,3 +330,24 @@ def test_given_numbers_do_not_go_with_classes():
 def test_moments_are_of_squares():
     algorithm = lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads())
     assert_one_line(lambda: run(algorithm), ["Moments", "classes", "'random'"])
+
+
+def test_new_clients_of_classes_are_refused_whatever_the_problem():
+    squares = lf.SharedRepresentation(n_clients=4, dim=6, rank=2)
+    for problem in (None, squares, PROBLEM):
+        wanted = ["new_clients() is of squares"]
+        assert_one_line(lambda problem=problem: run().new_clients([5], problem=problem), wanted)
+    of_squares = lf.simulate(lf.FedPer(rank=2, step_size=0.1), squares, data=lf.FixedSamples(9), rounds=1)
+    assert_one_line(lambda: of_squares.new_clients([5], problem=PROBLEM), ["new_clients() is of squares"])
+
+
+def test_heads_of_classes_are_not_rotated():
+    algorithm = lf.FedRep(rank=2, step_size=0.2, init="random", heads=lf.GradientHeads(), rotate_heads=True)
+    assert_one_line(lambda: run(algorithm), ["rotate_heads = True is of squares", "4 classes"])
+
+
+def test_the_estimate_counts_every_trials_copy():
+    X, labels = np.zeros((9, 20, 6)), np.arange(180).reshape(9, 20) % 4
+    data = lf.GivenClasses(X, labels, test=(np.zeros((9, 50, 6)), labels[:, :1] + np.zeros((9, 50))))
+    sizes = Sizes(n_clients=9, dim=6, participants=9, rounds=1, features=0)
+    assert data.floats_per_trial(sizes) >= 9 * (20 + 50) * 7

@@ -118,8 +118,10 @@ class FedRep(Scheduled):
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Raise for least squares where the samples are of classes."""
+        """Raise for least squares, and heads that are rotated, where the samples are of classes."""
         check_heads_loss("heads", self.heads, classes)
+        if classes and self.rotate_heads:
+            raise ValueError(f"rotate_heads = True is of squares, and the samples are of {classes} classes")
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices, Mask
 from linfed.data.classes import held_classes
 from linfed.data.samples import GivenSamples, Samples
+from linfed.data.sources import Sizes
 from linfed.data.splits import held_out, places
 from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole
 from linfed.numerics.streams import Seed, check_seed
@@ -190,6 +191,14 @@ class GivenClasses(GivenSamples):
         """Raise: pseudo-samples stand for squares."""
         raise ValueError("compressed() is of squares, and GivenClasses holds classes: use lf.GivenSamples")
 
+    def floats_per_trial(self, sizes: Sizes) -> int:
+        """Return how many numbers one trial's data hold at a time, beyond the given arrays: every trial has a copy."""
+        held = [(self, sizes.n_clients + sizes.gathered)] + (
+            [] if self.test is None else [(self.test, sizes.n_clients)]
+        )
+        rows = sum(clients * int(samples.X.shape[-2]) for samples, clients in held)
+        return rows * (sizes.dim + 2) + sizes.n_clients * int(self.X.shape[-2]) * sizes.features
+
     @property
     def scale(self) -> Array:
         """Ones, (trials,) or (1,): classes have no size."""
@@ -205,7 +214,7 @@ def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:
         largest, allowed = max(float(array.max()) for array in labels.values()), "from 0"
         c = int(largest) + 1
     for name, array in labels.items():
-        check_whole(name, array, 0.0, c - 1.0 if n_classes is not None else np.inf, allowed)
+        check_whole(name, array, 0.0, c - 1.0 if n_classes is not None else 2.0**53, allowed)
     if c < 2:
         raise ValueError("labels holds class 0 alone, and at least two classes are needed: give n_classes=2, or more")
     return c

@@ -16,7 +16,7 @@ CLASS_METRICS: dict[str, str] = {
     "own_class_accuracy": "the same where a client chooses among the classes that it holds",
     "train_accuracy": "`accuracy` on the samples of the training",
     "global_nc2": "(1/n) sum_i ||H_i H_i'/||H_i H_i'||_F - (u u') o (I - 11'/c)/sqrt(c - 1)||_F, row j of H_i the head "
-    "of class j, u 1 at the client's classes",
+    "of class j, u 1 at the client's classes; clients whose heads are 0 left out",
     "local_nc2": "the same with the client's own number of classes c_i in place of c; clients of one class left out",
 }
 """Every metric of classes with its definition."""

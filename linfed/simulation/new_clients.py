@@ -15,7 +15,7 @@ from linfed.data.samples import GivenSamples, given_batch
 from linfed.errors import check_instance, check_integer, shown
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
-from linfed.problems import Problem, Truth, check_problem
+from linfed.problems import Problem, Truth, check_problem, n_classes
 from linfed.simulation.metrics import client_losses, client_risks
 from linfed.system.memory import check_fits
 
@@ -53,6 +53,8 @@ def new_client_risks(
         As in `Result.new_clients`.
     """
     own, trained_seed, n_trials = trained
+    if final.classes or n_classes(problem):
+        raise ValueError("new_clients() is of squares: the risk of a classifier has no closed form")
     sizes = _checked_sizes(n_samples)
     _check_known(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)

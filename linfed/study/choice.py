@@ -42,7 +42,7 @@ def check_made_small(metric: object) -> None:
     if metric in SHARES:
         raise ValueError(
             f"metric = {metric!r} is best where it is largest, and tuning makes it small: take 'test_loss', or a "
-            f"function that returns 1 - result.clients({metric!r}).mean(axis=1)"
+            f"function that returns 1 - np.nanmean(result.clients({metric!r}), axis=1)"
         )
 
 

@@ -137,7 +137,7 @@ def figures(runs: lf.Table) -> Figures:
     ranks = [f"k = {rank}\n{NAMES['accuracy']}" for rank in runs.values("rank")]
     with along_rounds(drawn, "rank", len(ranks)) as accuracy:
         accuracy.curves("round", "accuracy", order=shown)
-        accuracy.label("round", *ranks, yscale="linear")
+        accuracy.label("round", *ranks, yscale="linear", ylim=(45, 101))
         accuracy.legend(medians(runs))
     kinds = ("global_nc2", "local_nc2")
     with along_rounds(drawn.where(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
@@ -162,7 +162,8 @@ def medians(runs: lf.Table) -> str:
 def accuracies(runs: lf.Table) -> Any:
     """Return the mean accuracy of every method, a column of panels for each partition and a row for each rank."""
     ranks, lines = runs.values("rank"), {"own_classes": (4, 2), "bayes": (1, 1)}
-    with lf.page(runs, column="partition", row="rank", title="{}", height=1.0 + 1.9 * len(ranks)) as sheet:
+    height = 1.0 + 1.9 * len(ranks)
+    with lf.page(runs, column="partition", row="rank", title="{}", height=height, sharex="col") as sheet:
         for ax, part in sheet:
             for place, row in enumerate(reversed(part.rows)):
                 mean, error = mean_error(row["final_accuracy"])

@@ -19,6 +19,7 @@ from held import (
     TOP,
     Results,
     averaging,
+    classes,
     fedrep,
     flute,
     pages,
@@ -31,7 +32,7 @@ from PIL import Image
 
 from linfed.study.experiments import experiment_files
 
-assert all((averaging, fedrep, flute, scoreboard, shortcut, speed))  # their import fills HELD
+assert all((averaging, classes, fedrep, flute, scoreboard, shortcut, speed))  # their import fills HELD
 
 GENERATED = ("docs/theory.md", "docs/scoreboard.md")
 DOCUMENTS = (README, *(name for name in pages() if name not in GENERATED))

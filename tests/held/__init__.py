@@ -24,6 +24,7 @@ TOP = Path(__file__).resolve().parent.parent.parent
 COMMITTED = TOP / "results" / "committed"
 README, FINDINGS, SPEED = "README.md", "docs/findings.md", "docs/speed.md"
 EXACT_LAW, SHORTCUT, AVERAGING = "docs/exact-law.md", "docs/shortcut.md", "docs/averaging.md"
+CLASSES = "docs/classes.md"
 START, NOTATION = "docs/start.md", "docs/notation.md"
 PAPER, WHERE = "docs/papers/flute.md", "docs/papers/where.md"
 ALGORITHMS, DATA, METRICS, PROBLEMS, TUNING = (

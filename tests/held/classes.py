@@ -40,13 +40,56 @@ def counted(results: Results, name: str, text: str, where: str = "") -> str:
     return ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
 
 
+def bullets(results: Results, name: str) -> Iterator[str]:
+    """Yield what the page says of an experiment's claims, over its settings."""
+
+    def told_of(text: str) -> str:
+        return counted(results, name, text)
+
+    above = {
+        one: told_of(f"{one} is more accurate than the best of the other baselines") for one in ("FLUTE", "FLUTE*")
+    }
+    yield (
+        f"- **FLUTE above FedRep**: {told_of('FLUTE is more accurate than FedRep')}. FLUTE\\* above FedRep\\*: "
+        f"{told_of('FLUTE* is more accurate than FedRep*')}."
+    )
+    for what in ("classes per client", "clients"):
+        plain, star = (told_of(f"The gain of {one} grows with the {what}") for one in GAINS)
+        yield f"- **The gain grows with the {what}**: {plain}. Of FLUTE\\* over FedRep\\*: {star}."
+    yield (
+        f"- **Above all baselines?** FLUTE above the best of the others: {above['FLUTE']}. FLUTE\\*: "
+        f"{above['FLUTE*']}. FLUTE\\* above FLUTE: {told_of('FLUTE* is more accurate than FLUTE')}."
+    )
+    without = "FLUTE is more accurate than the same algorithm without its penalty on neural collapse"
+    same = told_of("FLUTE without its penalty on neural collapse is more accurate than FedRep")
+    yield f"- **The penalty**: FLUTE above the same without NC: {told_of(without)}. Without NC above FedRep: {same}."
+    alone = "Each client's own softmax regression, the simplest rival, is more accurate than the best federated method"
+    yield f"- **Alone**: each client's own softmax regression above the best federated method: {told_of(alone)}."
+    own = told_of("Among the client's own classes FedAvg's one model is more accurate than the best of all methods")
+    yield f"- **Told its classes**: FedAvg's one model above the best of all methods, both among own classes: {own}."
+    star = [told_of(f"FLUTE* has a smaller {kind} NC2 than FedRep*") for kind in ("Global", "Local")]
+    nc = [told_of(f"FLUTE has a smaller {kind} NC2 than it has without NC") for kind in ("Global", "Local")]
+    by_more = told_of("Where FLUTE* has the smaller Local NC2, it is so by more than in Global NC2")
+    both = told_of("Global and Local NC2 are positively correlated along the rounds")
+    yield (
+        f"- **NC2 of FLUTE\\* below FedRep\\*'s**: Global: {star[0]}; Local: {star[1]}; by more in Local NC2: "
+        f"{by_more}."
+    )
+    yield f"- **NC2 of FLUTE below its own without NC**: Global: {nc[0]}; Local: {nc[1]}. The two correlate: {both}."
+
+
+GAINS = ("FLUTE over FedRep", "FLUTE* over FedRep*")
+
+
 @held(CLASSES, DIGITS)
 def digits(results: Results):
     for rank in results.table(f"{DIGITS}-runs").values("rank"):
         yield from lines(results, DIGITS, rank)
+    yield from bullets(results, DIGITS)
 
 
 @held(CLASSES, MIXTURE)
 def mixture(results: Results):
     for rank in results.table(f"{MIXTURE}-runs").values("rank"):
         yield from lines(results, MIXTURE, rank)
+    yield from bullets(results, MIXTURE)

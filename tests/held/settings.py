@@ -17,6 +17,7 @@ from linfed.study.experiments import load
 from . import (
     ALGORITHMS,
     AVERAGING,
+    CLASSES,
     DATA,
     EXACT_LAW,
     FINDINGS,
@@ -70,6 +71,7 @@ UNCHECKED = {
     EXACT_LAW: (r"\d+\. .*",),  # derivations
     SHORTCUT: (r"8\. What was checked",),  # a script, no experiment
     AVERAGING: ("What theory says, and where", "What is wrong in the source"),  # formulas
+    CLASSES: ("General FLUTE", "What the reading found"),  # formulas, and the paper's own table
 }
 
 RULE = "the rule itself"

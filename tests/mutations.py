@@ -130,16 +130,16 @@ MUTATIONS = {
         Mutation("any class is one's own", "if own:", "if False:", "class_runs:metrics"),
         Mutation(
             "features of the bias",
-            "self._width + 1))\n        both[..., :-1, :-1], both[..., -1, -1] = B, 1.0",
-            "self._width + 1))\n        both[..., :-1, :-1], both[..., -1, -1] = B, 0.0",
+            "out[..., -1] = rows[..., -1]",
+            "out[..., -1] = 0.0",
             "classes:slopes",
         ),
         Mutation("half the feature penalty", "2.0 * feature_penalty", "feature_penalty", "classes:each_client"),
         Mutation("sums for means over clients", "share = 1.0 / W.shape[1] if", "share = 1.0 if", "classes:slopes"),
         Mutation(
             "no shares of counts",
-            "self._batch.positive_counts)[..., None, None])  #",
-            "1.0)[..., None, None])  #",
+            "(share / self._batch.positive_counts)[..., None, None]",
+            "(share + 0.0 * self._batch.positive_counts)[..., None, None]",
             "classes:slopes",
         ),
     ],
@@ -155,7 +155,7 @@ MUTATIONS = {
         ),
     ],
     "numerics/softmax.py": [
-        Mutation("softmax without the label", "axis=-2) - 1.0", "axis=-2) - 0.0", "classes:loss"),
+        Mutation("softmax without the label", "flat[said] -= 1.0", "flat[said] -= 0.0", "classes:loss"),
         Mutation("softmax of raw logits", "logits -= logits.max(axis=-2, keepdims=True)", "pass", "classes:large"),
         Mutation(
             "cross-entropy of raw logits", "top = logits.max(axis=-2)", "top = 0 * logits.max(axis=-2)", "classes:large"
@@ -187,8 +187,8 @@ MUTATIONS = {
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
         Mutation(
             "the server's mean of NC",
-            "_of_heads(nc_gradient(W[..., :-1], samples.holds))\n        return",
-            "_of_heads(nc_gradient(W[..., :-1], samples.holds)) / W.shape[1]\n        return",
+            "W = W - server * nc_gradient_to(",
+            "W = W - server / W.shape[1] * nc_gradient_to(",
             "class_algorithms:flute",
         ),
         Mutation("the sum of B", "B=B.mean(axis=1)", "B=B.sum(axis=1)", "class_algorithms:flute"),
@@ -201,8 +201,8 @@ MUTATIONS = {
         Mutation("half the head penalty", "2.0 * self.head_penalty", "self.head_penalty", "class_algorithms:slope"),
         Mutation(
             "head steps without penalties",
-            "features.head_gradient(W) + self._penalty_gradient(W, samples.holds)",
-            "features.head_gradient(W)",
+            "W = self._moved(W, features.head_gradient(W), target, step)",
+            "W = _stepped(W, features.head_gradient(W), step)",
             "class_algorithms:flute",
         ),
         Mutation(
@@ -329,9 +329,14 @@ MUTATIONS = {
     ],
     "numerics/collapse.py": [
         Mutation("the client's classes for all", "None, None] if local else", "None, None] if True else", "collapse"),
-        Mutation("only D's direction", "D - (D * X).sum(axis=(-2, -1))[..., None, None] * X", "D", "collapse:gradient"),
+        Mutation("only D's direction", "        D -= X\n", "", "collapse:gradient"),
         Mutation("rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "collapse:no_gradient"),
-        Mutation("a product of small heads", "scale = np.abs(H)", "scale = 1.0 + 0.0 * np.abs(H)", "collapse:scale"),
+        Mutation(
+            "a product of small heads",
+            "scale = _flat(np.abs(H))",
+            "scale = 1.0 + 0.0 * _flat(np.abs(H))",
+            "collapse:scale",
+        ),
     ],
     "theory/collapse.py": [
         Mutation("every dimension counts", "(last if dim >= own else 0.0)", "last", "collapse:least"),

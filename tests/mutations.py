@@ -333,8 +333,8 @@ MUTATIONS = {
         Mutation("rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "collapse:no_gradient"),
         Mutation(
             "a product of small heads",
-            "scale = _flat(np.abs(H))",
-            "scale = 1.0 + 0.0 * _flat(np.abs(H))",
+            "scale = np.abs(_flat(H))",
+            "scale = 1.0 + 0.0 * np.abs(_flat(H))",
             "collapse:scale",
         ),
     ],

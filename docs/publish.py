@@ -55,6 +55,15 @@ TRACE = ("error", "inside", "identity", "alive", "largest", "rest", "smallest")
 """Of the runs of FLUTE's theorems, along rounds."""
 COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
 """Of the runs of FLUTE's figures 1 and 3."""
+WEIGHED = (
+    "score",
+    *(f"tried_{name}" for name in ("step_size", "collapse_penalty", "server_step_size")),
+    *("tried_feature_penalty", "tried_head_penalty", "final_global_nc2", "final_local_nc2"),
+)
+"""Of contests of classifiers, what was tried, and ends of curves that are there."""
+COLLAPSE = ("global_nc2", "local_nc2")
+CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3, (20, 100))}
+"""Contests of classifiers: the rank at which NC2 is drawn, and the numbers of clients that are."""
 TRIED = ("margin", "reached", "count")
 """Of searches, at every size that was tried."""
 DROPPED: dict[str, tuple[str, ...]] = {
@@ -151,6 +160,12 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
     if key == "averaging-family-runs":  # drawn are the curves of four settings, and not of every method
         shown = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
         return ("reached",) if shown and "," not in row["method"] else ("reached", "to_best", "to_own")
+    if key in CONTESTS:  # drawn are the curves of some methods
+        rank, clients = CONTESTS[key]
+        shown = row["n_clients"] in clients
+        curved = shown and row["method"] in ("FedAvg", "FedRep", "FedRep*", "FLUTE", "FLUTE*", "LocalOnly")
+        collapsing = shown and row["rank"] == rank and "F" in row["method"] and "Avg" not in row["method"]
+        return (*WEIGHED, *(() if curved else ("accuracy",)), *(() if collapsing else COLLAPSE))
     return DROPPED.get(key, ())
 
 

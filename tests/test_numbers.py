@@ -185,7 +185,7 @@ def test_changed_digits_are_found(right):
     text, fragments, known = right
     assert not missing(FINDINGS, text, "", fragments)
     for fragment in [one for one in fragments if re.search(r"\d", one)][::7]:
-        changed = text.replace(fragment, re.sub(r"\d", lambda found: str((int(found[0]) + 1) % 10), fragment))
+        changed = text.replace(fragment, re.sub(r"\d+", r"\g<0>7", fragment))
         assert missing(FINDINGS, changed, "", fragments), fragment
         assert unheld(FINDINGS, changed, fragments, known), fragment
 

@@ -78,8 +78,8 @@ def cells(quick: bool) -> dict[str, list[Mixture]]:
     """Return every method in every setting at both ranks."""
     base, clients, ranks = Mixture(), (20, 50, 100), (3, 9)
     if quick:
-        base = replace(base, rounds=10, trials=3, tuning_trials=2, steps=(0.2,), weights=WEIGHTS[:1])
-        clients, ranks = (10, 20), ranks[:1]
+        base = replace(base, rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
+        clients, ranks = (5, 10), ranks[:1]
     own = (2, 5)
     return {"runs": lf.grid(base, n_clients=clients, classes_per_client=own, rank=ranks, method=METHODS)}
 

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -110,9 +111,12 @@ def test_a_dask_cluster_whose_worker_is_killed_half_way(serial, tmp_path):
         killed = []
 
         def kill():
-            while len(list(store.glob("*.cell"))) < 8:
+            """Kill a worker at its third cell: the first has been fetched."""
+            begun = Counter()
+            while not begun or begun.most_common(1)[0][1] < 3:
                 time.sleep(0.02)
-            killed.append(next(iter(cluster.workers.values())).pid)
+                begun = Counter(pid for log in tmp_path.glob("ran-*") for pid in log.read_text().split())
+            killed.append(int(begun.most_common(1)[0][0]))
             os.kill(killed[0], 9)
 
         killer = threading.Thread(target=kill)

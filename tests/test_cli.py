@@ -222,6 +222,7 @@ def test_a_folder_whose_name_is_taken_is_said(name, tmp_path, monkeypatch, capsy
     assert str(tmp_path) not in sys.path
 
 
+@pytest.mark.long
 def test_figures_do_not_depend_on_what_shows_them_elsewhere(toy):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
     done = command(*call, cwd=toy.parent, env={"MPLBACKEND": "no-such-backend"})

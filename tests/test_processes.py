@@ -155,6 +155,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("pool", "sent"), [("cells", "SIGKILL"), ("simulate", "SIGKILL")])
 def test_workers_end_with_a_main_process_that_is_killed_alone(pool, sent, folder):
     with Started(folder, "long.py", pool) as started:
@@ -179,6 +180,7 @@ def test_a_stopped_command_says_so_in_one_line_and_keeps_what_is_done(workers, s
     assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".cell"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("process", ["main", "worker"])
 def test_an_interrupt_while_modules_are_imported_is_one_line(process, folder):
     (folder / f"wait-{process}").touch()
@@ -188,6 +190,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(process, folder):
         assert started.ended() == (130, KEPT)
 
 
+@pytest.mark.long
 def test_a_cell_whose_worker_is_killed_twice_is_told(folder):
     """Whoever kills it, a memory that ran out, say: once is bad luck, and the cell is run again."""
     with Started(folder, *REPRODUCE, 2) as started:

@@ -582,6 +582,7 @@ def test_no_more_figures_than_a_person_looks_at(sketches, monkeypatch):
 # --- the guide -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_file_in_the_guide_runs(tmp_path, undrawn):
     page = Path(__file__).parent.parent / "docs" / "guide" / "sweeps.md"
     (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.S)

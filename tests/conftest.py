@@ -30,6 +30,9 @@ TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fe
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 """Those with long tests, so that none of them is the last one."""
 
+UNTRACED = ("test_exact_law", "test_engines", "test_rolling")
+"""Those whose runs of many trials a tracer would make twice as long; what they run, other tests run too."""
+
 
 def pytest_addoption(parser, pluginmanager):
     """Add ``--all``, and let ``-p no:xdist`` work beside the options of pytest-xdist that pyproject.toml gives."""
@@ -53,12 +56,12 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Leave what takes long untraced, its fixtures too: a tracer makes it half as long again.
+    """Leave what takes long untraced, its fixtures too: a tracer makes it half as long again, or `UNTRACED` twice.
 
     Coverage is of the other tests, and of what they import: all modules, whose doctests are collected before.
     """
     tracer = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
-    if tracer is None or item.get_closest_marker("long") is None:
+    if tracer is None or (item.get_closest_marker("long") is None and item.path.stem not in UNTRACED):
         return (yield)
     tracer.pause()
     try:

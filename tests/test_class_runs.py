@@ -351,3 +351,10 @@ def test_the_estimate_counts_every_trials_copy():
     data = lf.GivenClasses(X, labels, test=(np.zeros((9, 50, 6)), labels[:, :1] + np.zeros((9, 50))))
     sizes = Sizes(n_clients=9, dim=6, participants=9, rounds=1, features=0)
     assert data.floats_per_trial(sizes) >= 9 * (20 + 50) * 7
+
+
+def test_clients_are_asked_of_runs_with_schedules_and_given_participants():
+    steps, who = np.linspace(0.3, 0.1, 4), np.tile([[0, 2, 3]], (4, 1))
+    result = run(lf.GeneralFLUTE(rank=2, step_size=steps), rounds=4, participation=who)
+    for metric in ("accuracy", "global_nc2"):
+        assert np.allclose(result.clients(metric).mean(axis=1), result.metrics[metric][:, -1], rtol=1e-12)

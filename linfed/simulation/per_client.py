@@ -16,7 +16,7 @@ from linfed.simulation.class_metrics import class_values
 from linfed.simulation.engines import open_source
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.measured import measured_samples
-from linfed.simulation.metrics import METRICS, client_losses, client_risks, squared_errors
+from linfed.simulation.metrics import LOSSES, METRICS, client_losses, client_risks, squared_errors
 from linfed.simulation.new_clients import known_problem
 
 if TYPE_CHECKING:
@@ -36,18 +36,10 @@ def client_values(result: Result, metric: str) -> Array:
         with quiet():
             state = result.final.served()
             return client_risks(state, truth) if metric == "risk" else np.sqrt(squared_errors(state, truth))
-    job = checked_job(
-        result.algorithm,
-        result.problem,
-        result.data,
-        0,
-        1.0,
-        result.trials,
-        result.seed,
-        [metric],
-        1,
-        "explicit" if metric in ("train_loss", "test_loss") else result.engine,
-    )
+    rounds = int(result.rounds[-1]) - result.finished
+    engine = "explicit" if metric in LOSSES else result.engine
+    who = (result.problem, result.data, rounds, result.participation, result.trials, result.seed)
+    job = checked_job(result.algorithm, *who, [metric], max(1, rounds), engine)
     parts = [_of_trial(result, job, metric, trial) for trial in range(result.trials)]  # samples of one trial at a time
     return np.concatenate(parts)
 

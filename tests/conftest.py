@@ -30,10 +30,7 @@ TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fe
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 """Those with long tests, so that none of them is the last one."""
 
-UNTRACED = (
-    *("test_exact_law", "test_engines", "test_rolling", "test_algorithms", "test_flute", "test_flute_theory"),
-    *("test_looks", "test_faults", "test_averaging_family"),
-)
+UNTRACED = ("test_exact_law", "test_engines", "test_rolling")
 """Those whose runs of many trials a tracer would make twice as long; what they run, other tests run too."""
 
 

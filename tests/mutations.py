@@ -127,7 +127,9 @@ MUTATIONS = {
             "np.take_along_axis(self._offset, np.sort(index)",
             "classes:minibatches",
         ),
-        Mutation("any class is one's own", "if own:", "if False:", "class_runs:metrics"),
+        Mutation(
+            "any class is one's own", "np.where(holds[..., None], logits, -np.inf)", "logits", "class_runs:metrics"
+        ),
         Mutation(
             "features of the bias",
             "out[..., -1] = rows[..., -1]",

@@ -6,7 +6,7 @@ It answers the questions of first order (`linfed.data.batch`), of heads (T, p, c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Never
 
 import numpy as np
@@ -20,6 +20,25 @@ from linfed.numerics.softmax import cross_entropy, softmax_residual
 
 Predictors = Callable[[slice, slice], Array]
 """From trials and clients to their predictors, (t, c or 1, classes, d + 1)."""
+
+
+SampleMeasure = Callable[[Array, Indices, Mask], Array]
+"""From logits (t, c, classes, m), labels (t, c, m) and who holds which (t, c, classes) to a number a sample."""
+
+
+def sample_losses(logits: Array, labels: Indices, holds: Mask) -> Array:
+    """Return the cross-entropy of each sample."""
+    return cross_entropy(logits, labels)
+
+
+def right(logits: Array, labels: Indices, holds: Mask) -> Array:
+    """Return 1 where the largest logit is the label's, the first of equal ones, else 0."""
+    return np.asarray(logits.argmax(axis=-2) == labels, dtype=float)
+
+
+def right_among_own(logits: Array, labels: Indices, holds: Mask) -> Array:
+    """Return the same where clients choose among the classes that they hold."""
+    return right(np.where(holds[..., None], logits, -np.inf), labels, holds)
 
 
 def with_ones(X: Array, counts: Array) -> Array:
@@ -102,29 +121,24 @@ class ClassBatch(RowBatch):
 
     def losses(self, predictors: Predictors) -> Array:
         """Return the same at predictors that are asked for block by block."""
-        return self._mean(predictors, cross_entropy)
+        return self.means(predictors, {"loss": sample_losses})["loss"]
 
     def accuracies(self, predictors: Predictors, *, own: bool = False) -> Array:
         """Return the share of each client's samples whose largest logit is their label's, (T, p).
 
         Of equal logits the first class counts. With `own` a client chooses among the classes that it holds.
         """
+        return self.means(predictors, {"right": right_among_own if own else right})["right"]
 
-        def right(logits: Array, labels: Indices) -> Array:
-            return np.asarray(logits.argmax(axis=-2) == labels, dtype=float)
-
-        return self._mean(predictors, right, own=own)
-
-    def _mean(self, predictors: Predictors, measure: Callable[[Array, Indices], Array], *, own: bool = False) -> Array:
-        """Return the mean of a measure over each client's samples."""
-        out = np.empty(self.active.shape)
+    def means(self, predictors: Predictors, measures: Mapping[str, SampleMeasure]) -> dict[str, Array]:
+        """Return the mean of each measure over each client's samples, (T, p), all of them from the same logits."""
+        out = {name: np.empty(self.active.shape) for name in measures}
         for t, c, rows in self.rows.blocks():
-            logits = self.logits(t, c, rows, predictors(t, c))
-            if own:
-                logits = np.where(self.holds[t, c, :, None], logits, -np.inf)
+            logits, labels = self.logits(t, c, rows, predictors(t, c)), self.known(t, c)
             inside = rows[..., -1] > 0  # padding has a 0 there
-            out[t, c] = np.where(inside, measure(logits, self.known(t, c)), 0.0).sum(axis=-1)
-        return np.asarray(out / self.positive_counts)
+            for name, measure in measures.items():
+                out[name][t, c] = np.where(inside, measure(logits, labels, self.holds[t, c]), 0.0).sum(axis=-1)
+        return {name: np.asarray(values / self.positive_counts) for name, values in out.items()}
 
     def shifted(self, offset: Array) -> ClassBatch:
         """Return the same samples with the logits of predictors (T, p or 1, c, d + 1) added to all logits."""

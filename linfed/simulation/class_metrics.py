@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Collection
 
 import numpy as np
 
 from linfed._types import Array, Mask
 from linfed.algorithms.base import State
-from linfed.data.classes import ClassBatch
+from linfed.data.classes import ClassBatch, SampleMeasure, right, right_among_own, sample_losses
 from linfed.numerics.collapse import nc2
 
 CLASS_METRICS: dict[str, str] = {
@@ -21,49 +21,17 @@ CLASS_METRICS: dict[str, str] = {
 }
 """Every metric of classes with its definition."""
 
-ON_HELD_OUT = ("accuracy", "own_class_accuracy")
-ON_TRAINING = ("train_accuracy",)
-OF_HEADS = ("global_nc2", "local_nc2")
-
-Measure = Callable[[State, ClassBatch], Array]
-
-
-def _accuracies(own: bool) -> Measure:
-    def measure(state: State, batch: ClassBatch) -> Array:
-        return batch.accuracies(lambda t, c: state.trials(t).predictors(c), own=own)
-
-    return measure
-
-
-def _losses(state: State, batch: ClassBatch) -> Array:
-    return batch.losses(lambda t, c: state.trials(t).predictors(c))
-
-
-def _collapse(local: bool) -> Measure:
-    def measure(state: State, batch: ClassBatch) -> Array:
-        heads = np.broadcast_to(state.array("W")[..., :-1], (*batch.holds.shape, state.array("W").shape[-1] - 1))
-        return nc2(heads, batch.holds, local=local)
-
-    return measure
-
-
-MEASURES: dict[str, dict[str, Measure]] = {
-    "train": {
-        "train_loss": _losses,
-        "train_accuracy": _accuracies(own=False),
-        "global_nc2": _collapse(local=False),
-        "local_nc2": _collapse(local=True),
-    },
-    "test": {
-        "test_loss": _losses,
-        "accuracy": _accuracies(own=False),
-        "own_class_accuracy": _accuracies(own=True),
-    },
+OF_SAMPLES: dict[str, dict[str, SampleMeasure]] = {
+    "train": {"train_loss": sample_losses, "train_accuracy": right},
+    "test": {"test_loss": sample_losses, "accuracy": right, "own_class_accuracy": right_among_own},
 }
-"""What is measured on the samples of the training, and on held-out ones: each client's value, (trials, n)."""
+"""What is measured of each sample of the training, and of each held-out one."""
+
+OF_HEADS = {"global_nc2": False, "local_nc2": True}
+"""What is measured of heads, and whether by the client's own number of classes."""
 
 
-def class_values(state: State, batch: ClassBatch, names: Container[str], which: str) -> dict[str, Array]:
+def class_values(state: State, batch: ClassBatch, names: Collection[str], which: str) -> dict[str, Array]:
     """Return each client's value of the named metrics, (trials, n), NaN for a client that has none.
 
     Parameters
@@ -72,16 +40,16 @@ def class_values(state: State, batch: ClassBatch, names: Container[str], which: 
         What clients are served with.
     batch : ClassBatch
         The samples of all clients, of the training or held-out ones, as `which` says: "train" or "test".
-    names : container of str
+    names : collection of str
         Metrics that are wanted.
     which : str
     """
-    some = batch.counts > 0
-    return {
-        name: np.where(some, measure(state, batch), np.nan)
-        for name, measure in MEASURES[which].items()
-        if name in names
-    }
+    wanted = {name: measure for name, measure in OF_SAMPLES[which].items() if name in names}
+    values = batch.means(lambda t, c: state.trials(t).predictors(c), wanted) if wanted else {}
+    for name in OF_HEADS.keys() & names if which == "train" else ():
+        W = state.array("W")[..., :-1]
+        values[name] = nc2(np.broadcast_to(W, (*batch.holds.shape, W.shape[-1])), batch.holds, local=OF_HEADS[name])
+    return {name: np.where(batch.counts > 0, each, np.nan) for name, each in values.items()}
 
 
 def mean_of_those(values: Array) -> Array:

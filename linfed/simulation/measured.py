@@ -11,7 +11,7 @@ from linfed.data.samples import GivenSamples, given_batch
 from linfed.data.sources import Source, everybody
 from linfed.problems import Classes, Truth
 from linfed.problems.classes import ClassTruth
-from linfed.simulation.class_metrics import MEASURES
+from linfed.simulation.class_metrics import OF_HEADS, OF_SAMPLES
 from linfed.simulation.job import Job
 
 Measured: TypeAlias = ExplicitBatch | ClassBatch
@@ -31,11 +31,11 @@ def measured_samples(job: Job, truth: Truth | None, source: Source, trials: rang
     """
     found: dict[str, Measured] = {}
     names = {*job.plan.names}
-    if names & MEASURES["train"].keys():
+    if names & {*OF_SAMPLES["train"], *OF_HEADS}:
         own = source.everyone()
         assert isinstance(own, ExplicitBatch | ClassBatch)
         found["train"] = own
-    if not names & MEASURES["test"].keys():
+    if not names & OF_SAMPLES["test"].keys():
         return found
     if isinstance(truth, ClassTruth) and not isinstance(job.data, GivenSamples):
         assert isinstance(job.problem, Classes)

@@ -25,8 +25,7 @@ from linfed.problems import Truth
 from linfed.simulation.class_metrics import (
     CLASS_METRICS,
     OF_HEADS,
-    ON_HELD_OUT,
-    ON_TRAINING,
+    OF_SAMPLES,
     class_values,
     mean_of_those,
 )
@@ -130,13 +129,11 @@ def plan_metrics(
         elif name in OF_SQUARES and classes:
             absent[name] = f"it is of squares, and the samples are of {classes} classes"
         elif name in (*LOSSES, *CLASS_METRICS):
-            if name in (*ON_TRAINING, "train_loss") and not fixed:
-                better = "the expected loss on new ones is 'risk'"
-                better = "those on held-out ones are 'test_loss' and 'accuracy'" if classes else better
+            if not fixed and name in (OF_SAMPLES["train"] if classes else LOSSES):
+                of_new = "those on held-out ones are 'test_loss' and 'accuracy'"
+                better = of_new if classes else "the expected loss on new ones is 'risk'"
                 absent[name] = f"fresh samples are new in every round, and {better}"
-            elif name == "test_loss" and not fixed and not classes:
-                absent[name] = "fresh samples are new in every round, and the expected loss on new ones is 'risk'"
-            elif name in (*ON_HELD_OUT, "test_loss") and not held_out:
+            elif name in OF_SAMPLES["test"] and not held_out:
                 given = "lf.GivenClasses" if classes else "lf.GivenSamples"
                 absent[name] = f"there are no held-out samples ({given}(..., test=(X, y)))"
             elif name in OF_HEADS and columns == 0:

@@ -234,8 +234,8 @@ MUTATIONS = {
         ),
         Mutation(
             "local collapse is global",
-            "nc2(heads, batch.holds, local=local)",
-            "nc2(heads, batch.holds)",
+            "batch.holds, local=OF_HEADS[name])",
+            "batch.holds)",
             "class_runs:metrics",
         ),
     ],

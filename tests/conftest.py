@@ -30,7 +30,17 @@ TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fe
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 """Those with long tests, so that none of them is the last one."""
 
-UNTRACED = ("test_exact_law", "test_engines", "test_rolling")
+UNTRACED = (
+    "test_algorithms",
+    "test_averaging_family",
+    "test_class_algorithms",
+    "test_engines",
+    "test_exact_law",
+    "test_experiments",
+    "test_looks",
+    "test_rolling",
+    "test_state_evolution",
+)
 """Those whose runs of many trials a tracer would make twice as long; what they run, other tests run too."""
 
 
@@ -58,16 +68,17 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_protocol(item):
     """Leave what takes long untraced, its fixtures too: a tracer makes it half as long again, or `UNTRACED` twice.
 
-    Coverage is of the other tests, and of what they import: all modules, whose doctests are collected before.
+    Coverage is of the other tests, and of what they import: all modules, whose doctests are collected before. (A pause
+    of pytest-cov's is none in the processes of pytest-xdist: the tracer of another of its controllers then goes on.)
     """
-    tracer = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    tracer = sys.gettrace()
     if tracer is None or (item.get_closest_marker("long") is None and item.path.stem not in UNTRACED):
         return (yield)
-    tracer.pause()
+    sys.settrace(None)
     try:
         return (yield)
     finally:
-        tracer.resume()
+        sys.settrace(tracer)
 
 
 def pytest_collection_finish():

@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 import sys
 import sysconfig
 import time
@@ -56,8 +57,7 @@ def code_digest(owners: Iterable[Any]) -> str:
         For a class or a function that is in no file.
     """
     wanted = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "scipy")]
-    versions += sorted(f"{name} {_version(name)}" for name in _packages(wanted))
+    versions = [*_needed_versions(), *sorted(f"{name} {_version(name)}" for name in _packages(wanted))]
     own = [f"{module}: {text}" for module, text in statements(wanted).items()]
     return hashlib.sha256("\n".join([*versions, *_of_linfed(), *own]).encode()).hexdigest()
 
@@ -71,10 +71,9 @@ def check_loaded(owners: Iterable[Any]) -> None:
         For functions, and constants of numbers and words, that are not as the file of their module has them; and for a
         file of linfed that is newer than this process.
     """
-    folder = Path(linfed.__file__).parent
-    for file in folder.rglob("*.py"):
-        if not file.relative_to(folder).as_posix().startswith(NO_NUMBERS) and file.stat().st_mtime > STARTED:
-            raise _changed(file, "this process")
+    for _, entry in _counted_files():
+        if entry.stat().st_mtime > STARTED:
+            raise _changed(Path(entry.path), "this process")
     parts = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
     for module, numbers in _reached(parts).items():
         own_file = _file_of(module)
@@ -131,11 +130,24 @@ def _same(code: CodeType | None) -> Any:
 
 def _of_linfed() -> Iterator[str]:
     """Yield the text of linfed's own modules."""
-    folder = Path(linfed.__file__).parent
-    for file in sorted(folder.rglob("*.py")):
-        name = file.relative_to(folder).as_posix()
-        if not name.startswith(NO_NUMBERS):
-            yield f"{name}:{source_of(file, '', file.stat().st_mtime_ns).whole}"
+    for name, entry in sorted(_counted_files(), key=lambda one: one[0].split("/")):
+        yield f"{name}:{source_of(Path(entry.path), '', entry.stat().st_mtime_ns).whole}"
+
+
+def _counted_files(folder: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the files of linfed that count, with their paths within it."""
+    with os.scandir(Path(linfed.__file__).parent / folder) as entries:
+        for entry in entries:
+            name = f"{folder}{entry.name}"
+            if entry.is_dir():
+                yield from _counted_files(f"{name}/")
+            elif name.endswith(".py") and not name.startswith(NO_NUMBERS):
+                yield name, entry
+
+
+@functools.cache
+def _needed_versions() -> tuple[str, ...]:
+    return tuple(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "scipy"))
 
 
 def statements(wanted: Iterable[Part]) -> dict[str, str]:

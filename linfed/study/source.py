@@ -25,6 +25,9 @@ DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 
+BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
+"""The fields of a statement that hold statements."""
+
 
 @functools.lru_cache(maxsize=4096)
 def source_of(file: Path, module: str, changed: int) -> Source:
@@ -220,8 +223,11 @@ def _loaded(node: ast.AST) -> dict[str, set[str]]:
 
 def _text(node: ast.stmt) -> str:
     """Return a statement as text, without comments and docstrings, in a layout of its own."""
-    for part in ast.walk(node):
-        body = getattr(part, "body", None)
-        if isinstance(body, list) and body and _is_idle(body[0]):
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        part = waiting.pop()
+        body = getattr(part, "body", [])
+        if body and _is_idle(body[0]):
             body[:] = [one for one in body if not _is_idle(one)] or [ast.Pass()]
+        waiting += [one for field in BODIES for one in getattr(part, field, [])]
     return ast.unparse(node)

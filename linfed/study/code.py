@@ -25,7 +25,7 @@ from typing import Any
 import linfed
 from linfed.errors import shown
 from linfed.study.experiments import SHIPPED
-from linfed.study.source import Part, source_of
+from linfed.study.source import Part, digest_of, source_of
 
 STARTED = time.time()
 """About when linfed was imported."""
@@ -129,9 +129,9 @@ def _same(code: CodeType | None) -> Any:
 
 
 def _of_linfed() -> Iterator[str]:
-    """Yield the text of linfed's own modules."""
+    """Yield the digests of linfed's own modules."""
     for name, entry in sorted(_counted_files(), key=lambda one: one[0].split("/")):
-        yield f"{name}:{source_of(Path(entry.path), '', entry.stat().st_mtime_ns).whole}"
+        yield f"{name}:{digest_of(Path(entry.path), entry.stat().st_mtime_ns)}"
 
 
 def _counted_files(folder: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:

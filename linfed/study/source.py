@@ -37,6 +37,13 @@ def source_of(file: Path, module: str, changed: int) -> Source:
     return Source(ast.parse(file.read_bytes()), package, main=module == "__main__")
 
 
+@functools.lru_cache(maxsize=4096)
+def digest_of(file: Path, changed: int) -> str:
+    """Return a digest of all statements of a module as it was at a time of change; its source is not kept."""
+    source = Source(ast.parse(file.read_bytes()), "", main=False)
+    return hashlib.sha256("\n".join(source.texts).encode()).hexdigest()
+
+
 class Source:
     """A module's statements: their text, the names that each binds and loads, and where imported names come from."""
 
@@ -66,11 +73,6 @@ class Source:
     def texts(self) -> list[str]:
         """Each statement as text."""
         return [_text(node) for node in self.nodes]
-
-    @functools.cached_property
-    def whole(self) -> str:
-        """A digest of all statements."""
-        return hashlib.sha256("\n".join(self.texts).encode()).hexdigest()
 
     def constants(self, numbers: Iterable[int]) -> dict[str, Any]:
         """Return the numbers and words that statements give names to, which no function changes."""

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     return lambda name: made(TOGETHER.get(name, name))
 
 
-SHORT = (AS_A_USER, "fedrep-fig1", "shortcut-bound")
+SHORT = (AS_A_USER, "shortcut-bound")
 """Experiments whose quick runs are made by default; those of the others with ``--all`` alone."""
 
 
@@ -176,6 +176,7 @@ def test_single_models_stay_above_the_floor(done):
     assert np.all(table["mean"] > table["single_model_floor"])
 
 
+@pytest.mark.long
 def test_fig1_some_trials_stay_away_from_the_truth():
     """At m = 5 and the full run's step six of 50 trials end far from B*; twice the rounds do not help."""
     cell = importlib.import_module("experiments._fedrep").Clients(n_samples=5)

@@ -33,7 +33,16 @@ NAMES |= {
 
 UNDRAWN = {"flute-fig3", "flute-theorem55", "shortcut-bound", "shortcut-search"}
 """Experiments without figures, or whose committed tables lack columns that are drawn."""
-SLOWLY_DRAWN = {"fedrep-pays", "fedrep-scaling", "fedrep-theorem1", "flute-fig1", "shortcut-phase"}
+SLOWLY_DRAWN = {
+    "fedrep-pays",
+    "fedrep-refitting",
+    "fedrep-scaling",
+    "fedrep-theorem1",
+    "flute-classification",
+    "flute-digits",
+    "flute-fig1",
+    "shortcut-phase",
+}
 
 
 def handles(figure):

@@ -66,6 +66,22 @@ def test_real_sizes_are_found_to_the_resolution():
         assert table["low"] < middle <= table["high"] <= 1.01 * table["low"]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("middle", [3.4, 99.5, 1234.5])
+@pytest.mark.parametrize("off", [1e-4, 0.5, 0.97, 0.999, 1.03, 2.0, 1e4])
+def test_where_a_certain_search_begins_is_not_where_it_ends(off, middle, whole):
+    """And from near it takes three sizes at most."""
+    start = min(max(1, round(off * middle) if whole else off * middle), 16_384)
+    cell = Curve(middle=middle, width=1e-12)
+    search = search_of(cell, start=start, whole=whole, certain=True, batch=1, trials=1)
+    low, high = search.interval
+    assert search.stopped == "resolved"
+    assert low < middle <= high
+    assert high <= low * 1.05 * (1 + 1e-12) or (whole and high - low == 1)
+    assert crossing_of(search.margins, 0.5)[0] == pytest.approx(middle, rel=1e-9)
+    assert len(search.margins) <= (3 if 0.97 <= off <= 1.03 else 24)
+
+
 @pytest.mark.parametrize(("share", "own"), [(0.5, 0.0), (0.5, 0.05), (0.8, 0.0)])
 def test_the_interval_covers_and_the_bootstrap_has_its_width(share, own):
     """Paired and independent over sizes: 4 misses of 25 happen with probability below 0.04 at 95 %."""

@@ -133,7 +133,8 @@ class Search:
     batch, trials, budget : int
         Trials of a first look at a size, most trials of one size, and of all sizes together.
     certain : bool
-        Whether one trial decides: of a size without chance.
+        Whether one trial decides: of a size without chance. The search then leaves the start, which should be near, by
+        the resolution first.
 
     Notes
     -----
@@ -168,9 +169,11 @@ class Search:
         place = int(crossing_of(self.margins, self.share)[1][0])
         sizes = sorted(self.margins)
         if place == len(sizes):
-            return self._towards(self.most, sizes[-1], min(self.most, 2 * sizes[-1]))
+            following = max(self._rounded(sizes[-1] * self._stride), sizes[-1] + self.whole)
+            return self._towards(self.most, sizes[-1], min(self.most, following))
         if place == 0:
-            return self._towards(self.least, sizes[0], max(self.least, self._rounded(sizes[0] / 2)))
+            following = min(self._rounded(sizes[0] / self._stride), sizes[0] - self.whole)
+            return self._towards(self.least, sizes[0], max(self.least, following))
         return self._within(sizes[place - 1], sizes[place])
 
     def take(self, size: float, margins: npt.ArrayLike) -> None:
@@ -209,6 +212,12 @@ class Search:
             return 1 if np.mean(margins <= 0) >= self.share else -1
         looks = 1 + max(0, math.ceil(math.log2(self.trials / self.batch)))
         return verdict(margins, self.share, (1.0 - self.confidence) / (2 * looks))
+
+    @property
+    def _stride(self) -> float:
+        """The factor to the next size where there is no bracket yet."""
+        first = math.log2(1.0 + self.resolution) if self.certain else 1.0
+        return 2.0 ** min(1.0, first * 2.0 ** (len(self.margins) - 1))
 
     def _towards(self, end: float, last: float, following: float) -> tuple[float, int, int] | None:
         """Go on beyond the last size, which is short of a bracket; at the end of the range make sure of it."""

@@ -98,6 +98,9 @@ def least(
     Within the bracket the crossing is that of the margin's quantile over trials, interpolated: where a share jumps from
     0 to 1 between two sizes it still says where between. Of "round" a trial counts from when it first reaches it.
 
+    What is predicted is sought around what was measured, by steps of the resolution at first: mostly two or three
+    predictions. Where that search begins does not move where it ends.
+
     **Deviations**: none.
 
     Examples

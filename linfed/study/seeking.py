@@ -153,7 +153,7 @@ class Least(Configuration):
         """Yield the runs that the search asks for, a batch of trials at a time; return the row."""
         row = yield from (self._rounds() if self.path == ROUND else self._sizes())
         if self.predicted:
-            row |= yield from (self._predicted_rounds() if self.path == ROUND else self._predicted())
+            row |= yield from (self._predicted_rounds() if self.path == ROUND else self._predicted(row["crossing"]))
         return row
 
     def _rounds(self) -> Rows:
@@ -274,8 +274,11 @@ class Least(Configuration):
 
     # --- what theory says ------------------------------------------------------------------------------------
 
-    def _predicted(self) -> Rows:
-        search = self._search(certain=True, batch=FORETOLD, trials=FORETOLD)
+    def _predicted(self, measured: float) -> Rows:
+        """Search around what was measured, if anything was: where a search begins is not where it ends."""
+        least, start, most = self._range
+        near = start if math.isnan(measured) else min(max(self._told(measured), least), most)
+        search = self._search(certain=True, least=least, start=near, most=most, batch=FORETOLD, trials=FORETOLD)
         missing: dict[float, str] = {}
         while (wanted := search.wanted()) is not None:
             size, first, last = wanted

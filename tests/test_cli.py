@@ -69,8 +69,13 @@ def claims(tables):
 
 
 @pytest.fixture
-def toy(tmp_path, monkeypatch):
-    """A checkout with one experiment, as the current folder."""
+def whole_pictures():
+    """Let the toy write its PDFs, whose fonts take longer than what else most tests do."""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch, request):
+    """A checkout with one experiment, as the current folder; its PDFs are empty where `whole_pictures` is not asked."""
     folder = tmp_path / f"experiments_{tmp_path.name}"  # a name of its own: modules are cached by name
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -78,6 +83,8 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
+    if "whole_pictures" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "savefig", png_alone)
     return folder
 
 
@@ -230,7 +237,7 @@ def test_figures_do_not_depend_on_what_shows_them_elsewhere(toy):
     assert Path("results/toy-one.png").stat().st_size > 0
 
 
-def test_the_same_run_writes_the_same_bytes(toy, monkeypatch):
+def test_the_same_run_writes_the_same_bytes(toy, whole_pictures, monkeypatch):
     written = []
     for moment in (0.0, 1e9):
         with monkeypatch.context() as patch:
@@ -271,7 +278,7 @@ def files_of(folder):
     ("wanted", "old"),
     [("out/cells/", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
 )
-def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, capsys, monkeypatch):
+def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, whole_pictures, capsys, monkeypatch):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out", "--trials", 50)
     before = {}
     if old:
@@ -314,7 +321,7 @@ def test_version_and_bare_call(capsys):
     assert "reproduce" in capsys.readouterr().out
 
 
-def test_reproduce_writes_everything_and_prints_the_claims(toy, tmp_path, capsys):
+def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, tmp_path, capsys):
     call = ("reproduce", "toy-one", "--experiments", toy, "--out", "there", "--workers", 1, "--trials", 2)
     assert run(*call, "--verbose") == 0
     out = capsys.readouterr().out

@@ -8,6 +8,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import png_alone
+from matplotlib.figure import Figure
 
 import linfed as lf
 from linfed import cli
@@ -79,7 +81,9 @@ def assert_same_rows(one, other):
 
 @pytest.fixture(autouse=True)
 def small_figures(monkeypatch):
+    """Coarse ones, and no PDFs: these tests are of which figures there are."""
     monkeypatch.setitem(style.STYLE, "savefig.dpi", 40)
+    monkeypatch.setattr(Figure, "savefig", png_alone)
 
 
 @pytest.fixture

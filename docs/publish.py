@@ -48,9 +48,6 @@ ROUNDS, EARLY = 350, 100
 CSV_LIMIT = 150_000
 """Bytes."""
 
-RESUMED = ("fedrep-refitting", "fedrep-scaling", "fedrep-theorem1")
-"""Committed runs that took cells from earlier ones and do not say so: their seconds are not those of the whole."""
-
 TRACE = ("error", "inside", "identity", "alive", "largest", "rest", "smallest")
 """Of the runs of FLUTE's theorems, along rounds."""
 COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
@@ -243,7 +240,7 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
 def committed(folder: Path) -> list[tuple[dict[str, Any], bool]]:
     """Return what describes each published run, and whether its seconds are those of all of its cells."""
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in records_in(folder)]
-    return [(run, not run["reused"] if "reused" in run else run["experiment"] not in RESUMED) for run in runs]
+    return [(run, not run.get("reused")) for run in runs]
 
 
 def records_in(folder: Path) -> list[Path]:

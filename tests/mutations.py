@@ -433,6 +433,7 @@ MUTATIONS = {
     ],
     "study/search.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
+        Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "views:tuning"),
         Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
         Mutation(
             "a function of some trials", "count = 1 if callable(self.metric) else ", "count = ", "store:bit_for_bit"

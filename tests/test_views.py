@@ -1,5 +1,6 @@
 """What a notebook shows of results and predictions, and what pandas and xarray are given."""
 
+import re
 import sys
 from dataclasses import dataclass
 from xml.etree import ElementTree
@@ -50,6 +51,34 @@ def test_a_result_shows_its_run_its_ends_and_a_curve():
     assert "currentColor" in html
     assert ">subspace distance</text>" in html
     assert 50 < curves(html) < 200
+
+
+def test_a_tuning_shows_its_settings_their_scores_and_curves():
+    steps = [0.02 * 1.1**power for power in range(30)]
+    tuning = lf.tune(FEDREP, PROBLEM, grid={"step_size": [*steps, 1e6]}, data=FRESH, rounds=20, trials=3, margin=0.0)
+    html = shown(tuning)
+    chosen, score = tuning.chosen["step_size"], tuning.scores[tuning.best]
+    assert chosen == tuning.algorithm.step_size == tuning.settings[tuning.best]["step_size"]
+    assert f"<td>{chosen}</td><td>{score:.4g}</td><td>chosen</td>" in html
+    rows = re.findall(r"<tr><td>([^<]+)</td><td>([^<]+)</td><td>([^<]*)</td></tr>", html)
+    assert [float(step) for step, _, _ in rows] == [steps[place] for place in sorted(np.argsort(tuning.scores)[:20])]
+    assert [sign for _, _, sign in rows].count("chosen") == 1
+    assert ">tuned metric</text>" in html
+    assert curves(html) == 21
+    assert repr(tuning) == f"<Tuning of FedRep: step_size = {chosen}; score {score:.4g}; 31 settings tried>"
+
+
+def test_a_tuning_at_an_edge_says_so():
+    with pytest.warns(lf.EdgeWarning):
+        tuning = lf.tune(FEDREP, PROBLEM, grid={"step_size": [0.01, 0.02]}, data=FRESH, rounds=5, trials=3)
+    assert "step_size is at the edge" in repr(tuning)
+
+
+def test_a_tuning_without_curves_shows_its_scores_alone():
+    ends = {"metric": lambda result: np.full(3, abs(result.algorithm.step_size - 0.3)), "score": "final"}
+    alone = lf.tune(FEDREP, PROBLEM, grid={"step_size": [0.1, 0.3, 0.9]}, data=FRESH, rounds=5, trials=3, **ends)
+    assert alone.chosen == {"step_size": 0.3}
+    assert "<svg" not in shown(alone)
 
 
 def test_powers_of_ten_are_told_whole():

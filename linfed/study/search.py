@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
 from linfed.errors import shown
+from linfed.figures import html as page
+from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job, seconds_of_a_trial
@@ -29,8 +31,14 @@ from linfed.study.along import Along
 from linfed.study.choice import area, at_edge, beyond, edge_message, smallest, within
 from linfed.study.grid import Row, changed, plain
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Attempt: TypeAlias = tuple[Array, Indices]
 """What came of a setting: the values that are to be small, (trials, R), and the rounds at which they were measured."""
+
+SHOWN_SETTINGS = 20
+"""Settings that a notebook shows of a tuning."""
 
 EXTENSIONS = 10
 """How often `tune` widens a grid at most."""
@@ -65,6 +73,45 @@ class Tuning:
     rounds: Indices
     curves: Array
     at_edge: tuple[str, ...]
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The chosen setting."""
+        return dict(self.settings[self.best])
+
+    def __repr__(self) -> str:
+        return f"<Tuning of {type(self.algorithm).__name__}: {'; '.join(self._told())}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the settings with the least scores, and the curves that were scored."""
+        best = np.argsort(self.scores, kind="stable")[:SHOWN_SETTINGS]
+        signs = ["chosen" if place == self.best else "" for place in range(len(self.settings))]
+        rows = [
+            [*(str(plain(value)) for value in self.settings[place].values()), f"{self.scores[place]:.4g}", signs[place]]
+            for place in sorted(best)
+        ]
+        said = page.facts([("tuned", type(self.algorithm).__name__), ("chosen", "; ".join(self._told()))])
+        return page.beside(said + page.table([*self.chosen, "score", ""], rows), self._figure())
+
+    def _told(self) -> list[str]:
+        """Return what was chosen, of how many, and whether it is at an edge of what was tried."""
+        chosen = ", ".join(f"{name} = {plain(value)}" for name, value in self.chosen.items())
+        told = [chosen, f"score {self.scores[self.best]:.4g}", f"{len(self.settings)} settings tried"]
+        return [*told, *(f"{name} is at the edge" for name in self.at_edge)]
+
+    def _figure(self) -> str:
+        """Return a figure of the curves of all settings, that of the chosen one in colour; nothing without rounds."""
+        if len(self.rounds) < 2:
+            return ""
+        at = page.points(len(self.rounds))
+
+        def draw(ax: Axes) -> None:
+            ax.plot(self.rounds[at], self.curves[:, at].T, color="0.5", linewidth=0.8)
+            ax.plot(self.rounds[at], self.curves[self.best, at], color=KINDS[0][0], linewidth=1.8)
+            fine = self.curves[np.isfinite(self.curves)]
+            ax.set(xlabel="round", ylabel="tuned metric", yscale="log" if np.all(fine > 0) else "linear")
+
+        return page.figure(draw)
 
     def columns(self, settings: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
         """Return what a table keeps: the chosen values, the fields at an edge, and along ``setting`` what was tried.

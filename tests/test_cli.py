@@ -420,8 +420,7 @@ def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::linfed.StoreWarning")
-def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsys, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", png_alone)
+def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsys):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1)
     assert run(*call) == 0
     assert "earlier run" not in capsys.readouterr().out
@@ -609,7 +608,6 @@ def test_list_says_which_runs_there_are_and_how_long_they_take(toy, capsys, monk
 
 
 def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", png_alone)
     known = {("values are large", "least value", "toy"): ["SUPPORTED"]}
     monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(1.0, known)})
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--strict") == 0
@@ -644,8 +642,7 @@ def test_verdicts_are_coloured_where_that_is_wanted(variables, coloured, capsys,
     assert "NOT SUPPORTED" in printed
 
 
-def test_several_runs_end_with_a_summary(toy, capsys, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", png_alone)
+def test_several_runs_end_with_a_summary(toy, capsys):
     (toy / "toy_two.py").write_text(TOY.replace("least=50.0", "least=500.0"))
     assert run("reproduce", "all", "--experiments", toy, "--workers", 1) == 0
     last = capsys.readouterr().out.split("\n\n")[-3:]

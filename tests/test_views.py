@@ -68,6 +68,15 @@ def test_a_tuning_shows_its_settings_their_scores_and_curves():
     assert repr(tuning) == f"<Tuning of FedRep: step_size = {chosen}; score {score:.4g}; 31 settings tried>"
 
 
+def test_a_chosen_setting_is_shown_whatever_its_score():
+    """The smallest of those that are as good as the best may have twenty before it."""
+    steps = {"step_size": [0.3 + 0.001 * number for number in range(30)]}
+    tuning = lf.tune(FEDREP, PROBLEM, grid=steps, data=FRESH, rounds=5, trials=3, margin=10.0)
+    assert np.argsort(tuning.scores).tolist().index(tuning.best) >= 20
+    assert "<td>0.3</td>" in shown(tuning)
+    assert shown(tuning).count("<td>chosen</td>") == 1
+
+
 def test_a_tuning_at_an_edge_says_so():
     with pytest.warns(lf.EdgeWarning):
         tuning = lf.tune(FEDREP, PROBLEM, grid={"step_size": [0.01, 0.02]}, data=FRESH, rounds=5, trials=3)

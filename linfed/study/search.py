@@ -83,8 +83,8 @@ class Tuning:
         return f"<Tuning of {type(self.algorithm).__name__}: {'; '.join(self._told())}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the settings with the least scores, and the curves that were scored."""
-        best = np.argsort(self.scores, kind="stable")[:SHOWN_SETTINGS]
+        """Return what a notebook shows: the chosen setting, those with the least scores, and the curves of all."""
+        best = {self.best, *np.argsort(self.scores, kind="stable")[:SHOWN_SETTINGS].tolist()}
         signs = ["chosen" if place == self.best else "" for place in range(len(self.settings))]
         rows = [
             [*(str(plain(value)) for value in self.settings[place].values()), f"{self.scores[place]:.4g}", signs[place]]

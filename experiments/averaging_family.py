@@ -125,7 +125,7 @@ class Family:
         common, own = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
         h = self.heterogeneity
         Phi = (np.sqrt(1.0 - h * h) * common + h * own) / np.sqrt(self.dim)
-        n, most = self.n_clients, max(COUNTS)
+        n, most = self.n_clients, max(*COUNTS, self.n_samples)
         X, noise = rng.standard_normal((n, most, self.dim)), self.noise_std * rng.standard_normal((n, most))
         counts = [self.n_samples] * n if self.counts == "equal" else COUNTS
         rows = [X[i, :m] for i, m in enumerate(counts)]
@@ -191,9 +191,11 @@ SHOWN = (AVG, PROX, SCAFFOLD, VARP, CLUSTER, ROLEX, SCAVAR)
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the distance from the optimum and from the own end against rounds, and the first against floats."""
-    base, figures = Family(), {}
-    drawn = (base, replace(base, local_steps=20), replace(base, participants=N), replace(base, counts="unequal"))
-    runs = tables["runs"].where(setting=[cell.setting for cell in drawn])
+    figures, runs = {}, tables["runs"]
+    base, steps = runs.rows[0], max(runs.values("local_steps"))
+    ends: dict[str, Any] = {"local_steps": steps, "participants": base["n_clients"], "counts": "unequal"}
+    varied = [row["setting"] for row in runs.rows if any(row[name] == end for name, end in ends.items())]
+    runs = runs.where(setting=[base["setting"], *varied])
     runs = runs.assign(panel=lambda row: row["setting"].replace(", h = 1", ""))
     for key, x, y, ylabel in (
         ("", "round", "to_best", "distance from the optimum"),
@@ -224,7 +226,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     out = []
     for where, part in tables["runs"].by("setting"):
         row = {name: part.where(method=name) for name in METHODS}
-        some = part.rows[0]["participants"] < N
+        some = part.rows[0]["participants"] < part.rows[0]["n_clients"]
         end = {name: one["end"] for name, one in row.items()}
         settled = {name: one["settled"] for name, one in row.items()}
         same = part.rows[0]["local_steps"] == 1

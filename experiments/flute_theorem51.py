@@ -108,15 +108,17 @@ class Floor:
 
 MANY = {"n_samples": 100_000}
 SWEEPS = {
-    "m": ("n_samples", (300, 1_000, 3_000, 10_000, 30_000, 100_000), (300, 3_000, 30_000), {}, "n = d = 20"),
-    "n below d": ("n_clients", (6, 9, 13, 20, 30), (6, 13, 30), MANY | {"dim": 100}, "d = 100"),
-    "n above d": ("n_clients", (60, 120, 240, 480, 960), (60, 120, 240), MANY | {"dim": 6}, "d = 6"),
-    "d above n": ("dim", (30, 50, 90, 160), (30, 50), {"n_clients": 6, "n_samples": 300_000}, "n = 6"),
-    "d below n": ("dim", (6, 8, 12, 16), (6, 16), MANY | {"n_clients": 800}, "n = 800"),
-    "Delta": ("gap", (0.1, 0.2, 0.4, 0.8, 1.6), (0.4, 0.8, 1.6), {"n_samples": 1_000_000}, "n = d = 20"),
-    "n, noiseless": ("n_clients", (8, 16, 32, 64, 128), (8, 32, 128), {"noise_std": 0.0}, "d = 20, no noise"),
+    "m": ("n_samples", (300, 1_000, 3_000, 10_000, 30_000, 100_000), (300, 3_000, 30_000), {}),
+    "n below d": ("n_clients", (6, 9, 13, 20, 30), (6, 13, 30), MANY | {"dim": 100}),
+    "n above d": ("n_clients", (60, 120, 240, 480, 960), (60, 120, 240), MANY | {"dim": 6}),
+    "d above n": ("dim", (30, 50, 90, 160), (30, 50), {"n_clients": 6, "n_samples": 300_000}),
+    "d below n": ("dim", (6, 8, 12, 16), (6, 16), MANY | {"n_clients": 800}),
+    "Delta": ("gap", (0.1, 0.2, 0.4, 0.8, 1.6), (0.4, 0.8, 1.6), {"n_samples": 1_000_000}),
+    "n, noiseless": ("n_clients", (8, 16, 32, 64, 128), (8, 32, 128), {"noise_std": 0.0}),
 }
-"""What moves in each sweep, through which values, and which in a quick run; what stays, and in words."""
+"""What moves in each sweep, through which values, and which in a quick run; what stays."""
+OTHER = ("Delta", "n, noiseless")
+"""Sweeps at another spectrum, or another noise, than the others."""
 LABELS = {"n_samples": "samples m", "n_clients": "clients n", "dim": "dimension d", "gap": "gap $\\Delta$"}
 SLOW = "the theorem's step"
 
@@ -125,7 +127,7 @@ def cells(quick: bool) -> dict[str, list[Floor]]:
     """Return the points of every sweep, and one at the theorem's step."""
     base = Floor(trials=6) if quick else Floor()
     floors = []
-    for sweep, (moves, values, few, stays, _) in SWEEPS.items():
+    for sweep, (moves, values, few, stays) in SWEEPS.items():
         floors += lf.grid(replace(base, sweep=sweep, **stays), **{moves: few if quick else values})
     slow = replace(base, sweep=SLOW, n_samples=3_000)
     return {"floors": [*floors, replace(slow, step=float(flute_step_limit(slow.spectrum, slow.rank)))]}
@@ -138,10 +140,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["floors"]
     figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.0), layout="constrained", height_ratios=(2, 1, 2, 1))
     laws, ratios = axes[::2].ravel()[:-1], axes[1::2].ravel()[:-1]
-    for ax, below, (sweep, (moves, *_, fixed)) in zip(laws, ratios, SWEEPS.items(), strict=False):
+    for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=False):
         part = table.where(sweep=sweep)
         draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
-        ax.set_title(fixed)
+        ax.set_title(stays_at(part))
         below.set_xlabel(LABELS[moves])
     same_scale(laws)
     same_scale(ratios)
@@ -159,8 +161,9 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Return the theorem's exponents as bounds, its constant, the predictions, and the step's part in it."""
     table = tables["floors"]
     bounds, predictions = [], []
-    for sweep, (moves, *_, fixed) in SWEEPS.items():
+    for sweep, (moves, *_) in SWEEPS.items():
         part = table.where(sweep=sweep)
+        fixed = stays_at(part)
         at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
         lost, moved = int(part["diverged"].sum()), part["moved"].max()
         told = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
@@ -188,18 +191,29 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     return [*bounds, _one_constant(table), *predictions, step]
 
 
+def stays_at(part: lf.Table) -> str:
+    """Return the clients and dimensions of a sweep that do not move, in words, and whether there is no noise."""
+    sizes = {name: part.values(column) for name, column in (("n", "n_clients"), ("d", "dim"))}
+    values = {name: found[0] for name, found in sizes.items() if len(found) == 1}
+    words = [f"{name} = {value:,}" for name, value in values.items()]
+    if len(set(values.values())) == 1:
+        words = [f"{' = '.join(values)} = {next(iter(values.values())):,}"]
+    return ", ".join([*words, *(["no noise"] if part.values("noise_std") == [0.0] else [])])
+
+
 def _one_constant(table: lf.Table) -> lf.Finding:
     """Judge whether one constant serves ``sqrt(max(d, n) / (n m))``, as far as the law behind it lets it.
 
     ``d + n - k`` lies between the maximum and twice that, and singular values t below the first k add up to the factor
     ``(1 + t^2) / (1 - t^2)^2``: constants may differ by the root of both.
     """
-    t = 1.0 - Floor.gap / 2.0
+    alike = table.where(sweep=[sweep for sweep in SWEEPS if sweep not in OTHER])
+    (gap,) = alike.values("gap")
+    t = 1.0 - gap / 2.0
     most = math.sqrt(2.0 * (1.0 + t**2) / (1.0 - t**2) ** 2)
-    noisy = table.where(gap=Floor.gap, noise_std=Floor.noise_std, step=Floor.step)
-    bound = np.sqrt(np.maximum(noisy["dim"], noisy["n_clients"]) / (noisy["n_clients"] * noisy["n_samples"]))
+    bound = np.sqrt(np.maximum(alike["dim"], alike["n_clients"]) / (alike["n_clients"] * alike["n_samples"]))
     return judge_one_constant(
-        noisy["error"].T / bound,
+        alike["error"].T / bound,
         most=most,
         source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
         text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",

@@ -10,8 +10,8 @@ The bound's terms, each with its factor ||R^{-1}||, say what a proof has to cont
 
 Figures
 -------
-"" : The terms of the bound (22) against rounds, for each solver, with noise std 0.1, beside the distance; d = 20, k =
-    2, m = 60; median over trials.
+"" : The terms of the bound (22) against rounds, for each solver, with noise, beside the distance; median over
+    trials.
 
 References: the shortcut draft, (7) to (22); docs/shortcut.md.
 """
@@ -50,17 +50,20 @@ class Equations:
     method: str = CLOSED
     noise_std: float = 0.0
     n_clients: int = 100
+    dim: int = 20
+    rank: int = 2
+    n_samples: int = 60
     rounds: int = 300
     trials: int = 50
     seed: int = 0
 
     def run(self) -> dict[str, Any]:
         """Follow a run, and take every equation's two sides."""
-        size = {"n_clients": self.n_clients, "dim": 20, "rank": 2}
+        size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
         problem = lf.SharedWithShortcuts(**size, shortcut_norm=0.7, noise_std=self.noise_std)
-        algorithm = lf.FedRepShortcut(rank=2, step_size=0.3, init=lf.AtDistance(0.5), **METHODS[self.method])
+        algorithm = lf.FedRepShortcut(rank=self.rank, step_size=0.3, init=lf.AtDistance(0.5), **METHODS[self.method])
         truth = problem.truth(self.seed, range(self.trials))
-        run = {"data": lf.FixedSamples(60), "rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        run = {"data": lf.FixedSamples(self.n_samples), "rounds": self.rounds, "trials": self.trials, "seed": self.seed}
         steps = lf.iterate(algorithm, problem, **run)
         trace = shortcut.shortcut_trace(steps, algorithm, truth, equations=self.method == CLOSED)
         return {name: lf.Along(values, round=trace.rounds) for name, values in trace.series.items()}

@@ -16,13 +16,13 @@ the grid's times (1 + ridge) / ridge, as the ridge slows B by that factor. (2)-(
 Figures
 -------
 "" : Distance, parameter error and the shortcuts' error against rounds on fixed data with noise, for each m; circles:
-    refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+    refitted without the ridge; median and 10-90 % over trials.
 "noiseless" : Distance, parameter error and the shortcuts' error against rounds on fixed data without noise, for each m;
-    circles: refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+    circles: refitted without the ridge; median and 10-90 % over trials.
 "fresh" : Distance, parameter error and the shortcuts' error against rounds on new samples in every round; circles:
-    refitted without the ridge; d = 20, k = 2, n = 50; median and 10-90 % over trials.
+    refitted without the ridge; median and 10-90 % over trials.
 "tuning" : What steps and ridge were chosen by: the final parameter error that nine of ten separate trials stay below,
-    at the best of the other parameters; circled: chosen; d = 20, k = 2, n = 50.
+    at the best of the other parameters; circled: chosen.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -41,7 +41,7 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
 from linfed.study.pages import Figures, tuning_figure
 
-from ._shortcut import DIM, LEARNED, RANK, SIZES, algorithm_1, joint
+from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m on both sides of d"
 
@@ -58,12 +58,11 @@ FLOOR = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class Curve(Sized):
     """One method on one kind of data; all sizes are chosen here: the draft names none."""
 
     data: str = FIXED
     n_samples: int = 40
-    noise_std: float = 0.1
     method: str = DRAFTED
     rounds: int = 150
     step_sizes: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
@@ -86,17 +85,17 @@ class Curve:
         if self.method == "LocalOnly":
             return lf.LocalOnly()
         if self.method == "FedRep":
-            return lf.FedRep(rank=RANK, step_size=step_size, init="random")
+            return lf.FedRep(rank=self.rank, step_size=step_size, init="random")
         if self.method == JOINT:
-            return joint(step_size / (ridge / (1.0 + ridge)), ridge)
+            return self.joint(step_size / (ridge / (1.0 + ridge)), ridge)
         if self.method in (DRAFTED, SMALL):
-            return algorithm_1(step_size, solver=lf.GradientSteps(**shortcut))
+            return self.algorithm_1(step_size, solver=lf.GradientSteps(**shortcut))
         order: Any = "jacobi" if self.method == JACOBI else "gauss-seidel"
-        return algorithm_1(step_size, solver=lf.ClosedForm(order=order))
+        return self.algorithm_1(step_size, solver=lf.ClosedForm(order=order))
 
     def run(self) -> dict[str, Any]:
         """Tune on separate trials, then run the trials that count; what the refit makes of them stands by itself."""
-        problem = lf.SharedWithShortcuts(**SIZES, shortcut_norm=0.5, noise_std=self.noise_std)
+        problem = lf.SharedWithShortcuts(**self.whole, shortcut_norm=0.5, noise_std=self.noise_std)
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
         algorithm: Any
@@ -193,7 +192,7 @@ LEARNT = f"{AIM}; what counts as learned is an {OWN_THRESHOLD}"
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return which methods learn B, whose errors are below whose, and what the refit does."""
     learned, errors, falling, refit = [], [], [], []
-    for (data, m, noise), part in tables["curves"].by("data", "n_samples", "noise_std"):
+    for (data, d, m, noise), part in tables["curves"].by("data", "dim", "n_samples", "noise_std"):
         where = f"m = {m}, noise {noise:g}{', fresh' if data == FRESH else ''}"
         found = dict(part.by("method"))
         end = {name: worst(one[ERROR][:, -1]) for name, one in found.items()}
@@ -211,7 +210,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             statistic = "share of paired trials in which the final error is smaller"
             said = {"text": text, "where": where, "source": AIM, "note": note}
             errors.append(smaller(end[name], end[rival], statistic=statistic, **said))
-        if noise == 0 and m >= DIM:  # the error can go on falling
+        if noise == 0 and m >= d:  # the error can go on falling
             values = found[SMALL][ERROR]
             gained = -np.log10(worst(values[:, -1] / values[:, values.shape[1] // 2]))
             measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
@@ -222,7 +221,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         before, after = found[JOINT][ERROR][:, -1], found[JOINT][f"refitted_{ERROR}"]
         local = found["LocalOnly"][ERROR][:, -1]
         gap = np.max(np.abs(after - local) / np.maximum(local, 1e-12))
-        same = data == FIXED and m >= DIM and (gap < 1e-6 or noise == 0)
+        same = data == FIXED and m >= d and (gap < 1e-6 or noise == 0)
         note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
         said = {"text": "The refit lowers the parameter error of the joint ridge", "where": where, "note": note}
         statistic = "share of trials in which it is smaller after the refit"

@@ -13,7 +13,7 @@ the next.)
 Figures
 -------
 "" : The rounds in which (2) to (5) lose a B near B*, until dist passes 0.5, against m, for each step; lines: predicted;
-    d = 20, k = 2; noise std 0.1; median and 10-90 % over trials.
+    median and 10-90 % over trials.
 
 References: shortcut draft, (2) to (5); docs/shortcut.md, section 2.
 """
@@ -33,7 +33,7 @@ from linfed.statistics.findings import OWN_PREDICTION, Finding, share
 from linfed.study.pages import Figures, bars
 from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
 
-from ._shortcut import DIM, LEARNED, N_CLIENTS, RANK, SIZES
+from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, beside a prediction"
 
@@ -46,12 +46,11 @@ THEORY = (("predicted", "predicted, fixed samples", 1.0, "-"), ("mean_alone", "$
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class Loss(Sized):
     """One method from one start, at one step and one number of samples; all sizes are chosen here."""
 
     method: str = CLOSED
     kind: str = FIXED
-    n_clients: int = N_CLIENTS
     n_samples: int = 10
     step_size: float = 0.3
     start: float = 0.3
@@ -61,11 +60,10 @@ class Loss:
 
     def run(self) -> dict[str, Any]:
         """Run until every trial has passed `LEARNED` or the rounds are over."""
-        size = SIZES | {"n_clients": self.n_clients}
-        problem = lf.SharedWithShortcuts(**size, noise_std=0.1, shortcut_norm=0.5)
+        problem = lf.SharedWithShortcuts(**self.whole, noise_std=self.noise_std, shortcut_norm=0.5)
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
-        shared: dict[str, Any] = {"rank": RANK, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
+        shared: dict[str, Any] = {"rank": self.rank, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
         algorithm: lf.Algorithm = lf.FedRep(**shared)
         if self.method in ORDERS:
             algorithm = lf.FedRepShortcut(**shared, solver=lf.ClosedForm(order=ORDERS[self.method]))
@@ -77,8 +75,8 @@ class Loss:
                 break
         setting = {"n_samples": self.n_samples, "step_size": self.step_size, "level": LEARNED}
         told = (self.method, self.kind) == (CLOSED, FIXED)
-        predicted = shortcut_loss_rounds(self.start, **size, **setting) if told else math.nan
-        alone = self.n_samples / (self.step_size * (RANK + 1))
+        predicted = shortcut_loss_rounds(self.start, **self.whole, **setting) if told else math.nan
+        alone = self.n_samples / (self.step_size * (self.rank + 1))
         return {"lost": lost, "dist": dist, "predicted": predicted, "mean_alone": alone}
 
 
@@ -96,7 +94,7 @@ def cells(quick: bool) -> dict[str, list[Loss]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the rounds against m, a line for each step, with what is predicted."""
-    table = tables["rounds"].where(method=CLOSED, n_clients=N_CLIENTS)
+    table = fewest(tables["rounds"].where(method=CLOSED))
     table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
     looks = shades(sorted(table.values("step_size")))
     last, trials = (table.rows[0][name] for name in ("rounds", "trials"))
@@ -120,13 +118,18 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
+def fewest(table: lf.Table) -> lf.Table:
+    """Return the rows of the fewest clients: there are more beside them to see whether the clients' number matters."""
+    return table.where(n_clients=min(table.values("n_clients")))
+
+
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return whether B is lost, on which time scale in m and eta, and whether rivals lose it."""
     table = tables["rounds"]
-    closed, rivals = table.where(method=CLOSED, n_clients=N_CLIENTS), table.where(method=[SEIDEL, FEDREP])
+    closed, rivals = fewest(table.where(method=CLOSED)), table.where(method=[SEIDEL, FEDREP])
     slow = closed.where(step_size=[eta for eta in closed.values("step_size") if eta < 1])
     fixed = slow.where(kind=FIXED)
-    many = slow.where(kind=FRESH, n_samples=[m for m in closed.values("n_samples") if m > DIM])
+    many = slow.where(kind=FRESH, n_samples=[m for m in closed.values("n_samples") if m > closed.rows[0]["dim"]])
     out = []
     for (kind, start, eta), part in closed.by("kind", "start", "step_size"):
         where = f"{kind} samples, start {start:g}, eta {eta:g}"

@@ -21,10 +21,9 @@ that work best are searched for in `experiments.shortcut_search`.
 Figures
 -------
 "" : The dist at the end over the shortcuts' size and what holds the learned ones back, median over trials, for each
-    kind of truth, with where it passes 0.5 and the predictions of that; d = 20, k = 2, n = 50, m = 100; noise std 0.1.
+    kind of truth, with where it passes 0.5 and the predictions of that.
 "steps" : The dist at the end over the shortcuts' size and what holds the learned ones back, with several shortcut steps
-    in a round, and with the ridge at a plain step; lines: where it passes 0.5, and predictions of that; d = 20, k = 2,
-    n = 50, m = 100; noise std 0.1.
+    in a round, and with the ridge at a plain step; lines: where it passes 0.5, and predictions of that.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -45,7 +44,7 @@ from linfed.statistics.intervals import median_interval, quantiles
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 from linfed.study.pages import Figures, heat_map
 
-from ._shortcut import LEARNED, RANK, SIZES, algorithm_1, joint
+from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: where B is learned, over the shortcuts' size, their steps, and a ridge on them"
 
@@ -59,7 +58,7 @@ CLOSED = (JOINT, PLAIN)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Map:
+class Map(Sized):
     """One family of algorithms on one kind of truth; all sizes are chosen here: the draft names none.
 
     `sizes` are those of the shortcuts; `held` is what holds the learned ones back, ``tau_s eta_s`` or the ridge.
@@ -69,6 +68,7 @@ class Map:
     truth: str = "orthogonal"
     sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
     held: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    n_samples: int = 100
     step_size: float = 0.3
     rounds: int = 200
     trials: int = 20
@@ -77,10 +77,10 @@ class Map:
     def algorithm(self, back: float) -> lf.FedRepShortcut:
         """Return the algorithm of a column of the map."""
         if self.family in CLOSED:
-            return joint(self.step_size / (back / (1.0 + back) if self.family == JOINT else 1.0), back)
+            return self.joint(self.step_size / (back / (1.0 + back) if self.family == JOINT else 1.0), back)
         steps = 3 if self.family == SEVERAL else 1
         solver = lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=back / steps)
-        return algorithm_1(self.step_size, solver=solver)
+        return self.algorithm_1(self.step_size, solver=solver)
 
     def ends(self, worlds: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Return the final dist and parameter error, (trials, size, back) each, of a problem and data for each size."""
@@ -93,11 +93,15 @@ class Map:
 
     def run(self) -> dict[str, Any]:
         """Run every point of the map, and what predicts it, from the same starts."""
-        kind = {"orthogonal": self.truth != "any", "uncorrelated": self.truth == "uncorrelated", "noise_std": 0.1}
-        problems = [lf.SharedWithShortcuts(**SIZES, shortcut_norm=size, **kind) for size in self.sizes]
+        kind = {
+            "orthogonal": self.truth != "any",
+            "uncorrelated": self.truth == "uncorrelated",
+            "noise_std": self.noise_std,
+        }
+        problems = [lf.SharedWithShortcuts(**self.whole, shortcut_norm=size, **kind) for size in self.sizes]
         truths = [problem.truth(self.seed, range(self.trials)) for problem in problems]
-        dist, error = self.ends([(problem, lf.FixedSamples(100)) for problem in problems])
-        limit = np.stack([lf.subspace_distance(truth.truncated(RANK).B, truth.B) for truth in truths], axis=1)
+        dist, error = self.ends([(problem, lf.FixedSamples(self.n_samples)) for problem in problems])
+        limit = np.stack([lf.subspace_distance(truth.truncated(self.rank).B, truth.B) for truth in truths], axis=1)
         if self.family in CLOSED:
             predicted = np.repeat(limit[..., None], len(self.held), axis=-1)
         else:

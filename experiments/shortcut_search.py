@@ -25,7 +25,7 @@ from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, judge
 from linfed.statistics.intervals import median_interval, quantiles, worst
 from linfed.study.pages import Figures
 
-from ._shortcut import RANK, SIZES, algorithm_1, joint
+from ._shortcut import Sized
 
 SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fit, m on both sides of d"
 
@@ -37,7 +37,7 @@ SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Sized):
     """One family's search on one number of samples and size of shortcuts; all sizes are chosen here.
 
     `tried` is what holds the learned shortcuts back, their steps or the ridge; the fit's are the `ridges`.
@@ -62,15 +62,15 @@ class Search:
     def at(self, method: str, step_size: float, held: float) -> lf.Algorithm:
         """Return a method at a setting."""
         if method == OWN and self.family == JOINT:
-            return joint(step_size * (1.0 + held) / held, held)
+            return self.joint(step_size * (1.0 + held) / held, held)
         if method == OWN:
-            return algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=held))
-        fedrep = lf.FedRep(rank=RANK, step_size=step_size, init="random")
+            return self.algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=held))
+        fedrep = lf.FedRep(rank=self.rank, step_size=step_size, init="random")
         return lf.Personalised(base=fedrep, ridge=held) if method == FIT else fedrep
 
     def run(self) -> list[dict[str, Any]]:
         """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
-        problem = lf.SharedWithShortcuts(**SIZES, shortcut_norm=self.size, noise_std=0.1)
+        problem = lf.SharedWithShortcuts(**self.whole, shortcut_norm=self.size, noise_std=self.noise_std)
         world: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": (self.seed, self.n_samples)}
         world |= {"rounds": self.rounds, "record_every": self.rounds}
         # No margin for ties: what is to be told apart is smaller.

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import png_alone
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from test_judges import cell_classes
 
 import linfed as lf
 from linfed import cli
@@ -103,6 +105,27 @@ def test_quick_run_is_whole(done):
     assert list(described["figures"]) == drawn
 
 
+class Poisoned:
+    """In the place of a field's default, or of what makes a cell: reading it is an error."""
+
+    def __get__(self, instance, owner):
+        raise AssertionError(f"a judge read a default of {owner.__name__}, or made one")
+
+
+def test_claims_and_figures_are_of_the_tables_alone(done, monkeypatch):
+    """No default of a cell is read, and no cell is made, once there are tables."""
+    name, module, out, drawn = done
+    described, tables = load_tables(name, out)
+    for one in cell_classes():
+        for default in [*one.__dataclass_fields__, "__init__"]:
+            if default in vars(one):
+                monkeypatch.setattr(one, default, Poisoned())
+    claims = by_sentence(module.claims(tables))
+    assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
+    assert [*module.plot(tables)] == list(described["figures"])
+    plt.close("all")
+
+
 @speaks_of(AS_A_USER)
 def test_figures_are_whole_and_pdf_fonts_are_embedded_as_text(done):
     _, _, out, _ = done
@@ -131,7 +154,7 @@ def test_cells_are_the_papers(figure):
     assert {cell.noise_variance for cell in cells} == {1e-3}
     assert min(cell.trials for cell in cells) >= 50
     if figure == "fig4":
-        assert {1, 2, 5, 10, 20} <= set(module.N_NEW)
+        assert {cell.n_new for cell in cells} == {(1, 2, 3, 5, 10, 20, 40)}
 
 
 def exchanged(table, one, other):

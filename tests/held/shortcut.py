@@ -15,7 +15,7 @@ CONVERGENCE, LOST, PHASE, SEARCH = "shortcut-convergence", "shortcut-lost", "sho
 def sizes(results, name=LOST):
     """Return n, d and k, as the shortcut experiments share them."""
     load(name, TOP / "experiments")  # its folder becomes importable
-    return importlib.import_module("experiments._shortcut").SIZES
+    return importlib.import_module("experiments._shortcut").Sized().whole
 
 
 def learned(results, method, where=""):

@@ -32,9 +32,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.errors import UsageError
-from linfed.study.committed import write_record
-from linfed.study.experiments import experiment_files
-from linfed.study.run import load_tables
+from linfed.study.committed import Settings, write_record
+from linfed.study.experiments import experiment_files, load
+from linfed.study.run import load_tables, settings_of
 from linfed.system import files
 
 TOP = Path(__file__).resolve().parent.parent
@@ -237,10 +237,14 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
     return [*written, about]
 
 
-def committed(folder: Path) -> list[tuple[dict[str, Any], bool]]:
-    """Return what describes each published run, and whether its seconds are those of all of its cells."""
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in records_in(folder)]
-    return [(run, not run.get("reused")) for run in runs]
+def committed(folder: Path) -> list[tuple[dict[str, Any], bool, Settings]]:
+    """Return what describes each published run, whether its seconds are those of all of its cells, and its settings."""
+    found = []
+    for path in records_in(folder):
+        run, tables = load_tables(path.stem, folder)
+        cells = load(path.stem, TOP / "experiments").cells(False)
+        found.append((run, not run.get("reused"), settings_of(tables, cells)))
+    return found
 
 
 def records_in(folder: Path) -> list[Path]:

@@ -2,9 +2,10 @@
 
 The setting: n = 100, d = 20, k = 2, m = 10 fixed samples per client, a tenth of the clients per round, noise variance
 1e-3, 500 rounds as in Figure 1. A new client solves for its head exactly on the representation that FedRep or FedAvg
-(two layers, one head for all, one local step) has learned; under Local only it fits all d parameters. The sample
-counts are 1, 2, 5, 10, 20; k + 1 and 2 d are added, and k and d where these are others than 2 and 20. Step sizes are tuned per method on separate trials over
-one grid, for the least median error of new clients with d samples in nine of ten trials. B starts at a random subspace.
+(two layers, one head for all, one local step) has learned; under Local only it fits all d parameters. The sample counts
+are 1, 2, 5, 10, 20; k + 1 and 2 d are added, and k and d where these are others than 2 and 20. Step sizes are tuned per
+method on separate trials over one grid, for the least median error of new clients with d samples in nine of ten trials.
+B starts at a random subspace.
 
 Beside the paper's methods: the oracle (exact heads on B*) and FedAvg with ten local steps. What a new client pays is
 known in law (`linfed.theory.new_client_excess_quantile`); its median is drawn over the measurements.

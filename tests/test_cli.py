@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import importlib
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,12 @@ from helpers import png_alone
 from matplotlib.figure import Figure
 
 import linfed
+import linfed as lf
 from linfed import cli
 from linfed.figures import style
 from linfed.study import code, committed
 from linfed.study.experiments import experiment_files, experiments_folder, load
-from linfed.study.run import load_tables
+from linfed.study.run import load_tables, settings_of
 from linfed.study.saved import claims_of, read_saved
 from linfed.study.store import keys_of
 
@@ -622,6 +625,38 @@ def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monk
     assert "--strict: 2 verdicts other than in the committed runs" in out
 
 
+def test_strict_tells_other_settings_in_the_place_of_verdicts(toy, capsys, monkeypatch):
+    """A toy of three sizes: one that was edited, one that was left out, fewer trials; and a field that is new."""
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
+    (settings,) = [settings_of(load_tables("toy-one", Path("results"))[1], load("toy-one", toy).cells(False))]
+    known = {("values are large", "least value", "toy"): ["INCONCLUSIVE"]}
+
+    def strict(settings):
+        monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(1.0, known, settings)})
+        capsys.readouterr()
+        status = run("replot", "toy-one", "--experiments", toy, "--strict")
+        out, err = capsys.readouterr()
+        return status, err.splitlines(), out.splitlines()[-1]
+
+    differs = ["toy-one: SUPPORTED instead of INCONCLUSIVE: values are large (toy; least value)"]
+    for same in (settings, {}, {"values": {**settings["values"], "new": ["1"]}, "gone": {"rows": ["1"]}}):
+        assert strict(same) == (1, differs, "--strict: 1 verdict other than in the committed runs")
+    other = {"values": {**settings["values"], "rows": ["2"], "number": ["0", "1", "7"]}}
+    status, lines, last = strict(other)
+    said = "toy-one: other settings than the committed run: number 2 instead of 7 in 'values'; rows 3 instead of 2 in"
+    assert (status, lines) == (1, [f"{said} 'values'"])
+    assert last == "--strict: not compared, with other settings: 1 of 1 runs"
+
+
+def test_settings_are_the_values_of_the_cells_fields():
+    cell = importlib.import_module("some_cells").RUN
+    cells = [replace(cell, rounds=rounds) for rounds in (3, 12, 3)]
+    tables = {"one": lf.Table.of(cells, [{"risk": 0.1}] * 3)}
+    found = settings_of(tables, {"one": cells[:1]})["one"]
+    assert (found["rows"], found["rounds"], found["problem.dim"]) == (["3"], ["12", "3"], ["6"])
+    assert "risk" not in found
+
+
 @pytest.mark.parametrize(
     ("variables", "coloured"),
     [
@@ -672,6 +707,9 @@ def test_the_record_that_ships_is_that_of_the_committed_runs():
     told = {name: one.seconds for name, one in known.items() if one.seconds is not None}
     assert told == {name: round(runs[name]["seconds"], 1) for name in told}
     assert len(told) >= len(runs) - 3
+    tables = {name: set(told["tables"]) for name, told in runs.items()}
+    assert {name: set(one.settings) for name, one in known.items()} == tables
+    assert known["fedrep-fig4"].settings["clients"]["rank"] == ["2"]
     assert not any(runs[name].get("reused") for name in told)
     assert set(known) <= set(experiment_files(ROOT / "experiments"))
 

@@ -114,7 +114,7 @@ class Poisoned:
 
 def test_claims_and_figures_are_of_the_tables_alone(done, monkeypatch):
     """No default of a cell is read, and no cell is made, once there are tables."""
-    name, module, out, drawn = done
+    name, module, out, _ = done
     described, tables = load_tables(name, out)
     for one in cell_classes():
         for default in [*one.__dataclass_fields__, "__init__"]:

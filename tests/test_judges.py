@@ -1,7 +1,6 @@
 """Figures and claims depend on an experiment's tables alone: on no default of its cells, and no cell made anew."""
 
 import ast
-import dis
 import functools
 import importlib.util
 import inspect
@@ -67,7 +66,7 @@ def forbidden(module):
         if isinstance(node, ast.ClassDef) and vars(module)[node.name] in cell_classes():
             defaults = [one.value for one in node.body if isinstance(one, ast.AnnAssign) and one.value is not None]
             used = {name for one in defaults for name in named(one) if is_size(vars(module).get(name))}
-            found |= {name: f"a default of {node.name}" for name in used - {*MARKERS}}
+            found |= dict.fromkeys(used - {*MARKERS}, f"a default of {node.name}")
     return found
 
 

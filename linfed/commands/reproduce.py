@@ -38,7 +38,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def add_printed(command: argparse.ArgumentParser) -> None:
     """Add the options that say what is printed, and what the exit status says."""
     command.add_argument("--verbose", action="store_true", help="list every file that is written")
-    told = "exit status 1 where a verdict is not that of the committed full run, and a line for each"
+    told = (
+        "exit status 1 where a verdict is not that of the committed full run, or a run has other settings; a line each"
+    )
     command.add_argument("--strict", action="store_true", help=told)
 
 
@@ -160,17 +162,25 @@ def _ahead(name: str, options: Options, place: str) -> str:
 
 
 def _compared(runs: dict[str, Reproduction]) -> int:
-    """Print where verdicts are not those of the committed runs, and return the exit status."""
+    """Print where settings or verdicts are not those of the committed runs, and return the exit status.
+
+    Where settings differ, verdicts may, and say nothing of the code: they are not compared.
+    """
     from linfed.errors import UsageError
-    from linfed.study.committed import differences
+    from linfed.study.committed import differences, other_settings
     from linfed.study.saved import recorded
 
-    told = []
+    told, others = [], []
     for name, done in runs.items():
         if done.quick:
             raise UsageError(f"--strict compares with the verdicts of full runs, and that of {name!r} is a quick one")
-        told += differences(name, [recorded(claim) for claim in done.claims])
-    print(*told, sep="\n", end="\n" * bool(told), file=sys.stderr)
+        if other := other_settings(name, done.settings):
+            others.append(other)
+        else:
+            told += differences(name, [recorded(claim) for claim in done.claims])
+    print(*others, *told, sep="\n", end="\n" * bool(others or told), file=sys.stderr)
     verdicts = f"{len(told)} verdict{'s' * (len(told) != 1)} other than" if told else "all verdicts as"
-    print(f"--strict: {verdicts} in the committed runs")
-    return int(bool(told))
+    found = [f"{verdicts} in the committed runs"] if len(others) < len(runs) else []
+    found += [f"not compared, with other settings: {len(others)} of {len(runs)} runs"] if others else []
+    print(f"--strict: {'; '.join(found)}")
+    return int(bool(told or others))

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +22,9 @@ from linfed.statistics.findings import Finding, by_sentence
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.captions import captions, write_caption
+from linfed.study.committed import Settings
 from linfed.study.experiments import load
+from linfed.study.grid import fields_of
 from linfed.study.means import Means
 from linfed.study.progress import say
 from linfed.study.saved import read_saved, recorded
@@ -75,10 +77,11 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What a run left: files in the order written, the claims, and whether it was a quick one."""
+    """What a run left: files in the order written, the claims, its settings, and whether it was a quick one."""
 
     files: list[Path]
     claims: list[Finding]
+    settings: Settings
     quick: bool
     cells: int
     reused: int
@@ -142,7 +145,9 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
     files += drawn
     seconds = time.perf_counter() - started
     quick = bool(described["quick"])
-    return Reproduction(files=files, claims=claims, quick=quick, cells=cells, reused=reused, seconds=seconds)
+    settings = settings_of(tables, module.cells(False))
+    told = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
+    return Reproduction(files=files, claims=claims, settings=settings, **told)
 
 
 def _cells(module: ModuleType, options: Options) -> dict[str, list[Any]]:
@@ -155,6 +160,29 @@ def _changed(cell: Any, changes: dict[str, Any]) -> Any:
     """Return a cell with those of the changes that are told and that are fields of it."""
     names = {field.name for field in dataclasses.fields(cell)}
     return dataclasses.replace(cell, **{k: v for k, v in changes.items() if v is not None and k in names})
+
+
+def settings_of(tables: Mapping[str, Table], cells: Mapping[str, Sequence[object]]) -> Settings:
+    """Return the settings of a run.
+
+    Parameters
+    ----------
+    tables : mapping of str to Table
+        The run's, whose columns hold the fields of its cells.
+    cells : mapping of str to sequence
+        Cells of the same classes by table, for the names of their fields; their values do not matter.
+
+    Returns
+    -------
+    dict
+        Of each table the different values of each field, sorted, and the number of rows under ``rows``.
+    """
+    found: Settings = {}
+    for key, table in tables.items():
+        names = dict.fromkeys(name for cell in cells.get(key, ()) for name, _ in fields_of(cell))
+        values = {name: {repr(row[name]) for row in table.rows if name in row} for name in names}
+        found[key] = {name: sorted(texts) for name, texts in values.items() if texts} | {"rows": [str(len(table))]}
+    return found
 
 
 def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:

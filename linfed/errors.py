@@ -141,6 +141,8 @@ def check_number(
         wanted += f" from {minimum:g} to {maximum:g}"
     elif minimum > -math.inf:
         wanted += f" of at least {minimum:g}"
+    elif maximum < math.inf:
+        wanted += f" of at most {maximum:g}"
     if not is_real(value):
         raise ValueError(f"{name} = {shown(value)} must be {wanted}")
     try:

@@ -126,6 +126,7 @@ CALLS = {
             (lf.FedRoD, "personal", ("exact", None, lf.ExactHeads), "lf.GradientHeads(steps=1) or lf.ExactHeads()"),
             (lf.FedRoD, "fine_tune", ("exact", True), "lf.ExactHeads(), lf.GradientHeads(steps=10), or None"),
             (lf.Oracle, "rank", (0, 2.0, None), "integer of at least 1"),
+            (lf.FedRolex, "model_share", (1.5, INF, 0.0), "positive finite number of at most 1"),
             (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
             (lf.Personalised, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
             (lf.Personalised, "base", (lf.LocalOnly(),), "learns no representation B"),

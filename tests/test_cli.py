@@ -541,6 +541,23 @@ def test_a_folder_that_is_no_package_is_said(tmp_path, capsys):
     assert "no __init__.py" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["list"], ["reproduce", "noise-floor"]])
+def test_own_experiments_without_a_package_are_said(tmp_path, monkeypatch, capsys, command):
+    """Silently the experiments that ship would be taken; a folder of other things of that name hides none of them."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "notes.py").write_text("print(1)")
+    assert experiments_folder(None) != folder
+    (folder / "noise_floor.py").write_text(TOY)
+    assert run(*command) == 2
+    assert capsys.readouterr().err == (
+        f"linfed: {folder} has no __init__.py: make an empty one, or name another folder with --experiments DIR\n"
+    )
+    (folder / "__init__.py").write_text("")
+    assert experiments_folder(None) == folder
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

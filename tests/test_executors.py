@@ -7,8 +7,11 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from collections import Counter
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,7 +22,7 @@ import pytest
 import linfed as lf
 from linfed.errors import WorkerError
 from linfed.simulation import job
-from linfed.study import means
+from linfed.system import processes
 from tests.helpers import assert_one_line
 from tests.some_cells import CELLS, RUN, Raises, Waits
 
@@ -270,10 +273,46 @@ def test_workers_that_cannot_start_are_one_line():
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("linfed.errors.WorkerError: workers = 2: a worker process died: ")
     assert "classes and functions that a notebook" in last
+    assert last.endswith("use workers = 1, or pip install 'linfed[parallel]')")
+
+
+@pytest.mark.parametrize("file", [True, False])
+def test_advice_is_of_where_the_function_is_defined(monkeypatch, file):
+    """A script is not helped by loky, which a notebook is."""
+    main = types.SimpleNamespace(**({"__file__": "script.py"} if file else {}))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setitem(sys.modules, "loky", None)
+    monkeypatch.setattr(processes, "_own_pool", lambda workers, tasks: nullcontext())
+    with pytest.raises(WorkerError) as raised, processes.worker_pool(2, 2):
+        raise BrokenProcessPool
+    assert ("linfed[parallel]" in str(raised.value)) is not file
+    assert ("a script's own file" in str(raised.value)) is file
+
+
+OF_A_NOTEBOOK = """
+import linfed as lf
+
+def half(state, truth):
+    return 0.5 * lf.subspace_distance(state.B, truth.B)
+
+problem = lf.SharedRepresentation(n_clients=6, dim=4, rank=2)
+run = {"data": lf.FreshSamples(5), "rounds": 2, "trials": 4, "metrics": [half, "subspace_distance"]}
+metrics = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, workers=2, **run).metrics
+assert abs(2 * metrics["half"] - metrics["subspace_distance"]).max() < 1e-12
+"""
+
+
+@pytest.mark.long
+def test_a_notebooks_own_metric_is_found_by_workers():
+    pytest.importorskip("loky")
+    done = subprocess.run(
+        [sys.executable, "-c", OF_A_NOTEBOOK], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_class_that_cannot_be_sent_is_told(monkeypatch):
-    monkeypatch.setattr(means, "_interactive", lambda: False)
+    monkeypatch.setattr(processes, "_interactive", lambda: False)
 
     @dataclass(frozen=True)
     class Local:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -44,13 +45,16 @@ def experiments_folder(given: str | None) -> Path:
     Raises
     ------
     UsageError
-        If there is none; the message says how to get one.
+        If there is none, or if it is no package; the message says how to get one.
     """
     if given is None:
-        tried = [*_of_checkout(Path.cwd()), *_of_package()]
-        found = next((folder for folder in tried if _is_package(folder)), None)
-        if found is not None:
-            return found.resolve()
+        for folder in [*_of_checkout(Path.cwd()), *_of_package()]:
+            if _is_package(folder):
+                return folder.resolve()
+            if _has_experiments(folder):
+                raise UsageError(
+                    f"{folder} has no __init__.py: make an empty one, or name another folder with --experiments DIR"
+                )
         raise UsageError(
             f"no experiments/ in {Path.cwd()}, in a checkout of linfed above it, or in the installed package: install "
             "linfed anew, run this in a checkout, or name their folder with --experiments DIR"
@@ -65,6 +69,14 @@ def experiments_folder(given: str | None) -> Path:
 
 def _is_package(folder: Path) -> bool:
     return (folder / "__init__.py").is_file()
+
+
+def _has_experiments(folder: Path) -> bool:
+    """Return whether a folder has a module with cells: one that lacks its __init__.py, and not just any of that name."""
+    try:
+        return any(re.search(rb"(?m)^def cells\(", path.read_bytes()) for path in folder.glob("*.py"))
+    except OSError:
+        return False
 
 
 def _of_checkout(here: Path) -> list[Path]:

@@ -6,13 +6,10 @@ again, piece by piece, to know whose fault it was.
 
 from __future__ import annotations
 
-import importlib.util
 import queue
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -136,13 +133,12 @@ class _Line:
 
 def _in_processes(means: Means, errands: Errands) -> None:
     """Run in worker processes; what was pending when one died is run again, one at a time."""
-    pool = _loky_pool if _interactive() and importlib.util.find_spec("loky") is not None else worker_pool
     everything, again = _Line(errands), deque[Piece]()
     suspects = _Line(errands._replace(following=lambda: again.popleft() if again else None))
     while True:
         line, size = (suspects, 1) if again else (everything, means.workers)
         try:
-            with pool(means.workers, size) as executor:
+            with worker_pool(means.workers, size) as executor:
                 line.through(executor, 1 if line is suspects else means.pending or 2 * size)
         except WorkerError as error:
             if line is everything:
@@ -164,22 +160,3 @@ def workers_of(means: Means) -> int | None:
         return means.workers
     told = getattr(means.executor, "_max_workers", None)
     return told if isinstance(told, int) and told > 0 else None
-
-
-def _interactive() -> bool:
-    """Return whether this is a notebook or a prompt, whose classes other processes cannot import."""
-    return not hasattr(sys.modules["__main__"], "__file__")
-
-
-@contextmanager
-def _loky_pool(workers: int, tasks: int) -> Iterator[Executor]:
-    """Return a context with an executor that sends classes of a notebook by value (extra ``parallel``)."""
-    import loky
-
-    executor = loky.ProcessPoolExecutor(min(workers, tasks))
-    try:
-        yield executor
-    except BrokenExecutor as error:
-        raise WorkerError(f"workers = {workers}: a worker process died: {shown(error)}") from None
-    finally:
-        executor.shutdown(kill_workers=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
-from linfed.errors import WorkerError
+from linfed.errors import WorkerError, shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +24,7 @@ R = TypeVar("R")
 
 
 @contextmanager
-def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
+def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
     """Return a context with an executor of at most `workers` processes, no more than there are tasks.
 
     Raises
@@ -32,8 +34,44 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
 
     Notes
     -----
-    The workers end with the main process, however that ends, and at once where the context ends with an error.
+    The workers end with the main process, however that ends, and at once where the context ends with an error. In a
+    notebook or at a prompt they are loky's, where that is installed: it sends what was defined there by value.
     """
+    by_value = _interactive() and importlib.util.find_spec("loky") is not None
+    with _loky_pool(workers, tasks) if by_value else _own_pool(workers, tasks) as pool:
+        try:
+            yield pool
+        except BrokenExecutor as error:
+            raise WorkerError(f"workers = {workers}: a worker process died: {_why(error, by_value)}") from None
+
+
+def _why(error: BrokenExecutor, by_value: bool) -> str:
+    """Return what may have happened to a worker that died, and what to do."""
+    if by_value:
+        return shown(error)
+    where = "a notebook or a prompt" if _interactive() else "a script's own file"
+    extra = ", or pip install 'linfed[parallel]'" if _interactive() else ""
+    return (
+        "it was killed, the memory ran out, or it could not start "
+        f"(classes and functions that {where} defines are not found there: put them into a module, use workers = 1{extra})"
+    )
+
+
+@contextmanager
+def _loky_pool(workers: int, tasks: int) -> Iterator[Executor]:
+    """Return a context with an executor of loky's (extra ``parallel``)."""
+    import loky
+
+    executor = loky.ProcessPoolExecutor(min(workers, tasks))
+    try:
+        yield executor
+    finally:
+        executor.shutdown(kill_workers=True)
+
+
+@contextmanager
+def _own_pool(workers: int, tasks: int) -> Iterator[Executor]:
+    """Return a context with an executor whose workers end with this process."""
     context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
     watched, alive = context.Pipe(duplex=False)
     with watched, alive:
@@ -41,11 +79,7 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except BrokenProcessPool:
-            raise WorkerError(
-                f"workers = {workers}: a worker process died: it was killed, the memory ran out, or it could not start "
-                "(classes and functions that a notebook or a script's own file defines are not found there: put them "
-                "into a module, use workers = 1, or in a notebook pip install 'linfed[parallel]')"
-            ) from None
+            raise
         except BaseException:
             alive.close()
             raise
@@ -53,7 +87,12 @@ def worker_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
-def in_order(pool: ProcessPoolExecutor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+def _interactive() -> bool:
+    """Return whether this is a notebook or a prompt, whose classes and functions other processes cannot import."""
+    return not hasattr(sys.modules["__main__"], "__file__")
+
+
+def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
     """Yield ``function(item)`` for each item in order, computed in the pool; no more than `ahead` are waiting."""
     waiting: deque[Future[R]] = deque()
     for item in items:

@@ -1,12 +1,15 @@
 """Classifiers of clients that hold some of the classes, as in the FLUTE paper's Table 1: how they are run and judged.
 
-Ten methods and two rivals of our own meet the same splits and the same initial B. K = 5 full-gradient local steps where
-the paper has 5 epochs (its CIFAR-100 setting): FLUTE, FedPer, LG-FedAvg, FedAvg and FedRoD take 5, FedRep 5 on the head
-and 5 on B, FedRep* 10 and 5, FLUTE* 10 more on the head, fine-tuning 10 on the head. 100 rounds, everybody takes part.
-Each method's step, and FLUTE's weights, are those of the least held-out error on other splits.
+Ten methods and three rivals of our own meet the same splits and begin at the same B and at one head, which is random
+and the same for all clients (`FromOneHead`): the paper says no more than that the server initialises both. Local only
+has neither B nor head: its softmax regression begins at 0. K = 5 full-gradient local steps where the paper has 5 epochs
+(its CIFAR-100 setting): FLUTE, FedPer, LG-FedAvg, FedAvg and FedRoD take 5, FedRep 5 on the head and 5 on B, FedRep* 10
+and 5, FLUTE* 10 more on the head, fine-tuning 10 on the head. 100 rounds, everybody takes part. Each method's step, and
+FLUTE's weights, are those of the least held-out error on other splits.
 
-The rivals: "FLUTE, no NC" is FLUTE without the penalty on neural collapse, at clients and server, all else equal and
-tuned; "own classes" is the choice of FedAvg's one model among the classes that the client holds, which costs nothing.
+The rivals: "FLUTE, no NC" and "FLUTE*, no NC" are FLUTE and FLUTE* without the penalty on neural collapse, at clients
+and server, all else equal and tuned; "own classes" is the choice of FedAvg's one model among the classes that the
+client holds, which costs nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
+from linfed.algorithms.general_flute import random_heads
 from linfed.figures.style import label, look
 from linfed.simulation.class_metrics import mean_of_those
 from linfed.study.pages import Figures
@@ -26,19 +30,49 @@ from linfed.study.pages import Figures
 LOCAL, STAR = 5, 10
 """Local steps, and those on the head of FedRep* and FLUTE*."""
 
-FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC = ("FedRep", "FedRep*", "FLUTE", "FLUTE*", "FLUTE, no NC")
+FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR = ("FedRep", "FedRep*", "FLUTE", "FLUTE*")
+NO_NC, NO_NC_STAR = ("FLUTE, no NC", "FLUTE*, no NC")
 FEDAVG, TUNED_AVG, LG, PER, ROD, LOCAL_ONLY = ("FedAvg", "FedAvg + FT", "LGFedAvg", "FedPer", "FedRoD", "LocalOnly")
 BASELINES = (FEDAVG, TUNED_AVG, LG, PER, FEDREP, FEDREP_STAR, ROD)
 """The paper's, but for FedCP."""
-METHODS = (*BASELINES, FLUTE, FLUTE_STAR, NO_NC, LOCAL_ONLY)
-COLLAPSING = (FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC)
+METHODS = (*BASELINES, FLUTE, FLUTE_STAR, NO_NC, NO_NC_STAR, LOCAL_ONLY)
+COLLAPSING = (FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC, NO_NC_STAR)
 """Those whose heads are followed towards neural collapse."""
 
-FLUTES = {FLUTE: 0, FLUTE_STAR: STAR, NO_NC: 0}
+FLUTES = {FLUTE: 0, FLUTE_STAR: STAR, NO_NC: 0, NO_NC_STAR: STAR}
 STEPS = (0.05, 0.1, 0.2, 0.4)
 WEIGHTS = ((0.01, 0.01), (0.1, 0.1), (1.0, 0.1))
 DECAYS = (0.0, 1e-3)
 """What is tried of eta_l, of lambda_3 with eta_r, and of lambda_1 = lambda_2."""
+
+
+class FromOneHead:
+    """The head at which FLUTE begins, for an algorithm whose heads begin at 0."""
+
+    def initial_state(self: Any, start: Any) -> Any:
+        """Return the algorithm's initial state with that head, which all clients have."""
+        state = super().initial_state(start)  # type: ignore[misc]
+        return state.update(W=random_heads(start, state.W.shape[1], self.rank))
+
+
+class FedRep(FromOneHead, lf.FedRep):
+    """FedRep from the one head."""
+
+
+class FedPer(FromOneHead, lf.FedPer):
+    """FedPer from the one head."""
+
+
+class LGFedAvg(FromOneHead, lf.LGFedAvg):
+    """LG-FedAvg from the one head."""
+
+
+class FedAvg(FromOneHead, lf.FedAvg):
+    """FedAvg from the one head."""
+
+
+class FedRoD(FromOneHead, lf.FedRoD):
+    """FedRoD whose generic head is the one; personal heads, which are added to it, begin at 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,20 +111,20 @@ class Contest(ABC):
         if self.method in (FEDREP, FEDREP_STAR):
             heads = lf.GradientHeads(steps=LOCAL if self.method == FEDREP else STAR)
             of_b = {"init": "random", "representation_steps": LOCAL, "orthonormalize": False}
-            return lf.FedRep(rank=self.rank, step_size=1.0, heads=heads, **of_b)
+            return FedRep(rank=self.rank, step_size=1.0, heads=heads, **of_b)
         if self.method == ROD:
-            return lf.FedRoD(personal=lf.GradientHeads(steps=LOCAL), **common)
+            return FedRoD(personal=lf.GradientHeads(steps=LOCAL), **common)
         if self.method in (FEDAVG, TUNED_AVG):
             heads = lf.GradientHeads(steps=STAR) if self.method == TUNED_AVG else None
-            return lf.FedAvg(fine_tune=heads, **common)
-        return {PER: lf.FedPer, LG: lf.LGFedAvg}[self.method](**common)
+            return FedAvg(fine_tune=heads, **common)
+        return {PER: FedPer, LG: LGFedAvg}[self.method](**common)
 
     @property
     def grid(self) -> Any:
         """What is tried: steps, and FLUTE's weights."""
         if self.method not in FLUTES:
             return {"step_size": self.steps}
-        collapse = self.weights if self.method != NO_NC else [(0.0, 0.0)]
+        collapse = self.weights if self.method not in (NO_NC, NO_NC_STAR) else [(0.0, 0.0)]
         names = ("step_size", "collapse_penalty", "server_step_size", "feature_penalty", "head_penalty")
         tried = [(step, *both, decay, decay) for step in self.steps for both in collapse for decay in DECAYS]
         return [dict(zip(names, values, strict=True)) for values in tried]

@@ -12,7 +12,19 @@ import linfed as lf
 from linfed.statistics.findings import OWN_PREDICTION, Finding, joined, judge, quoted
 from linfed.study.notes import lost
 
-from ._classes import BASELINES, COLLAPSING, FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY, NO_NC, told
+from ._classes import (
+    BASELINES,
+    COLLAPSING,
+    FEDAVG,
+    FEDREP,
+    FEDREP_STAR,
+    FLUTE,
+    FLUTE_STAR,
+    LOCAL_ONLY,
+    NO_NC,
+    NO_NC_STAR,
+    told,
+)
 
 TABLE1 = "FLUTE paper, section 7.2, Table 1"
 OUTPERFORM = quoted(
@@ -96,8 +108,10 @@ def in_setting(part: lf.Table, where: str) -> list[Finding]:
         text = f"{one} is more accurate than the best of the other baselines"
         more_accurate(one, best, text, source=OUTPERFORM, detail=told(best))
     more_accurate(FLUTE_STAR, FLUTE, "FLUTE* is more accurate than FLUTE", source=ALL_COLUMNS)
-    more_accurate(FLUTE, NO_NC, "FLUTE is more accurate than the same algorithm without its penalty on neural collapse")
-    more_accurate(NO_NC, FEDREP, "FLUTE without its penalty on neural collapse is more accurate than FedRep")
+    for one, without, rival in ((FLUTE, NO_NC, FEDREP), (FLUTE_STAR, NO_NC_STAR, FEDREP_STAR)):
+        penalty = "its penalty on neural collapse"
+        more_accurate(one, without, f"{one} is more accurate than the same algorithm without {penalty}")
+        more_accurate(without, rival, f"{one} without {penalty} is more accurate than {rival}")
     federated = best_tuned(part, (*BASELINES, FLUTE, FLUTE_STAR))
     text = "Each client's own softmax regression, the simplest rival, is more accurate than the best federated method"
     more_accurate(LOCAL_ONLY, federated, text, detail=told(federated))
@@ -118,12 +132,15 @@ def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
 
     out: list[Finding] = []
     statistic = "mean difference of NC2 over paired trials"
-    for far, near, source in ((FEDREP_STAR, FLUTE_STAR, CLOSER), (NO_NC, FLUTE, OWN_PREDICTION)):
+    without = "it has without NC"
+    for far, near, rival, source in (
+        (FEDREP_STAR, FLUTE_STAR, FEDREP_STAR, CLOSER),
+        (NO_NC, FLUTE, without, OWN_PREDICTION),
+        (NO_NC_STAR, FLUTE_STAR, without, OWN_PREDICTION),
+    ):
         for kind, gap in zip(kinds, gaps(far, near), strict=True):
             found, vacuous = difference(gap, np.zeros(len(gap)))
-            text = (
-                f"{near} has a smaller {kind.capitalize()} NC2 than {far.replace('FLUTE, no NC', 'it has without NC')}"
-            )
+            text = f"{near} has a smaller {kind.capitalize()} NC2 than {rival}"
             said = {"text": text, "where": where, "source": source, "statistic": statistic}
             out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, **said))
     of_all, of_own = gaps(FEDREP_STAR, FLUTE_STAR)

@@ -7,7 +7,8 @@ k = 9, as many. What the best classifier at the true means reaches is known (`Cl
 
 **Deviations**: the paper has images and a convolutional network in this section and no synthetic classes; everything
 here is chosen. Full-gradient steps in the place of epochs; steps and weights are tuned, on five other mixtures; FedCP
-is left out. Heads begin at 0, FLUTE's at random.
+is left out. All methods begin at one random head, on which the paper says nothing; the committed runs are of before,
+when FLUTE's heads began at random and all others at 0.
 
 Figures
 -------

@@ -7,8 +7,9 @@ quarter of each client's images is held out: a client trains on about 27 images,
 
 **Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are outside of
 this package; full-gradient steps in the place of epochs; the paper gives neither steps nor weights, all are tuned here,
-on five other splits of the same images; FedCP is left out. Heads begin at 0, FLUTE's at random. Trials are splits of
-the same 1797 images: intervals speak of splits, and would be wider for images that nobody has seen.
+on five other splits of the same images; FedCP is left out. All methods begin at one random head, on which the paper
+says nothing; the committed runs are of before, when FLUTE's heads began at random and all others at 0. Trials are
+splits of the same 1797 images: intervals speak of splits, and would be wider for images that nobody has seen.
 
 Figures
 -------

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import class_references as ref
 import matplotlib.pyplot as plt
@@ -14,7 +15,10 @@ from linfed import cli
 from linfed.algorithms.fedrod import TwoHeads
 from linfed.data.sources import Sizes
 from linfed.errors import UsageError
+from linfed.study.experiments import load
 from linfed.study.recipe import recipe
+
+EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 
 OWN = [1, 2, 3, 4, 2]
 PROBLEM = lf.Classes(n_clients=5, n_classes=4, classes_per_client=OWN, dim=6, rank=2, test_samples=15)
@@ -358,3 +362,38 @@ def test_clients_are_asked_of_runs_with_schedules_and_given_participants():
     result = run(lf.GeneralFLUTE(rank=2, step_size=steps), rounds=4, participation=who)
     for metric in ("accuracy", "global_nc2"):
         assert np.allclose(result.clients(metric).mean(axis=1), result.metrics[metric][:, -1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["flute-classification", "flute-digits"])
+def test_all_methods_of_a_contest_begin_at_one_model(name):
+    """The same B and the same head, which is none of 0, in every trial; Local only has neither."""
+    module = load(name, EXPERIMENTS)
+    cells = {cell.method: cell for cell in module.cells(True)["runs"]}  # those of the last setting
+    assert set(cells) == set(module.METHODS)
+    del cells["LocalOnly"]
+    begin = {}
+    for method, cell in cells.items():
+        state = next(iter(lf.iterate(cell.algorithm, rounds=1, trials=2, seed=7, **cell.source(2, 7)))).after
+        B = state.own[:, 0] if method == "LGFedAvg" else state.B
+        begin[method] = B, np.unique(state.W, axis=1), state.served().predictors()
+    first = begin["FLUTE"]
+    assert first[1].shape[1] == 1
+    assert np.abs(first[1][..., :-1]).min() > 0
+    assert not first[1][..., -1].any()
+    for method, found in begin.items():
+        for one, other in zip(found[:2], first[:2], strict=True):
+            assert np.array_equal(one, other), method
+        np.testing.assert_allclose(*np.broadcast_arrays(found[2], first[2]), rtol=1e-12, err_msg=method)
+
+
+def test_flute_star_meets_itself_without_its_penalty():
+    module = load("flute-digits", EXPERIMENTS)
+    cells = {cell.method: cell for cell in module.cells(False)["runs"]}
+    pairs = {"FLUTE": "FLUTE, no NC", "FLUTE*": "FLUTE*, no NC"}
+    for method, without in pairs.items():
+        assert cells[method].algorithm == cells[without].algorithm
+        penalties = [{point["collapse_penalty"] for point in cells[name].grid} for name in (method, without)]
+        assert penalties == [{0.01, 0.1, 1.0}, {0.0}]
+        assert {point["server_step_size"] for point in cells[without].grid} == {0.0}
+        steps = [{point["step_size"] for point in cells[name].grid} for name in (method, without)]
+        assert steps[0] == steps[1]

@@ -132,10 +132,7 @@ class GeneralFLUTE(Scheduled):
     def initial_state(self, start: Start) -> State:
         """Return B from `init`, and the same random heads for all clients."""
         B = start.representation(self.init, self.rank)
-        W = start.zeros(start.n_clients, self.rank)
-        scale = self.head_scale / np.sqrt(self.rank)
-        W[..., :-1] = scale * start.rng.standard_normal((1, start.classes, self.rank))
-        return State(B=B, W=W)
+        return State(B=B, W=random_heads(start, start.n_clients, self.rank, self.head_scale))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -170,6 +167,17 @@ class GeneralFLUTE(Scheduled):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B and heads, and of the participants' copies and gradients; rows of W are clients here."""
         return self.rank * (n_clients + dim + participants * (dim + 4))
+
+
+def random_heads(start: Start, clients: int, rank: int, scale: float = 1.0) -> Array:
+    """Return heads of classes, (T, clients, c, k + 1): one for all clients, entries ``N(0, scale^2 / k)``, biases 0.
+
+    They are the first that is drawn of the algorithm's own random numbers: algorithms that begin at them begin at the
+    same ones, trial by trial.
+    """
+    W = start.zeros(clients, rank)
+    W[..., :-1] = scale / np.sqrt(rank) * start.rng.standard_normal((1, start.classes, rank))
+    return W
 
 
 def _each(B: Array) -> Array:

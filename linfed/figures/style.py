@@ -71,6 +71,7 @@ LOOKS: Mapping[str, Look] = {
     "FLUTE": ("#C1272D", "*", "-"),
     "FLUTE*": ("#7F0000", "P", "--"),
     "FLUTE, no NC": ("#FB6A4A", "X", ":"),
+    "FLUTE*, no NC": ("#A50F15", "x", ":"),
     "FedRep*": ("#08306B", "d", "--"),
     "FedRep (RI)": ("#56B4E9", "^", "--"),
     "ridge": ("#A6761D", "s", "-."),

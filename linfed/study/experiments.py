@@ -72,7 +72,7 @@ def _is_package(folder: Path) -> bool:
 
 
 def _has_experiments(folder: Path) -> bool:
-    """Return whether a folder has a module with cells: one that lacks its __init__.py, and not just any of that name."""
+    """Return whether a folder that is no package has a module with cells, and is not just any folder of that name."""
     try:
         return any(re.search(rb"(?m)^def cells\(", path.read_bytes()) for path in folder.glob("*.py"))
     except OSError:

@@ -146,7 +146,7 @@ def reproduce(name: str, folder: Path, options: Options) -> Reproduction | None:
     seconds = time.perf_counter() - started
     quick = bool(described["quick"])
     settings = settings_of(tables, module.cells(False))
-    told = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
+    told: dict[str, Any] = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
     return Reproduction(files=files, claims=claims, settings=settings, **told)
 
 

@@ -52,8 +52,8 @@ def _why(error: BrokenExecutor, by_value: bool) -> str:
     where = "a notebook or a prompt" if _interactive() else "a script's own file"
     extra = ", or pip install 'linfed[parallel]'" if _interactive() else ""
     return (
-        "it was killed, the memory ran out, or it could not start "
-        f"(classes and functions that {where} defines are not found there: put them into a module, use workers = 1{extra})"
+        "it was killed, the memory ran out, or it could not start (classes and functions that "
+        f"{where} defines are not found there: put them into a module, use workers = 1{extra})"
     )
 
 

@@ -27,7 +27,7 @@ def lines(results: Results, name: str, rank: int) -> Iterator[str]:
     runs = results.table(f"{name}-runs").where(rank=rank)
     partitions = runs.values("partition")
     yield f"| k = {rank} | " + " | ".join(partitions) + " |"
-    for method in METHODS:
+    for method in (name for name in METHODS if name in runs.values("method")):
         found = runs.where(method=method)
         yield f"| {told(method)} | " + " | ".join(cell(row["final_accuracy"]) for row in found.rows) + " |"
     averaged = runs.where(method=FEDAVG)

@@ -46,7 +46,10 @@ def searched(row: lf.Table) -> str:
         kappa = f"kappa {row['condition']:.3g}, " if row["rank"] > 1 else ""
         sizes = f"n {row['n_clients']}, p/n {row['participation']:g}, d {row['dim']}, k {row['rank']}"
         return f"{sizes}, {kappa}dist_0 {row['start']:.3g}, step {row['step']:.2g}"
-    return f"{NAMES[row['name']]} = {row[row['name']]:g}" if row["name"] in NAMES else row["name"]
+    if row["name"] not in NAMES:
+        return str(row["name"])
+    everybody = row["name"] != "n_clients" or row["participation"] == 1.0
+    return f"{NAMES[row['name']] if everybody else 'n'} = {row[row['name']]:g}"
 
 
 def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:

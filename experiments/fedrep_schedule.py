@@ -6,7 +6,8 @@ it tends to the limit of heads that are fitted to a round's samples alone. Rival
 remembered (one gradient step a round, of the size of B's, or of a fixed one), known. With heads of condition number 3
 no step size is the best for all directions: a matrix step, or averages, for that. With 5 of 50 clients a round a head's
 step must not fall with the rounds, of which its client sees few. All rivals are tuned on separate trials; the sizes are
-chosen here.
+chosen here. B starts at one distance from B* in all; where heads are known it is not turned against B*, so that the
+true heads are those of its columns, and where they take gradient steps they start at 0.
 
 Figures
 -------

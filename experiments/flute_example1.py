@@ -16,9 +16,9 @@ q < 0.01 alone. An average recovers u_1 as p -> -infinity; p = 0, the plain mean
 
 Two sweeps: over M on the singular values 2d/(i+1) of the paper's Figure 3, and over q at M = d. In each the clients
 recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squares from m samples with noise, where
-``w_i`` is made from the length of the estimate. On the same data run FLUTE (k = 1, the paper's step 0.03) and FedRep
-(k = 1) from a random direction, and FedRep from each of the averages, at half the step that is best on u_1 itself,
-``M / lambda_1^2``. All sizes but the example's own are chosen here.
+``w_i`` is made from the length of the estimate. On the same data run FLUTE (k = 1, the paper's step 0.03) from its
+small Gaussian B and W, FedRep (k = 1) from the direction of that B, and FedRep from each of the averages, at half the
+step that is best on u_1 itself, ``M / lambda_1^2``. All sizes but the example's own are chosen here.
 
 Figures
 -------

@@ -5,7 +5,7 @@ The paper's parameters (Appendix C.1): d = 10, k in {2, 4, 6, 8}, n in {15, 30},
 both 2d/(i+1) and 2d-i+1 are shown. The number of rounds is not given: 600 here. By then the tuned runs have settled for
 m = 20; for m = 12, hardly above d, FLUTE's error passes through a minimum and still rises at k = 6 and 8 (the claims on
 final errors say where a run is not at rest). Everybody takes part, on one fixed data set. All ranks of one (n, m), and
-both spectra, see the same draws.
+both spectra, see the same draws. The methods start as in `experiments.flute_fig1`, each in its own way.
 
 "The learning rate is 0.03" leaves open whether FedRep has it too, and FedRep averages over clients where FLUTE sums.
 So all methods are shown at the step 0.03, with both of FedRep's conventions, and at tuned steps, found as in

@@ -492,6 +492,12 @@ MUTATIONS = {
     ],
     "study/committed.py": [
         Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),
+        Mutation(
+            "no setting but the number of rows is compared",
+            "known[key].keys() & settings[key].keys()",
+            '("rows",)',
+            "cli:other_settings",
+        ),
     ],
     "study/means.py": [
         Mutation("cells of a worker that died are lost", "again.extend(line.lost)", "pass", "executors:dies"),

@@ -19,6 +19,7 @@ FAMILY = {
     lf.FedPer: {"rank": 2, "step_size": 0.1},
     lf.LGFedAvg: {"rank": 2, "step_size": 0.1},
     lf.FedRoD: {"rank": 2, "step_size": 0.1},
+    lf.FedRolex: {"step_size": 0.1},
     lf.Oracle: {"rank": 2},
     lf.Personalised: {"base": lf.Oracle(rank=2), "ridge": 0.1},
 }

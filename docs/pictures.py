@@ -51,13 +51,19 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "flute-divergence": ("flute-divergence", "", 1400),
     "flute-example1": ("flute-example1", "", 1400),
     "flute-fig1": ("flute-fig1", "", 1400),
+    "flute-fig3": ("flute-fig3", "", 1400),
+    "flute-fig3-ranks": ("flute-fig3", "ranks", 1400),
     "flute-fig4": ("flute-fig4", "", 1400),
     "flute-minima": ("flute-minima", "", 1400),
     "flute-rate-and-floor": ("flute-rate-and-floor", "", 1400),
     "flute-theorem51": ("flute-theorem51", "", 1400),
+    "flute-theorem55": ("flute-theorem55", "region", 1400),
+    "flute-theorem55-constants": ("flute-theorem55", "constants", 1400),
+    "shortcut-bound": ("shortcut-bound", "", 1400),
     "shortcut-convergence": ("shortcut-convergence", "", 1500),
     "shortcut-lost": ("shortcut-lost", "", 1400),
     "shortcut-phase": ("shortcut-phase", "", 1500),
+    "shortcut-search": ("shortcut-search", "", 1400),
 }
 """Experiment, figure and width in pixels, by the picture's name."""
 DIGEST = "tables"

@@ -48,10 +48,13 @@ ROUNDS, EARLY = 350, 100
 CSV_LIMIT = 150_000
 """Bytes."""
 
-TRACE = ("error", "inside", "identity", "alive", "largest", "rest", "smallest")
-"""Of the runs of FLUTE's theorems, along rounds."""
+REGION = ("largest", "rest", "smallest")
+TRACE = ("error", "inside", "identity", "alive", *REGION)
+"""Of the runs of FLUTE's theorems, along rounds; the first bound its region."""
+TERMS = ("contraction", "concentration", "shortcut", "noise")
+"""Of the shortcut draft's bound, drawn with noise."""
 COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
-"""Of the runs of FLUTE's figures 1 and 3."""
+"""Of the runs of FLUTE's figure 1."""
 WEIGHED = (
     "score",
     *(f"tried_{name}" for name in ("step_size", "collapse_penalty", "server_step_size")),
@@ -74,18 +77,16 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "fedrep-state-evolution-curves": ("growth", "fourth_power"),
     "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
     "flute-fig1-runs": COMPARED,
-    "flute-fig3-runs": (*COMPARED, "error", "length", "oracle", "truncation", "score", "tried_step_size"),
+    "flute-fig3-runs": ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length"),
     "flute-minima-ends": ("predictors",),
-    "flute-theorem55-runs": TRACE,
-    "shortcut-bound-terms": (
-        *("distance", "contraction", "concentration", "shortcut", "noise", "inverse"),
-        *("identity", "heads", "printed", "shortcuts"),
-    ),
+    "shortcut-bound-terms": ("inverse", "identity", "heads", "printed", "shortcuts"),
 }
 """Large columns that no picture and no number needs, by the table."""
 DECILES = {
     "averaging-family-runs": ("to_best", "to_own", "end", "settled", "spread", "drift"),
     "fedrep-state-evolution-curves": ("distance",),
+    "flute-theorem55-runs": REGION,
+    "shortcut-bound-terms": (*TERMS, "distance"),
 }
 """Columns of trials of which the least, the deciles and the largest are kept, in the place of trials: for bands."""
 
@@ -154,6 +155,11 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
         return () if row["name"] in ("step", "condition", "start", "at the rival's m") else ("distance",)
     if key == "flute-rate-and-floor-runs":  # drawn are the errors of the base runs, and all of the population's
         return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
+    if key == "flute-theorem55-runs":  # drawn is the region, of the base runs
+        drawn = row["name"] == "base" and row["data"] in ("population", "fixed")
+        return tuple(name for name in TRACE if not (drawn and name in REGION))
+    if key == "shortcut-bound-terms" and not row["noise_std"]:  # drawn are the runs with noise
+        return (*DROPPED[key], *TERMS, "distance")
     if key == "averaging-family-runs":  # drawn are the curves of four settings, and not of every method
         shown = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
         return ("reached",) if shown and "," not in row["method"] else ("reached", "to_best", "to_own")

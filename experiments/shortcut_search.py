@@ -9,6 +9,12 @@ beat is FedRep with one personal ridge fit at its end (`lf.Personalised`), searc
 ridges; FedRep alone has the same steps to choose from. The joint form's step is the grid's times (1 + ridge) / ridge,
 as the ridge slows B by that factor; it is refitted without the ridge at the end, and measured before and after.
 
+Figures
+-------
+"" : Final parameter error of the best settings found, for two forms of the shortcut, two sizes of the true shortcuts
+    and m below and above d, against FedRep with one personal ridge fit, FedRep, and Local only. Points are medians,
+    bars the 10-90 % band.
+
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 
@@ -21,6 +27,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.figures.style import KINDS, LOOKS, label, look
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, judge
 from linfed.statistics.intervals import median_interval, quantiles, worst
 from linfed.study.pages import Figures
@@ -32,6 +39,9 @@ SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fi
 FAMILIES = GRADIENT, JOINT = ("Algorithm 1", "joint ridge")
 DIST, ERROR = "subspace_distance", "parameter_error"
 OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
+METHODS = (OWN, FIT, FEDREP, LOCAL)
+DRAWN = {FIT: KINDS[1]}
+"""The look of a method that has none of its own."""
 SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
 """What a search tunes, and how its notes call that."""
 
@@ -102,8 +112,24 @@ def cells(quick: bool) -> dict[str, list[Search]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return no figure: the claims say it all."""
-    return {}
+    """Return the final parameter error of each method at its best setting, for every family, size and m."""
+    table = tables["search"]
+    settings = [(family, size) for family in table.values("family") for size in table.values("size")]
+    labels = [f"{family}\nsize {size:g}" for family, size in settings]
+    with lf.page(table, column="n_samples", title="m = {}", sharey=True) as sheet:
+        for ax, part in sheet:
+            for (family, size, method), row in part.by("family", "size", "method"):
+                shape = look(DRAWN.get(method, method if method in LOOKS else family))
+                name = {OWN: family, FIT: "FedRep + one personal fit"}.get(method, label(method))
+                place = settings.index((family, size)) + 0.15 * (METHODS.index(method) - 1.5)
+                middle, low, high = quantiles(row["error"])
+                bar = {"elinewidth": 0.7, "capsize": 1.5, **shape, "linestyle": "none"}
+                ax.errorbar(place, middle, yerr=[[middle - low], [high - middle]], label=name, **bar)
+        sheet.label("", "parameter error", yscale="log")
+        for ax in sheet.axes.ravel():
+            ax.set_xticks(range(len(settings)), labels)
+        sheet.legend(f"each at its best setting; median and 10-90 % of {table.rows[0]['trials']} trials")
+    return {"": sheet.figure}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

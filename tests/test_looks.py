@@ -1,6 +1,7 @@
 """One look for each method in all figures, no other thing in it, and logarithmic axes with enough ticks."""
 
 import importlib.util
+import io
 from pathlib import Path
 
 import matplotlib.colors as mcolors
@@ -30,6 +31,33 @@ NAMES |= {
     "FedRep, fixed samples": "FedRep",
 }
 """Methods by what legends call them."""
+
+
+def decades():
+    """Return figures with a logarithmic axis over three powers of ten: one of `lf.page`, one of `Result.plot`."""
+    error = 10.0 ** -np.linspace(0, 3, 7) * np.array([[0.9], [1.1]])
+    with lf.page(lf.Table([{"method": "FedRep", "error": lf.Along(error, round=range(7))}]), width=2) as sheet:
+        sheet.curves("round", "error")
+    problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
+    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=6, trials=2)
+    return sheet.figure, result.plot("subspace_distance").figure
+
+
+def test_figures_keep_their_style_when_they_are_saved_later():
+    """Ticks take their sizes when they are first drawn, and PDF files their fonts when they are saved."""
+    for later, inside in zip(decades(), decades(), strict=True):
+        files = [io.BytesIO() for _ in range(3)]
+        later.savefig(files[0], format="png")
+        with style():
+            inside.savefig(files[1], format="png")
+        assert files[0].getvalue() == files[1].getvalue()
+        later.savefig(files[2], format="pdf")
+        assert b"/Type3" not in files[2].getvalue()
+        assert b"/Type0" in files[2].getvalue()
+        assert {tick.label1.get_size() for ax in later.axes for tick in ax.xaxis.get_major_ticks()} == {7.0}
+    plt.close("all")
+
 
 UNDRAWN = {"flute-fig3", "flute-theorem55", "shortcut-bound", "shortcut-search"}
 """Experiments without figures, or whose committed tables lack columns that are drawn."""

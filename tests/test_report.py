@@ -20,13 +20,15 @@ from PIL import Image
 import linfed as lf
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.figures.style import COLUMN_WIDTH, STYLE
+from linfed.figures.png import shrunk
+from linfed.figures.style import COLUMN_WIDTH, STYLE, style
 from linfed.report.lines import PLACES, read
 from linfed.report.looks import plain
 from linfed.report.page import page
 from linfed.report.svg import chart, symbols
 from linfed.report.theory import sections
 from linfed.report.write import collected
+from linfed.study.experiments import load
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -242,6 +244,15 @@ def test_without_pictures_they_are_drawn_from_the_tables(toy, tmp_path):
     assert pictures[0].width == pytest.approx(1400, abs=2)
     assert (remarks, plt.get_fignums()) == ([], before)
     assert "what &lt;the&gt; map shows" in page(found)
+    with style():
+        figures = load("toy-fall", folder).plot({"curves": lf.Table.load(tmp_path / "toy-fall-curves.npz")})
+        for picture, figure in zip(pictures, figures.values(), strict=True):
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format="png", dpi=min(300.0, 1400 / figure.get_figwidth()))
+            assert np.array_equal(
+                shrunk(drawn, 1400).convert("RGB"), Image.open(io.BytesIO(picture.png)).convert("RGB")
+            )
+    plt.close("all")
 
 
 def test_what_the_tables_cannot_draw_is_told_in_a_line(toy, tmp_path):

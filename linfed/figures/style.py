@@ -361,7 +361,10 @@ def draw_curve(
         if ax is None:
             import matplotlib.pyplot as plt
 
-            _, ax = plt.subplots(figsize=(COLUMN_WIDTH, 0.75 * COLUMN_WIDTH), layout="constrained")
+            from linfed.figures.figure import StyledFigure
+
+            size = (COLUMN_WIDTH, 0.75 * COLUMN_WIDTH)
+            ax = plt.figure(FigureClass=StyledFigure, figsize=size, layout="constrained").subplots()
             ax.set_xlabel("round")
             ax.set_ylabel(ylabel.replace("_", " "))
             if band and values.shape[0] > 1:

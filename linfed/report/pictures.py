@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from linfed.errors import UsageError
 from linfed.figures.png import shrunk
+from linfed.figures.style import style
 from linfed.report.lines import Chart, read
 from linfed.report.scoreboard import Record
 from linfed.study.captions import captions
@@ -85,10 +86,11 @@ def shown(name: str, described: Record, folder: Path, experiments: Path, names: 
     told |= captions_of(described)
     files = _files(name, folder, names)
     summary = str(getattr(module, "SUMMARY", ""))
-    pictures = [
-        _picture(name, key, str(told.get(key) or summary or name), files.get(key), figures.get(key))
-        for key in dict.fromkeys([*figures, *files])
-    ]
+    with style():  # ticks that are first drawn when a figure is saved take their size from the style
+        pictures = [
+            _picture(name, key, str(told.get(key) or summary or name), files.get(key), figures.get(key))
+            for key in dict.fromkeys([*figures, *files])
+        ]
     _close(figures)
     return Shown(summary=summary, pictures=pictures, remarks=remarks)
 
@@ -106,8 +108,6 @@ def _figures(
 ) -> tuple[dict[str, Figure], dict[str, str]]:
     """Return the figures as the experiment draws them, and their captions; or none and a remark."""
     import matplotlib as mpl
-
-    from linfed.figures.style import style
 
     with style(), mpl.rc_context({"figure.max_open_warning": 0}), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of reduced tables, whose numbers are in single precision

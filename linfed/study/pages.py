@@ -132,6 +132,8 @@ def page(
     Yields
     ------
     Page
+        Its `figure` is drawn and saved in this style, also after the context has ended:
+        ``sheet.figure.savefig("name.pdf")`` embeds TrueType fonts.
 
     Raises
     ------
@@ -150,6 +152,8 @@ def page(
     """
     import matplotlib.pyplot as plt
 
+    from linfed.figures.figure import StyledFigure
+
     if not len(table):
         raise ValueError(f"table = {shown(table)} has no rows to draw")
     told = title if callable(title) else _titled(title or f"{column} = {{}}")
@@ -157,7 +161,13 @@ def page(
     keys: list[Any] = table.values(row) if isinstance(row, str) else [None] * (row or 1)
     with style():
         figure, axes = plt.subplots(
-            len(keys), len(columns), figsize=(width, height), layout="constrained", squeeze=False, **options
+            len(keys),
+            len(columns),
+            figsize=(width, height),
+            layout="constrained",
+            squeeze=False,
+            FigureClass=StyledFigure,
+            **options,
         )
         drawn_from(figure, table)
         for ax, (value, _) in zip(axes[0], columns, strict=True):

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from linfed.commands import modules
 from linfed.commands.interrupts import end, interrupt, signals, stopped
@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
     It is 0, 2 for a mistake in the arguments, 1 for a file or an output that cannot be written, a worker process that
-    died, or a verdict that --strict does not expect, 141 if nobody reads the output any more, 128 + N if signal N stopped it (130
-    for Ctrl-C, 143 for SIGTERM).
+    died, or a verdict that --strict does not expect, 141 if nobody reads the output any more, 128 + N if signal N
+    stopped it (130 for Ctrl-C, 143 for SIGTERM).
     """
     # While modules are imported the command ends at once, for some of them swallow what is raised. A caller that gave
     # the arguments itself has work of its own, and gets the exception.
@@ -66,14 +66,15 @@ def standard_streams() -> Iterator[None]:
     Python sets them to None; and the next file that is opened would get the number of a closed one.
     """
     missing = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
-    try:
+    with ExitStack() as opened:
         for name in missing:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
-        yield
-    finally:
-        for name in missing:
-            getattr(sys, name).close()
-            setattr(sys, name, None)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8")))
+        try:
+            yield
+        finally:
+            for name in missing:
+                setattr(sys, name, None)
 
 
 def _discard_output() -> None:

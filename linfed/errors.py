@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import sys
 from collections.abc import Iterable
 from typing import Any, TypeGuard, TypeVar
 
@@ -106,11 +107,17 @@ def check_bool(name: str, value: object) -> bool:
     return bool(value)
 
 
-def check_progress(value: object) -> bool | None:
-    """Return what tqdm calls `disable` for a `progress` of True, False or None, which is a terminal only."""
+def check_progress(value: object) -> bool:
+    """Return what tqdm calls `disable` for `progress` = True, False or None (shown on a terminal only).
+
+    Without a standard error, as in a daemon, nothing is shown.
+    """
     if value is not None and not isinstance(value, bool | np.bool_):
         raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")
-    return None if value is None else not value
+    stream = sys.stderr
+    if stream is None or stream.closed:
+        return True
+    return not (stream.isatty() if value is None else value)
 
 
 def is_integer(value: object) -> TypeGuard[int]:

@@ -197,6 +197,68 @@ def test_an_output_that_nobody_reads_is_no_error(arguments):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_closed_standard_streams_are_no_error(closed, tmp_path):
+    """As in a daemon: Python sets them to None, and the next file would get the number of a closed one."""
+    code = "import linfed.cli, sys; sys.exit(linfed.cli.main(['reproduce', 'toy-one', '--out', 'out']))"
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "__init__.py").touch()
+    (tmp_path / "experiments" / "toy_one.py").write_text(QUIET)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: [os.close(number) for number in closed],
+        check=False,
+    )
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out" / "toy-one.json").read_text())["cells"] == 1
+
+
+QUIET = """
+from dataclasses import dataclass
+import linfed as lf
+
+SUMMARY = "one run, with progress where it is shown"
+
+@dataclass(frozen=True)
+class Cell:
+    seed: int = 0
+
+    def run(self):
+        problem = lf.SharedRepresentation(n_clients=4, dim=4, rank=2)
+        algorithm = lf.FedRep(rank=2, step_size=0.1, init="random")
+        lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=1)
+        return {"value": 1.0}
+
+def cells(quick):
+    return {"runs": [Cell()]}
+
+def plot(tables):
+    return {}
+
+def claims(tables):
+    return []
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_an_output_that_takes_no_more_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = command("list", stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.startswith("linfed: the standard output cannot be written: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_working_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run("list") == 2
+    assert capsys.readouterr().err == "linfed: the working folder has been removed: change to a folder that exists\n"
+
+
 def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys, tmp_path):
     for folder in (ROOT / "experiments", ROOT / "linfed" / "data", ROOT / "docs"):
         monkeypatch.chdir(folder)

@@ -450,3 +450,34 @@ def test_a_torn_record_is_named(tmp_path):
     (tmp_path / "one.json").write_text("{")
     with pytest.raises(UsageError, match=r"one\.json"):
         collected(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seconds": None}, "seconds = None has the wrong type"),
+        ({"seconds": [5]}, r"seconds = \[5\] has the wrong type"),
+        ({"versions": None}, "versions = None has the wrong type"),
+        ({"versions": [5]}, r"versions = \[5\] has the wrong type"),
+        ({"blas": [5]}, r"blas\[0\] = 5 has the wrong type"),
+        ({"claims": [5]}, r"claims\[0\] is not an object"),
+        ({"estimate": "x"}, r"claims\[0\]\.estimate = 'x' has the wrong type"),
+        ({"verdict": 5}, r"claims\[0\]\.verdict = 5 has the wrong type"),
+        ({"verdict": "PERHAPS"}, r"claims\[0\]\.verdict = 'PERHAPS' is unknown"),
+        ({"hypotheses": [{"text": "n > 1", "left": 1}]}, r"claims\[0\]\.hypotheses\[0\]\.right is missing"),
+        ({"experiment": "<script>alert(1)</script>"}, "experiment = '<script>.* is not the name of an experiment"),
+    ],
+)
+def test_an_odd_record_is_one_line(changes, told, toy, tmp_path):
+    record = json.loads((toy[1] / "toy-fall.json").read_text())
+    inside = changes.keys() & record["claims"][0].keys()
+    (record["claims"][0] if inside else record).update(changes)
+    (tmp_path / "toy-fall.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match=rf"toy-fall\.json' cannot be read as a run's record \({told}\)$"):
+        collected(str(tmp_path), experiments=str(toy[0]))
+
+
+def test_a_record_nested_too_deeply_is_one_line(tmp_path):
+    (tmp_path / "one.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"one\.json' cannot be read as a run's record \(it is nested too deeply\)"):
+        collected(str(tmp_path))

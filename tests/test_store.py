@@ -494,9 +494,11 @@ def test_every_place_where_a_file_may_end_is_found_out(tmp_path):
             assert lf.Store(tmp_path).missing([Square(3)])
 
 
-def test_a_folder_of_a_cells_name_is_set_aside(tmp_path):
-    (tmp_path / keys_of(CELLS)[0].name).mkdir()
-    with pytest.warns(lf.StoreWarning, match="is a folder: set aside in"):
+@pytest.mark.parametrize("make", [Path.mkdir, getattr(os, "mkfifo", Path.mkdir)])
+def test_what_is_not_a_file_is_set_aside(make, tmp_path):
+    """Of a pipe nothing is read: that would wait for its writer."""
+    make(tmp_path / keys_of(CELLS)[0].name)
+    with pytest.warns(lf.StoreWarning, match="is not a regular file: set aside in"):
         assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
 
 

@@ -72,9 +72,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _experiment(content: Content, name: str, described: Record) -> list[str]:
     shown, found = content.shown[name], totals({name: described})
-    told = [f"### {name}", "", _plain(shown.summary), ""]
+    told = [f"### {_plain(name)}", "", _plain(shown.summary), ""]
     told += [f"{counted(found)}." if found else "The run did not end: it has no claims.", ""]
-    told += [f"- {name}: {_plain(remark)}." for remark in shown.remarks] + [""] * bool(shown.remarks)
+    told += [f"- {_plain(name)}: {_plain(remark)}." for remark in shown.remarks] + [""] * bool(shown.remarks)
     for picture in shown.pictures:
         told += [
             f"![{picture.stem}]({PICTURES}/{picture.stem}.png)",

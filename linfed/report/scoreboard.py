@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from linfed.errors import UsageError
+from linfed.study.saved import read_record
 
 Record: TypeAlias = Mapping[str, Any]
 """What ``NAME.json`` of a run holds."""
@@ -236,7 +236,7 @@ def records(folder: Path) -> dict[str, Record]:
 def record(path: Path) -> Record | None:
     """Return what a file says of a run, or None where it is of something else."""
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
+        described = read_record(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"{str(path)!r} cannot be read as a run's record ({' '.join(str(error).split())})") from None
     return described if isinstance(described, dict) and {"experiment", "claims"} <= described.keys() else None

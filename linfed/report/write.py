@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from linfed.errors import check_progress
 from linfed.report import scoreboard
 from linfed.report.compare import compare, read
 from linfed.report.content import Content
@@ -69,7 +70,7 @@ def collected(folder: str, *, against: str | None = None, experiments: str | Non
         scoreboard=_scoreboard(records),
         shown={
             name: shown(name, described, where, modules, records)
-            for name, described in tqdm(records.items(), desc="figures", disable=None)
+            for name, described in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         theory=sections(records),
         moved=None if before is None else compare(before, records),

@@ -230,7 +230,7 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
             return frozen(found(**arrays))
         except TypeError:  # it has other fields by now
             pass
-    names = {"__module__": described["module"], "__qualname__": described["qualname"], "_placeholder": True}
+    names = {"__qualname__": described["qualname"], "_placeholder": True}
     if described.get("derived"):
         names["served"] = _not_served
     held = {field.name for field in dataclasses.fields(State)}
@@ -243,6 +243,7 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
         kw_only=True,
         repr=False,
     )
+    made.__module__ = described["module"]  # in the namespace, Python 3.12 and later would put this module in its place
     return frozen(made(**arrays))
 
 

@@ -152,7 +152,7 @@ def simulate_trials(job: Job, trials: range) -> Result:
     return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, True, started)
 
 
-def _result(job: Job, chunks: Chunks, workers: int, disable: bool | None, started: float) -> Result:
+def _result(job: Job, chunks: Chunks, workers: int, disable: bool, started: float) -> Result:
     check_joined(job, 0.0)
     pieces: list[Piece] = []
     with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:

@@ -16,6 +16,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,8 @@ class Description:
             return {"shape": list(value.shape), "objects": within(value.ravel().tolist())} if objects else _array(value)
         if isinstance(value, np.random.Generator | np.random.BitGenerator):
             raise TypeError(f"store= cannot describe {shown(value)}, which changes when it is used: give a seed")
+        if isinstance(value, PurePath) and kind.__module__.partition(".")[0] == "pathlib":
+            return {"path": kind.__name__, "parts": list(value.parts)}  # Python 3.13 keeps how a path was written
         if isinstance(value, enum.Enum):
             return {"is": self._named(kind), "name": value.name, "value": within(value.value)}
         if isinstance(value, type) or inspect.isfunction(value):

@@ -197,8 +197,7 @@ class Bar:
 
 def is_shown(progress: bool | None) -> bool:
     """Return whether progress is to be shown: on a terminal only, where it is None."""
-    hidden = check_progress(progress)
-    return sys.stderr.isatty() if hidden is None else not hidden
+    return not check_progress(progress)
 
 
 def say(label: str, what: str, progress: bool | None = None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from linfed.errors import UsageError, suggestion
-from linfed.statistics.findings import Finding, Hypothesis
+from linfed.errors import UsageError, shown, suggestion
+from linfed.statistics.findings import Finding, Hypothesis, Verdict
 from linfed.study.committed import committed_runs
 
 ENDS = (-math.inf, math.nan, math.inf)
@@ -35,7 +36,7 @@ def read_saved(name: str, folder: Path) -> dict[str, Any]:
     """
     path = folder / f"{name}.json"
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
+        described = read_record(path)
         if not isinstance(described["claims"], list) or not isinstance(described["quick"], bool):
             raise ValueError("no claims")
     except FileNotFoundError:
@@ -46,6 +47,63 @@ def read_saved(name: str, folder: Path) -> dict[str, Any]:
         told = " ".join(str(error).split())
         raise UsageError(f"{str(path)!r} is no record of a run ({told}): linfed reproduce {name} writes it") from None
     return dict(described)
+
+
+TEXTS = ("text", "where", "statistic", "source", "said", "detail", "note", "vacuous")
+NUMBERS = ("estimate", "low", "high", "least", "most")
+"""Fields of a recorded claim."""
+
+
+def read_record(path: Path) -> Any:
+    """Return what a JSON file holds; a run's record is checked (`check_record`).
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON, or a run's record with fields of wrong types.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if isinstance(described, dict) and {"experiment", "claims"} <= described.keys():
+        check_record(described)
+    return described
+
+
+def check_record(described: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the fields of a run's record have the types that `linfed reproduce` writes."""
+    optional = {"quick": bool, "seconds": int | float, "versions": dict, "blas": list, "tables": dict, "figures": dict}
+    _check_types(described, {"experiment": str, "claims": list}, "")
+    _check_types(described, {name: kind for name, kind in optional.items() if name in described}, "")
+    if not re.fullmatch(r"\w[\w-]*", described["experiment"]):
+        raise ValueError(f"experiment = {shown(described['experiment'])} is not the name of an experiment")
+    for place, one in enumerate(described.get("blas", [])):
+        if not isinstance(one, str):
+            raise ValueError(f"blas[{place}] = {shown(one)} has the wrong type")
+    for number, claim in enumerate(described["claims"]):
+        of = f"claims[{number}]."
+        if not isinstance(claim, dict):
+            raise ValueError(f"claims[{number}] is not an object")
+        _check_types(claim, dict.fromkeys(TEXTS, str) | dict.fromkeys(NUMBERS, int | float | None), of)
+        _check_types(claim, {"verdict": str, "hypotheses": list}, of)
+        if claim["verdict"] not in [verdict.value for verdict in Verdict]:
+            raise ValueError(f"{of}verdict = {shown(claim['verdict'])} is unknown")
+        for place, one in enumerate(claim["hypotheses"]):
+            if not isinstance(one, dict):
+                raise ValueError(f"{of}hypotheses[{place}] is not an object")
+            numbers = dict.fromkeys(("left", "right"), int | float | None)
+            _check_types(one, {"text": str, **numbers}, f"{of}hypotheses[{place}].")
+
+
+def _check_types(fields: Mapping[str, Any], kinds: Mapping[str, Any], of: str) -> None:
+    for name, kind in kinds.items():
+        if name not in fields:
+            raise ValueError(f"{of}{name} is missing")
+        if not isinstance(fields[name], kind) or (isinstance(fields[name], bool) and kind is not bool):
+            raise ValueError(f"{of}{name} = {shown(fields[name])} has the wrong type")
 
 
 def _way_out(name: str, folder: Path) -> str:

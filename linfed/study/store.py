@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import time
 import warnings
 from collections.abc import Sequence
@@ -244,15 +245,15 @@ class Store:
         """Return what a file holds, or set it aside and return None."""
         path = self.folder / name
         try:
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for its writer
+                raise ValueError("is not a regular file")
             return _parsed(path.read_bytes(), name, key)
         except FileNotFoundError:
             return None  # another sweep has set it aside
-        except OSError as error:
-            if not isinstance(error, IsADirectoryError):  # it may be in order, and be read another time
-                told = f"{str(path)!r} cannot be read ({error.strerror}): its cell is missing"
-                warnings.warn(told, StoreWarning, stacklevel=2)
-                return None
-            told = "is a folder"
+        except OSError as error:  # it may be in order, and be read another time
+            told = f"{str(path)!r} cannot be read ({error.strerror}): its cell is missing"
+            warnings.warn(told, StoreWarning, stacklevel=2)
+            return None
         except (KeyError, TypeError, ValueError) as error:
             told = " ".join(str(error).split())
         aside = self.folder / "aside" / name

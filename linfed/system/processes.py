@@ -118,8 +118,15 @@ class _Pool(ProcessPoolExecutor):
 
 
 def _end_with(watched: Connection[Any, Any]) -> None:
-    """End this worker as soon as the other end of a pipe is closed, which the end of its process does."""
+    """End this worker as soon as the other end of a pipe is closed, which the end of its process does.
+
+    Progress bars of a worker share a lock of threads: tqdm's own lock is a semaphore, which a worker that ends at once
+    would leave to the resource tracker, with a warning.
+    """
+    from tqdm.std import tqdm
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())
 
     def watch() -> None:
         watched.poll(None)  # nothing is ever sent

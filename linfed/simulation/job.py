@@ -103,6 +103,7 @@ def checked_job(
         metrics,
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
+        no_reference=_no_reference(problem, algorithm.columns),
         columns=algorithm.columns,
         truth_rank=None if problem is None else problem.truth_rank,
         fixed=not isinstance(data, FreshSamples),
@@ -124,6 +125,12 @@ def checked_job(
         sizes=sizes,
         engine=choose_engine(engine, setting),
     )
+
+
+def _no_reference(problem: Problem | None, columns: int) -> str:
+    """Return why a representation of `columns` columns has no unique reference subspace, or an empty string."""
+    reason: str = problem.no_reference(columns) if columns and hasattr(problem, "no_reference") else ""
+    return reason
 
 
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:

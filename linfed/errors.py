@@ -220,6 +220,16 @@ def _no_numbers(name: str, value: object) -> str:
     return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is no number"
 
 
+def check_unmasked(name: str, value: T) -> T:
+    """Return `value`, or raise if it or a part of it is a masked array: NumPy would take the data under the mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: fill the masked values, or leave them out")
+    if isinstance(value, list | tuple):
+        for part in value:
+            check_unmasked(name, part)
+    return value
+
+
 def check_finite(name: str, array: Array) -> None:
     """Raise if `array` holds NaN or infinity: how many, and where the first one is."""
     bad = ~np.isfinite(array)
@@ -259,6 +269,7 @@ def check_returned(
     wanted = f"{meaning} = {expected}"
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {wanted}")
+    check_unmasked(f"{name} returned by {source}", array)
     if array.dtype.kind not in kinds:
         raise TypeError(
             f"{source} returned {name} of dtype {array.dtype}, expected real floating-point numbers of shape {wanted}"

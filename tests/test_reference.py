@@ -53,7 +53,9 @@ def test_a_start_at_a_distance_needs_as_many_directions():
     problem = lf.GivenTruth(Phi=np.ones((6, 5)))
     assert problem.subspace_rank == 1
     with pytest.raises(ValueError, match="needs rank = 2 at most the truth's, 1"):
-        lf.simulate(lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5)), problem, data=lf.FreshSamples(9), rounds=1)
+        lf.simulate(
+            lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5)), problem, data=lf.FreshSamples(9), rounds=1
+        )
     low = lf.GivenTruth(**LOW)
     with pytest.raises(ValueError, match="needs a reference subspace of rank 2, and the regressors span 1"):
         lf.simulate(lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5)), low, data=lf.FreshSamples(9), rounds=1)
@@ -67,7 +69,11 @@ NO_REFERENCE = {
     "zero": (lf.GivenTruth(Phi=np.zeros((6, 5))), 2, "all regressors are 0"),
     "zero in one trial": (lf.GivenTruth(Phi=normal(2, 6, 5) * np.array([1.0, 0])[:, None, None]), 2, "0 in trial 1"),
     "heads of zeros": (lf.GivenTruth(B=normal(5, 3), W=np.zeros((6, 3))), 2, "all regressors are 0"),
-    "equal singular values": (lf.GivenTruth(Phi=np.eye(6, 5)), 2, "singular values 2 and 3 of the regressors are equal"),
+    "equal singular values": (
+        lf.GivenTruth(Phi=np.eye(6, 5)),
+        2,
+        "singular values 2 and 3 of the regressors are equal",
+    ),
     "of a spectrum": (flat(), 2, "singular values 2 and 3 of the regressors are equal"),
     "of a condition number": (
         lf.SharedRepresentation(n_clients=12, dim=9, rank=3, condition_number=1.0),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Indices
-from linfed.errors import is_integer, shown
+from linfed.errors import check_unmasked, is_integer, shown
 from linfed.numerics.streams import BLOCK_VALUES, Seed, Stream, generators
 
 Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
@@ -114,6 +114,7 @@ class Participants:
 
 def check_participants(participation: object, n_clients: int, rounds: int, n_trials: int) -> Indices:
     """Return an explicit index array, its rows sorted, after checking shape, range and repetition."""
+    check_unmasked("participation", participation)
     try:
         given = np.array(participation)
     except ValueError:

@@ -18,7 +18,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import shown
+from linfed.errors import check_unmasked, shown
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
@@ -262,7 +262,7 @@ def measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[A
     """Return what is to be made small, (trials, R), and the rounds at which it was measured."""
     if not callable(metric):
         return result.metrics[metric], result.rounds
-    values = np.asarray(metric(result), dtype=float)
+    values = np.asarray(check_unmasked("values returned by metric", metric(result)), dtype=float)
     if values.shape != (result.trials,):
         raise ValueError(f"metric returned shape {values.shape}, expected one value per trial, ({result.trials},)")
     return values[:, None], result.rounds[-1:]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import shown, suggestion
+from linfed.errors import check_unmasked, shown, suggestion
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.grid import Row, fields_of, plain
@@ -334,7 +334,7 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(value, Along):
         return value
     if isinstance(value, np.ndarray) and value.ndim:
-        if value.dtype.kind not in "biufU" or isinstance(value, np.ma.MaskedArray):
+        if check_unmasked(name, value).dtype.kind not in "biufU":
             raise TypeError(f"{name} is an array of dtype {value.dtype}; numbers, truth values or words are allowed")
         if value.ndim > 1:
             raise TypeError(

@@ -60,6 +60,10 @@ class EdgeWarning(UserWarning):
     """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
 
 
+class DivergenceWarning(UserWarning):
+    """Some trials diverged: their metrics are NaN, which averages in pandas skip."""
+
+
 class StoreWarning(UserWarning):
     """Something of a store that is not as it was left: a file that is torn or foreign, or numbers of other code."""
 

@@ -292,8 +292,10 @@ def test_a_run_is_simulate_with_its_arguments():
 
 
 def test_diverged_trials_are_told():
-    (row,) = lf.sweep([replace(RUN, algorithm=lf.FedAvg(step_size=1e3), rounds=60)])
+    with pytest.warns(lf.DivergenceWarning, match=r"^3 of 3 trials diverged, in 1 of 1 rows"):
+        (row,) = lf.sweep([replace(RUN, algorithm=lf.FedAvg(step_size=1e3), rounds=60)])
     assert row["diverged"].all()
+    assert row["status"].tolist() == ["DIVERGED"] * 3
 
 
 def test_a_tuned_run_is_tune_and_then_simulate():

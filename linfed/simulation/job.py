@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -129,8 +129,8 @@ def checked_job(
 
 def _no_reference(problem: Problem | None, columns: int) -> str:
     """Return why a representation of `columns` columns has no unique reference subspace, or an empty string."""
-    reason: str = problem.no_reference(columns) if columns and hasattr(problem, "no_reference") else ""
-    return reason
+    said: Callable[[int], str] | None = getattr(problem, "no_reference", None)
+    return said(columns) if columns and said is not None else ""
 
 
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:

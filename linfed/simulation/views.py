@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linfed.errors import check_choice, shown
+from linfed.errors import DivergenceWarning, check_choice, shown
 from linfed.figures import html as page
 from linfed.figures import style as plotting
 from linfed.simulation import labels
+from linfed.simulation.status import LEFT_OUT, Status
 from linfed.system.extras import optional
 
 if TYPE_CHECKING:
@@ -80,11 +82,28 @@ def _figure(result: Result) -> str:
     return page.figure(draw)
 
 
+def to_records(result: Result) -> list[dict[str, Any]]:
+    """Return a record for each trial, round and metric (`Result.to_records`)."""
+    return [
+        {"trial": trial, "round": int(round_), "metric": name, "value": float(value), "status": status.name}
+        for name, values in result.metrics.items()
+        for trial, (status, row) in enumerate(zip(result.status, values, strict=True))
+        for round_, value in zip(result.rounds, row, strict=True)
+    ]
+
+
 def to_pandas(result: Result) -> Any:
     """Return a data frame (`Result.to_pandas`)."""
     pandas = optional("pandas", "tables", "to_pandas()")
     trials, rounds = result.trials, len(result.rounds)
-    places = {"trial": np.repeat(np.arange(trials), rounds), "round": np.tile(result.rounds, trials)}
+    lost = result.status.count(Status.DIVERGED)
+    if lost:
+        warnings.warn(f"{lost} of {trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+    places = {
+        "trial": np.repeat(np.arange(trials), rounds),
+        "round": np.tile(result.rounds, trials),
+        "status": np.repeat([status.name for status in result.status], rounds),
+    }
     return pandas.DataFrame(places | {name: values.ravel() for name, values in result.metrics.items()})
 
 

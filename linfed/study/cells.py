@@ -39,8 +39,9 @@ class Run(Configuration):
     Notes
     -----
     Its row has a column for each field, ``problem.n_clients`` and so on, and of the run: each metric along ``round``,
-    ``diverged`` for each trial, the number of ``participants``, the ``engine``; of a tuned algorithm the chosen setting
-    by its name (``step_size``), ``at_edge``, and what was tried (`Tuning.columns`).
+    ``status`` of each trial ("COMPLETED", "DIVERGED" or "SINGULAR_HEAD", see `Status`), ``diverged`` (whether it is
+    "DIVERGED"), the number of ``participants``, the ``engine``; of a tuned algorithm the chosen setting by its name
+    (``step_size``), ``at_edge``, and what was tried (`Tuning.columns`).
 
     Examples
     --------
@@ -115,12 +116,12 @@ class Run(Configuration):
     def _row(self, result: Result) -> Row:
         """Return what a table keeps of a result."""
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
-        diverged = np.array([status is Status.DIVERGED for status in result.status])
+        status = np.array([status.name for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
         told["floats_sent"] = Along(result.floats_sent, round=result.rounds)
-        own = {*told, "diverged", "round", *(field.name for field in fields(self))}
+        own = {*told, "status", "diverged", "round", *(field.name for field in fields(self))}
         _beside(dict.fromkeys(own), metrics)
-        return {**told, "diverged": diverged, **metrics}
+        return {**told, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
 
     def _tuned(self) -> tuple[Algorithm, Row]:
         """Return the algorithm, tuned where it is to be, and the columns of the tuning."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from linfed.errors import shown
+from linfed.errors import DivergenceWarning, shown
 from linfed.figures import html as page
+from linfed.simulation.status import LEFT_OUT
 from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.grid import Row
@@ -24,6 +26,9 @@ Rows: TypeAlias = Sequence[Row]
 
 SHOWN_ROWS = 20
 """Rows that a notebook shows."""
+
+SHOWN_WORDS = 3
+"""Different words of a column that a notebook counts, the most frequent ones."""
 
 SUMMARISED = "of arrays: medians over trials, at the end of an axis"
 """What a notebook shows of them."""
@@ -79,7 +84,8 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
         own = {name: row[name] for name in kept if name in row and not isinstance(row[name], Along | np.ndarray)}
         if along:
             arrays = {k: v for k, v in row.items() if isinstance(v, Along) and tuple(v.axes) == tuple(along)}
-            out += _long(own, arrays)
+            each = {name: v for name, v in row.items() if isinstance(v, np.ndarray) and v.dtype.kind in "bU"}
+            out += _long(own, arrays, each)
             continue
         each = {name: value.tolist() for name, value in row.items() if isinstance(value, np.ndarray)}
         trials = range(max(map(len, each.values()), default=0))
@@ -87,8 +93,11 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     return out
 
 
-def _long(own: Row, arrays: Mapping[str, Along]) -> list[dict[str, Any]]:
-    """Return a record for each trial, if there are trials, and each point of the axes that the arrays share."""
+def _long(own: Row, arrays: Mapping[str, Along], each: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a record for each trial, if there are trials, and each point of the axes that the arrays share.
+
+    `each` holds words and truth values of the trials, which are repeated along the axes.
+    """
     out: list[dict[str, Any]] = []
     for trials in (True, False):
         chosen = {name: array for name, array in arrays.items() if array.trials == trials}
@@ -97,8 +106,11 @@ def _long(own: Row, arrays: Mapping[str, Along]) -> list[dict[str, Any]]:
         first = next(iter(chosen.values()))
         labels = {"trial": np.arange(len(first.values)), **first.axes} if trials else first.axes
         places = np.meshgrid(*labels.values(), indexing="ij")
-        lists = [part.ravel().tolist() for part in (*places, *(array.values for array in chosen.values()))]
-        out += [{**own, **dict(zip([*labels, *chosen], point, strict=True))} for point in zip(*lists, strict=True)]
+        repeated = {name: values[places[0]] for name, values in each.items()} if trials else {}
+        names = [*labels, *repeated, *chosen]
+        parts = (*places, *repeated.values(), *(array.values for array in chosen.values()))
+        lists = [part.ravel().tolist() for part in parts]
+        out += [{**own, **dict(zip(names, point, strict=True))} for point in zip(*lists, strict=True)]
     return out
 
 
@@ -140,6 +152,24 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     return xarray.combine_by_coords(parts)
 
 
+def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
+    """Return records as a data frame (`Table.to_pandas`), after a warning if metrics of diverged trials are in it."""
+    frame = optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
+    if along and (found := told_diverged(rows)):
+        warnings.warn(f"{found}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+    return frame
+
+
+def told_diverged(rows: Rows) -> str:
+    """Return how many trials have the status "DIVERGED", in how many rows; an empty string if there are none."""
+    lost = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
+    if not any(lost):
+        return ""
+    trials = sum(len(row["status"]) for row in rows if isinstance(row.get("status"), np.ndarray))
+    in_rows = sum(count > 0 for count in lost)
+    return f"{sum(lost)} of {trials} trials diverged, in {in_rows} of {len(rows)} rows (column 'status')"
+
+
 def html(rows: Rows) -> str:
     """Return an HTML table of the columns that vary over the rows (of arrays: see `_brief`)."""
     if len(rows) == 1:
@@ -168,5 +198,7 @@ def _brief(value: Any) -> str:
         array = array.reshape(len(array), -1)[:, -1]
         if array.dtype.kind == "b":
             return f"{array.sum()} of {array.size}"
+        if array.dtype.kind == "U":
+            return ", ".join(f"{count} {word}" for word, count in Counter(array.tolist()).most_common(SHOWN_WORDS))
         return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else shown(array)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -20,7 +20,6 @@ from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.grid import Row, fields_of, plain
 from linfed.system import files
-from linfed.system.extras import optional
 
 FORMAT = 1
 """Of a table's file."""
@@ -208,7 +207,7 @@ class Table:
         ----------
         *along : str
             Axes, e.g. ``"round"``: then there is a record for each of their points, with what lies along just these,
-            and of the other columns those that differ between rows.
+            each trial's words and truth values, and of the other columns those that differ between rows.
         short : bool
             Name a column by the last part of its dotted name where no other column ends in it: ``n_clients``.
         """
@@ -219,8 +218,15 @@ class Table:
         return export.to_csv(self._named(short), path)
 
     def to_pandas(self, *along: str, short: bool = False) -> Any:
-        """Return `records` as a ``pandas.DataFrame`` (extra ``tables``)."""
-        return optional("pandas", "tables", "to_pandas()").DataFrame(self.records(*along, short=short))
+        """Return `records` as a ``pandas.DataFrame`` (extra ``tables``).
+
+        Warns
+        -----
+        DivergenceWarning
+            If there are metrics of trials that diverged: they are NaN, and averages in pandas skip NaN. The column
+            ``status`` tells them apart; ``frame["risk"].fillna(np.inf)`` counts them as the worst in a median.
+        """
+        return export.to_pandas(self._named(short), along)
 
     def to_xarray(self, *index: str, short: bool = False) -> Any:
         """Return an ``xarray.Dataset`` over trials, axes, and the columns that tell the rows apart (extra ``tables``).

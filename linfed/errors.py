@@ -188,6 +188,8 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
             raise ValueError(reason)
         with np.errstate(over="ignore"):  # of a longer float
             array = np.array(value, dtype=np.float64)
+    except MemoryError:
+        raise SizeError(f"{name} = {shown(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         if "inhomogeneous" in reason:

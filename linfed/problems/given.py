@@ -16,6 +16,7 @@ from linfed.numerics.linalg import RANK_TOLERANCE
 from linfed.numerics.streams import Seed
 from linfed.problems.base import Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
+from linfed.system.memory import check_copy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,6 +67,7 @@ class GivenTruth(Configuration):
         for name, shape in axes.items():
             value = getattr(self, name)
             if value is not None:
+                check_copy(name, value)
                 array = check_array(name, value, [shape, ("trials", *shape)])
                 array.setflags(write=False)
                 object.__setattr__(self, name, array)

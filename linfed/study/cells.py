@@ -15,7 +15,7 @@ from linfed.data.samples import Data
 from linfed.errors import check_instance
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation.job import Job, checked_job, seconds_of_a_trial, trials_of_a_second
+from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate, simulate_trials
@@ -74,7 +74,7 @@ class Run(Configuration):
 
     def check(self) -> None:
         """Raise for arguments that `simulate` would not take; what a tuning is told is found when it runs."""
-        self._job()
+        check_joined(self._job(), 0.0)
 
     def simulate(self) -> Result:
         """Return the result of the run, tuned before if it is to be."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linfed.errors import DivergenceWarning, check_choice, shown
+from linfed.errors import DivergenceWarning, check_bool, check_choice, check_instance, shown
 from linfed.figures import html as page
 from linfed.figures import style as plotting
 from linfed.simulation import labels
@@ -35,6 +36,11 @@ def plotted(
     predicted: bool,
 ) -> Axes:
     """Draw a metric against rounds (`Result.plot`)."""
+    from matplotlib.axes import Axes
+
+    check_instance("ax", ax, (Axes, NoneType), "matplotlib Axes")
+    for name, value in (("band", band), ("predicted", predicted)):
+        check_bool(name, value)
     if metric not in result.metrics.absent:
         check_choice("metric", metric, list(result.metrics))
     check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])

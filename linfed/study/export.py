@@ -20,7 +20,7 @@ from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.grid import Row
 from linfed.system.extras import optional
-from linfed.system.files import replacing
+from linfed.system.files import named_file, replacing
 
 Rows: TypeAlias = Sequence[Row]
 
@@ -78,6 +78,9 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
     if along and tuple(along) not in shapes(rows):
         raise KeyError(f"nothing lies along {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
+    if rows and not along and not _plain(rows):
+        axes = " or ".join(f"records({', '.join(map(repr, each))})" for each in shapes(rows))
+        raise ValueError(f"every column lies along an axis: there are no other records; give its name, as {axes}")
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
@@ -91,6 +94,11 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
         trials = range(max(map(len, each.values()), default=0))
         out += [{**own, "trial": t, **{name: value[t] for name, value in each.items()}} for t in trials] or [own]
     return out
+
+
+def _plain(rows: Rows) -> bool:
+    """Return whether a row has a column that lies along no axis."""
+    return any(not isinstance(value, Along) for row in rows for value in row.values())
 
 
 def _long(own: Row, arrays: Mapping[str, Along], each: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -116,9 +124,9 @@ def _long(own: Row, arrays: Mapping[str, Along], each: Mapping[str, Any]) -> lis
 
 def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
     """Write records to CSV files, one for each combination of axes (`Table.to_csv`)."""
-    stem = os.fspath(path).removesuffix(".csv")
+    stem = os.fspath(named_file(path, ".csv")).removesuffix(".csv")
     written = []
-    for along in [(), *shapes(rows)]:
+    for along in [()] * (_plain(rows) or not rows) + shapes(rows):
         lines = records(rows, along)
         target = Path("-".join([stem, *along]) + ".csv")
         with replacing(target) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:

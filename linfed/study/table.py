@@ -8,14 +8,14 @@ nothing is ever reshaped.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import check_unmasked, shown, suggestion
+from linfed.errors import check_instance, check_unmasked, shown, suggestion
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.grid import Row, fields_of, plain
@@ -40,7 +40,7 @@ class Table:
     Raises
     ------
     TypeError
-        For a value of another kind.
+        If `rows` is not a sequence of mappings, or a value is of another kind.
     ValueError
         For a row whose arrays have different numbers of trials, or different labels along one axis.
 
@@ -61,6 +61,11 @@ class Table:
     """
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
+        if not isinstance(rows, Iterable) or isinstance(rows, str | Mapping):
+            raise TypeError(f"rows = {shown(rows)} must be a sequence of mappings, e.g. [{{'n': 1}}]")
+        rows = list(rows)
+        for index, row in enumerate(rows):
+            check_instance(f"rows[{index}]", row, Mapping, "a mapping from names of columns to values")
         self.rows: list[dict[str, Any]] = [_checked_row(row) for row in rows]
 
     @classmethod
@@ -93,6 +98,8 @@ class Table:
         return (Table._of_rows([row]) for row in self.rows)
 
     def __add__(self, other: Table) -> Table:
+        if not isinstance(other, Table):
+            return NotImplemented
         return Table._of_rows([*self.rows, *other.rows])
 
     @property
@@ -136,6 +143,8 @@ class Table:
 
     def assign(self, **functions: Callable[[Table], Any]) -> Table:
         """Return the table with further columns, each a function of one row's table."""
+        for name, function in functions.items():
+            check_instance(name, function, Callable, "a function of one row's table")  # type: ignore[arg-type]
         return Table(
             [
                 {**row, **{name: made(one) for name, made in functions.items()}}
@@ -145,6 +154,7 @@ class Table:
 
     def __getitem__(self, name: str) -> Any:
         """Return a column: of one row its value, of several rows their values stacked; or the labels of an axis."""
+        check_instance("column", name, str, "the name of a column; rows are chosen by value, with where() and by()")
         if not self.rows:
             raise ValueError(f"no row is left to take {name!r} from: a value asked for with where() does not occur")
         labels = [

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Json
-from linfed.errors import WriteError
+from linfed.errors import WriteError, check_instance
 from linfed.system.memory import check_fits
 
 LARGE = 1_000_000_000
@@ -54,6 +54,14 @@ def write_json(path: Path, value: Json) -> Path:
     return path
 
 
+def named_file(path: str | os.PathLike[str], suffix: str) -> Path:
+    """Return a path to write to, or raise if it has no name before its suffix."""
+    check_instance("path", path, (str, os.PathLike), "a path")
+    if Path(path).name in ("", suffix):
+        raise ValueError(f"path = {str(path)!r} must name a file")
+    return Path(path)
+
+
 def with_suffix(path: str | os.PathLike[str]) -> Path:
     """Return the path with ``.npz`` at its end."""
     return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")
@@ -69,7 +77,7 @@ def write(
 
     With `zipfile.ZIP_LZMA` it is a fifth smaller, written more slowly, and read by `read` and `np.load` as any other.
     """
-    target = with_suffix(path)
+    target = with_suffix(named_file(path, ".npz"))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
     write_arrays(target, {"description": np.array(json.dumps(described)), **arrays}, compression)

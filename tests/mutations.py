@@ -517,7 +517,7 @@ MUTATIONS = {
         ),
     ],
     "study/export.py": [
-        Mutation("survivors in silence", "if along and (found", "if not along and (found", "diverged"),
+        Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),
         Mutation("words are not repeated", 'v.dtype.kind in "bU"', 'v.dtype.kind in ""', "diverged"),
     ],
     "study/cells.py": [

@@ -65,8 +65,11 @@ def test_the_status_is_that_of_each_trial(table):
 
 def test_a_frame_over_rounds_marks_them_and_warns(table):
     pytest.importorskip("pandas")
-    with pytest.warns(lf.DivergenceWarning, match=r"trials diverged, .* averages in pandas skip NaN"):
+    with pytest.warns(
+        lf.DivergenceWarning, match="averages in pandas and xarray skip NaN"
+    ) as caught:
         frame = table.to_pandas("round")
+    assert caught[0].filename == __file__
     lost = frame[frame["status"] == "DIVERGED"]
     assert lost["risk"].isna().any()
     assert not frame[frame["status"] == "COMPLETED"]["risk"].isna().any()
@@ -86,6 +89,16 @@ def test_a_result_as_a_frame_marks_them_and_warns():
     assert frame[frame["status"] == "COMPLETED"]["risk"].notna().all()
     records = result.to_records()
     assert {(one["trial"], one["status"]) for one in records} == set(enumerate(status.name for status in result.status))
+
+
+def test_datasets_mark_them_and_warn(table):
+    pytest.importorskip("xarray")
+    result = some_diverge()[1].simulate()
+    for made in (table.where(algorithm="Jump").to_xarray, result.to_xarray):
+        with pytest.warns(lf.DivergenceWarning, match="skip NaN") as caught:
+            data = made()
+        assert caught[0].filename == __file__
+        assert data["status"].values.tolist() == [status.name for status in result.status]
 
 
 def test_files_mark_them(table, tmp_path):

@@ -119,12 +119,12 @@ class Result:
         """Return a ``pandas.DataFrame``: a row for each trial and recorded round, a column for each metric.
 
         The column ``status`` has the name of the trial's `Status`. A `DivergenceWarning` says if trials diverged: their
-        metrics are NaN, and averages in pandas skip NaN. The extra ``tables`` has pandas, and xarray.
+        metrics are NaN, and averages in pandas and xarray skip NaN. The extra ``tables`` has pandas, and xarray.
         """
         return views.to_pandas(self)
 
     def to_xarray(self) -> Any:
-        """Return an ``xarray.Dataset`` of the metrics over trial and round, with each trial's status."""
+        """Return an ``xarray.Dataset`` of metrics over trial and round, with each trial's status; see `to_pandas`."""
         return views.to_xarray(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

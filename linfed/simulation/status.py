@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-LEFT_OUT = "their metrics are NaN, and averages in pandas skip NaN"
+LEFT_OUT = "their metrics are NaN, and averages in pandas and xarray skip NaN"
 """What to know of trials that diverged, in a warning."""
 
 

@@ -102,9 +102,7 @@ def to_pandas(result: Result) -> Any:
     """Return a data frame (`Result.to_pandas`)."""
     pandas = optional("pandas", "tables", "to_pandas()")
     trials, rounds = result.trials, len(result.rounds)
-    lost = result.status.count(Status.DIVERGED)
-    if lost:
-        warnings.warn(f"{lost} of {trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+    _warn_of_divergence(result)
     places = {
         "trial": np.repeat(np.arange(trials), rounds),
         "round": np.tile(result.rounds, trials),
@@ -113,9 +111,17 @@ def to_pandas(result: Result) -> Any:
     return pandas.DataFrame(places | {name: values.ravel() for name, values in result.metrics.items()})
 
 
+def _warn_of_divergence(result: Result) -> None:
+    """Warn the caller of a result's method if trials diverged."""
+    lost = result.status.count(Status.DIVERGED)
+    if lost:
+        warnings.warn(f"{lost} of {result.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=4)
+
+
 def to_xarray(result: Result) -> Any:
     """Return a dataset (`Result.to_xarray`)."""
     xarray = optional("xarray", "tables", "to_xarray()")
+    _warn_of_divergence(result)
     told = {"algorithm": labels.told(result.algorithm), "data": labels.told(result.data), "engine": result.engine}
     if result.problem is not None:
         told["problem"] = labels.told(result.problem)

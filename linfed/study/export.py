@@ -140,6 +140,7 @@ def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
 def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     """Return a dataset; `index` maps the names of coordinates to columns (`Table.to_xarray`)."""
     xarray = optional("xarray", "tables", "to_xarray()")
+    _warn_of_divergence(rows)
     parts = []
     keys = [tuple(row[column] for column in index.values()) for row in rows]
     for number, key in enumerate(keys):
@@ -163,9 +164,15 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
 def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
     """Return records as a data frame (`Table.to_pandas`), after a warning if metrics of diverged trials are in it."""
     frame = optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
-    if along and (found := told_diverged(rows)):
-        warnings.warn(f"{found}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+    if along:
+        _warn_of_divergence(rows)
     return frame
+
+
+def _warn_of_divergence(rows: Rows) -> None:
+    """Warn the caller of a table's method if trials diverged."""
+    if found := told_diverged(rows):
+        warnings.warn(f"{found}: {LEFT_OUT}", DivergenceWarning, stacklevel=4)
 
 
 def told_diverged(rows: Rows) -> str:

@@ -247,6 +247,11 @@ class Table:
             Columns of numbers or words: their values are coordinates.
         short : bool
             Name the other columns as in `records`.
+
+        Warns
+        -----
+        DivergenceWarning
+            If trials diverged: their metrics are NaN, and averages in xarray skip NaN.
         """
         told = export.short_names(self.rows) if short else {}
         columns = {name: self._column(name) for name in index}

@@ -65,9 +65,7 @@ def test_the_status_is_that_of_each_trial(table):
 
 def test_a_frame_over_rounds_marks_them_and_warns(table):
     pytest.importorskip("pandas")
-    with pytest.warns(
-        lf.DivergenceWarning, match="averages in pandas and xarray skip NaN"
-    ) as caught:
+    with pytest.warns(lf.DivergenceWarning, match="averages in pandas and xarray skip NaN") as caught:
         frame = table.to_pandas("round")
     assert caught[0].filename == __file__
     lost = frame[frame["status"] == "DIVERGED"]

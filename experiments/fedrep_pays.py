@@ -39,8 +39,7 @@ import linfed as lf
 from linfed.figures.style import KINDS, label
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
 from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor
-from linfed.study.heat_maps import heat_map, level, place
-from linfed.study.pages import Figures, bars
+from linfed.study.pages import Figures, bars, heat_map, level, place
 from linfed.theory import at_exact_heads
 
 SUMMARY = "where FedRep starts to pay: against least squares and ridge alone, over m/d and n, and as predicted"

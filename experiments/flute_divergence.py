@@ -33,8 +33,7 @@ import linfed as lf
 from linfed.figures.style import KINDS
 from linfed.statistics.findings import Finding, quoted, share
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
-from linfed.study.heat_maps import heat_map, level, place
-from linfed.study.pages import Figures, bars
+from linfed.study.pages import Figures, bars, heat_map, level, place
 from linfed.theory.flute import judge_divergence, judge_unbounded
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, Weighted

@@ -43,8 +43,7 @@ from linfed.numerics.linalg import singular_values
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, share
 from linfed.statistics.intervals import median_interval, quantiles
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
-from linfed.study.heat_maps import heat_map
-from linfed.study.pages import Figures
+from linfed.study.pages import Figures, heat_map
 
 from ._shortcut import LEARNED, RANK, SIZES, algorithm_1, joint
 

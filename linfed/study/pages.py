@@ -1,17 +1,16 @@
-"""Figures from a table: a page of panels by column and row, in them curves, tuning curves, bars."""
+"""Figures from a table: a page of panels by column and row, in them curves, tuning curves, bars, heat maps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import check_bool, check_instance, check_integer, check_number, shown
+from linfed.errors import shown
 from linfed.figures.style import (
     LOOKS,
     PAGE_WIDTH,
@@ -24,6 +23,7 @@ from linfed.figures.style import (
     plain_ticks,
     style,
 )
+from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.export import varying
 from linfed.study.table import Table
@@ -31,6 +31,7 @@ from linfed.study.table import Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 Figures: TypeAlias = "dict[str, Figure]"
 """What an experiment draws, by what its files' names end in."""
@@ -134,10 +135,8 @@ def page(
 
     Raises
     ------
-    TypeError
-        If `table` is not a `Table`, or `title` neither a text nor a function.
     ValueError
-        If the table has no rows, or a size is not positive.
+        For a table without rows.
 
     Examples
     --------
@@ -151,12 +150,6 @@ def page(
     """
     import matplotlib.pyplot as plt
 
-    check_instance("table", table, Table, "a lf.Table")
-    check_instance("title", title, (str, Callable, NoneType), "a text or a function")  # type: ignore[arg-type]
-    for name, size in (("width", width), ("height", height)):
-        check_number(name, size, positive=True)
-    if row is not None and not isinstance(row, str):
-        check_integer("row", row)
     if not len(table):
         raise ValueError(f"table = {shown(table)} has no rows to draw")
     told = title if callable(title) else _titled(title or f"{column} = {{}}")
@@ -234,23 +227,11 @@ def curves(
         is a thin black line.
     **line_options
         Of a matplotlib line.
-
-    Raises
-    ------
-    TypeError
-        If `ax` is not matplotlib Axes, `table` not a `Table`, or `order` not a sequence.
-    ValueError
-        If a line is not one row of the table, or no value of `order` is in it.
     """
-    from matplotlib.axes import Axes
-
-    check_instance("ax", ax, Axes, "matplotlib Axes")
-    check_instance("table", table, Table, "a lf.Table")
-    check_bool("band", band)
     chosen = slice(None) if at is None else at
     parts = dict(table.by(by))
     turns = _TURNS_OF.setdefault(ax.figure, {})
-    for name in parts if order is None else _ordered(parts, order, by):
+    for name in parts if order is None else [name for name in order if name in parts]:
         _check_curve(parts[name], x, y, by, name)
         shape = (looks or {}).get(name, str(name) if str(name) in LOOKS else "")
         if not shape:
@@ -271,15 +252,6 @@ def curves(
         if predicted is not None:
             _check_curve(parts[name], x, predicted, by, name)
             draw_prediction(ax, parts[name][x][chosen], scale(parts[name][predicted])[:, chosen])
-
-
-def _ordered(parts: Mapping[Any, Table], order: Sequence[Any], by: str) -> list[Any]:
-    """Return the values of an order that occur in the column `by`, at least one."""
-    check_instance("order", order, (Sequence, np.ndarray), f"a sequence of values of {by!r}")
-    found = [name for name in order if name in parts]
-    if not found:
-        raise ValueError(f"order = {shown(order)} has no value of {by!r}; here: {', '.join(map(str, parts))}")
-    return found
 
 
 def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:
@@ -377,3 +349,30 @@ def median_level(ax: Axes, row: Table, column: str, text: str, **options: Any) -
     place = ax.get_subplotspec()
     named = place is None or place.is_first_col()
     draw_level(ax, float(np.median(row[column])), text if named else "", **options)
+
+
+def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str], **options: Any) -> AxesImage:
+    """Draw shares (rows, columns) from 0 to 1, evenly spaced whatever their labels say, and return the image."""
+    shape = {"origin": "lower", "aspect": "auto", "cmap": "Blues", "vmin": 0, "vmax": 1, **options}
+    image = ax.imshow(values, **shape)
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.grid(visible=False)
+    return image
+
+
+def place(labels: Sequence[float], values: Any) -> Any:
+    """Return where values lie between the labels of a heat map's rows or columns, (median, 10 %, 90 %) over trials."""
+    places = np.interp(values, labels, np.arange(len(labels)))
+    return np.array(quantiles(places)) if np.ndim(places) else np.full(3, places)
+
+
+def level(ax: Axes, x: Any, places: Any, **shape: Any) -> None:
+    """Draw a line over a heat map, in a white halo: medians with 10-90 % bars, (points, 3) as `place` returns them."""
+    from matplotlib import patheffects
+
+    middle, low, high = np.transpose(places)
+    halo = [patheffects.withStroke(linewidth=3.0, foreground="white")]
+    ax.plot(x, middle, path_effects=halo, **shape)
+    if (high > low).any():
+        ax.errorbar(x, middle, yerr=[middle - low, high - middle], fmt="none", color=shape["color"], capsize=1.5)

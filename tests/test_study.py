@@ -9,9 +9,8 @@ import pytest
 from helpers import assert_one_line, normal
 
 import linfed as lf
-from linfed.study.heat_maps import heat_map, level, place
 from linfed.study.notes import edges, lost, unsettled
-from linfed.study.pages import bars, median_level, steps
+from linfed.study.pages import bars, heat_map, level, median_level, place, steps
 
 # --- grids ---------------------------------------------------------------------------------------------------
 

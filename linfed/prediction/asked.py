@@ -33,6 +33,18 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
 """What is known of each algorithm."""
 
 
+def _check_size(job: Job) -> None:
+    """Raise a `SizeError` if the truth of a trial, or the fixed samples that a law is of, would not fit the memory."""
+    sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
+    if job.problem is not None:
+        told = f"a truth of n_clients = {n} and dim = {d}"
+        check_fits(4.0 * job.problem.floats_per_trial(), told, "predict for fewer clients")
+    if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
+        m = job.data.n_samples
+        told = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
+        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), told, "predict for fewer clients or samples")
+
+
 def predict(
     algorithm: Algorithm,
     problem: Problem | None = None,
@@ -111,15 +123,3 @@ def predict(
         )
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found
-
-
-def _check_size(job: Job) -> None:
-    """Raise a `SizeError` if the truth of a trial, or the fixed samples that a law is of, would not fit the memory."""
-    sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
-    if job.problem is not None:
-        told = f"a truth of n_clients = {n} and dim = {d}"
-        check_fits(4.0 * job.problem.floats_per_trial(), told, "predict for fewer clients")
-    if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
-        m = job.data.n_samples
-        told = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
-        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), told, "predict for fewer clients or samples")

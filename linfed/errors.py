@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -103,9 +103,10 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
     raise ValueError(f"{name} = {shown(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
 
 
-def check_among(name: str, values: Iterable[T], known: Collection[T], what: str) -> list[T]:
+def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -> list[T]:
     """Return those of a sequence of values that are known, at least one; `what` says what they are."""
-    check_instance(name, values, (Sequence, np.ndarray), f"a sequence of {what}")
+    check_instance(name, values, Iterable, f"a sequence of {what}")
+    known = list(known)
     found = [value for value in values if value in known]
     if not found:
         raise ValueError(f"{name} = {shown(values)} has none of the {what}; here: {', '.join(map(str, known))}")

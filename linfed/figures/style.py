@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.errors import suggestion
@@ -254,24 +253,6 @@ def draw_level(ax: Axes, value: float, text: str = "", *, below: bool = False, l
             fontsize=6,
             color="0.25",
         )
-
-
-def draw_tuning(ax: Axes, tuning: npt.NDArray[np.void], method: str) -> None:
-    """Draw a method's tuning curve and circle the chosen step; settings that diverged are left out.
-
-    Parameters
-    ----------
-    ax : Axes
-    tuning : structured array with columns step_size, score and chosen
-    method : str
-    """
-    shape, fine = look(method), np.isfinite(tuning["score"])
-    if not fine.any():
-        return
-    ax.plot(tuning["step_size"][fine], tuning["score"][fine], label=label(method), **shape)
-    best = tuning[tuning["chosen"]]
-    circle = {"linestyle": "none", "marker": "o", "markersize": 8, "fillstyle": "none", "color": shape["color"]}
-    ax.plot(best["step_size"], best["score"], **circle)
 
 
 MANTISSAS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))

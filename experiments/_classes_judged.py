@@ -14,7 +14,9 @@ from linfed.study.notes import lost
 
 from ._classes import BASELINES, COLLAPSING, FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY, NO_NC, told
 
-TABLE1 = "FLUTE paper, section 7.2, Table 1"
+TABLE1 = "FLUTE paper, section 7.2, Table 1, of CIFAR and a CNN, asked of a linear representation"
+C2 = "FLUTE paper, C.2, of CIFAR and a CNN, asked of a linear representation"
+"""Whether what the paper says carries over is our question: it does not say so of other data and models."""
 OUTPERFORM = quoted(
     TABLE1,
     "FLUTE and FLUTE* consistently outperform other baseline algorithms in all experiments conducted on CIFAR-10 and "
@@ -23,11 +25,11 @@ OUTPERFORM = quoted(
 ALL_COLUMNS = f"{TABLE1}: in all eight columns"
 GAIN_GROWS = quoted(TABLE1, "the gain of FLUTE and FLUTE* becomes more prominent with larger N and m")
 CLOSER = quoted(
-    "FLUTE paper, C.2",
+    C2,
     "the gaps between FedRep* and FLUTE* in terms of Averaged Local NC2 are significantly larger than those in terms "
     "of Global NC2",
 )
-TOGETHER = quoted("FLUTE paper, C.2", "these two metrics are positively correlated")
+TOGETHER = quoted(C2, "these two metrics are positively correlated")
 POINTS = "mean difference in accuracy over paired trials, percentage points"
 
 

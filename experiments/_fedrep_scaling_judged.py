@@ -23,8 +23,8 @@ SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")
 CLAIMED = quoted("FedRep paper, Theorem 1", "m >= c(kappa^4 k^3 log(rn)/E_0^2 + kappa^4 k^2 d/(E_0^2 rn))")
 TOTAL = quoted(
     "FedRep paper, (11)",
-    "the total number of samples required per client to reach an [...] accurate solution in principal angle distance "
-    "is Theta(m log (1/eps)), which is Theta([kappa^4 k^3 log(rn) + kappa^4 kd/rn] log (1/eps))",
+    "samples required per client [...] is Theta(m log (1/[eps])), which is "
+    "Theta((kappa^4 k^3 log(rn) + kappa^4 kd/rn) log (1/[eps]))",
 )
 TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
 MARGIN = f"the margin is an {OWN_THRESHOLD}"

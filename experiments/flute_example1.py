@@ -56,7 +56,7 @@ POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 FIRST, SECOND = tuple(POWERS)[:2]
 
 QUOTED = partial(quoted, "FLUTE paper, Example 1", threshold=True)
-DEVIATES = QUOTED("B = (1/M) sum_i u_i, which deviates significantly from the column space of B*")
+DEVIATES = QUOTED("B = [(1/M) sum_i u_i], which deviates significantly from the column space of B*")
 HEAVIER = QUOTED("u_1 will have a heavier weight in the aggregated representation, which will eventually help recover")
 
 RECOVERED, FAR = 0.1, 0.5

@@ -112,8 +112,13 @@ def logarithm(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
     own = {"source": f"{OWN_PREDICTION}; {MARGIN}"}
     return [
         judge_exponent(log_n, 1.0, margin=0.25, text=text, source=f"{SCALES}; {MARGIN}", **said),
-        judge_exponent(n, 0.0, margin=0.02, text=more, **said | own | {"where": f"{where}; m = 60"}),
+        judge_exponent(n, 0.0, margin=0.02, text=more, **said | own | {"where": f"{where}; {_at(rounds)}"}),
     ]
+
+
+def _at(rounds: lf.Table) -> str:
+    """Return the number of samples at which the fewest rounds are sought."""
+    return f"m = {rounds.where(panel='base')['start']:,}"
 
 
 def _many(table: lf.Table) -> lf.Table:
@@ -147,7 +152,7 @@ def kappa(samples: lf.Table, rounds: lf.Table) -> list[Finding]:
             kind="equal",
             margin=0.25,
             text="The rounds grow like kappa^2",
-            **own | {"where": "m = 60"},
+            **own | {"where": _at(rounds)},
         ),
     ]
 
@@ -169,7 +174,7 @@ def predicted(tables: dict[str, lf.Table]) -> list[Finding]:
         said = {"text": text, "source": f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}", "most": most}
         said |= {"statistic": "factor between the measured and the predicted, the worst setting"}
         typical = np.exp(np.median(np.abs(logs[:, 0])))
-        where = f"{len(rows)} settings" + (", predicted m >= k + 4" if key != "rounds" else ", m = 60")
+        where = f"{len(rows)} settings" + (", predicted m >= k + 4" if key != "rounds" else f", {_at(tables[key])}")
         detail = f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}"
         found.append(judge((middle, min(ends), max(ends)), **said, where=where, detail=detail))
     flute = lf.fit("rms ~ ((d + n - k) / (n m))^a", tables["flute"])

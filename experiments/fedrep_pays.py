@@ -205,10 +205,15 @@ def draw_complexity(table: lf.Table) -> Any:
             for rival in (LEAST, RIDGE):
                 ratios = {n: judged.divided(m, found[rival][n]) for n, m in found[FEDREP].items()}
                 draw_ends(below, {judged.small(n, d): judged.interval(ratio) for n, ratio in ratios.items()}, rival)
-            ax.set(xlabel="clients $n$")
+            ax.set_xlabel("clients $n$")
             below.axhline(1.0, color="black", linewidth=0.7)
-            below.set(xlabel="$(\\log n + d/n)/d$")
-        sheet.label("", "smallest sufficient m", "FedRep's divided by\nthe one without", xscale="log", yscale="log")
+        sheet.label(
+            "$(\\log n + d/n)/d$",
+            "smallest sufficient m",
+            "FedRep's divided by\nthe one without",
+            xscale="log",
+            yscale="log",
+        )
         sheet.legend(f"95 % intervals over {table.rows[0]['trials']} trials", ncols=3)
     return sheet.figure
 

@@ -91,7 +91,7 @@ SENTENCES = (
     Sentence(
         "flute-theorem55",
         "The error stays below 1,600 x the bound of Theorem 5.5 after T_R",
-        said="exponential convergence down to the end of T; the bound has the constant of its proof, 4 x 400",
+        said="with constants c1, c2 the error falls exponentially for T_R < t <= T; judged with its proof's",
         main=True,
     ),
     Sentence("flute-theorem55", "The constant of Theorem 5.5's proof, 4 x 400, is tight to a factor of 10"),

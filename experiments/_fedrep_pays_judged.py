@@ -187,10 +187,10 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
                 out.append(judge(interval(divided(m, alone)), most=1.0, strict=True, **said))
         for name, every in found.items():
             n = break_even(every[FEDREP], every[rival])
-            if np.isfinite(n[0]):
+            if not np.isnan(n[0]):
                 out.append(
                     judge(
-                        interval(small(n, d)),
+                        interval(np.where(np.isinf(n), 0.0, small(n, d))),  # 0 if it needs more on the whole grid
                         text=f"{text}, from (log(n) + d/n)/d = 1/{MUCH_LESS} down",
                         where=f"{where}, {name}",
                         statistic="(log(n) + d/n)/d at which both need as many, for a share of the risk of 0",
@@ -203,9 +203,9 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
 
 
 def break_even(fedrep: dict[int, Resampled], alone: dict[int, Resampled]) -> Resampled:
-    """Return the n from which on a client needs fewer samples with FedRep, NaN where the grid does not reach the risk.
+    """Return the n from which on a client needs fewer samples with FedRep, NaN if the grid does not reach the risk.
 
-    The largest n, of which few m were run, are left out as far as they do not reach it.
+    It is infinite if a client needs more with the most clients too. The largest n, of which few m were run, are left out as far as they do not reach it.
     """
     reached = [n for n in fedrep if np.isfinite([fedrep[n][0], alone[n][0]]).all()]
     sizes = [n for n in fedrep if n <= max(reached, default=0)]

@@ -205,7 +205,8 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
 def break_even(fedrep: dict[int, Resampled], alone: dict[int, Resampled]) -> Resampled:
     """Return the n from which on a client needs fewer samples with FedRep, NaN if the grid does not reach the risk.
 
-    It is infinite if a client needs more with the most clients too. The largest n, of which few m were run, are left out as far as they do not reach it.
+    It is infinite if a client needs more with the most clients too. The largest n, of which few m were run, are left
+    out as far as they do not reach it.
     """
     reached = [n for n in fedrep if np.isfinite([fedrep[n][0], alone[n][0]]).all()]
     sizes = [n for n in fedrep if n <= max(reached, default=0)]

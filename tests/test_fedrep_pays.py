@@ -17,6 +17,11 @@ ALONE = 66.0
 TEXT = "A client needs fewer samples with FedRep than with least squares without federation"
 
 
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    monkeypatch.setattr(judged, "RESAMPLES", 200)
+
+
 def table(needed, sizes=SIZES):
     """Return risks that fall like ``1/m^2`` and are at the level at ``needed(n)``; without federation flat below d."""
     rows = []

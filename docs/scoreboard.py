@@ -20,7 +20,9 @@ ABOUT = """# Scoreboard
 Written by `python docs/scoreboard.py` from the committed results, and never by hand. A row for each sentence of a
 paper that matters, in the paper's words where they are quoted; what was judged of it; estimate and 95 % interval in
 one setting, which is named (the paper's own, where there is one); and how often which verdict was given over all
-settings. A rival that changes what a sentence is worth is the row after it.
+settings; HYPOTHESES FAIL counts those outside the condition that the sentence itself makes. A rival that changes what a
+sentence is worth is the row after it. A sufficient condition is not refuted by needing less: how tight it is, is a
+question of our own, and a row of its own.
 """
 
 

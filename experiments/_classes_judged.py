@@ -26,7 +26,9 @@ from ._classes import (
     told,
 )
 
-TABLE1 = "FLUTE paper, section 7.2, Table 1"
+TABLE1 = "FLUTE paper, section 7.2, Table 1, of CIFAR and a CNN, asked of a linear representation"
+C2 = "FLUTE paper, C.2, of CIFAR and a CNN, asked of a linear representation"
+"""Whether what the paper says carries over is our question: it does not say so of other data and models."""
 OUTPERFORM = quoted(
     TABLE1,
     "FLUTE and FLUTE* consistently outperform other baseline algorithms in all experiments conducted on CIFAR-10 and "
@@ -35,11 +37,11 @@ OUTPERFORM = quoted(
 ALL_COLUMNS = f"{TABLE1}: in all eight columns"
 GAIN_GROWS = quoted(TABLE1, "the gain of FLUTE and FLUTE* becomes more prominent with larger N and m")
 CLOSER = quoted(
-    "FLUTE paper, C.2",
+    C2,
     "the gaps between FedRep* and FLUTE* in terms of Averaged Local NC2 are significantly larger than those in terms "
     "of Global NC2",
 )
-TOGETHER = quoted("FLUTE paper, C.2", "these two metrics are positively correlated")
+TOGETHER = quoted(C2, "these two metrics are positively correlated")
 POINTS = "mean difference in accuracy over paired trials, percentage points"
 
 

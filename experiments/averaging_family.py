@@ -218,7 +218,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 KNOWN = [AVG, PROX, SCAFFOLD, VARP, CLUSTER, SCAVAR]
-SOURCE = "averaging family's source"
+SOURCE = "own expectation; the source prints the algorithm without a claim"
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

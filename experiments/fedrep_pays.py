@@ -14,10 +14,16 @@ The law's line has no free parameter (`linfed.theory.federation_pays_from`). Bes
 samples than unknowns, g = 1; and the FedRep paper's ``m ~ log(n) + d/n`` with the pair of constants that comes nearest
 to the measured line, in hindsight and for each noise level.
 
+The paper compares sample complexities per client: ``Theta(log(n) + d/n)`` with FedRep and ``Theta(d)`` without. Here it
+is the smallest m from which on the median excess risk is at most a tenth of the risk of predicting 0, that is k/20, on
+straight lines in the logarithms between the m of the grid.
+
 Figures
 -------
 "" : FedRep's excess risk over that of the better of ridge and least squares alone, median, over samples and clients,
     with the measured line of 1 and what rules say of it; blank: too many samples, not run.
+"complexity" : Above, the smallest m with which the median excess risk is a tenth of the risk of predicting 0, against
+    n; below, FedRep's divided by those without federation, against (log(n) + d/n)/d; with 95 % intervals.
 "sections" : Excess risks against n, for some m and both noise levels: FedRep and its law, and what stands beside it;
     median and 10-90 % over trials.
 
@@ -30,27 +36,23 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import KINDS, label
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
-from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor
+from linfed.figures.style import KINDS, label, look
+from linfed.statistics.findings import Finding
 from linfed.study.pages import Figures, bars, heat_map, level, place
 from linfed.theory import at_exact_heads
 
+from . import _fedrep_pays_judged as judged
+from ._fedrep_pays_judged import COUNT, FEDREP, LAW, LEAST, ORACLE, PAPER, POOLED, RIDGE
+
 SUMMARY = "where FedRep starts to pay: against least squares and ridge alone, over m/d and n, and as predicted"
 
-FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
-LAW, COUNT, PAPER = "the law", "more samples than unknowns", "log(n) + d/n, best constants"
-HELPS = quoted("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
-SCALES = quoted("FedRep paper, section 1", "the sample complexity per client scales as Theta(log(n) + d/n)")
-OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
-NEAR, LIMIT = 1.25, 8_000
-"""The factor within which a line is said to be; samples in all, with more of which points are far beyond it."""
+LIMIT = 8_000
+"""Samples in all, with more of which points are far beyond the lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,51 +126,15 @@ class Point:
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:
-    """Return the points of the map."""
-    base, sizes = Point(n_samples=3, n_clients=2), (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000)
-    axes: dict[str, Any] = {"noise_std": (0.3, 1.0), "n_samples": (3, 5, 7, 10, 15, 25, 50, 75, 100, 200)}
+    """Return the points of the map; at noise 1 clients without federation need up to 300 samples."""
+    base, sizes = Point(n_samples=5, n_clients=2), (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000)
+    counts: tuple[int, ...] = (5, 7, 10, 15, 25, 35, 50, 60, 75, 100, 200)
+    axes: dict[str, Any] = {"noise_std, n_samples": [(s, m) for s in (0.3, 1.0) for m in counts] + [(1.0, 300)]}
     if quick:
         base, sizes = replace(base, trials=4, most_rounds=60), (2, 6, 16, 50)
-        axes |= {"n_samples": (10, 75)}
-    return {"map": [one for one in lf.grid(base, **axes, n_clients=sizes) if one.cost <= LIMIT]}
-
-
-def crossing(sizes: Any, *logs: Any, axis: int = -1) -> Any:
-    """Return the n from which on a log ratio's median over trials is negative, on straight lines in log n."""
-    medians = np.stack([np.median(values, axis=axis) for values in logs], axis=-1)
-    above = medians >= 0
-    last = above.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)
-    after = np.minimum(last + 1, above.shape[-1] - 1)
-    first, second = (np.take_along_axis(medians, at[..., None], axis=-1)[..., 0] for at in (last, after))
-    with np.errstate(all="ignore"):  # where nothing crosses
-        part = first / (first - second)
-        between = np.exp(np.log(sizes)[last] + part * np.log(sizes[after] / sizes[last]))
-    return np.where(~above.any(axis=-1), float(sizes[0]), np.where(above[..., -1], np.inf, between))
-
-
-def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:
-    """Return for each m from how many clients on a column is below the better of ridge and least squares."""
-    found = {}
-    for m, row in part.by("n_samples"):
-        logs = [np.log(one[column] / np.minimum(one[RIDGE], one[LEAST])) for one in row]
-        start = partial(crossing, np.array(row["n_clients"]))
-        if np.isfinite(start(*logs)):
-            found[m] = (float(start(*logs)), *bootstrap_interval(start, logs, vectorized=True))
-    return found
-
-
-def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, float]]:
-    """Return what each rule says for these m; the paper's with the constants of the least largest factor."""
-    d, k = part.rows[0]["dim"], part.rows[0]["rank"]
-    law = {row["n_samples"]: row["pays_from"] for row in part.rows if np.isfinite(row["pays_from"])}
-    n, m = np.geomspace(2, 1000, 300), np.array(list(measured))
-    a, b = (each[..., None, None] for each in np.meshgrid(np.geomspace(0.01, 30, 50), np.geomspace(0.03, 30, 50)))
-    reached = a * np.log(n) + b * d / n <= m[:, None]
-    paper = np.where(reached.any(axis=-1), n[np.argmax(reached, axis=-1)], n[-1])
-    gap = np.abs(np.log(paper / [at for at, _, _ in measured.values()])).max(axis=-1)
-    best = paper[np.unravel_index(np.argmin(gap), gap.shape)].tolist()
-    unknowns = {one: max(2.0, k * (d - k) / (one - k)) for one in part.values("n_samples") if one > k}
-    return {LAW: law, COUNT: unknowns, PAPER: dict(zip(measured, best, strict=True))}
+        axes = {"noise_std": (0.3, 1.0), "n_samples": (10, 75)}
+    points = lf.grid(base, **axes, n_clients=sizes)
+    return {"map": [one for one in points if one.cost <= LIMIT]}
 
 
 LINES = {LAW: (KINDS[2][0], "-"), COUNT: (KINDS[4][0], ":"), PAPER: ("0.35", "--")}
@@ -191,7 +157,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for ax, part in second:
             draw_section(ax, part)
         second.legend(f"median and 10-90 % of {trials}", ncols=4)
-    return {"": sheet.figure, "sections": second.figure}
+    return {"": sheet.figure, "complexity": draw_complexity(table), "sections": second.figure}
 
 
 def draw_map(ax: Any, part: lf.Table) -> Any:
@@ -203,8 +169,8 @@ def draw_map(ax: Any, part: lf.Table) -> Any:
         values[sizes.index(row["n_clients"]), counts.index(row["n_samples"])] = np.log10(ratio)
     shares = [f"{m / part.rows[0]['dim']:.2g}".replace("0.", ".") for m in counts]
     image = heat_map(ax, values, shares, [f"{n:,}" for n in sizes], cmap="RdBu_r", vmin=-2, vmax=2)
-    measured = measured_lines(part)
-    for rule, line in lines(part, measured).items():
+    measured = judged.measured_lines(part)
+    for rule, line in judged.lines(part, measured).items():
         inside = [m for m in counts if line.get(m, np.inf) <= sizes[-1]]
         shape = dict(zip(("color", "linestyle"), LINES[rule], strict=True))
         places = [place(np.log(sizes), np.log(line[m])) for m in inside]
@@ -222,78 +188,44 @@ def draw_section(ax: Any, part: lf.Table) -> None:
     for name in (FEDREP, LEAST, RIDGE, POOLED, ORACLE):
         values = np.stack([row[name] for row in part], axis=1)
         bars(ax, n, values, name, label=label(name))
-    law = np.where([holds(row) for row in part], [np.median(row["law"]) for row in part], np.nan)
+    law = np.where([judged.holds(row) for row in part], [np.median(row["law"]) for row in part], np.nan)
     ax.plot(n, law, color="black", linewidth=1.2, linestyle=":", zorder=5, label="FedRep, the law")
     ax.set(yscale="log", ylim=(1e-3, 8))
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def holds(row: lf.Table) -> bool:
-    """Return whether the law of the minimum is said to hold at a point."""
-    return bool(row["n_clients"] >= NEAR * row["edge"] and np.isfinite(row["law"]).all())
+def draw_complexity(table: lf.Table) -> Any:
+    """Draw the sample complexities against n, and FedRep's divided by the others against (log(n) + d/n)/d."""
+    with lf.page(table, column="noise_std", title="noise std {}", row=2, height=4.4, sharey="row") as sheet:
+        for (ax, part), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
+            d = part.rows[0]["dim"]
+            found = judged.complexities(part, judged.LEVEL)
+            for method, needed in found.items():
+                draw_ends(ax, {n: judged.interval(m) for n, m in needed.items()}, method)
+            for rival in (LEAST, RIDGE):
+                ratios = {n: judged.divided(m, found[rival][n]) for n, m in found[FEDREP].items()}
+                draw_ends(below, {judged.small(n, d): judged.interval(ratio) for n, ratio in ratios.items()}, rival)
+            ax.set_xlabel("clients $n$")
+            below.axhline(1.0, color="black", linewidth=0.7)
+        sheet.label(
+            "$(\\log n + d/n)/d$",
+            "smallest sufficient m",
+            "FedRep's divided by\nthe one without",
+            xscale="log",
+            yscale="log",
+        )
+        sheet.legend(f"95 % intervals over {table.rows[0]['trials']} trials", ncols=3)
+    return sheet.figure
+
+
+def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
+    """Draw finite statistics with their intervals."""
+    known = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
+    middle, low, high = np.array(list(known.values())).reshape(-1, 3).T
+    shape = look(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    ax.errorbar(list(known), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape)
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return where the lines lie, what the law and the ridge's formula are worth, and whom federation helps."""
-    said = {
-        LAW: ("FedRep pays from the predicted number of clients on", OWN),
-        COUNT: ("FedRep pays from where there are more samples than unknowns", OWN_THRESHOLD),
-        PAPER: ("FedRep pays from m ~ log(n) + d/n on, the two constants chosen in hindsight", SCALES),
-    }
-    hindsight = "Stopped at its best round, in hindsight, FedRep pays from the predicted number of clients on"
-    out = []
-    for noise, part in tables["map"].by("noise_std"):
-        where, measured = f"noise std {noise}", measured_lines(part)
-        rules = lines(part, measured)
-        for rule, (text, source) in said.items():
-            out += on_line(measured, rules[rule], where, text=text, source=source)
-        out += on_line(measured_lines(part, "best"), rules[LAW], where, text=hindsight, source=OWN)
-        out += [*risks(part, where), *helps(part, where)]
-    return out
-
-
-def on_line(measured: dict[int, Measured], line: dict[int, float], where: str, **said: Any) -> list[Finding]:
-    """Return how far the measured line is from another, for each m."""
-    statistic = "number of clients from which on FedRep's excess risk is the lower one, over that of the line"
-    said |= {"statistic": statistic, "least": 1 / NEAR, "most": NEAR}
-    out = []
-    for m, (n, low, high) in measured.items():
-        if m in line:
-            detail, ratio = f"{n:.3g} clients, for {line[m]:.3g}", (n / line[m], low / line[m], high / line[m])
-            out.append(judge(ratio, where=f"{where}, m = {m}", detail=detail, **said))
-    return out
-
-
-def risks(part: lf.Table, where: str) -> list[Finding]:
-    """Return how far the excess risks are from those predicted: FedRep's where its law holds, and the best ridge's."""
-    own, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
-    ends = [np.stack([row[name] for row in own], axis=1) for name in (FEDREP, "law")]
-    ridge = np.stack([row[RIDGE] for row in every], axis=1)
-    formula = np.broadcast_to([row["predicted_ridge"] for row in every], ridge.shape)
-    left = max(np.quantile(row["gradient"], 0.9) for row in own)
-    note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
-    said: dict[str, Any] = {"where": where, "source": OWN, "most": 1.15}
-    said["statistic"] = "factor between the median over trials and the prediction, the worst point"
-    text = f"From {NEAR:g} times the edge on, up to a sine of 0.37, FedRep's risk is the law's"
-    return [
-        judge(largest_factor(*ends), text=text, note=note, **said),
-        judge(largest_factor(ridge, formula), text="The best ridge's risk is the formula's", **said),
-    ]
-
-
-def helps(part: lf.Table, where: str) -> list[Finding]:
-    """Return in which share of points where log(n) + d/n is at most d/10 FedRep is better than what else there is."""
-    d = part.rows[0]["dim"]
-    rows = [row for row in part if math.log(row["n_clients"]) + d / row["n_clients"] <= d / 10]
-    said: dict[str, Any] = {"where": where, "source": HELPS, "clusters": range(part.rows[0]["trials"])}
-    said["statistic"] = "share of the map's points, in each trial"
-    rivals = {"least squares alone": LEAST, "the best ridge alone": RIDGE, "one model for all": POOLED}
-    return [
-        share(
-            np.stack([row[FEDREP] < row[rival] for row in rows], axis=1),
-            0.9,
-            text=f"Where log(n) + d/n <= d/10, FedRep's risk is below that of {told}",
-            **said,
-        )
-        for told, rival in rivals.items()
-    ]
+    """Return where FedRep pays, what predictions are worth, and the sample complexities with and without it."""
+    return judged.claims(tables["map"])

@@ -40,12 +40,11 @@ SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta
 REMARKS = "FLUTE paper, Remark 5.2"
 SAMPLES = quoted(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
 INDEPENDENT = quoted(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
-SPEEDUP = quoted(REMARKS, "FLUTE achieves a linear speedup in terms of M in the high dimensional setting")
-CLOSING = quoted("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / Delta)^10)")
+CLOSING = quoted("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
 BOUNDS = {
     "m": (-0.5, "at most", "The error falls at least like m^-1/2", SAMPLES),
     "n above d": (0.0, "at most", "With more clients than dimensions the error does not grow with n", INDEPENDENT),
-    "d above n": (0.5, "at most", "With more dimensions than clients the error grows at most like d^1/2", SPEEDUP),
+    "d above n": (0.5, "at most", "With more dimensions than clients the error grows at most like d^1/2", SAMPLES),
     "Delta": (-5.0, "at least", "As the gap closes the error grows at most like Delta^-5", CLOSING),
     "n, noiseless": (0.0, "at most", "Without noise the error does not grow with n", INDEPENDENT),
 }

@@ -151,7 +151,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             ("one personal fit at FedRep's B", "the fit's error over its error, median of paired trials", fitted, fits),
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
-            told = {"text": text, "statistic": statistic, "source": "the draft's aim", "detail": detail, **said}
+            source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
+            told = {"text": text, "statistic": statistic, "source": source, "detail": detail, **said}
             out.append(judge(median_interval(theirs / trained), least=1.0, strict=True, **told))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)

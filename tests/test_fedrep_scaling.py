@@ -98,3 +98,47 @@ def test_every_panel_moves_what_it_says():
         assert [getattr(cell, field) for cell in moved] == list(values)
     assert max(cell.n_clients for cell in cells) == 100_000
     assert max(cell.dim for cell in cells) == 10_000
+
+
+def at_theorems_step(factor):
+    """Return searches at the theorem's step, their crossings ``factor(row)`` times what the theorem asks for."""
+    rows = []
+    for kappa in (1.0, 1.5, 2.0, 3.0, 4.0):
+        need = Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, rounds=math.ceil(40 * kappa**2))
+        row = {**dataclasses.asdict(need), **need.said, "censored": ""}
+        m = factor(row) * row["claim"]
+        replicates = lf.Along(m * np.exp(np.random.default_rng(0).normal(0, 0.01, 500)), replicate=range(500))
+        rows.append({**row, "n_samples": math.ceil(m), "crossing": m, "low": m, "high": m, "replicates": replicates})
+    return lf.Table(rows)
+
+
+def constants(factor):
+    return [one.verdict for one in judged.constants(at_theorems_step(factor))]
+
+
+def test_a_sufficient_condition_is_not_refuted_by_needing_less():
+    assert constants(lambda row: 0.5) == [Verdict.SUPPORTED, Verdict.SUPPORTED]
+    assert constants(lambda row: 0.5 * row["kappa"] ** -4) == [Verdict.SUPPORTED, Verdict.NOT_SUPPORTED]
+    assert constants(lambda row: 1.5) == [Verdict.NOT_SUPPORTED, Verdict.SUPPORTED]
+
+
+def of_kappa(power):
+    table = at_theorems_step(lambda row: 0.5 * row["kappa"] ** (power - 4))
+    rounds = lf.Table([{**row, "path": "round", "round": row["rounds"]} for row in table.rows])
+    return {one.text: one.verdict for one in judged.kappa(table, rounds)}
+
+
+@pytest.mark.parametrize(
+    ("power", "bounded", "tight", "total"),
+    [
+        (4, Verdict.HOLDS, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED),  # times kappa^2 rounds
+        (2, Verdict.HOLDS, Verdict.NOT_SUPPORTED, Verdict.SUPPORTED),
+        (0, Verdict.HOLDS, Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED),
+        (5, Verdict.VIOLATED, Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED),
+    ],
+)
+def test_only_what_is_printed_with_theta_is_judged_from_both_sides(power, bounded, tight, total):
+    found = of_kappa(power)
+    assert found["The least m grows at most as Theorem 1's in kappa"] is bounded
+    assert found["Theorem 1's m is tight in kappa"] is tight
+    assert found["The samples per client over all rounds grow like kappa^4"] is total

@@ -15,9 +15,14 @@ def runs():
 
 def test_every_sentence_is_judged_in_the_committed_runs(runs):
     found = rows(runs)
-    assert [(row.experiment, row.judged) for row in found] == [one[:2] for one in SENTENCES]
     for row, sentence in zip(found, SENTENCES, strict=True):
-        claims = [claim for claim in runs[row.experiment]["claims"] if claim["text"] == row.judged]
+        start, name = sentence.among
+        assert (row.experiment, row.judged) == (sentence.experiment, sentence.text + (f", {name}" if name else ""))
+        claims = [
+            claim
+            for claim in runs[row.experiment]["claims"]
+            if claim["text"] == sentence.text and claim["where"].startswith(start)
+        ]
         assert sum(row.verdicts.values()) == len(claims)
         assert sentence.where in ("", row.where)
         assert row.where in {claim["where"] for claim in claims}
@@ -60,6 +65,23 @@ def _others(experiment, text):
     return [
         _claim(one.text, "", "HOLDS", 0.0) for one in SENTENCES if one.experiment == experiment and one.text != text
     ]
+
+
+def test_a_row_may_count_the_settings_of_one_kind_only():
+    sentence = next(one for one in SENTENCES if one.among[0])
+    claims = [
+        _claim(sentence.text, "elsewhere: k = 2", "VIOLATED", 1.0),
+        _claim(sentence.text, f"{sentence.among[0]}k = 2", "SUPPORTED", 0.5),
+    ]
+    found = rows({sentence.experiment: {"claims": [*claims, *_others(sentence.experiment, sentence.text)]}})
+    row = next(row for row in found if row.judged == f"{sentence.text}, {sentence.among[1]}")
+    assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
+
+
+def test_the_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
+    """A bound that says nothing in a setting is VACUOUS there, and its row says so."""
+    main = {one.text for one in SENTENCES if one.experiment == "flute-theorem55" and one.main}
+    assert main == {"The error stays below 1,600 x the bound of Theorem 5.5 after T_R"}
 
 
 def test_a_sentence_that_its_experiment_no_longer_judges_is_told():

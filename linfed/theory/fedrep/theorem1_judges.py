@@ -84,7 +84,8 @@ def judge_theorem1(
     finding = judge_failures(
         failed,
         allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
-        text=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round",
+        text=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round"
+        + (f", if m is what it asks for with C = {constant:g}" if assumed else ""),
         where=where,
         source=_SAYS if exponent == PRINTED else _TO_T,
         hypotheses=run.hypotheses(constant) if assumed else (),

@@ -130,7 +130,7 @@ def judge_rate(
     return judge_failures(
         failed,
         premise=says | failed,
-        text=f"The error stays below {constant:.3g} x the bound of Theorem 5.5 after T_R",
+        text=f"The error stays below {constant:,g} x the bound of Theorem 5.5 after T_R",
         where=where,
         source=_RATE,
         allowed=allowed,

@@ -1,0 +1,96 @@
+"""What `fedrep-pays` says of sample complexities, on risks whose smallest sufficient m is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from experiments import _fedrep_pays_judged as judged
+from linfed.statistics.findings import Verdict
+
+SIZES, CLIENTS = (5, 7, 10, 15, 25, 50, 75, 100, 200), (2, 4, 8, 50, 1000)
+DIM, RANK, TRIALS = 50, 3, 20
+AIM = RANK / 20
+ALONE = 66.0
+"""The m at which the risk without federation is at the level."""
+TEXT = "A client needs fewer samples with FedRep than with least squares without federation"
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    monkeypatch.setattr(judged, "RESAMPLES", 200)
+
+
+def table(needed, sizes=SIZES):
+    """Return risks that fall like ``1/m^2`` and are at the level at ``needed(n)``; without federation flat below d."""
+    rows = []
+    for n in CLIENTS:
+        spread = np.exp(np.random.default_rng(n).normal(0.0, 0.02, TRIALS))
+        for m in sizes:
+            alone = AIM * spread * ((ALONE / m) ** 2 if m >= DIM else 8.0)
+            fedrep = AIM * spread * (needed(n) / m) ** 2
+            row = {"noise_std": 0.3, "dim": DIM, "rank": RANK, "trials": TRIALS, "n_clients": n, "n_samples": m}
+            rows.append(row | {"FedRep": fedrep, "LocalOnly": alone, "ridge": alone})
+    return lf.Table(rows)
+
+
+def found(needed, **changes):
+    findings = judged.helps(table(needed, **changes), "noise std 0.3")
+    return {one.where.split("n = ")[1]: one for one in findings if one.text == TEXT}, findings
+
+
+def test_the_smallest_sufficient_samples_are_interpolated_in_logarithms():
+    needed = judged.complexities(table(lambda n: 20.0 + n / 100), judged.LEVEL)
+    for n in CLIENTS:
+        middle, low, high = judged.interval(needed["FedRep"][n])
+        assert middle == pytest.approx(20.0 + n / 100, rel=0.02)
+        assert low < middle < high
+        assert judged.interval(needed["LocalOnly"][n])[0] == pytest.approx(ALONE, rel=0.02)
+
+
+def test_federation_helps_though_it_loses_with_fewer_samples_than_it_needs():
+    """With m = 5 and 7 FedRep is far worse than without federation: the sentence is on the samples that are needed."""
+    rows = table(lambda n: 20.0)
+    few = rows.where(n_samples=[5, 7]).rows
+    assert all((row["FedRep"] > row["LocalOnly"]).all() for row in few)
+    by_size, _ = found(lambda n: 20.0)
+    assert {by_size[n].verdict for n in ("8", "50", "1,000")} == {Verdict.SUPPORTED}
+    assert by_size["50"].estimate == pytest.approx(20.0 / ALONE, rel=0.03)
+    assert "(log(n) + d/n)/d = 0.098" in by_size["50"].detail
+
+
+def test_federation_that_needs_more_samples_does_not_help():
+    by_size, _ = found(lambda n: 90.0)
+    assert {by_size[n].verdict for n in ("8", "50", "1,000")} == {Verdict.NOT_SUPPORTED}
+
+
+@pytest.mark.parametrize("needed", [20.0, 90.0])
+def test_few_clients_are_outside_the_sentence(needed):
+    by_size, _ = found(lambda n: needed)
+    for n in ("2", "4"):
+        assert by_size[n].verdict is Verdict.HYPOTHESES_FAIL
+        assert by_size[n].estimate == pytest.approx(needed / ALONE, rel=0.03)
+
+
+def test_the_ratio_at_which_both_need_as_many_is_found():
+    _, findings = found(lambda n: ALONE * 6.0 / n)
+    ends = [one for one in findings if one.text.startswith(TEXT) and one.where.endswith("a tenth")]
+    n = 6.0
+    assert ends[0].estimate == pytest.approx((math.log(n) + DIM / n) / DIM, rel=0.03)
+    assert ends[0].verdict is Verdict.SUPPORTED
+    for needed in (lambda n: ALONE * 40.0 / n, lambda n: 1.2 * ALONE):  # too late, and never
+        _, findings = found(needed)
+        ends = [one for one in findings if one.text.startswith(TEXT) and one.where.endswith("a tenth")]
+        assert ends[0].verdict is Verdict.NOT_SUPPORTED
+
+
+def test_a_risk_that_the_grid_does_not_reach_is_not_judged():
+    by_size, _ = found(lambda n: 20.0 if n > 4 else 1e4, sizes=(5, 7, 10, 15, 25, 50, 75))
+    assert set(by_size) == {"8", "50", "1,000"}
+    assert not found(lambda n: 20.0, sizes=(5, 7))[1]
+
+
+def test_a_crossing_is_the_last_one():
+    values = np.array([[1.0, -1.0, 1.0, -1.0], [-1.0, -1.0, -1.0, -1.0], [-1.0, -1.0, -1.0, 1.0]])
+    np.testing.assert_allclose(judged.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])

@@ -36,6 +36,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "fedrep-fig4": ("fedrep-fig4", "", 1005),
     "fedrep-million": ("fedrep-million", "", 1005),
     "fedrep-pays": ("fedrep-pays", "", 1400),
+    "fedrep-pays-complexity": ("fedrep-pays", "complexity", 1400),
     "fedrep-refitting": ("fedrep-refitting", "", 1005),
     "fedrep-scaling": ("fedrep-scaling", "samples", 1400),
     "fedrep-scaling-laws": ("fedrep-scaling", "laws", 1400),

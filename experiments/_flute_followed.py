@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.statistics.intervals import Measured
+from linfed.statistics.intervals import Measured, smallest_constant
 from linfed.theory import flute
+from linfed.theory.flute.judges import bound_ratios
 
 POPULATION, FIXED, FRESH = ("population", "fixed", "fresh")
 BASE = "base"
@@ -74,6 +75,7 @@ class Followed:
             "setting": setting if self.name == BASE else f"{self.name}, {setting}",
             "step_size": step,
             "covered": covered,
+            "bound_ratio": bound_ratios(trace, until=covered),
             "singular_value": lf.Along(spectrum, index=range(len(spectrum))),
             "entry": trace.entry,
             "entered": trace.entered,
@@ -117,4 +119,4 @@ def trace_of(one: lf.Table) -> flute.FluteTrace:
 
 def least_constant(one: lf.Table) -> Measured:
     """Return the least constant with which the bound holds up to the covered round, in 95 % of the trials."""
-    return flute.least_constant(trace_of(one), allowed=ALLOWED, until=one["covered"])
+    return smallest_constant(one["bound_ratio"], allowed=ALLOWED)

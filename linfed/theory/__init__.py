@@ -57,6 +57,7 @@ from linfed.theory.new_clients import (
     outside_length,
     single_model_floor,
 )
+from linfed.theory.mean_square import mean_square_rate
 from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
 from linfed.theory.rolling import fedrolex_cycle
 from linfed.theory.shortcut import (
@@ -119,6 +120,7 @@ __all__ = [
     "local_factor",
     "local_floor",
     "local_mean_risk",
+    "mean_square_rate",
     "mean_squared_sine",
     "new_client_excess_quantile",
     "new_client_mean_risk",

@@ -1,0 +1,318 @@
+"""Second moments of the averaging family when p of n clients take part, and their stability."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array, Indices
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
+from linfed.algorithms.averaging.base import Averaging
+from linfed.algorithms.averaging.clusterfedvarp import Clustering
+from linfed.errors import check_array, check_integer, check_shape, shown
+from linfed.theory.averaging import local_maps, seen_directions
+from linfed.theory.drawn_clients import drawn_moments
+
+MOST_UNKNOWNS, MOST_ROWS, MOST_LIFTED = 200_000, 300, 900
+"""Largest numbers of second moments in a small closed set, of state entries otherwise, and of entries that clients add."""
+
+DENSE, TOLERANCE, OVERFLOWS = 200, 1e-10, 1e12
+"""Maps of up to this many unknowns are formed; the others' relative tolerance; a first round that grows by more."""
+
+
+def mean_square_rate(
+    algorithm: Averaging, A: npt.ArrayLike, *, participants: int, weights: npt.ArrayLike | None = None
+) -> float:
+    """Return the factor by which the root mean square distance from the fixed point changes in a round in the end.
+
+    Parameters
+    ----------
+    algorithm : FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP or FedSCAVAR
+        One layer, full-gradient steps of one size. FedSCAVAR with ``model_share=1`` only.
+    A : array_like (n, d, d)
+        ``A_i = X_i'X_i/m_i``, as `linfed.GivenSamples.normal_equations` returns them.
+    participants : int
+        p of n clients, drawn uniformly without replacement in each round.
+    weights : array_like (n,), optional
+        Weights of the clients; equal by default.
+
+    Returns
+    -------
+    float
+        The square root of the spectral radius of the map of second moments; infinite if the map overflows. Below 1
+        runs converge in mean square: to a point for SCAFFOLD, FedVARP and FedSCAVAR, to a stationary distribution for
+        the others. At least the spectral radius of the mean's iteration, to which it is equal if p = n.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, if values are out of range, or if the second moments are too many to compute.
+
+    Notes
+    -----
+    A round maps the state z (theta and all memories, minus the fixed point) to ``M_I z`` with I the participants, so
+    that ``X = E zz'`` follows ``S(X) = E M_I X M_I'``, exactly. With equal weights a round adds the mean of ``P_i z``
+    over the participants, and ::
+
+        S(X) = M X M' + phi (1/n) sum_i (P_i - P) X (P_i - P)',   M = I + P,   phi = (n - p)/(p (n - 1))
+
+    with P the mean of the P_i. Memories that are overwritten (FedVARP, SCAFFOLD with ``controls="gradient"`` or
+    ``local_steps=1``) need no moments between different clients: the number of unknowns is linear in n.
+    Directions that no sample sees are left out: nothing moves there.
+
+    **Deviations**: derived here.
+
+    References
+    ----------
+    Cochran, Sampling Techniques, for the variance of a mean without replacement.
+    """
+    A = check_array("A", A, [("n", "d", "d")])
+    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    check_integer("participants", participants, maximum=len(A))
+    shares = None if weights is None else check_array("weights", weights, [("n",)])
+    if shares is not None:
+        check_shape("weights", shares, (len(A),), "(n,)")
+    if not isinstance(algorithm, FedAvg | FedProx | SCAFFOLD | FedVARP | ClusterFedVARP | FedSCAVAR):
+        raise ValueError(f"algorithm = {shown(algorithm)} is not one whose second moments are known")
+    if algorithm.rank is not None or algorithm.local_epochs is not None or not isinstance(algorithm.step_size, float):
+        raise ValueError(f"algorithm = {shown(algorithm)} must have one layer, and full-gradient steps of one size")
+    if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
+        raise ValueError(f"model_share = {shown(algorithm.model_share)} must be 1")
+    U = seen_directions(A, shares)
+    moments = second_moments(algorithm, U.T @ A @ U, algorithm.step_size, participants, shares)
+    return float(np.sqrt(spectral_radius(moments)))
+
+
+def second_moments(
+    algorithm: Averaging, A: Array, step_size: float, participants: int, weights: Array | None, b: Array | None = None
+) -> OverwrittenMoments | FullMoments:
+    """Return the smallest closed set of second moments of an algorithm of one layer, or raise if it is too large.
+
+    All directions must be seen: see `seen_directions`. The right-hand sides b (n, d) are needed for
+    `FullMoments.spread` only.
+    """
+    n, d = A.shape[:2]
+    equal = weights is None or np.ptp(weights) == 0
+    clusters = clusters_of(algorithm, n)
+    each = clusters is not None and len(np.unique(clusters)) == n
+    controls = controls_of(algorithm)
+    if equal and (controls == "gradient" if controls else clusters is None or each):
+        kept = 0 if controls is None and clusters is None else 3 if controls is None or algorithm.local_steps == 1 else 4
+        _check_size(algorithm, (1 + kept * n) * d * d, MOST_UNKNOWNS, participants, n)
+        return OverwrittenMoments(algorithm, A, step_size, participants)
+    memories = 0 if clusters is None else int(clusters.max()) + 1
+    _check_size(algorithm, (1 + n * bool(controls) + memories) * d, MOST_ROWS, participants, n)
+    _check_size(algorithm, n * d, MOST_LIFTED, participants, n)
+    return FullMoments(algorithm, A, step_size, participants, weights, b)
+
+
+def clusters_of(algorithm: Averaging, n: int) -> Indices | None:
+    """Return the cluster of each client by which the server remembers changes; None if it does not remember any."""
+    if isinstance(algorithm, Clustering):
+        return np.asarray(algorithm.cluster_of(np.arange(n)))
+    return np.arange(n) if isinstance(algorithm, FedVARP) else None
+
+
+def controls_of(algorithm: Averaging) -> str:
+    """Return which control variates an algorithm has: "change", "gradient" (also if both are the same), or ""."""
+    if isinstance(algorithm, SCAFFOLD):
+        return "gradient" if algorithm.local_steps == 1 else algorithm.controls
+    return "change" if isinstance(algorithm, FedSCAVAR) else ""
+
+
+def _check_size(algorithm: Averaging, size: int, most: int, participants: int, n: int) -> None:
+    if size > most:
+        raise ValueError(
+            f"the mean square of {type(algorithm).__name__} with {participants} of {n} participants is too large to "
+            f"compute ({size} unknowns, at most {most}); the mean's stability edge is only an upper bound"
+        )
+
+
+class OverwrittenMoments:
+    """Second moments of theta, and of one memory c_i per client that a participant overwrites; equal weights.
+
+    In a round a participant sends ``-G_i theta + P_i h + O_i c_i``, of which theta gains server_step_size times the
+    mean, and then ``c_i = N_i theta``. Here ``h = mean_j H_j c_j``, and ``mean_j O_j c_j = Z h``. The set
+    ``T = E theta theta'``, ``X_i = E (theta, h) c_i'``, ``V_i = E c_i c_i'`` is closed: ``(1 + (q + 2) n) d^2``
+    unknowns, q = 0 (no memory: T only), 1 or 2 summaries in h.
+    """
+
+    def __init__(self, algorithm: Averaging, A: Array, step_size: float, participants: int) -> None:
+        n, d = A.shape[:2]
+        _, Q, _ = local_maps(A, step_size, algorithm.local_steps, getattr(algorithm, "mu", 0.0), None)
+        self.unit = float(np.abs(A).max())  # of control variates, so that they are of theta's size
+        A, step_size = A / self.unit, step_size * self.unit
+        with np.errstate(over="ignore", invalid="ignore"):
+            R = step_size * Q
+            G, one = R @ A, np.broadcast_to(np.eye(d), (n, d, d))
+            if controls_of(algorithm) and algorithm.local_steps == 1:  # R_i = step_size I
+                N, O, P, H, Z = A, R, -R, one, step_size * one[0]
+            elif controls_of(algorithm):
+                H, P = np.concatenate([one, R], axis=1), np.concatenate([-R, 0.0 * R], axis=2)
+                N, O, Z = A, R, np.concatenate([0.0 * one[0], one[0]], axis=1)
+            elif clusters_of(algorithm, n) is not None:
+                N, O, P, H, Z = -G, -one, one, one, -one[0]
+            else:
+                N, O, P, H, Z = G[:, :0], G[:, :, :0], G[:, :, :0], G[:, :0, :0], G[0, :, :0]
+            server, self._a = algorithm.server_step_size, participants / n
+            self._phi = (n - participants) / (participants * (n - 1)) if n > 1 else 0.0
+            q = H.shape[1]
+            self._N, self._H = N, H
+            self._B = np.zeros((n, d + q, d + q))
+            self._B[:, :d, :d], self._B[:, :d, d:] = -server * G, server * P
+            self._B[:, d:, :d] = self._a * (H @ N)
+            self._E = np.concatenate([server * O, -self._a * H], axis=1)
+            self._K = self._B.mean(axis=0)
+            self._K[:d, d:] += server * Z
+            self._K[d:, d:] -= self._a * np.eye(q)
+        self._d, self._width = d, N.shape[1]
+        self.size = d * d + n * self._width * (d + q + self._width)
+
+    def _unpack(self, x: Array) -> tuple[Array, Array, Array]:
+        d, c, (n, g) = self._d, self._width, self._B.shape[:2]
+        T, X, V = x[: d * d].reshape(d, d), x[d * d : d * d + n * g * c].reshape(n, g, c), x[d * d + n * g * c :]
+        return T, X, V.reshape(n, c, c)
+
+    def start(self) -> Array:
+        """Return the moments of independent theta and memories of covariance I."""
+        n, c = len(self._B), self._width
+        X = np.concatenate([np.zeros((n, self._d, c)), self._H / n], axis=1)
+        return np.concatenate([np.eye(self._d).ravel(), X.ravel(), np.tile(np.eye(c), (n, 1, 1)).ravel()])
+
+    def apply(self, x: Array) -> Array:
+        """Return the moments after a round."""
+        d, a, B, E, N, K = self._d, self._a, self._B, self._E, self._N, self._K
+        T, X, V = self._unpack(x)
+        T, V, M = 0.5 * (T + T.T), 0.5 * (V + V.mT), K + np.eye(len(K))
+        h = (X @ self._H.mT).mean(axis=0)  # E (theta, h) h'
+        F = np.block([[T, h[:d]], [h[:d].T, 0.5 * (h[d:] + h[d:].T)]])
+        own = B[:, :d] @ F + E[:, :d] @ X.mT  # of a participant's kick to theta with (theta, h), ..
+        all_, kept = B @ X + E @ V, F[:, :d] @ N.mT - X  # .. of its kicks with c_i, of (theta, h) with c_i's change
+        squares = (own @ B[:, :d].mT + all_[:, :d] @ E[:, :d].mT).mean(axis=0) - (K @ F @ K.T)[:d, :d]
+        changes = (B @ F[:, :d] + E @ X[:, :d].mT) @ N.mT - all_  # of its kicks with c_i's change
+        T1 = (M @ F @ M.T)[:d, :d] + self._phi * squares
+        X1 = M @ (X + a * kept) + a * self._phi * (changes - K @ kept)
+        V1 = (1.0 - a) * V + a * N @ T @ N.mT
+        return np.concatenate([T1.ravel(), X1.ravel(), V1.ravel()])
+
+
+class FullMoments:
+    """Second moments of the whole state z = (theta, c_1 .. c_n, y_1 .. y_C): any weights, clusters and controls.
+
+    ``z+ = sum_l r_l (L_l z + l_l)`` over the rows of a lift, each scaled by a random scalar r_l and added to one block
+    of the state, so that ``S(X) = M X M' + sum_{l, l'} Cov(r_l, r_l') L_l X L_l''``, block by block.
+    """
+
+    def __init__(
+        self, algorithm: Averaging, A: Array, step_size: float, participants: int, weights: Array | None, b: Array | None
+    ) -> None:
+        n, d = A.shape[:2]
+        clusters, controls = clusters_of(algorithm, n), controls_of(algorithm)
+        memories, K = 0 if clusters is None else int(clusters.max()) + 1, algorithm.local_steps
+        _, Q, _ = local_maps(A, step_size, K, getattr(algorithm, "mu", 0.0), None)
+        self.unit = float(np.abs(A).max())  # of control variates, so that they are of theta's size
+        b = np.zeros((n, d)) if b is None else b / self.unit
+        A, step_size = A / self.unit, step_size * self.unit
+        shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+        blocks = 1 + n * bool(controls) + memories
+        # rows of the identity, block by block: theta, c_i and y_c as functions of z
+        z = np.eye(blocks * d).reshape(blocks, d, blocks * d)
+        theta, c, y = z[0], z[1 : blocks - memories], z[blocks - memories :]
+        with np.errstate(over="ignore", invalid="ignore"):
+            pull, b_pull = A @ theta, -b
+            if controls:
+                mean = np.tensordot(shares, c, 1)
+                pull = pull - c + mean
+            D, D0 = -step_size * Q @ pull, -step_size * (Q @ b_pull[..., None])[..., 0]
+            self._d, self._N = d, blocks * d
+            self._mean = np.eye(blocks * d)
+            self._offset = np.zeros(blocks * d)
+            server, sent = algorithm.server_step_size, D
+            rows: list[tuple[Array, Array, Indices, Indices]] = []  # L, l, scalar and block of each
+            everyone = np.arange(n)
+            if clusters is not None:
+                sent = D - y[clusters]
+                self._mean[:d] += server * np.tensordot(shares, y[clusters], 1)
+                y_rows = blocks - memories + clusters
+                rows.append((D, D0, 2 * n + everyone, y_rows))
+                rows.append((y, np.zeros((memories, d)), 3 * n + np.arange(memories), np.arange(memories) + blocks - memories))
+                self._mean[(blocks - memories) * d :] = 0.0
+            rows.append((server * sent, server * D0, everyone, 0 * everyone))
+            if controls == "gradient":
+                rows.append((A @ theta - c, b_pull, n + everyone, 1 + everyone))
+            elif controls:
+                rows.append((-mean - D / (K * step_size), -D0 / (K * step_size), n + everyone, 1 + everyone))
+        lift, offset, scalar, block = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        order = np.argsort(block, kind="stable")
+        self._lift, self._constant = lift[order], offset[order]
+        self._starts = np.searchsorted(block[order], np.arange(blocks))
+        means, second = drawn_moments(participants, np.zeros(n, int) if clusters is None else clusters, weights)
+        r = scalar[order]
+        self._r = means[r]
+        self._covariance = second[np.ix_(r, r)] - np.outer(means[r], means[r])
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._mean += self._add(self._r[:, None, None] * self._lift).reshape(self._N, self._N)
+            self._offset += self._add(self._r[:, None] * self._constant).ravel()
+        self.size = self._N**2
+
+    def _add(self, rows: Array) -> Array:
+        """Return the sums of the rows (l, ..) that belong to each block of the state."""
+        return np.asarray(np.add.reduceat(rows, self._starts, axis=0))
+
+    def _scatter(self, Y: Array) -> Array:
+        """Return ``sum Cov(r_l, r_l') Y_ll'`` of each pair of blocks, (N, N)."""
+        d, lines = self._d, len(self._covariance)
+        Y = Y.reshape(lines, d, lines, d) * self._covariance[:, None, :, None]
+        Y = np.add.reduceat(self._add(Y), self._starts, axis=2)
+        return np.asarray(Y.reshape(self._N, self._N))
+
+    @property
+    def mean(self) -> Array:
+        """The matrix of the mean, (N, N)."""
+        return self._mean
+
+    def start(self) -> Array:
+        """Return the moments of a state of covariance I."""
+        return np.eye(self._N).ravel()
+
+    def apply(self, x: Array) -> Array:
+        """Return the moments after a round."""
+        X, L = x.reshape(self._N, self._N), self._lift.reshape(-1, self._N)
+        return np.asarray((self._mean @ X @ self._mean.T + self._scatter(L @ X @ L.T)).ravel())
+
+    def fixed_point(self) -> Array:
+        """Return where the mean ends, (N,): theta, the control variates (divided by `unit`) and the memories."""
+        return np.linalg.lstsq(np.eye(self._N) - self._mean, self._offset, rcond=None)[0]
+
+    def spread(self) -> Array:
+        """Return the stationary covariance of theta about its mean, (d, d); inside the stability edge."""
+        from scipy.sparse.linalg import LinearOperator, gmres
+
+        x = (self._lift @ self.fixed_point() + self._constant).ravel()
+        noise = self._scatter(np.outer(x, x)).ravel()
+        rest = LinearOperator((self.size, self.size), matvec=lambda v: v - self.apply(v), dtype=float)
+        found, failed = gmres(rest, noise, rtol=1e-12, restart=80, maxiter=50)
+        if failed:
+            raise ValueError("the stationary covariance did not converge: the step size is too near the stability edge")
+        return np.asarray(found.reshape(self._N, self._N)[: self._d, : self._d])
+
+
+def spectral_radius(moments: OverwrittenMoments | FullMoments, tolerance: float = TOLERANCE) -> float:
+    """Return the spectral radius of the map of second moments, infinite if the map overflows."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = moments.apply(moments.start())
+        if not np.isfinite(first).all() or np.abs(first).max() > OVERFLOWS * np.abs(moments.start()).max():
+            return np.inf
+    if moments.size <= DENSE:
+        matrix = np.stack([moments.apply(row) for row in np.eye(moments.size)], axis=1)
+        return float(np.abs(np.linalg.eigvals(matrix)).max())
+    operator = LinearOperator((moments.size,) * 2, matvec=moments.apply, dtype=float)
+    for subspace in (20, 80):
+        try:
+            found = eigs(operator, k=1, v0=first, ncv=subspace, tol=tolerance, maxiter=60, return_eigenvectors=False)
+            return float(np.abs(found[0]))
+        except ArpackNoConvergence:
+            continue
+    raise ValueError(f"the spectral radius of the map of {moments.size} second moments did not converge")

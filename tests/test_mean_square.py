@@ -109,3 +109,84 @@ def test_second_moments_are_those_over_all_sets_of_participants(name, p):
     found = lf.theory.mean_square_rate(algorithm, A, participants=p, weights=weights)
     assert found == pytest.approx(np.sqrt(radius), rel=1e-10)
     assert found > np.abs(np.linalg.eigvals(M.mean(axis=0))).max()  # the rate of the mean
+
+
+@pytest.mark.parametrize("name", ["FedAvg, samples", "ClusterFedVARP", "ClusterFedVARP, samples", "SCAFFOLD, samples"])
+def test_end_and_spread_are_those_over_all_sets_of_participants(name):
+    p = 2
+    algorithm, A, b, weights, M, v = enumerated(name, p)
+    moments = mean_square.FullMoments(algorithm, A, algorithm.step_size, p, weights, b)
+    end = np.linalg.lstsq(np.eye(len(M[0])) - M.mean(axis=0), v.mean(axis=0), rcond=None)[0]
+    np.testing.assert_allclose(moments.fixed_point()[:D], end[:D], rtol=0, atol=1e-12)
+    u = M @ end + v - end
+    size = len(end) ** 2
+    squares = sum(np.kron(one, one) for one in M) / len(M)
+    wanted = np.linalg.solve(np.eye(size) - squares, (u.T @ u).ravel() / len(M)).reshape(len(end), -1)[:D, :D]
+    np.testing.assert_allclose(moments.spread(), wanted, rtol=0, atol=1e-11)
+    assert (np.abs(wanted).max() > 1e-3) == (not name.startswith("SCAFFOLD"))
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 4.0, 2.0, 2.0, 3.0, 1.0])], ids=["equal", "unequal"])
+@pytest.mark.parametrize("clusters", [(0, 0, 0, 0, 0, 0), (0, 1, 2, 3, 4, 5), (0, 1, 0, 2, 0, 1)], ids=str)
+@pytest.mark.parametrize("p", [1, 2, 4, 6])
+def test_moments_of_who_takes_part(clusters, weights, p):
+    """Against a loop over all sets, in words of their own."""
+    clusters, rows = np.array(clusters), []
+    for chosen in itertools.combinations(range(6), p):
+        takes_part = [float(i in chosen) for i in range(6)]
+        weight = np.ones(6) if weights is None else weights
+        share = [e * w / sum(weight[j] for j in chosen) for e, w in zip(takes_part, weight, strict=True)]
+        count = [sum(clusters[j] == c for j in chosen) for c in range(clusters.max() + 1)]
+        own = [e / count[c] if e else 0.0 for e, c in zip(takes_part, clusters, strict=True)]
+        rows.append([*share, *takes_part, *own, *(float(k == 0) for k in count)])
+    rows = np.array(rows)
+    mean, second = drawn_moments(p, clusters, weights)
+    np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(second, rows.T @ rows / len(rows), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "SCAFFOLD", "SCAFFOLD, gradient", "FedSCAVAR", "FedVARP"])
+def test_the_rate_does_not_depend_on_units_nor_on_directions_that_nobody_sees(name):
+    algorithm, counts = CASES[name]
+    if name == "FedSCAVAR":
+        algorithm = replace(algorithm, mu=0.0)
+    A, _ = draw_world(counts, D, 2, noise=0.4, seed=3).data().normal_equations()
+    wanted = lf.theory.mean_square_rate(algorithm, A, participants=2)
+    for unit in (1e-9, 1e9):
+        other = replace(algorithm, step_size=algorithm.step_size / unit)
+        assert lf.theory.mean_square_rate(other, unit * A, participants=2) == pytest.approx(wanted, rel=1e-9)
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((5, 5)))[0][:, :D]
+    unseen = turn @ A @ turn.T
+    assert seen_directions(unseen).shape == (5, D)
+    assert lf.theory.mean_square_rate(algorithm, unseen, participants=2) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_with_everybody_it_is_the_rate_of_the_mean():
+    _, A, _, _, _, _ = enumerated("SCAFFOLD", 1)
+    for name in ("FedAvg", "SCAFFOLD", "FedVARP"):
+        found = lf.theory.mean_square_rate(CASES[name][0], A, participants=N)
+        if name == "SCAFFOLD":
+            matrix = lf.theory.scaffold_iteration_matrix(A, participants=N, **STEPS)
+            assert found == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=1e-9)
+        else:
+            assert found == pytest.approx(float(lf.theory.fedavg_rate(A, **STEPS)), rel=1e-9)
+
+
+def test_mistakes_are_one_line():
+    A = np.eye(3) * np.ones((40, 1, 1))
+    rate = lf.theory.mean_square_rate
+    large = np.eye(50) * np.ones((40, 1, 1))
+    steps = {"step_size": 0.1, "local_steps": 2}
+    upper = ["upper bound", "of 40"]
+    assert_one_line(lambda: rate(lf.SCAFFOLD(**steps), large, participants=4), ["SCAFFOLD", "too large", *upper])
+    assert_one_line(lambda: rate(lf.FedVARP(**steps), large, participants=4), ["FedVARP", "too large", *upper])
+    weights = np.arange(1.0, 41)
+    assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=20, weights=weights), ["unequal weights", *upper])
+    assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=41), ["participants = 41"])
+    assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=4, weights=weights[1:]), ["weights"])
+    assert_one_line(lambda: rate(lf.FedAvg(**steps), 0 * A, participants=4), ["A is 0"])
+    assert_one_line(lambda: rate(lf.FedAvg(rank=2, **steps), A, participants=4), ["one layer"])
+    assert_one_line(lambda: rate(lf.FedPer(rank=2, **steps), A, participants=4), ["FedPer"])
+    windows = lf.FedSCAVAR(clusters=2, model_share=(0.5,) + (1.0,) * 39, **steps)
+    assert_one_line(lambda: rate(windows, A, participants=4), ["model_share", "must be 1"])
+    assert rate(lf.FedAvg(step_size=1e300, local_steps=9), A, participants=4) == np.inf

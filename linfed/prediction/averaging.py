@@ -47,7 +47,7 @@ SPREADS = "of the rate in mean square only: the spread about the mean's end grow
 GROWTH, SMALLEST, LARGEST = 1.25, 1e-9, 1e5
 """Factor between the steps of the search for the edge; how far it goes below and above where it begins."""
 
-COARSE, FINE, ONE = 1e-5, 1e-8, 1e-9
+COARSE, FINE, ONE = 1e-4, 1e-8, 1e-9
 """Tolerances of a mean-square rate away from the edge, and near it; and the rounding that a rate of 1 allows."""
 
 

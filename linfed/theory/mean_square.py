@@ -199,8 +199,10 @@ class OverwrittenMoments:
 class FullMoments:
     """Second moments of the whole state z = (theta, c_1 .. c_n, y_1 .. y_C): any weights, clusters and controls.
 
-    ``z+ = sum_l r_l (L_l z + l_l)`` over the rows of a lift, each scaled by a random scalar r_l and added to one block
-    of the state, so that ``S(X) = M X M' + sum_{l, l'} Cov(r_l, r_l') L_l X L_l''``, block by block.
+    A round adds rows ``r_l (L_l z + l_l)``, each scaled by a random scalar r_l (see `drawn_moments`) and added to one
+    block of the state, to a part ``F z`` without chance, so that ``S(X) = F X F' + F X E[sum_l r_l L_l]' + its
+    transpose + sum_{l, l'} E[r_l r_l'] L_l X L_l''``. The rows of a client are functions of theta, the mean of the c_j,
+    c_i and y_{c(i)} only.
     """
 
     def __init__(
@@ -208,68 +210,87 @@ class FullMoments:
     ) -> None:
         n, d = A.shape[:2]
         clusters, controls = clusters_of(algorithm, n), controls_of(algorithm)
-        memories, K = 0 if clusters is None else int(clusters.max()) + 1, algorithm.local_steps
+        C, K, server = 0 if clusters is None else int(clusters.max()) + 1, algorithm.local_steps, algorithm.server_step_size
         _, Q, _ = local_maps(A, step_size, K, getattr(algorithm, "mu", 0.0), None)
         self.unit = float(np.abs(A).max())  # of control variates, so that they are of theta's size
         b = np.zeros((n, d)) if b is None else b / self.unit
         A, step_size = A / self.unit, step_size * self.unit
-        shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
-        blocks = 1 + n * bool(controls) + memories
-        # rows of the identity, block by block: theta, c_i and y_c as functions of z
-        z = np.eye(blocks * d).reshape(blocks, d, blocks * d)
-        theta, c, y = z[0], z[1 : blocks - memories], z[blocks - memories :]
+        self._d, self._n, self._C, self._server = d, n, C, server
+        self._clusters, self._controlled = clusters, bool(controls)
+        self._shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+        everyone, one, zero = np.arange(n), np.broadcast_to(np.eye(d), (n, d, d)), np.zeros((n, d, d))
+        first = 1 + n * bool(controls)  # block of the first y_c
+        blocks = first + C
         with np.errstate(over="ignore", invalid="ignore"):
-            pull, b_pull = A @ theta, -b
-            if controls:
-                mean = np.tensordot(shares, c, 1)
-                pull = pull - c + mean
-            D, D0 = -step_size * Q @ pull, -step_size * (Q @ b_pull[..., None])[..., 0]
-            self._d, self._N = d, blocks * d
-            self._mean = np.eye(blocks * d)
-            self._offset = np.zeros(blocks * d)
-            server, sent = algorithm.server_step_size, D
-            rows: list[tuple[Array, Array, Indices, Indices]] = []  # L, l, scalar and block of each
-            everyone = np.arange(n)
-            if clusters is not None:
-                sent = D - y[clusters]
-                self._mean[:d] += server * np.tensordot(shares, y[clusters], 1)
-                y_rows = blocks - memories + clusters
-                rows.append((D, D0, 2 * n + everyone, y_rows))
-                rows.append((y, np.zeros((memories, d)), 3 * n + np.arange(memories), np.arange(memories) + blocks - memories))
-                self._mean[(blocks - memories) * d :] = 0.0
-            rows.append((server * sent, server * D0, everyone, 0 * everyone))
+            R = step_size * Q
+            change = np.concatenate([-R @ A, *([-R, R] if controls else []), *([zero] if C else [])], axis=2)
+            change0 = (R @ b[..., None])[..., 0]
+            sent = change - np.concatenate([*[zero] * (change.shape[2] // d - 1), one], axis=2) if C else change
+            maps, constants, scalars, into = [server * sent], [server * change0], [everyone], [0 * everyone]
             if controls == "gradient":
-                rows.append((A @ theta - c, b_pull, n + everyone, 1 + everyone))
+                maps.append(np.concatenate([A, zero, -one, *([zero] if C else [])], axis=2))
+                constants.append(-b)
             elif controls:
-                rows.append((-mean - D / (K * step_size), -D0 / (K * step_size), n + everyone, 1 + everyone))
-        lift, offset, scalar, block = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-        order = np.argsort(block, kind="stable")
-        self._lift, self._constant = lift[order], offset[order]
-        self._starts = np.searchsorted(block[order], np.arange(blocks))
-        means, second = drawn_moments(participants, np.zeros(n, int) if clusters is None else clusters, weights)
-        r = scalar[order]
-        self._r = means[r]
-        self._covariance = second[np.ix_(r, r)] - np.outer(means[r], means[r])
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._mean += self._add(self._r[:, None, None] * self._lift).reshape(self._N, self._N)
-            self._offset += self._add(self._r[:, None] * self._constant).ravel()
-        self.size = self._N**2
+                minus = np.concatenate([zero, -one, *[zero] * (change.shape[2] // d - 2)], axis=2)
+                maps.append(minus - change / (K * step_size))
+                constants.append(-change0 / (K * step_size))
+            if controls:
+                scalars.append(n + everyone)
+                into.append(1 + everyone)
+            if clusters is not None:
+                maps.append(change)
+                constants.append(change0)
+                scalars += [2 * n + everyone, 3 * n + np.arange(C)]
+                into += [first + clusters, first + np.arange(C)]
+                constants.append(np.zeros((C, d)))
+        self._maps = np.concatenate(maps, axis=1)
+        block = np.concatenate(into)
+        self._order = np.argsort(block, kind="stable")
+        self._starts = np.searchsorted(block[self._order], np.arange(blocks))
+        self._constant = np.concatenate(constants)[self._order]
+        mean, second = drawn_moments(participants, np.zeros(n, int) if clusters is None else clusters, weights)
+        scalar = np.concatenate(scalars)[self._order]
+        self._r, self._second = mean[scalar], second[np.ix_(scalar, scalar)]
+        self._N, self.size = blocks * d, (blocks * d) ** 2
+
+    def _rows(self, X: Array) -> Array:
+        """Return all ``L_l X`` in the order of the blocks to which they are added, (l, d, columns)."""
+        n, d = self._n, self._d
+        X = X.reshape(self._N // d, d, -1)
+        read, y = [np.broadcast_to(X[:1], (n, *X.shape[1:]))], X[len(X) - self._C :]
+        if self._controlled:
+            c = X[1 : n + 1]
+            read += [np.broadcast_to(np.tensordot(self._shares, c, 1), c.shape), c]
+        if self._clusters is not None:
+            read.append(y[self._clusters])
+        rows = (self._maps @ np.concatenate(read, axis=1)).reshape(n, -1, d, X.shape[2])
+        lines = rows.transpose(1, 0, 2, 3).reshape(-1, d, X.shape[2])
+        return np.asarray(np.concatenate([lines, y])[self._order])
+
+    def _kept(self, X: Array) -> Array:
+        """Return ``F X``: what of the state stays, whoever takes part, and the mean of what is remembered."""
+        out = X.copy()
+        if self._clusters is not None:
+            y = X[self._N - self._C * self._d :].reshape(self._C, self._d, -1)
+            out[: self._d] += self._server * np.tensordot(self._shares, y[self._clusters], 1)
+            out[self._N - self._C * self._d :] = 0.0
+        return out
 
     def _add(self, rows: Array) -> Array:
-        """Return the sums of the rows (l, ..) that belong to each block of the state."""
+        """Return the sums of the rows (l, d, ..) that are added to each block of the state."""
         return np.asarray(np.add.reduceat(rows, self._starts, axis=0))
 
-    def _scatter(self, Y: Array) -> Array:
-        """Return ``sum Cov(r_l, r_l') Y_ll'`` of each pair of blocks, (N, N)."""
-        d, lines = self._d, len(self._covariance)
-        Y = Y.reshape(lines, d, lines, d) * self._covariance[:, None, :, None]
-        Y = np.add.reduceat(self._add(Y), self._starts, axis=2)
-        return np.asarray(Y.reshape(self._N, self._N))
+    def _pairs(self, Z: Array, moments: Array) -> Array:
+        """Return the sums of ``moments_ll' Z_ll'`` over the rows of each pair of blocks, (N, N)."""
+        Z = Z.reshape(len(moments), self._d, len(moments), self._d) * moments[:, None, :, None]
+        return np.asarray(np.add.reduceat(self._add(Z), self._starts, axis=2).reshape(self._N, self._N))
 
     @property
     def mean(self) -> Array:
         """The matrix of the mean, (N, N)."""
-        return self._mean
+        identity = np.eye(self._N)
+        moved = self._add(self._r[:, None, None] * self._rows(identity))
+        return np.asarray(self._kept(identity) + moved.reshape(self._N, self._N))
 
     def start(self) -> Array:
         """Return the moments of a state of covariance I."""
@@ -277,19 +298,26 @@ class FullMoments:
 
     def apply(self, x: Array) -> Array:
         """Return the moments after a round."""
-        X, L = x.reshape(self._N, self._N), self._lift.reshape(-1, self._N)
-        return np.asarray((self._mean @ X @ self._mean.T + self._scatter(L @ X @ L.T)).ravel())
+        X = x.reshape(self._N, self._N)
+        X = 0.5 * (X + X.T)
+        rows = self._rows(X)
+        moved = self._add(self._r[:, None, None] * rows).reshape(self._N, self._N)
+        across = self._kept(np.ascontiguousarray(moved.T))
+        pairs = self._rows(np.ascontiguousarray(rows.reshape(-1, self._N).T))
+        kept = self._kept(np.ascontiguousarray(self._kept(X).T))
+        return np.asarray((kept + across + across.T + self._pairs(pairs, self._second)).ravel())
 
     def fixed_point(self) -> Array:
         """Return where the mean ends, (N,): theta, the control variates (divided by `unit`) and the memories."""
-        return np.linalg.lstsq(np.eye(self._N) - self._mean, self._offset, rcond=None)[0]
+        offset = self._add(self._r[:, None] * self._constant).ravel()
+        return np.linalg.lstsq(np.eye(self._N) - self.mean, offset, rcond=None)[0]
 
     def spread(self) -> Array:
         """Return the stationary covariance of theta about its mean, (d, d); inside the stability edge."""
         from scipy.sparse.linalg import LinearOperator, gmres
 
-        x = (self._lift @ self.fixed_point() + self._constant).ravel()
-        noise = self._scatter(np.outer(x, x)).ravel()
+        x = (self._rows(self.fixed_point()[:, None])[..., 0] + self._constant).ravel()
+        noise = self._pairs(np.outer(x, x), self._second - np.outer(self._r, self._r)).ravel()
         rest = LinearOperator((self.size, self.size), matvec=lambda v: v - self.apply(v), dtype=float)
         found, failed = gmres(rest, noise, rtol=1e-12, restart=80, maxiter=50)
         if failed:

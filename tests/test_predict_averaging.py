@@ -123,9 +123,18 @@ KINDS = {
     "ClusterFedVARP": lambda **steps: lf.ClusterFedVARP(clusters=3, **steps),
     "FedSCAVAR": lambda **steps: lf.FedSCAVAR(clusters=3, mu=0.2, **steps),
 }
-SOME = [("FedAvg", 1), ("FedVARP", 2), ("SCAFFOLD", 0), ("SCAFFOLD, gradient", 1), ("ClusterFedVARP", 2), ("FedSCAVAR", 0)]
+SOME = [
+    ("FedAvg", 1),
+    ("FedVARP", 2),
+    ("SCAFFOLD", 0),
+    ("SCAFFOLD, gradient", 1),
+    ("ClusterFedVARP", 2),
+    ("FedSCAVAR", 0),
+]
 DESIGNS = [
-    pytest.param(name, seed, marks=() if (name, seed) in SOME else pytest.mark.long) for name in KINDS for seed in range(3)
+    pytest.param(name, seed, marks=() if (name, seed) in SOME else pytest.mark.long)
+    for name in KINDS
+    for seed in range(3)
 ] + [pytest.param("FedVARP", 3, marks=pytest.mark.long)]
 
 
@@ -215,6 +224,8 @@ def test_what_is_known_if_some_take_part():
     windows = lf.FedSCAVAR(step_size=0.1, clusters=2, model_share=(0.5, 1.0, 1.0, 1.0, 1.0))
     assert_one_line(lambda: lf.predict(windows, problem, **told), ["model_share", "must be 1"], lf.LawError)
     large = lf.SharedRepresentation(n_clients=40, dim=20, rank=2)
-    found = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), large, data=lf.FixedSamples(9), rounds=1, participation=3)
+    found = lf.predict(
+        lf.SCAFFOLD(step_size=0.1, local_steps=2), large, data=lf.FixedSamples(9), rounds=1, participation=3
+    )
     for name in ("rate", "stability_edge", "best_step", "floor"):
         assert_one_line(lambda name=name: getattr(found, name), ["too large", "upper bound"], lf.LawError)

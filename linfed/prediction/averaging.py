@@ -1,4 +1,4 @@
-"""Predictions for the averaging family on samples that stay: fixed points, rates, stability edges, stationary spread."""
+"""Predictions for the averaging family on samples that stay: fixed points, rates, stability edges and spread."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
         "rate": rate,
         "floor": floor,
         "stability_edge": each(lambda one: one.edge, source, MEAN_EDGE if everybody else SQUARE_EDGE),
-        "best_step": each(lambda one: one.best, source, SPREADS if wanders else MEAN_EDGE if everybody else SQUARE_EDGE),
+        "best_step": each(
+            lambda one: one.best, source, SPREADS if wanders else MEAN_EDGE if everybody else SQUARE_EDGE
+        ),
     }
     return Prediction(
         law="cycle" if isinstance(algorithm, FedRolex) else "fixed point",

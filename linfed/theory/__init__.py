@@ -51,13 +51,13 @@ from linfed.theory.flute import (
     truncation_floor,
 )
 from linfed.theory.local import best_local_ridge, local_mean_risk
+from linfed.theory.mean_square import mean_square_rate
 from linfed.theory.new_clients import (
     new_client_excess_quantile,
     new_client_mean_risk,
     outside_length,
     single_model_floor,
 )
-from linfed.theory.mean_square import mean_square_rate
 from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
 from linfed.theory.rolling import fedrolex_cycle
 from linfed.theory.shortcut import (

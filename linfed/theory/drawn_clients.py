@@ -55,7 +55,9 @@ def _equal(p: int, clusters: Indices) -> Moments:
     C, sizes = len(n_c), n_c.astype(float)
     total = math.comb(n, p)
     none = np.array([math.comb(n - g, p) / total for g in n_c.tolist()])  # P(k_c = 0)
-    both = np.array([[math.comb(n - g - h, p) / total if g + h <= n else 0.0 for h in n_c.tolist()] for g in n_c.tolist()])
+    both = np.array(
+        [[math.comb(n - g - h, p) / total if g + h <= n else 0.0 for h in n_c.tolist()] for g in n_c.tolist()]
+    )
     inverse = np.array([_mean_inverse(n, p, g) for g in n_c.tolist()])  # E[1/k_c; k_c > 0]
     some, pair = 1.0 - none, p * (p - 1) / (n * (n - 1)) if n > 1 else 0.0
     # E[k_c' 1{k_c = 0}]: all p participants are then among the n - n_c others

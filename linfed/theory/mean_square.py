@@ -14,9 +14,9 @@ from linfed.theory.averaging import local_maps, seen_directions
 from linfed.theory.drawn_clients import drawn_moments
 
 MOST_UNKNOWNS, MOST_ROWS, MOST_LIFTED = 200_000, 300, 900
-"""Largest numbers of second moments in a small closed set, of state entries otherwise, and of entries that clients add."""
+"""Largest numbers of unknowns in a small closed set; otherwise of the state's entries, and of those that are added."""
 
-DENSE, TOLERANCE, OVERFLOWS = 200, 1e-10, 1e12
+DENSE, TOLERANCE, OVERFLOWS = 50, 1e-10, 1e12
 """Maps of up to this many unknowns are formed; the others' relative tolerance; a first round that grows by more."""
 
 
@@ -97,7 +97,9 @@ def second_moments(
     each = clusters is not None and len(np.unique(clusters)) == n
     controls = controls_of(algorithm)
     if equal and (controls == "gradient" if controls else clusters is None or each):
-        kept = 0 if controls is None and clusters is None else 3 if controls is None or algorithm.local_steps == 1 else 4
+        kept = (
+            0 if controls is None and clusters is None else 3 if controls is None or algorithm.local_steps == 1 else 4
+        )
         _check_size(algorithm, (1 + kept * n) * d * d, MOST_UNKNOWNS, participants, n)
         return OverwrittenMoments(algorithm, A, step_size, participants)
     memories = 0 if clusters is None else int(clusters.max()) + 1
@@ -128,6 +130,11 @@ def _check_size(algorithm: Averaging, size: int, most: int, participants: int, n
         )
 
 
+def _unit(A: Array) -> float:
+    """Return the unit of control variates, which are gradients, in which they are of theta's size."""
+    return float(np.abs(A).max())
+
+
 class OverwrittenMoments:
     """Second moments of theta, and of one memory c_i per client that a participant overwrites; equal weights.
 
@@ -140,20 +147,20 @@ class OverwrittenMoments:
     def __init__(self, algorithm: Averaging, A: Array, step_size: float, participants: int) -> None:
         n, d = A.shape[:2]
         _, Q, _ = local_maps(A, step_size, algorithm.local_steps, getattr(algorithm, "mu", 0.0), None)
-        self.unit = float(np.abs(A).max())  # of control variates, so that they are of theta's size
+        self.unit = _unit(A)
         A, step_size = A / self.unit, step_size * self.unit
         with np.errstate(over="ignore", invalid="ignore"):
             R = step_size * Q
             G, one = R @ A, np.broadcast_to(np.eye(d), (n, d, d))
             if controls_of(algorithm) and algorithm.local_steps == 1:  # R_i = step_size I
-                N, O, P, H, Z = A, R, -R, one, step_size * one[0]
+                N, own, P, H, Z = A, R, -R, one, step_size * one[0]
             elif controls_of(algorithm):
                 H, P = np.concatenate([one, R], axis=1), np.concatenate([-R, 0.0 * R], axis=2)
-                N, O, Z = A, R, np.concatenate([0.0 * one[0], one[0]], axis=1)
+                N, own, Z = A, R, np.concatenate([0.0 * one[0], one[0]], axis=1)
             elif clusters_of(algorithm, n) is not None:
-                N, O, P, H, Z = -G, -one, one, one, -one[0]
+                N, own, P, H, Z = -G, -one, one, one, -one[0]
             else:
-                N, O, P, H, Z = G[:, :0], G[:, :, :0], G[:, :, :0], G[:, :0, :0], G[0, :, :0]
+                N, own, P, H, Z = G[:, :0], G[:, :, :0], G[:, :, :0], G[:, :0, :0], G[0, :, :0]
             server, self._a = algorithm.server_step_size, participants / n
             self._phi = (n - participants) / (participants * (n - 1)) if n > 1 else 0.0
             q = H.shape[1]
@@ -161,7 +168,7 @@ class OverwrittenMoments:
             self._B = np.zeros((n, d + q, d + q))
             self._B[:, :d, :d], self._B[:, :d, d:] = -server * G, server * P
             self._B[:, d:, :d] = self._a * (H @ N)
-            self._E = np.concatenate([server * O, -self._a * H], axis=1)
+            self._E = np.concatenate([server * own, -self._a * H], axis=1)
             self._K = self._B.mean(axis=0)
             self._K[:d, d:] += server * Z
             self._K[d:, d:] -= self._a * np.eye(q)
@@ -206,13 +213,23 @@ class FullMoments:
     """
 
     def __init__(
-        self, algorithm: Averaging, A: Array, step_size: float, participants: int, weights: Array | None, b: Array | None
+        self,
+        algorithm: Averaging,
+        A: Array,
+        step_size: float,
+        participants: int,
+        weights: Array | None,
+        b: Array | None,
     ) -> None:
         n, d = A.shape[:2]
         clusters, controls = clusters_of(algorithm, n), controls_of(algorithm)
-        C, K, server = 0 if clusters is None else int(clusters.max()) + 1, algorithm.local_steps, algorithm.server_step_size
+        C, K, server = (
+            0 if clusters is None else int(clusters.max()) + 1,
+            algorithm.local_steps,
+            algorithm.server_step_size,
+        )
         _, Q, _ = local_maps(A, step_size, K, getattr(algorithm, "mu", 0.0), None)
-        self.unit = float(np.abs(A).max())  # of control variates, so that they are of theta's size
+        self.unit = _unit(A)
         b = np.zeros((n, d)) if b is None else b / self.unit
         A, step_size = A / self.unit, step_size * self.unit
         self._d, self._n, self._C, self._server = d, n, C, server
@@ -310,7 +327,7 @@ class FullMoments:
     def fixed_point(self) -> Array:
         """Return where the mean ends, (N,): theta, the control variates (divided by `unit`) and the memories."""
         offset = self._add(self._r[:, None] * self._constant).ravel()
-        return np.linalg.lstsq(np.eye(self._N) - self.mean, offset, rcond=None)[0]
+        return np.asarray(np.linalg.lstsq(np.eye(self._N) - self.mean, offset, rcond=None)[0])
 
     def spread(self) -> Array:
         """Return the stationary covariance of theta about its mean, (d, d); inside the stability edge."""

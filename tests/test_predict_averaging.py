@@ -16,6 +16,7 @@ FAMILY = {
     "SCAFFOLD": lf.SCAFFOLD(**STEPS),
     "FedVARP": lf.FedVARP(**STEPS),
     "ClusterFedVARP": lf.ClusterFedVARP(clusters=6, **STEPS),
+    "ClusterFedVARP, C = 2": lf.ClusterFedVARP(clusters=(0, 0, 0, 1, 1, 0), **STEPS),
     "FedSCAVAR": lf.FedSCAVAR(clusters=6, mu=0.3, **STEPS),
 }
 DATA = lf.FixedSamples(12).draw(PROBLEM)
@@ -31,7 +32,7 @@ def of_one_truth():
 @pytest.mark.parametrize("name", FAMILY)
 def test_runs_end_at_the_floor(name, participation):
     """Where a part takes part, of FedAvg on average over 3,000 trials on one data set, within 4 standard errors."""
-    wandering = participation == 3 and name in ("FedAvg", "FedProx")
+    wandering = participation == 3 and name in ("FedAvg", "FedProx", "ClusterFedVARP, C = 2")
     rounds, trials = (60, 3000) if wandering else (900, 1)
     given = {"data": lf.GivenSamples(DATA.X[0], DATA.y[0]), "rounds": rounds, "trials": trials}
     floor, alone = (

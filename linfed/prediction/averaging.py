@@ -88,7 +88,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
         return Quantity(np.array(values), SOURCES[type(algorithm)], "exact on average, for these samples", "risk")
 
     source = SOURCES[type(algorithm)] if everybody else "theory.mean_square_rate"
-    wanders = not everybody and not isinstance(algorithm, SETTLING)
+    wanders = not everybody and not _settles(algorithm, job.sizes.n_clients)
     quantities: dict[str, Asked] = {
         "rate": rate,
         "floor": floor,
@@ -123,8 +123,13 @@ RATES: dict[type[Averaging], str] = {
     FedRolex: "theory.fedrolex_cycle",
 }
 CORRECTED = (SCAFFOLD, FedSCAVAR)
-SETTLING = (SCAFFOLD, FedSCAVAR, FedVARP)
-"""Algorithms whose runs converge to a point, whoever takes part, inside the stability edge."""
+
+
+def _settles(algorithm: Averaging, n_clients: int) -> bool:
+    """Return whether runs converge to a point inside the stability edge, whoever takes part."""
+    if isinstance(algorithm, ClusterFedVARP):
+        return algorithm.n_clusters == n_clients
+    return isinstance(algorithm, (*CORRECTED, FedVARP))
 
 
 def _check(job: Job, algorithm: Averaging, name: str) -> None:
@@ -195,7 +200,9 @@ class OneTrial:
         algorithm, server = self.algorithm, self.algorithm.server_step_size
         if isinstance(algorithm, FedRolex):
             return self._cycle(step_size)[1]
-        if isinstance(algorithm, CORRECTED) or self._unequal:
+        if not self.everybody:
+            matrix = self._moments(step_size).mean
+        elif isinstance(algorithm, CORRECTED):
             matrix = self._full(step_size).mean
         else:
             matrix = fedavg_iteration_matrix(
@@ -238,18 +245,19 @@ class OneTrial:
 
     def spread(self, step_size: float) -> Array:
         """Return a root, as rows (.., d), of the stationary covariance about the mean's end; 0 if runs settle."""
-        if self.everybody or isinstance(self.algorithm, SETTLING):
+        if self.everybody or _settles(self.algorithm, len(self.A)):
             return np.zeros((1, len(self.basis)))
         moments = self._moments(step_size)
         if isinstance(moments, FullMoments):
             covariance = moments.spread()
-        elif isinstance(self.algorithm, ClusterFedVARP):  # a memory for each client: FedVARP
-            return np.zeros((1, len(self.basis)))
         else:
             covariance = fedavg_stationary_covariance(
-                self.A, self.b, participants=self.participants, server_step_size=self.algorithm.server_step_size,
+                self.A,
+                self.b,
+                participants=self.participants,
+                server_step_size=self.algorithm.server_step_size,
                 **self._options(step_size),
-            )  # fmt: skip
+            )
         values, vectors = np.linalg.eigh(covariance)
         return np.sqrt(np.maximum(values, 0.0))[:, None] * (self.basis @ vectors).T
 

@@ -175,6 +175,11 @@ class OverwrittenMoments:
         self._d, self._width = d, N.shape[1]
         self.size = d * d + n * self._width * (d + q + self._width)
 
+    @property
+    def mean(self) -> Array:
+        """The matrix of the mean of (theta, h)."""
+        return np.asarray(np.eye(len(self._K)) + self._K)
+
     def _unpack(self, x: Array) -> tuple[Array, Array, Array]:
         d, c, (n, g) = self._d, self._width, self._B.shape[:2]
         T, X, V = x[: d * d].reshape(d, d), x[d * d : d * d + n * g * c].reshape(n, g, c), x[d * d + n * g * c :]
@@ -190,7 +195,7 @@ class OverwrittenMoments:
         """Return the moments after a round."""
         d, a, B, E, N, K = self._d, self._a, self._B, self._E, self._N, self._K
         T, X, V = self._unpack(x)
-        T, V, M = 0.5 * (T + T.T), 0.5 * (V + V.mT), K + np.eye(len(K))
+        T, V, M = 0.5 * (T + T.T), 0.5 * (V + V.mT), self.mean
         h = (X @ self._H.mT).mean(axis=0)  # E (theta, h) h'
         F = np.block([[T, h[:d]], [h[:d].T, 0.5 * (h[d:] + h[d:].T)]])
         own = B[:, :d] @ F + E[:, :d] @ X.mT  # of a participant's kick to theta with (theta, h), ..

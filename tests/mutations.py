@@ -357,7 +357,7 @@ MUTATIONS = {
         ),
         Mutation(
             "clients' kicks are independent of their changes",
-            "+ a * self._phi * (changes - K @ kept)",
+            "+ a * self._phi * (kick_with_change - K @ state_with_change)",
             "",
             "mean_square",
         ),

@@ -191,4 +191,6 @@ def test_mistakes_are_one_line():
     assert_one_line(lambda: rate(lf.FedPer(rank=2, **steps), A, participants=4), ["FedPer"])
     windows = lf.FedSCAVAR(clusters=2, model_share=(0.5,) + (1.0,) * 39, **steps)
     assert_one_line(lambda: rate(windows, A, participants=4), ["model_share", "must be 1"])
+    assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=4, weights=0 * weights), ["weights", "positive"])
+    assert rate(lf.FedAvg(**steps), large, participants=4) == pytest.approx(0.81, rel=1e-12)  # 2,500 unknowns only
     assert rate(lf.FedAvg(step_size=1e300, local_steps=9), A, participants=4) == np.inf

@@ -72,6 +72,8 @@ def mean_square_rate(
     shares = None if weights is None else check_array("weights", weights, [("n",)])
     if shares is not None:
         check_shape("weights", shares, (len(A),), "(n,)")
+        if shares.min() <= 0:
+            raise ValueError(f"weights = {shown(shares)} must be positive")
     if not isinstance(algorithm, FedAvg | FedProx | SCAFFOLD | FedVARP | ClusterFedVARP | FedSCAVAR):
         raise ValueError(f"algorithm = {shown(algorithm)} is not one whose second moments are known")
     if algorithm.rank is not None or algorithm.local_epochs is not None or not isinstance(algorithm.step_size, float):
@@ -97,9 +99,7 @@ def second_moments(
     each = clusters is not None and len(np.unique(clusters)) == n
     controls = controls_of(algorithm)
     if equal and (controls == "gradient" if controls else clusters is None or each):
-        kept = (
-            0 if controls is None and clusters is None else 3 if controls is None or algorithm.local_steps == 1 else 4
-        )
+        kept = 0 if not controls and clusters is None else 3 if not controls or algorithm.local_steps == 1 else 4
         _check_size(algorithm, (1 + kept * n) * d * d, MOST_UNKNOWNS, participants, n)
         return OverwrittenMoments(algorithm, A, step_size, participants)
     memories = 0 if clusters is None else int(clusters.max()) + 1
@@ -153,14 +153,14 @@ class OverwrittenMoments:
             R = step_size * Q
             G, one = R @ A, np.broadcast_to(np.eye(d), (n, d, d))
             if controls_of(algorithm) and algorithm.local_steps == 1:  # R_i = step_size I
-                N, own, P, H, Z = A, R, -R, one, step_size * one[0]
+                N, O_, P, H, Z = A, R, -R, one, step_size * one[0]
             elif controls_of(algorithm):
                 H, P = np.concatenate([one, R], axis=1), np.concatenate([-R, 0.0 * R], axis=2)
-                N, own, Z = A, R, np.concatenate([0.0 * one[0], one[0]], axis=1)
+                N, O_, Z = A, R, np.concatenate([0.0 * one[0], one[0]], axis=1)
             elif clusters_of(algorithm, n) is not None:
-                N, own, P, H, Z = -G, -one, one, one, -one[0]
+                N, O_, P, H, Z = -G, -one, one, one, -one[0]
             else:
-                N, own, P, H, Z = G[:, :0], G[:, :, :0], G[:, :, :0], G[:, :0, :0], G[0, :, :0]
+                N, O_, P, H, Z = G[:, :0], G[:, :, :0], G[:, :, :0], G[:, :0, :0], G[0, :, :0]
             server, self._a = algorithm.server_step_size, participants / n
             self._phi = (n - participants) / (participants * (n - 1)) if n > 1 else 0.0
             q = H.shape[1]
@@ -168,7 +168,7 @@ class OverwrittenMoments:
             self._B = np.zeros((n, d + q, d + q))
             self._B[:, :d, :d], self._B[:, :d, d:] = -server * G, server * P
             self._B[:, d:, :d] = self._a * (H @ N)
-            self._E = np.concatenate([server * own, -self._a * H], axis=1)
+            self._E = np.concatenate([server * O_, -self._a * H], axis=1)
             self._K = self._B.mean(axis=0)
             self._K[:d, d:] += server * Z
             self._K[d:, d:] -= self._a * np.eye(q)
@@ -198,12 +198,15 @@ class OverwrittenMoments:
         T, V, M = 0.5 * (T + T.T), 0.5 * (V + V.mT), self.mean
         h = (X @ self._H.mT).mean(axis=0)  # E (theta, h) h'
         F = np.block([[T, h[:d]], [h[:d].T, 0.5 * (h[d:] + h[d:].T)]])
-        own = B[:, :d] @ F + E[:, :d] @ X.mT  # of a participant's kick to theta with (theta, h), ..
-        all_, kept = B @ X + E @ V, F[:, :d] @ N.mT - X  # .. of its kicks with c_i, of (theta, h) with c_i's change
-        squares = (own @ B[:, :d].mT + all_[:, :d] @ E[:, :d].mT).mean(axis=0) - (K @ F @ K.T)[:d, :d]
-        changes = (B @ F[:, :d] + E @ X[:, :d].mT) @ N.mT - all_  # of its kicks with c_i's change
+        # a client's kick to (theta, h) is k = B_i (theta, h) + E_i c_i, the change of its memory N_i theta - c_i
+        with_state = B @ F + E @ X.mT  # E k (theta, h)'
+        with_memory = B @ X + E @ V  # E k c_i'
+        state_with_change = F[:, :d] @ N.mT - X
+        kick_with_change = with_state[:, :, :d] @ N.mT - with_memory
+        squares = (with_state[:, :d] @ B[:, :d].mT + with_memory[:, :d] @ E[:, :d].mT).mean(axis=0)
+        squares -= (K @ F @ K.T)[:d, :d]
         T1 = (M @ F @ M.T)[:d, :d] + self._phi * squares
-        X1 = M @ (X + a * kept) + a * self._phi * (changes - K @ kept)
+        X1 = M @ (X + a * state_with_change) + a * self._phi * (kick_with_change - K @ state_with_change)
         V1 = (1.0 - a) * V + a * N @ T @ N.mT
         return np.concatenate([T1.ravel(), X1.ravel(), V1.ravel()])
 

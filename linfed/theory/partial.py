@@ -126,7 +126,8 @@ def scaffold_iteration_matrix(
     -------
     ndarray ((n + 1) d, (n + 1) d)
         Of ``(theta, c_1, .., c_n)``: theta from the pooled least squares, c_i from the gradient there; the server's c
-        is the mean of the c_i. Its spectral radius is the rate at which the mean converges.
+        is the mean of the c_i. Its spectral radius is the rate at which the mean converges; runs with p < n may diverge
+        where the mean converges, see `mean_square_rate`.
 
     Raises
     ------

@@ -607,7 +607,7 @@ def test_fresh_and_reused_samples_are_compared_after_as_many_rounds():
     found = theory.judge_fresh(hand_made([[9.0, 5.0, 6.0]] * 6, **short), reused, "w")
     assert (found.verdict, found.estimate) == (Verdict.HOLDS, 2.0)
     assert found.detail == f"averaging over 4 / (eta Delta) rounds would give {math.sqrt(0.001 * 1.6 / 4):.2g}"
-    assert theory.judge_fresh(hand_made([[9.0, 5.0, 1.5]] * 2, **short), reused, "w").verdict is Verdict.VIOLATED
+    assert theory.judge_fresh(hand_made([[9.0, 5.0, 1.5]] * 6, **short), reused, "w").verdict is Verdict.VIOLATED
 
 
 def test_the_covered_rounds_turn_the_condition_on_m_around():

@@ -95,7 +95,7 @@ def test_a_law_is_not_rejected_for_its_unequal_spreads(spread):
 
 def test_a_bent_law_is_rejected():
     assert rejected(SPREADS["equal"], 20, bend=0.02) >= 18
-    assert rejected(SPREADS["tenfold"], 20, bend=0.02, common=0.5) >= 18
+    assert rejected(SPREADS["equal"], 20, bend=0.01, common=0.95) >= 18  # what trials share cancels in residuals
 
 
 @pytest.mark.long

@@ -111,9 +111,11 @@ def clustered_share(
     here). Their size is ``s = sum size^2 / sum size``, the mean size of the cluster that a point is in, and the degrees
     of freedom are the effective number of clusters, ``points / s``, less one. The estimate is the plain share.
 
-    Measured coverage of 95 % intervals, over beta-binomial points with shares 0.5 to 0.99, intracluster correlations 0
-    to 1, and equal or unequal sizes (coefficient of variation 0, 0.5, 1): at least 0.995 with 5 clusters, 0.957 with
-    10, 0.943 with 20, 0.942 with 50, and at most 1.
+    Measured coverage of 95 % intervals over beta-binomial points, with shares 0.5 to 0.99, intracluster correlations 0
+    to 1, clusters of 10 or 100 points, and of equal or unequal sizes (coefficients of variation 0, 0.5 and 1): at least
+    0.99 with 5 clusters, 0.96 with 10, 0.94 with 20 and 50. The price is width where clusters hardly differ: nothing
+    rules out rare clusters that are unlike those seen. The percentile bootstrap covers with 0.76 to 0.97, the effective
+    sample size of Korn and Graubard (1998) with 0.80 to 0.99.
     """
     values = np.asarray(hits, dtype=float)
     if clusters is None:

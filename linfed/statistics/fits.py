@@ -87,7 +87,7 @@ class Fit:
 
     @property
     def bent(self) -> tuple[str, ...]:
-        """The exponents whose curvature is not 0: its interval excludes it, which in 5 % of true laws each one's does."""
+        """The exponents whose curvature is not 0: its interval excludes it, as each does in 5 % of true laws."""
         return tuple(name for name, (_, low, high) in self.curvature.items() if low > 0 or high < 0)
 
     def __str__(self) -> str:

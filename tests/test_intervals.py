@@ -11,6 +11,7 @@ from scipy import stats
 from linfed.report.scoreboard import measured
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge
+from linfed.statistics.gains import factor_ratio, gain_ratio
 from linfed.statistics.intervals import (
     binomial_share,
     bootstrap_interval,
@@ -25,6 +26,8 @@ from linfed.statistics.intervals import (
     share_smaller,
     smallest_constant,
 )
+from linfed.statistics.lines import line_findings
+from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant
 from linfed.study.saved import claims_of, recorded
 
 ERROR_RATE = 1e-4
@@ -265,6 +268,81 @@ def test_the_coverage_of_quantiles(trials, level):
     ends = np.array([quantile_interval(table, level)[1:] for table in tables])
     for missed in (ends[:, 0] > level, ends[:, 1] < level):
         assert_covers(int(np.sum(~missed)), len(tables), least=0.975)
+
+
+def lognormal(rng, *shape):
+    return rng.lognormal(sigma=0.5, size=shape)
+
+
+def of_largest_factor(rng, trials):
+    """Return the interval of curves that rise to 1.5 times what is predicted."""
+    common = np.exp(0.3 * rng.standard_normal((trials, 1)) + 0.1 * rng.standard_normal((trials, 4)))
+    return largest_factor(common * np.linspace(1, 1.5, 4), np.ones((trials, 4)))[1:]
+
+
+def of_fit_exponent(rng, trials):
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    return fit_exponent(sizes, sizes**-0.5 * lognormal(rng, trials, 4))[1:]
+
+
+def of_farthest_off(rng, trials):
+    roots = np.sqrt(rng.chisquare(5, (trials, 3)) / 5) * [1.0, 1.0, 1.2]
+    found = judge_farthest_off(roots, np.ones((trials, 3)), least=0.9, most=1.1, text="t", where="w")
+    return found.low, found.high
+
+
+def of_one_constant(rng, trials):
+    found = judge_one_constant(lognormal(rng, trials, 3) * [1.0, 1.5, 2.0], most=2.0, source="s", text="t")
+    return found.low, found.high
+
+
+def of_gain_ratio(rng, trials):
+    noise = lognormal(rng, 4, trials)
+    first, second = np.stack([10 * noise[0], 40 * noise[1]]), np.stack([20 * noise[2], 40 * noise[3]])
+    return gain_ratio(first, second, 10**6)[0][1:]
+
+
+def of_factor_ratio(rng, trials):
+    noise = lognormal(rng, 4, trials)
+    return factor_ratio((100 * noise[0], 20 * noise[1]), (100 * noise[2], 50 * noise[3]), 10**6)[0][1:]
+
+
+def of_lines(rng, trials):
+    right = [(rng.random((trials, 10)) < rng.beta(a, 10 - a, (trials, 1))).sum(axis=1) for a in (8, 7)]
+    counts = np.repeat(np.stack([np.full(trials, 10), *right], axis=-1)[:, None], 2, axis=1)
+    found = line_findings(counts, fixed="f", text="t", where="w")[0]
+    return found.low, found.high
+
+
+BOOTSTRAPPED = {
+    "median_ratio": (lambda rng, n: median_ratio(lognormal(rng, n), lognormal(rng, n))[1:], 1.0, 0.95),
+    "probability_smaller": (
+        lambda rng, n: probability_smaller(rng.standard_normal(n), stats.norm.ppf(0.8) * 2**0.5 + rng.normal(size=n))[
+            1:
+        ],
+        0.8,
+        0.93,
+    ),
+    "largest_factor": (of_largest_factor, 1.5, 0.93),
+    "fit_exponent": (of_fit_exponent, -0.5, 0.93),
+    "judge_farthest_off": (of_farthest_off, 1.2, 0.93),
+    "judge_one_constant": (of_one_constant, 2.0, 0.93),
+    "gain_ratio": (of_gain_ratio, 2.0, 0.95),
+    "factor_ratio": (of_factor_ratio, 2.5, 0.95),
+    "line_findings": (of_lines, 0.1, 0.91),
+}
+"""Of each a table's interval, what is true, and the least coverage that its docstring states."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BOOTSTRAPPED)
+@pytest.mark.parametrize("trials", [10, 20, 50])
+def test_the_coverage_of_bootstrap_intervals(name, trials):
+    """As their docstrings state it; each errs with probability 1e-4."""
+    interval, truth, least = BOOTSTRAPPED[name]
+    tables = 200
+    ends = [interval(np.random.default_rng((seed, trials)), trials) for seed in range(tables)]
+    assert_covers(sum(low <= truth <= high for low, high in ends), tables, least=least)
 
 
 def test_infinite_ends_are_judged_printed_and_kept():

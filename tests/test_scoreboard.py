@@ -5,7 +5,7 @@ import json
 import pytest
 
 from docs.scoreboard import COMMITTED, PAGE, README, page, written
-from linfed.report.scoreboard import SENTENCES, markdown, records, rows
+from linfed.report.scoreboard import SENTENCES, markdown, number, records, rows
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,14 @@ def test_the_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
     """A bound that says nothing in a setting is VACUOUS there, and its row says so."""
     main = {one.text for one in SENTENCES if one.experiment == "flute-theorem55" and one.main}
     assert main == {"The error stays below 1,600 x the bound of Theorem 5.5 after T_R"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (123456.0, "123,000"), (1e6, "1e+06"), (None, "-")],
+)
+def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
+    assert number(value) == text
 
 
 def test_a_sentence_that_its_experiment_no_longer_judges_is_told():

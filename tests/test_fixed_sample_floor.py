@@ -91,7 +91,7 @@ def test_only_the_span_matters():
 
 
 def test_a_client_of_the_training_pays_what_its_minimum_costs():
-    """Against the minimiser of ||y - F w||^2/(1 + w'V w) itself, by the least eigenpair, with noise and minus the noise.
+    """Against the minimiser of ||y - F w||^2/(1 + w'V w) itself, by the least eigenpair, for noise of either sign.
 
     Its mean is known to 1 %, and the law's order leaves 1 % out.
     """

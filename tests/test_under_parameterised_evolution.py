@@ -379,3 +379,29 @@ def test_a_truth_of_rank_k_without_noise_raises_one_line():
     assert_one_line(lambda: lf.theory.under_parameterised_floor(**change), wanted)
     noisy = lf.theory.under_parameterised_evolution(**change | COURSE, noise_std=0.1)
     assert np.isfinite(noisy.distance).all()
+
+
+def test_chance_of_the_first_round_is_its_formula_for_one_column():
+    """With k = 1 all of xi's matrices are numbers; A is that of the rows below U_k, on average."""
+    V, delta, eta, m = points(30, [3.0, 1.5, 1.2, 0.9, 0.6]), 0.6, 0.3, 6
+    found = lf.theory.under_parameterised_evolution(V, rank=1, dim=5, n_samples=m, step_size=eta, rounds=1, delta=delta)
+    rows, c, N = TruthRows.of(V, 1, 5), 1.0 - 1.0 / m, np.sqrt(1.0 - delta**2)
+    mean, spread = N * np.eye(5, 1), np.full((5, 1, 1), delta**2 / 4)
+    spread[0] = 0.0
+    variance = rows.noise(mean, spread, Setting.checked(V[:, :1], 5, m, 1.0, 0.0, None))[1].item()
+    below = rows.values[1:].mean()
+    K = rows.values[0] * N**2 + below * delta**2
+    after = found.inside[1] ** 2 + found.outside[1] ** 2
+    length = (N * (1.0 + eta * c * (rows.values[0] - K))) ** 2 / (1.0 - after)
+    A = 1.0 + eta * c * (below - K)
+    expected = eta * np.sqrt(variance) * (A * delta**2 / (length * after) + 1.0 / N**2 - 1.0)
+    assert found.chance[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_step_at_which_a_factor_is_minus_one_has_no_floor():
+    V = np.diag([2.0, 1.0, 0.5, 0.25])
+    sizes = {"rank": 2, "dim": 8, "n_samples": 4}
+    assert_one_line(
+        lambda: lf.theory.under_parameterised_floor(V, step_size=4.0, **sizes), ["step_size = 4", "no floor"]
+    )
+    assert np.isfinite(lf.theory.under_parameterised_floor(V, step_size=3.99, **sizes).total)

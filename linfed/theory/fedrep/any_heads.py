@@ -97,7 +97,8 @@ class LocalMap:
         k, variance = len(self.second), noise_std * noise_std
         if not self.spanned:
             raise ValueError(
-                f"W must span R^k, k = {k}: along directions in which no client has a head, B is not learned and has no floor"
+                f"W must span R^k, k = {k}: along directions in which no client has a head, B is not learned and has "
+                "no floor"
             )
         if step_size >= self.edge():
             raise ValueError(

@@ -127,9 +127,9 @@ def under_parameterised_evolution(
     Raises
     ------
     ValueError
-        For shapes that do not fit, a rank up to k, values out of range, bases that are not orthonormal, equal eigenvalues k and
-        k + 1, m <= k + 1, a start at a right angle to U_k (delta = 1), or a step so large, or a start so near to a
-        right angle, that no digits are left.
+        For shapes that do not fit, a rank up to k, values out of range, bases that are not orthonormal, equal
+        eigenvalues k and k + 1, m <= k + 1, a start at a right angle to U_k (delta = 1), or a step so large, or a start
+        so near to a right angle, that no digits are left.
 
     Notes
     -----

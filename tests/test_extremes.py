@@ -112,8 +112,10 @@ REFUSED = {"dim = rank", "samples = rank + 1"}
 """Cases that no law of a course serves."""
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(2000, marks=pytest.mark.long)])
-@pytest.mark.parametrize("law", COURSES)
+LONG = [pytest.param(law, 2000, marks=pytest.mark.long) for law in COURSES if "head" not in law]
+
+
+@pytest.mark.parametrize(("law", "rounds"), [*((law, 60) for law in COURSES), *LONG])
 @pytest.mark.usefixtures("few_draws")
 def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
     for name in CASES:

@@ -24,6 +24,9 @@ DRAWS = 512
 TOGETHER = 32
 """Trials that are followed at once."""
 
+LINEAR = 1e-30
+"""Squared tangents up to which a round without noise is linear in T to the last digit."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SecondOrder:
@@ -163,12 +166,19 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
     k, trials = L.shape[-1], len(L)
     chart, second, fourth = Chart.of(k), tensors.second, tensors.full()
     settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
-    L = np.where(settled[:, None, None], np.eye(k), L)  # in its place: at B*, without noise, nothing moves
     told = np.zeros((5, trials, len(steps) + 1))
+    if settled.all():  # at B*, without noise, nothing moves
+        return told
+    L = np.where(settled[:, None, None], np.eye(k), L)  # in its place
     points, centre, response = np.repeat(L[:, None], chart.draws, axis=1), L @ L.mT, np.zeros((trials, *chart.linear))
+    units = np.ones(trials)  # of the tangents; without noise their squares would leave the range of floating point
     squared, direction = told_of(points, told[..., 0])
     for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
         now = replace(setting, step_size=step)
+        if setting.noise_std == 0:
+            largest = squared.max(axis=-1)
+            unit = np.where(largest < LINEAR**2, np.sqrt(largest / LINEAR), 1.0)
+            units, points, centre = units * unit, points / unit[:, None, None, None], centre / unit[:, None, None] ** 2
         try:
             sent = cholesky(mean_map(points @ points.mT, second[:, None], fourth[:, None], now))
             base = cholesky(mean_map(centre, second, fourth, now))
@@ -188,6 +198,7 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
         told[4, :, t] = np.log(squared / np.square(own).sum(axis=-1)).var(axis=-1)
         if not np.isfinite(told[..., t]).all():
             raise too_large(float(step), t)
+        told[:3, :, t] *= units
     told[:, settled] = 0.0
     return told
 

@@ -58,7 +58,7 @@ def least(
         keyword, such as `lf.theory.best_step_size`, or of the cell. (To tune it at each size, give the cells a
         `lf.Tuned` algorithm.)
     predicted : bool
-        Ask the same of `lf.predict`, too.
+        If True, find the smallest size that `lf.predict` gives as well, for the truths of the measured trials.
     **means
         ``store``, ``executor``, ``workers``, ``progress`` and so on, as in `lf.sweep`. A store keeps every run, so that
         another level, share or budget goes on from there.
@@ -74,8 +74,9 @@ def least(
         all sizes; ``step_size`` and, of a tuned one, ``at_edge``, at the least size tried that serves; along
         ``tried``, the sizes, the ``count`` of trials and of those that ``reached`` the level, and each trial's
         ``margin``, decades above the level; ``replicates``, for `lf.fit`. With `predicted`: ``predicted``,
-        ``predicted_crossing``, ``predicted_censored``, and which law is ``missing`` at the largest size that is
-        predicted not to serve.
+        ``predicted_crossing``, ``predicted_low``, ``predicted_high``, ``predicted_censored``, the same for the
+        predictions, each of one trial's truth and start; ``predicted_trials``, the largest number of them at one size;
+        ``missing``, the reason why there is no prediction at the largest size that is predicted not to serve, else "".
 
     Raises
     ------
@@ -98,8 +99,10 @@ def least(
     Within the bracket the crossing is that of the margin's quantile over trials, interpolated: where a share jumps from
     0 to 1 between two sizes it still says where between. Of "round" a trial counts from when it first reaches it.
 
-    What is predicted is sought around what was measured, by steps of the resolution at first: mostly two or three
-    predictions. Where that search begins does not move where it ends.
+    Predictions differ between trials as their truths and starts do. The search by predictions has the same rules as
+    the search by runs: trial j is predicted for the truth and the start that trial j of the runs had, and its interval
+    is for the draw of truths and starts. It uses at most as many trials as were measured. It starts at the measured
+    size, by steps of the resolution at first; where it starts does not change the result.
 
     **Deviations**: none.
 

@@ -278,12 +278,32 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
         ({"most": 8}, ValueError, "start = 16 must lie from least = 1 to most = 8"),
         ({"predicted": True}, ValueError, "predicted = True"),
         ({"step_size": 0.5}, ValueError, "step_size = 0.5 must be a function"),
+        ({"nope": 3}, TypeError, "least has no argument 'nope'; those of lf.sweep are store, executor"),
+        ({"least": lambda: 3}, TypeError, "least = .* must be a number, or a function of the cell"),
+        ({"least": lambda cell: -1}, ValueError, "least = -1 must be a positive"),
     ],
 )
 def test_wrong_arguments_are_named(changes, error, said):
     options = {"path": "size", "reaches": REACHES} | changes
     with pytest.raises(error, match=said):
         lf.least(options.pop("path"), Curve(), **options)
+
+
+def test_each_cell_may_have_its_own_range():
+    """Ranks differ, and a step size may be defined from k + 2 samples on only."""
+    cells = lf.grid(RUN, **{"algorithm.rank, problem.rank": [(1, 1), (3, 3)]})
+    options = {"reaches": LEVEL, "trials": 8, "step_size": lf.theory.best_step_size}
+    with pytest.raises(ValueError, match=r"n_samples = 3 must be at least rank \+ 2 = 5"):
+        lf.least("data.n_samples", cells, least=3, **options)
+    table = lf.least("data.n_samples", cells, least=lambda run: run.algorithm.rank + 2, start=lambda run: 9, **options)
+    assert (np.array(table["n_samples"]) >= [3, 5]).all()
+
+
+def test_a_step_rule_of_another_signature_is_named():
+    with pytest.raises(TypeError, match=r"step_size = .* must be a function of the cell, or of some of"):
+        lf.least("data.n_samples", RUN, reaches=LEVEL, step_size=lambda t, s: 0.1)
+    with pytest.raises(TypeError, match=r"metric = .* must be a function of two arguments"):
+        lf.below(lambda state: 1.0, 0.1)
 
 
 def test_wrong_cells_are_named():

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import Configuration, check_fields, instance, optional, positive
+from linfed._values import Configuration, check_fields, instance, optional, positive, takes
 from linfed.algorithms.base import Algorithm
 from linfed.errors import LawError, check_bool, check_integer, check_number, is_integer, is_real, shown
 from linfed.prediction import predict
@@ -164,7 +164,7 @@ class Least(Configuration):
         return {**self._answer(search), **columns}
 
     def _of_rounds(self, row: Row, **other: Any) -> Search:
-        found: Along = row[self.reaches.metric]
+        found: Along = row[self.reaches.column]
         margins = np.minimum.accumulate(self.reaches.margins(found.values), axis=1)
         rounds = [int(one) for one in found.axes["round"]]
         ends: dict[str, Any] = {"start": rounds[0], "least": rounds[0], "most": rounds[-1]}
@@ -234,14 +234,14 @@ class Least(Configuration):
         return Part(part_of=whole, part_first=first, part_last=last) if isinstance(cell, Run) else whole
 
     def _margins(self, row: Row, first: int, last: int) -> Array:
-        if self.reaches.metric not in row:
+        if self.reaches.column not in row:
             known = ", ".join(map(repr, row))
-            raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.metric!r}; it has {known}")
-        value = row[self.reaches.metric]
+            raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.column!r}; it has {known}")
+        value = row[self.reaches.column]
         margins = self.reaches.misses(value.values if isinstance(value, Along) else value)
         margins = margins if self._is_run else margins[first:]
         if margins.shape != (last - first,):
-            raise ValueError(f"{self.reaches.metric} has {len(margins) + first} trials, expected {last}")
+            raise ValueError(f"{self.reaches.column} has {len(margins) + first} trials, expected {last}")
         return margins
 
     def _answer(self, search: Search) -> dict[str, Any]:
@@ -366,6 +366,8 @@ def _by_rule(rule: Callable[..., float], cell: Any) -> float:
     names = inspect.signature(rule).parameters
     known = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
     if not names.keys() <= known:
+        if not takes(rule, 1):
+            raise TypeError(f"step_size = {shown(rule)} must be a function of the cell, or of some of {sorted(known)}")
         return float(rule(cell))
     problem, algorithm = cell.problem, cell.algorithm
     told = {

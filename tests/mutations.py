@@ -361,10 +361,6 @@ MUTATIONS = {
         Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
         Mutation("a level reached is not below it", "values <= threshold", "values < threshold", "intervals:first"),
     ],
-    "theory/fedrep/second_order.py": [
-        Mutation("a kick a round early", "kick=kick[..., 1:]", "kick=kick[..., :-1]", "second_order:single"),
-        Mutation("at rest where digits end", "REST = 1e-60", "REST = 0.0", "second_order:rest"),
-    ],
     "theory/fedrep/round_moments.py": [
         Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
         Mutation(

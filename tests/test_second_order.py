@@ -311,23 +311,6 @@ def test_the_evolution_is_that_of_single_points(k, participants):
     np.testing.assert_allclose(got[:3, 0], 0.8, rtol=1e-14)
 
 
-def test_without_noise_runs_come_to_rest_before_their_digits_end():
-    """One trial rests while another, which falls more slowly, goes on as it does by itself."""
-    W, setting = normal(60, 2, seed=1), {"dim": 30, "n_samples": 12, "rounds": 60}
-    fast = lf.theory.second_order_evolution(W, delta=1e-50, step_size=0.9, **setting)
-    first = int(np.argmax(fast.distance == fast.distance[-1]))
-    assert 30 < first < 60
-    assert (fast.distance[first:] == fast.distance[first]).all()
-    assert (np.diff(fast.distance[:first]) < 0).all()
-    assert 1e-62 < fast.low[first] < fast.high[first] < 1e-60
-    starts = {"delta": None, "B_star": basis(30, 2, 5), "step_size": 0.5}
-    both = np.stack([basis(30, 2, 5), basis(30, 2, 6)])
-    one, other = lf.theory.second_order_evolution(W, B0=both, **starts, **setting).distance
-    assert one[0] < 1e-15
-    alone = lf.theory.second_order_evolution(W, B0=both[1], **starts, **setting).distance
-    np.testing.assert_array_equal(other, alone)
-
-
 @pytest.mark.parametrize("d", [4, 5, 40])
 def test_drawn_rounds_have_the_moments_of_their_law(d):
     """The mean of the next T is that of exact rounds; 2k = d and d - 2k < k have fewer outer rows than columns."""

@@ -28,8 +28,8 @@ TOGETHER = 32
 ROUNDS = 64
 """Rounds whose quantiles are computed at once."""
 
-REST = 1e-60
-"""Without noise, runs are followed down to this distance and stay there: the squares of squares are still normal."""
+LINEAR = 1e-30
+"""Squared tangents up to which a round without noise is linear in T to the last digit."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,8 +120,6 @@ def second_order_evolution(
     participants it also held within 4 %, and up to 2.4 best steps, past the edge. From starts at 0.99 on, the escape is
     slow and its time a matter of chance: 3 to 10 % for the median, up to 40 % for the 90 % quantile.
 
-    Without noise a run is followed down to a distance of 1e-60 and stays there.
-
     Cost: O(n k^8/576) once, in blocks of clients, 0.1 s for 10^5 clients and k = 5; then `DRAWS` small matrices per
     round, 1.5 ms for k = 2 and 5 ms for k = 5, whatever n, d and m. For a few hundred clients some hundred runs with
     ``engine="chain"`` are as cheap, and exact.
@@ -171,9 +169,11 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
     """Return quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
     k, trials = L.shape[-1], len(L)
     chart, second, fourth = Chart.of(k), np.diagonal(tensors.second, axis1=-2, axis2=-1), tensors.full()
-    still = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
-    L = np.where(still[:, None, None], np.eye(k), L)  # in its place: at B*, without noise, nothing moves
-    ends = np.where(still, 0, len(steps))
+    settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
+    if settled.all():  # at B*, without noise, nothing moves
+        return np.zeros((5, trials, len(steps) + 1))
+    L = np.where(settled[:, None, None], np.eye(k), L)  # in its place
+    units = np.ones(trials)  # of the tangents; without noise their squares would leave the range of floating point
     points, centre, response = (
         np.repeat(L[..., None], chart.draws, axis=-1),
         L @ L.mT,
@@ -182,9 +182,13 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
     T = last.outer(points)
     squared, direction = _largest(T)
     found = Statistics(trials, len(steps) + 1, chart.draws)
-    found.take(0, squared, squared)
+    found.take(0, squared, squared, units)
     for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
         setting = setting if step == setting.step_size else replace(setting, step_size=step)
+        if setting.noise_std == 0:
+            largest = squared.max(axis=-1)
+            unit = np.where(largest < LINEAR**2, np.sqrt(largest / LINEAR), 1.0)
+            units, T, centre = units * unit, T / unit[:, None, None, None] ** 2, centre / unit[:, None, None] ** 2
         try:
             sent = last.cholesky(mean_map(np.concatenate([T, centre[..., None]], axis=-1), second, fourth, setting))
             sent, base = sent[..., :-1], sent[..., -1]
@@ -202,19 +206,10 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
         response = (entries - entries.mean(axis=-1, keepdims=True)) @ drawn.mT
         T = last.outer(points)
         squared, direction = _largest(T)
-        if not found.take(t, squared, before):
+        if not found.take(t, squared, before, units):
             raise too_large(float(step), t)
-        if setting.noise_std == 0:
-            ends = np.where(squared.max(axis=-1) < REST**2, np.minimum(ends, t), ends)
-            rests = ends <= t
-            if rests.all():
-                break
-            T[rests], centre[rests], points[rests] = np.eye(k)[..., None], np.eye(k), np.eye(k)[..., None]
-            squared, direction = _largest(T) if rests.any() else (squared, direction)
     told = found.told()
-    for trial, end in enumerate(ends):
-        told[:, trial, end:] = told[:, trial, end, None]
-    told[:, still] = 0.0
+    told[:, settled] = 0.0
     return told
 
 
@@ -229,12 +224,17 @@ class Statistics:
 
     def __init__(self, trials: int, rounds: int, draws: int) -> None:
         self._told = np.empty((5, trials, rounds))
+        self._units = np.empty((trials, rounds))
         self._held = np.empty((2, trials, min(rounds, ROUNDS), draws))
         self._first = self._count = 0
 
-    def take(self, t: int, squared: Array, before: Array) -> bool:
-        """Take round t's largest squared tangents and what they were without a kick; return whether all are finite."""
+    def take(self, t: int, squared: Array, before: Array, units: Array) -> bool:
+        """Take round t's largest squared tangents, with and without its kick, and the unit of the tangents.
+
+        Return whether all are finite. A unit below 1 goes with squares that vanish beside 1.
+        """
         self._held[:, :, t - self._first] = squared, squared / before
+        self._units[:, t] = units
         self._count = t + 1 - self._first
         fine = bool(np.isfinite(self._held[:, :, self._count - 1]).all())
         if self._count == self._held.shape[2] and fine:
@@ -251,8 +251,9 @@ class Statistics:
         if not self._count:
             return
         distance = np.sqrt(squared / (1.0 + squared))
-        out = self._told[:, :, self._first : self._first + self._count]
-        out[:3] = np.quantile(distance, QUANTILES, axis=-1)
+        now = slice(self._first, self._first + self._count)
+        out = self._told[:, :, now]
+        out[:3] = np.quantile(distance, QUANTILES, axis=-1) * self._units[:, now]
         out[3], out[4] = np.log(distance).std(axis=-1), np.log(ratio).var(axis=-1)
         self._first, self._count = self._first + self._count, 0
 

@@ -428,6 +428,46 @@ MUTATIONS = {
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
         Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
     ],
+    "theory/fedrep/under_parameterised.py": [
+        Mutation(
+            "rows below the top subspace are not pulled",
+            "middle = kept + eta * c * (weights @ rows.values[k:]) / max(weights.sum(), TINY) * eye",
+            "middle = kept",
+            "under_parameterised_evolution:first_round",
+        ),
+        Mutation(
+            "a floor at a factor of -1",
+            "factors.min() <= -1.0",
+            "factors.min() < -1.0",
+            "under_parameterised_evolution:minus_one",
+        ),
+        Mutation(
+            "any rank above k",
+            "<= RANK_TOLERANCE * rows.values[0]",
+            "< 0.0",
+            "under_parameterised_evolution:rank_k_without_noise",
+        ),
+    ],
+    "theory/fedrep/second_order.py": [
+        Mutation("each kick a round late", "kick=kick[..., 1:]", "kick=kick[..., :-1]", "second_order:kick"),
+        Mutation("tangents in their own unit", "largest < LINEAR**2", "largest < 0.0", "second_order:convergence"),
+    ],
+    "theory/fedrep/any_heads.py": [
+        Mutation(
+            "the most stable direction decides",
+            "0.5 * (whitened + whitened.T))[-1])",
+            "0.5 * (whitened + whitened.T))[0])",
+            "any_heads",
+        ),
+    ],
+    "theory/fedrep/schedule.py": [
+        Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
+    ],
+    "theory/fedrep/fixed_samples.py": [
+        Mutation("a residual that varies by half", "1.0 - 2.0 / spare", "1.0 - 1.0 / spare", "fixed_sample_floor:pays"),
+        Mutation("a residual alone", "1.0 - 2.0 / spare", "1.0 + 2.0 / spare", "fixed_sample_floor:pays"),
+        Mutation("one sample more", "(m - 1) / (spare * nu", "m / (spare * nu", "fixed_sample_floor:pays"),
+    ],
     "theory/flute/judges.py": [
         Mutation("the best trial decides a hypothesis", "np.min(flute_step", "np.max(flute_step", "flute_theory:step"),
         Mutation("the best round decides a bound", "0.0).max(axis=1)", "0.0).min(axis=1)", "flute_theory:failed"),

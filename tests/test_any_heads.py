@@ -9,6 +9,7 @@ from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.state_evolution import HeadMoments
 
 SIZES = {"dim": 20, "n_samples": 8}
+FRESH = lf.FreshSamples(8)
 
 
 def isotropic(copies, k):
@@ -89,6 +90,10 @@ def test_heads_that_leave_a_direction_out_have_no_step():
     W = isotropic(1, 3)[:2]
     assert lf.theory.stability_edge(W, **SIZES) == lf.theory.local_best_step(W, **SIZES) == 0.0
     assert lf.theory.local_factor(W, step_size=0.1, **SIZES) >= 1.0
+    problem = lf.GivenTruth(B=np.eye(20, 3), W=W, noise_std=0.1)
+    found = lf.predict(lf.FedRep(rank=3, step_size=0.1, init=lf.AtDistance(0.5)), problem, data=FRESH, rounds=3)
+    assert any("heads span fewer than rank = 3 dimensions" in text for text in found.warnings)
+    assert_one_line(lambda: found.floor, ["W must span R^k", "k = 3", "no floor"], lf.LawError)
 
 
 def test_the_factor_is_that_of_explicit_rounds():
@@ -122,6 +127,69 @@ def test_the_factor_is_that_of_explicit_rounds():
     assert abs(ratios.mean() - lf.theory.local_factor(W, **some)) < 4 * error
     for change in ({"participants": None}, {"dim": 9}, {"n_samples": 8}, {"step_size": 0.45}):
         assert abs(ratios.mean() - lf.theory.local_factor(W, **some | change)) > 4 * error, change
+
+
+ONE_OF_FEW = [(5, 5), (4, 3), (40, 10), (5, 3), (9, 4), (3, 3), (2, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(("n", "k"), ONE_OF_FEW, ids=str)
+def test_one_participant_has_an_edge_a_best_step_and_a_floor(n, k):
+    """Where fewer clients than k (k + 1)/2 take part one by one, the quadratic part of the map is singular."""
+    W, some = skewed(n, k), {"dim": 4 * k, "n_samples": k + 6, "participants": 1}
+    edge, best = lf.theory.stability_edge(W, **some), lf.theory.local_best_step(W, **some)
+    factors = [lf.theory.local_factor(W, step_size=share * edge, **some) for share in (0.99, 1.0, 1.01)]
+    assert factors[0] < 1.0 < factors[2]
+    assert factors[1] == pytest.approx(1.0, abs=1e-9)
+    assert 0.0 < best < edge
+    least = lf.theory.local_factor(W, step_size=best, **some)
+    assert least <= min(lf.theory.local_factor(W, step_size=share * edge, **some) for share in np.arange(1, 20) / 20)
+    X = lf.theory.local_floor(W, step_size=best, noise_std=0.1, **some)
+    assert np.linalg.eigvalsh(X)[0] > 0.0
+
+
+@pytest.mark.parametrize(("n", "k"), ONE_OF_FEW, ids=str)
+def test_a_prediction_for_one_participant_is_whole(n, k):
+    problem = lf.SharedRepresentation(n_clients=n, dim=4 * k, rank=k, noise_std=0.1)
+    algorithm = lf.FedRep(rank=k, step_size=0.02, init=lf.AtDistance(0.5))
+    found = lf.predict(algorithm, problem, data=lf.FreshSamples(k + 6), rounds=3, participation=1)
+    assert np.isfinite(found.distance).all()
+    assert 0.0 < found.best_step < found.stability_edge
+    assert found.rate < 1.0
+    assert 0.0 < found.floor < 1.0
+
+
+def test_at_the_edge_of_one_participant_explicit_rounds_keep_the_mean_square():
+    """Along the direction that balances there, within 4 standard errors; at 0.8 and 1.2 of the edge they do not."""
+    n, k, d, m = 5, 3, 9, 11
+    W = skewed(n, k)
+    here = LocalMap.of(HeadMoments.of(W), dim=d, n_clients=n, n_samples=m, participants=1)
+    edge = here.edge()
+    x = np.linalg.eigh(edge * here.quadratic - here.linear)[1][:, -1]
+    rows, columns = np.triu_indices(k)
+    X = np.empty((k, k))
+    X[rows, columns] = X[columns, rows] = x / np.where(rows == columns, 1.0, np.sqrt(2.0))
+    values, vectors = np.linalg.eigh(X * np.sign(np.trace(X)))
+    D = np.zeros((d - k, k))
+    D[:k] = 1e-6 * (vectors * np.sqrt(np.maximum(values, 0.0))).T
+
+    def squares(state, truth):
+        tangents = state.B[:, k:] @ np.linalg.inv(state.B[:, :k])
+        return np.square(tangents).sum(axis=(-2, -1))
+
+    for share in (0.8, 1.0, 1.2):
+        result = lf.simulate(
+            lf.FedRep(rank=k, step_size=share * edge, init=np.linalg.qr(np.vstack([np.eye(k), D]))[0]),
+            lf.GivenTruth(B=np.eye(d, k), W=W),
+            data=lf.FreshSamples(m),
+            rounds=1,
+            participation=1,
+            trials=6_000,
+            metrics=[squares],
+        )
+        ratios = result.metrics["squares"][:, 1] / result.metrics["squares"][:, 0]
+        error = ratios.std() / np.sqrt(len(ratios))
+        assert error < 0.04
+        assert (abs(ratios.mean() - 1.0) < 4 * error) == (share == 1.0), share
 
 
 def test_the_typical_distance_is_the_median_of_gaussian_tangents():

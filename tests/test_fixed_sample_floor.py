@@ -7,6 +7,7 @@ import pytest
 from helpers import assert_one_line, normal
 
 import linfed as lf
+from linfed.theory.fedrep.fixed_samples import client_excess
 
 SIZES = {"dim": 40, "n_samples": 20, "noise_std": 0.3}
 
@@ -87,6 +88,28 @@ def test_only_the_span_matters():
     np.testing.assert_allclose(other.covariance, H.T @ one.covariance @ H, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(other.risk, one.risk, rtol=1e-9)
     np.testing.assert_allclose(other.distance, one.distance, rtol=1e-2)  # over its fixed draws
+
+
+def test_a_client_of_the_training_pays_what_its_minimum_costs():
+    """Against the minimiser of ||y - F w||^2/(1 + w'V w) itself, by the least eigenpair, for noise of either sign.
+
+    Its mean is known to 1 %, and the law's order leaves 1 % out.
+    """
+    rng, runs, m, k, sigma = np.random.default_rng(0), 30_000, 16, 2, 0.02
+    w, V = np.array([1.5, 0.5]), np.diag([0.1, 0.02])
+    F, noise = rng.standard_normal((runs, m, k)), sigma * rng.standard_normal((runs, m))
+    S, weight = F.mT @ F, np.diag([0.1, 0.02, 1.0])
+    costs = np.zeros(runs)
+    for y in (F @ w + noise, F @ w - noise):
+        both = np.concatenate([F, y[..., None]], axis=-1)
+        root = np.linalg.inv(np.linalg.cholesky(both.mT @ both))
+        least = 1.0 / np.linalg.eigvalsh(root @ weight @ root.mT)[:, -1]
+        moment = F.mT @ y[..., None]
+        ridged, plain = (np.linalg.solve(A, moment)[..., 0] - w for A in (S - least[:, None, None] * V, S))
+        costs += (np.square(ridged).sum(axis=-1) - np.square(plain).sum(axis=-1)) / 2.0
+    assert costs.std() / runs**0.5 < 0.012 * costs.mean()
+    expected = client_excess(w[None], V, np.zeros((k, k)), m, sigma**2)[0] - sigma**2 * k / (m - k - 1)
+    assert expected == pytest.approx(costs.mean(), rel=0.035)
 
 
 # --- against runs --------------------------------------------------------------------------------------------

@@ -79,6 +79,18 @@ def test_the_closed_form_near_the_truth(setting):
 
 
 @cases
+def test_the_logarithm_of_the_closed_form_is_what_a_round_loses(setting):
+    """A round near B* adds 1 - L/(u + L) to u = v/(c^2 r): L from the exact recursion, to first order in r."""
+    k, m, variance = setting["rank"], setting["n_samples"], setting["noise_std"] ** 2
+    p = setting.get("participants", setting["n_clients"])
+    unit = (setting["dim"] - k) * variance * (1.0 + variance / (m - k - 1)) / ((1.0 - k / m) * m * p)
+    run = {**setting, "rounds": 1, "delta": 1e-3 * unit**0.5}
+    path, said = mean_squared_sine(best_step_schedule(**run), **run), schedule_asymptote(**run)
+    lost = [1.0 - unit * np.diff(1.0 / r)[0] for r in (path / (1.0 - path), said)]
+    assert lost[1] == pytest.approx(lost[0], rel=1e-3)
+
+
+@cases
 def test_the_limit_is_reached_from_any_start(setting):
     for delta in DELTAS:
         run = {**setting, "rounds": 6000, "delta": delta}

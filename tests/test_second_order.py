@@ -497,13 +497,37 @@ def test_a_step_of_each_round():
     np.testing.assert_array_equal(same, lf.theory.second_order_evolution(W, delta=0.5, **SETTING).distance)
 
 
-def test_convergence_goes_on_without_cancellation():
-    """Near B* and without noise a round is homogeneous: from 1e-3 or from 1e-40, the same factors."""
+@pytest.mark.parametrize("far", [1e-40, 1e-130])
+def test_convergence_goes_on_without_cancellation(far):
+    """Near B* and without noise a round is homogeneous: from 1e-3, 1e-40 or 1e-130, the same factors."""
     W = normal(60, 2, seed=1)
     setting = SETTING | {"dim": 30, "noise_std": 0.0, "participants": 40}
-    small, tiny = (lf.theory.second_order_evolution(W, delta=delta, **setting) for delta in (1e-3, 1e-40))
-    np.testing.assert_allclose(small.distance / 1e-3, tiny.distance / 1e-40, rtol=1e-4)
+    small, tiny = (lf.theory.second_order_evolution(W, delta=delta, **setting) for delta in (1e-3, far))
+    np.testing.assert_allclose(small.distance / 1e-3, tiny.distance / far, rtol=1e-4)
     np.testing.assert_allclose(small.spread, tiny.spread, rtol=1e-3, atol=1e-6)
+
+
+def test_convergence_goes_on_to_the_end_of_floating_point():
+    """The same factor in each round, through 1e-77 and 1e-154 where squares of squares and squares end."""
+    found = lf.theory.second_order_evolution(
+        np.ones((400, 1)), dim=20, n_samples=200, step_size=1.0, rounds=200, delta=0.5
+    )
+    logs = np.log10(found.distance[:160])
+    assert logs[-1] < -250
+    assert np.abs(np.diff(logs)[3:] - np.diff(logs)[3:20].mean()).max() < 0.05
+    assert (np.diff(found.high) <= 0).all()
+    assert found.distance[-1] == 0.0
+
+
+def test_a_rounds_own_kick_is_that_of_its_step():
+    """Small steps add little; after one round from a start that is known it is all the spread there is."""
+    W = normal(60, 2, seed=1)
+    setting = SETTING | {"dim": 30, "delta": 1e-3, "noise_std": 0.0, "step_size": [1e-4, 0.5, 1e-4], "rounds": 3}
+    kick = lf.theory.second_order_evolution(W, **setting).kick
+    assert kick.shape == (3,)
+    assert np.all(kick[[0, 2]] < 1e-3 * kick[1])
+    one = lf.theory.second_order_evolution(W, **setting | {"step_size": 0.5, "rounds": 1})
+    assert one.kick[0] == pytest.approx((2.0 * one.spread[1]) ** 2, rel=1e-4)
 
 
 def test_the_truth_stays_without_noise_and_is_left_with_it():

@@ -344,3 +344,64 @@ def test_a_prediction_says_where_chance_is_large():
     )
     assert not any("chance turns" in text for text in near.warnings)
     assert any("chance turns what B has off U_k by" in text for text in far.warnings)
+
+
+# --- long horizons ---------------------------------------------------------------------------------------------
+
+# Of 40 clients on r directions: some directions outside that are rows of their own, one row for many, and none.
+LONG = {"rows outside": (5, 7), "one row outside": (4, 30), "none outside": (6, 6)}
+
+
+@pytest.mark.parametrize("start", ["delta", "B0"])
+@pytest.mark.parametrize("name", LONG)
+def test_it_comes_to_rest_and_stays_there(name, start, monkeypatch):
+    """It ends where a start near U_k ends soon: after 120 rounds products of a start's rows have lost all digits.
+
+    A start that is given determines rows below U_k as well.
+    """
+    monkeypatch.setattr("linfed.theory.fedrep.truth_rows.VALUES", 10_000)
+    r, dim = LONG[name]
+    V = points(40, np.r_[3.0, np.geomspace(0.8, 0.02, r - 1)])
+    setting = {"V": V, "rank": 2, "dim": dim, "n_samples": 12, "step_size": 0.25}
+    begun = {"delta": 0.5} if start == "delta" else {"B0": basis(dim, 2, 4), "U": np.eye(dim, r)}
+    long = lf.theory.under_parameterised_evolution(**setting, **begun, rounds=180)
+    short = lf.theory.under_parameterised_evolution(**setting, delta=0.1, rounds=60)
+    for name in ("inside", "outside"):
+        np.testing.assert_allclose(getattr(long, name)[120:], getattr(short, name)[-1], rtol=0.01)
+    assert np.all(np.abs(long.distance[120:] / short.distance[-1] - 1.0) < 0.05)
+
+
+def test_a_truth_of_rank_k_without_noise_raises_one_line():
+    V = np.concatenate([normal(30, 2, seed=1), np.zeros((30, 2))], axis=1)
+    wanted = ["lambda_k+1", "zero up to rounding", "rank = 2", "state_evolution"]
+    change = GOOD | {"V": V}
+    assert_one_line(lambda: lf.theory.under_parameterised_evolution(**change | COURSE), wanted)
+    assert_one_line(lambda: lf.theory.under_parameterised_floor(**change), wanted)
+    noisy = lf.theory.under_parameterised_evolution(**change | COURSE, noise_std=0.1)
+    assert np.isfinite(noisy.distance).all()
+
+
+def test_chance_of_the_first_round_is_its_formula_for_one_column():
+    """With k = 1 all of xi's matrices are numbers; A is that of the rows below U_k, on average."""
+    V, delta, eta, m = points(30, [3.0, 1.5, 1.2, 0.9, 0.6]), 0.6, 0.3, 6
+    found = lf.theory.under_parameterised_evolution(V, rank=1, dim=5, n_samples=m, step_size=eta, rounds=1, delta=delta)
+    rows, c, N = TruthRows.of(V, 1, 5), 1.0 - 1.0 / m, np.sqrt(1.0 - delta**2)
+    mean, spread = N * np.eye(5, 1), np.full((5, 1, 1), delta**2 / 4)
+    spread[0] = 0.0
+    variance = rows.noise(mean, spread, Setting.checked(V[:, :1], 5, m, 1.0, 0.0, None))[1].item()
+    below = rows.values[1:].mean()
+    K = rows.values[0] * N**2 + below * delta**2
+    after = found.inside[1] ** 2 + found.outside[1] ** 2
+    length = (N * (1.0 + eta * c * (rows.values[0] - K))) ** 2 / (1.0 - after)
+    A = 1.0 + eta * c * (below - K)
+    expected = eta * np.sqrt(variance) * (A * delta**2 / (length * after) + 1.0 / N**2 - 1.0)
+    assert found.chance[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_step_at_which_a_factor_is_minus_one_has_no_floor():
+    V = np.diag([2.0, 1.0, 0.5, 0.25])
+    sizes = {"rank": 2, "dim": 8, "n_samples": 4}
+    assert_one_line(
+        lambda: lf.theory.under_parameterised_floor(V, step_size=4.0, **sizes), ["step_size = 4", "no floor"]
+    )
+    assert np.isfinite(lf.theory.under_parameterised_floor(V, step_size=3.99, **sizes).total)

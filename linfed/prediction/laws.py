@@ -122,6 +122,10 @@ def _step_doubts(case: Case, limit: float) -> list[str]:
         return []
     largest, here = float(case.steps.max()), case.maps[0]
     told, edge, best = f"step_size = {largest / case.unit:.4g}", here.edge(), here.best()
+    if not here.spanned:
+        return [
+            f"heads span fewer than rank = {case.algorithm.rank} dimensions: not every angle falls at any step_size"
+        ]
     if largest >= edge:
         return [f"{told} is not below stability_edge = {edge / case.unit:.4g}: in mean square not every angle falls"]
     if largest > limit * best:

@@ -57,19 +57,28 @@ class LocalMap:
             spare=m - k - 1,
         )
 
+    @property
+    def spanned(self) -> bool:
+        """Whether the heads span k dimensions."""
+        values = np.linalg.eigvalsh(self.second)
+        return bool(values[0] > SPANNED * values[-1])
+
     def factor(self, step_size: float) -> float:
         """Return the spectral radius: the largest eigenvalue, as the map keeps positive matrices positive."""
         with quiet():
             return float(eigvalsh(self._at(step_size))[-1])
 
     def edge(self) -> float:
-        """Return the step from which the factor is 1 or more: linear and quadratic part balance in a direction."""
-        values = np.linalg.eigvalsh(self.second)
-        if values[0] <= SPANNED * values[-1]:
+        """Return the step from which the factor is 1 or more: linear and quadratic part balance in a direction.
+
+        The linear part is definite wherever Gamma is; the quadratic part is singular for few clients of whom one takes
+        part in a round.
+        """
+        if not self.spanned:
             return 0.0
-        L = np.linalg.cholesky(self.quadratic)
-        whitened = np.linalg.solve(L, np.linalg.solve(L, self.linear).T)
-        return float(np.linalg.eigvalsh(0.5 * (whitened + whitened.T))[0])
+        L = np.linalg.cholesky(self.linear)
+        whitened = np.linalg.solve(L, np.linalg.solve(L, self.quadratic).T)
+        return float(1.0 / np.linalg.eigvalsh(0.5 * (whitened + whitened.T))[-1])
 
     def best(self) -> float:
         """Return the step of the least factor, a convex function of the step."""
@@ -85,12 +94,17 @@ class LocalMap:
 
     def floor(self, step_size: float, noise_std: float, dim: int) -> Array:
         """Return the X (k, k) that label noise keeps up, to leading order."""
+        k, variance = len(self.second), noise_std * noise_std
+        if not self.spanned:
+            raise ValueError(
+                f"W must span R^k, k = {k}: along directions in which no client has a head, B is not learned and has "
+                "no floor"
+            )
         if step_size >= self.edge():
             raise ValueError(
                 f"step_size = {step_size:g} must be below stability_edge = {self.edge():g}: beyond it the mean square "
                 "grows, and there is no floor"
             )
-        k, variance = len(self.second), noise_std * noise_std
         drive = variance * (dim - k) * self.drawn * (self.second + variance / self.spare * np.eye(k))
         rows, columns = np.triu_indices(k)
         scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
@@ -192,6 +206,10 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
 
     Notes
     -----
+    Of the map ``X -> X - eta L(X) + eta^2 K(X)`` the edge is 1 over the largest eigenvalue of ``L^{-1/2} K L^{-1/2}``,
+    derived here. L is definite wherever Gamma is. Where heads span fewer than k dimensions, the columns of D along the
+    others have no client: the map leaves their X as it is at every step, and label noise adds to it in every round.
+
     **Deviations**: an addition.
     """
     return _of_trials(W, LocalMap.edge, dim, n_samples, participants)
@@ -254,7 +272,7 @@ def local_floor(
     Raises
     ------
     ValueError
-        As in `local_factor`; and for a step from the edge on.
+        As in `local_factor`; for a step from the edge on; and for heads that span fewer than k dimensions.
 
     Notes
     -----

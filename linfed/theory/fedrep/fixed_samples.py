@@ -123,9 +123,11 @@ def fixed_sample_floor(
     ``l = tau^2 (m-k)/(1 + w'Vw)`` and V, w in the coordinates in which the features are standard, V~ and w~, twice its
     mean excess risk is, to second order in V::
 
-        rho^2 + tau^2 k/nu + (m-1)/((m-k) nu (m-k-3)) (2 tau^2 l tr V~ + l^2 (1 + 2/(m-k)) ||V~ w~||^2)
+        rho^2 + tau^2 k/nu + (m-1)/((m-k) nu (m-k-3)) (2 tau^2 l tr V~ + l^2 (1 - 2/(m-k)) ||V~ w~||^2)
 
-    The last part is what a client of the training pays beside a new one, for having had a say in B. Cost O(n k^2) in
+    The last part is what a client of the training pays beside a new one, for having had a say in B. Of ``1 - 2/(m-k)``,
+    ``1 + 2/(m-k)`` is the variance of the residual, and ``-4/(m-k)`` that l falls where the head's own error makes
+    ``w'Vw`` larger. Cost O(n k^2) in
     each of some tens of rounds, more near the end of the solutions.
 
     **Deviations**: an addition; the two terms of the first order are the two phases of the known minimax rate.
@@ -207,7 +209,7 @@ def client_excess(W: Array, V: Array, C: Array, m: int, variance: float, told: b
     length = tau2 * spare / (1.0 + _quadratic(W, V))
     moved = W @ root @ whitened
     added = 2.0 * tau2 * length * np.trace(whitened, axis1=-2, axis2=-1)[..., None]
-    added += length**2 * (1.0 + 2.0 / spare) * np.vecdot(moved, moved)
+    added += length**2 * (1.0 - 2.0 / spare) * np.vecdot(moved, moved)
     if spare > 3:
         return np.asarray(plain + (m - 1) / (spare * nu * (spare - 3)) * added)
     return np.asarray(np.where(added > 0, np.inf, plain + added))

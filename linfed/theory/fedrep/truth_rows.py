@@ -136,7 +136,7 @@ class Start:
     known : ndarray (R, k)
         The known rows; 0 for others.
     second : ndarray (R, k, k)
-        Second moments of the rows.
+        Second moments of the other rows; 0 for known ones.
     outside : ndarray (k, k)
         A factor of the Gram matrix of what the last row stands for; 0 if it is random.
     length : float
@@ -157,7 +157,7 @@ class Start:
     def at_distance(cls, rows: TruthRows, delta: float, rank: int) -> Start:
         """Return the law of `lf.AtDistance`."""
         known = math.sqrt((1.0 - delta) * (1.0 + delta)) * np.eye(len(rows.values), rank)
-        second = known[:, :, None] * known[:, None, :]
+        second = np.zeros((len(rows.values), rank, rank))
         second[rank:] = delta**2 / (rows.counts[rank:].sum()) * np.eye(rank)
         return cls(known, second, np.zeros((rank, rank)), delta)
 
@@ -165,17 +165,16 @@ class Start:
     def given(cls, rows: TruthRows, N: Array, Q: Array) -> Start:
         """Return one B, by its coordinates and its Gram matrix outside."""
         k, r = len(Q), len(rows.basis)
-        known = np.zeros((len(rows.values), k))
+        known, second = np.zeros((len(rows.values), k)), np.zeros((len(rows.values), k, k))
         known[:r] = rows.basis.T @ N
         values, vectors = np.linalg.eigh(Q)
         factor = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]  # largest first
-        second = known[:, :, None] * known[:, None, :]
         if rows.pooled:
             second[-1] = Q / rows.counts[-1]
             return cls(known, second, factor, 0.0)
         here = min(len(rows.values) - r, k)
         known[r : r + here] = factor[:here]
-        return cls(known, known[:, :, None] * known[:, None, :], np.zeros((k, k)), 0.0)
+        return cls(known, second, np.zeros((k, k)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class MedianDraws:
     Parameters
     ----------
     frames, noise : ndarray (R', draws or 1, k) and (R', draws, k)
-        The start's rows, and what multiplies a root of each row's covariance.
+        The start's rows of a uniform frame, 0 if there is none, and what multiplies a root of each row's covariance.
     outer : tuple of ndarray (draws, k, k)
         For the row that stands for many: the start's part; the noise along it; and the noise across it, as factors of
         Gram matrices.
@@ -204,7 +203,7 @@ class MedianDraws:
         k, rng = start.known.shape[1], np.random.default_rng(0)
         below = len(rows.values) - k - rows.pooled
         draws = int(np.clip(VALUES // (below * k), 128, 1024))
-        noise, frames = rng.standard_normal((below, draws, k)), start.known[k : k + below, None]
+        noise, frames = rng.standard_normal((below, draws, k)), np.zeros((below, 1, k))
         many = int(rows.counts[-1])
         outer = None
         if rows.pooled:
@@ -221,30 +220,31 @@ class MedianDraws:
                 outer = (outer[0] @ scale, *outer[1:])
         return cls(frames, noise, outer, rng.standard_normal((draws, k * k)))
 
-    def median(self, top: Array, moved: Array, S: Array, turn: Array | None = None) -> float:
+    def median(self, mean: Array, moved: Array, S: Array, turn: Array | None = None) -> float:
         """Return the median sine of the largest angle.
 
         Parameters
         ----------
-        top : ndarray (k, k)
-            The rows of U_k.
-        moved : ndarray (R', k, k)
-            What has multiplied the start's rows below.
-        S : ndarray (R', k, k)
-            Covariances of the noise in them.
+        mean : ndarray (R, k)
+            Means of the rows that the start knows, the k rows of U_k first; 0 for others.
+        moved : ndarray (R, k, k)
+            What has multiplied the others.
+        S : ndarray (R, k, k)
+            Covariances of the noise in all rows, 0 in those of U_k.
         turn : ndarray (k, k, k, k), optional
             Covariance of xi, where chance multiplies them all by ``I + xi`` and keeps their mean square.
         """
-        values, vectors = np.linalg.eigh(S)
+        k, rows = mean.shape[1], len(self.noise)
+        top, moved = mean[:k], moved[k:]
+        values, vectors = np.linalg.eigh(S[k:])
         roots = (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT
-        rows = len(self.noise)
-        gram = _gram(self.frames @ moved[:rows] + self.noise @ roots[:rows])
+        begun = mean[k : k + rows, None] + self.frames @ moved[:rows]
+        gram = _gram(begun + self.noise @ roots[:rows])
         if self.outer is not None:
-            begun, along, across = self.outer
-            first, second = begun @ moved[-1] + along @ roots[-1], across @ roots[-1]
+            outer, along, across = self.outer
+            first, second = outer @ moved[-1] + along @ roots[-1], across @ roots[-1]
             gram = gram + first.mT @ first + second.mT @ second
         if turn is not None and turn.any():
-            k = len(top)
             values, vectors = np.linalg.eigh(turn.reshape(k * k, k * k))
             chance = self.turns @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
             factor = np.eye(k) + chance.reshape(-1, k, k)

@@ -21,6 +21,9 @@ from linfed.numerics.linalg import TINY, quiet
 from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, Setting, checked_steps
 from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
 
+RANK_TOLERANCE = 1e-12
+"""Least variance that the model leaves unexplained, relative to the clients' largest: below it rounding decides."""
+
 LARGEST_CHANCE = 1e6
 """Of xi: from its square, 1e12, on a Gram matrix has four digits left, or none."""
 
@@ -124,9 +127,9 @@ def under_parameterised_evolution(
     Raises
     ------
     ValueError
-        For shapes that do not fit, r <= k, values out of range, bases that are not orthonormal, equal eigenvalues k and
-        k + 1, m <= k + 1, a start at a right angle to U_k (delta = 1), or a step so large, or a start so near to a
-        right angle, that no digits are left.
+        For shapes that do not fit, a rank up to k, values out of range, bases that are not orthonormal, equal
+        eigenvalues k and k + 1, m <= k + 1, a start at a right angle to U_k (delta = 1), or a step so large, or a start
+        so near to a right angle, that no digits are left.
 
     Notes
     -----
@@ -139,10 +142,11 @@ def under_parameterised_evolution(
         + eta^2 c^2 ((n-p)/(p (n-1))) { mean[u_q^2 a a'] - mean[u_q a] mean[u_q a]' }
 
     the exact covariance for a given B (of the law of a client's message, see `one_round_means`). Then all rows are
-    divided by R, ``R'R = sum_q E N_q'N_q``. Followed are a row's mean, the k x k matrix that has multiplied its start,
-    and the covariance of the noise in it; products of u, a and tau within a client are taken at their means over B,
-    and rows of U_k at their own. What a run's K has by chance is shared by all rows: to first order it multiplies
-    those below U_k by one ``I + xi``, whose covariance (k^2, k^2) is followed as well::
+    divided by R, ``R'R = sum_q E N_q'N_q``. Followed are the means of the rows that the start determines, the k x k
+    matrix that has multiplied each row of a uniform start, and the covariance of the noise in every row; products of u,
+    a and tau within a client are taken at their means over B, and rows of U_k at their own. What a run's K has by
+    chance is shared by all rows: to first order it multiplies those below U_k by one ``I + xi``, whose covariance
+    (k^2, k^2) is followed as well::
 
         xi <- G+^{-1} A'G (xi A - eta X) - eta ((N_k'N_k)^{-1} - I) X,    A = I + eta c (lambda - K) on average over G,
         X = (1/p) sum_i (x_i/m) a_i w_i' - c K,  G = sum_{q>k} E N_q'N_q,  N_k the rows of U_k
@@ -193,7 +197,7 @@ def under_parameterised_evolution(
     with quiet():
         for t in range(trials or 1):
             now = points[t] if points.ndim == 3 else points
-            rows = TruthRows.of(now, rank, setting.dim)
+            rows = _rows(now, rank, setting)
             if distance is None:
                 start = Start.given(rows, *(array[t] if array.ndim == 3 else array for array in bases))
             else:
@@ -262,7 +266,7 @@ def under_parameterised_floor(
     eta = check_number("step_size", step_size, positive=True)
     setting = _checked(points, rank, dim, n_samples, noise_std, participants)
     k, c = rank, 1.0 - rank / setting.n_samples
-    rows = TruthRows.of(points, rank, setting.dim)
+    rows = _rows(points, rank, setting)
     with quiet():
         noise = rows.noise(np.eye(len(rows.values), k), np.zeros((len(rows.values), k, k)), setting)[0][k:]
     top, rest = rows.values[:k], rows.values[k:]
@@ -272,9 +276,10 @@ def under_parameterised_floor(
             f"step_size = {eta:g} must be below 2/(c lambda_1) = {2.0 / (c * (top[0] - rest[-1])):g}, c = 1 - k/m: "
             "beyond it the mean square grows, and there is no floor"
         )
-    S = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])
-    inside, outside = rows.lengths(np.concatenate([np.zeros((k, k, k)), S]))
-    distance = MedianDraws.of(rows, Start.none(rows, k)).median(np.eye(k), np.zeros_like(S), S)
+    S = np.zeros((len(rows.values), k, k))
+    S[k:] = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])
+    inside, outside = rows.lengths(S)
+    distance = MedianDraws.of(rows, Start.none(rows, k)).median(np.eye(len(S), k), np.zeros_like(S), S)
     return UnderParameterisedFloor(distance=distance, inside=inside, outside=outside)
 
 
@@ -289,6 +294,17 @@ def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, pa
     if setting.dim < r:
         raise ValueError(f"dim = {dim} must be at least the columns of V, {r}")
     return setting
+
+
+def _rows(V: Array, rank: int, setting: Setting) -> TruthRows:
+    """Return the clients in the eigenbasis; without noise their rank must be above k by more than rounding."""
+    rows = TruthRows.of(V, rank, setting.dim)
+    if max(rows.values[rank], setting.noise_std**2) <= RANK_TOLERANCE * rows.values[0]:
+        raise ValueError(
+            f"V has lambda_k+1 = {rows.values[rank]:g} of mean_i v_i v_i', zero up to rounding, and noise_std = "
+            f"{setting.noise_std:g}: the truth's rank must be above rank = {rank} (up to it: state_evolution)"
+        )
+    return rows
 
 
 def _start(
@@ -317,29 +333,32 @@ def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float
     """Return median distances, root mean square lengths inside and outside, and those of xi, (4, rounds + 1)."""
     k, c = start.known.shape[1], 1.0 - start.known.shape[1] / setting.n_samples
     eye, moved = np.eye(k), np.tile(np.eye(k), (len(rows.values), 1, 1))
+    mean, uniform = start.known, start.second.any(axis=(1, 2))
     S, turn = np.zeros_like(moved), np.zeros((k, k, k, k))
     draws, out = MedianDraws.of(rows, start), []
     if len(steps) and np.linalg.svd(start.known[:k], compute_uv=False)[-1] < NOTHING:
         raise ValueError("the start is at a right angle to U_k: delta must be below 1, and U_k'B0 regular")
     for number in range(len(steps) + 1):
-        mean = np.einsum("qi,qij->qj", start.known, moved)
-        second = moved.mT @ start.second @ moved + S
+        spread = moved.mT @ start.second @ moved + S
+        second = spread + mean[:, :, None] * mean[:, None, :]
         chance, median = math.sqrt(max(np.einsum("abab->", turn), 0.0)), np.nan
         if chance < LARGEST_CHANCE:
             with contextlib.suppress(np.linalg.LinAlgError):
-                median = draws.median(mean[:k], moved[k:], S[k:], turn)
+                median = draws.median(mean, moved, S, turn)
         out.append((median, *rows.lengths(second), chance))
         if number and not np.isfinite(out[-1]).all():
             raise _no_digits(steps, number)
         if number == len(steps):
             break
         eta = steps[number]
-        noise, shared = rows.noise(mean, second - mean[:, :, None] * mean[:, None, :], setting)
+        noise, shared = rows.noise(mean, spread, setting)
         noise[:k] = 0.0
         kept = eye - eta * c * np.tensordot(rows.values, second, 1)
         step = kept + eta * c * rows.values[:, None, None] * eye
-        moved, S = moved @ step, step.mT @ S @ step + eta * eta * noise
-        grams = moved.mT @ start.second @ moved + S
+        top, mean = mean[:k], np.einsum("qi,qij->qj", mean, step)  # not start times product: its rounding would grow
+        moved[uniform] = moved[uniform] @ step[uniform]
+        S = step.mT @ S @ step + eta * eta * noise
+        grams = moved.mT @ start.second @ moved + S + mean[:, :, None] * mean[:, None, :]
         R = np.full((k, k), np.nan)
         with contextlib.suppress(np.linalg.LinAlgError):
             R = np.linalg.cholesky(np.tensordot(rows.counts, grams, 1)).T
@@ -350,9 +369,11 @@ def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float
         middle = kept + eta * c * (weights @ rows.values[k:]) / max(weights.sum(), TINY) * eye
         share = np.linalg.solve(after + TINY * eye, middle.T @ before)
         turn = _turned(turn, R @ share, middle @ np.linalg.inv(R))
-        pushed = share + np.linalg.inv(mean[:k].T @ mean[:k]) - eye
-        turn += eta * eta * _turned(shared, R @ pushed, np.linalg.inv(R))
-        moved, S = moved @ np.linalg.inv(R), np.linalg.inv(R).T @ S @ np.linalg.inv(R)
+        pushed = share + np.linalg.inv(top.T @ top) - eye
+        inverse = np.linalg.inv(R)
+        turn += eta * eta * _turned(shared, R @ pushed, inverse)
+        mean, S = mean @ inverse, inverse.T @ S @ inverse
+        moved[uniform] = moved[uniform] @ inverse
     return np.array(out).T
 
 
@@ -366,4 +387,5 @@ def _no_digits(steps: Sequence[float], number: int) -> ValueError:
 
 def _turned(covariance: Array, left: Array, right: Array) -> Array:
     """Return the covariance of ``left X right`` from that of X, (k, k, k, k) with the indices of X, X."""
-    return np.einsum("ia,abcd,bj,kc,dl->ijkl", left, covariance, right, left, right, optimize=True)
+    k, both = len(left), np.kron(left, right.T)
+    return np.asarray(both @ covariance.reshape(k * k, k * k) @ both.T).reshape(k, k, k, k)

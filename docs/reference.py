@@ -104,7 +104,7 @@ GROUPS = {
     "errors": Group(
         "Errors and warnings",
         "What goes wrong, by name; wrong arguments raise ValueError or TypeError.",
-        ("EngineError", "LawError", "SizeError", "SweepError", "EdgeWarning", "StoreWarning"),
+        ("EngineError", "LawError", "SizeError", "SweepError", "DivergenceWarning", "EdgeWarning", "StoreWarning"),
     ),
     "theory-fedrep": Group(
         "Theory of FedRep",

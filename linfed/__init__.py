@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from linfed.data.samples import GivenSamples as GivenSamples
     from linfed.data.splits import classwise_split as classwise_split
     from linfed.data.splits import dirichlet_split as dirichlet_split
+    from linfed.errors import DivergenceWarning as DivergenceWarning
     from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import LawError as LawError
@@ -137,6 +138,7 @@ _PUBLIC = {
     "ClosedForm": "linfed.algorithms.solvers",
     "Design": "linfed.problems.designs",
     "ENGINES": "linfed.simulation.engines",
+    "DivergenceWarning": "linfed.errors",
     "EdgeWarning": "linfed.errors",
     "EngineError": "linfed.errors",
     "ExactHeads": "linfed.algorithms.heads",

@@ -60,6 +60,10 @@ class EdgeWarning(UserWarning):
     """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
 
 
+class DivergenceWarning(UserWarning):
+    """Some trials diverged: their metrics are NaN, which averages in pandas skip."""
+
+
 class StoreWarning(UserWarning):
     """Something of a store that is not as it was left: a file that is torn or foreign, or numbers of other code."""
 
@@ -97,6 +101,16 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
         return value
     listed = ", ".join(repr(item) for item in names)
     raise ValueError(f"{name} = {shown(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
+
+
+def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -> list[T]:
+    """Return those of a sequence of values that are known, at least one; `what` says what they are."""
+    check_instance(name, values, Iterable, f"a sequence of {what}")
+    known = list(known)
+    found = [value for value in values if value in known]
+    if not found:
+        raise ValueError(f"{name} = {shown(values)} has none of the {what}; here: {', '.join(map(str, known))}")
+    return found
 
 
 def check_bool(name: str, value: object) -> bool:
@@ -184,6 +198,8 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
             raise ValueError(reason)
         with np.errstate(over="ignore"):  # of a longer float
             array = np.array(value, dtype=np.float64)
+    except MemoryError:
+        raise SizeError(f"{name} = {shown(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         if "inhomogeneous" in reason:
@@ -218,6 +234,16 @@ def _no_numbers(name: str, value: object) -> str:
     if kind in "iuf" or (kind == "O" and is_real(value)):
         return ""
     return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is no number"
+
+
+def check_unmasked(name: str, value: T) -> T:
+    """Return `value`, or raise if it or a part of it is a masked array: NumPy would take the data under the mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: fill the masked values, or leave them out")
+    if isinstance(value, list | tuple):
+        for part in value:
+            check_unmasked(name, part)
+    return value
 
 
 def check_finite(name: str, array: Array) -> None:
@@ -259,6 +285,7 @@ def check_returned(
     wanted = f"{meaning} = {expected}"
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {wanted}")
+    check_unmasked(f"{name} returned by {source}", array)
     if array.dtype.kind not in kinds:
         raise TypeError(
             f"{source} returned {name} of dtype {array.dtype}, expected real floating-point numbers of shape {wanted}"

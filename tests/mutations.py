@@ -48,6 +48,7 @@ MUTATIONS = {
     "numerics/linalg.py": [
         Mutation("one orthonormal basis for all", "return B if good.all()", "return B if good.any()", "linalg"),
         Mutation("unequal ranks swapped", "Q1.shape[-1] < Q2", "Q1.shape[-1] > Q2", "linalg"),
+        Mutation("columns of zeros count", "if Q1.shape == Q2.shape and not", "if False and not", "reference"),
         Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
         Mutation("small directions go", "np.finfo(float).eps * values[", "1e-4 * values[", "linalg"),
         Mutation("a zero may count as negative", " + 0.0)[", ")[", "linalg"),
@@ -79,6 +80,10 @@ MUTATIONS = {
         Mutation("a long trial cut off", " or max(trials) >= _WORD", "", "streams"),
         Mutation("any number of words is three", "n_words == len(self._state) and ", "", "streams"),
         Mutation("words of any size", " and dtype == np.uint64", "", "streams"),
+    ],
+    "problems/base.py": [
+        Mutation("directions beyond the rank", "np.where(kept[..., None, :rank], U", "np.where(True, U", "reference"),
+        Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "reference"),
     ],
     "problems/given.py": [
         Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "problems simulation"),
@@ -402,6 +407,7 @@ MUTATIONS = {
         Mutation("no memory for the batch at the end", "if job.algorithm.finishes:", "if False:", "simulation"),
     ],
     "simulation/engines.py": [
+        Mutation("a block of one sample", "3.0 * setting.samples * (sizes", "3.0 * (sizes", "sizes"),
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
             "rows of pseudo-samples", "asks > Asks.QUADRATIC", "asks > Asks.ROWS", "engines:cannot engines:silence"
@@ -563,6 +569,10 @@ MUTATIONS = {
             "store:stages",
         ),
     ],
+    "study/export.py": [
+        Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),
+        Mutation("words are not repeated", 'v.dtype.kind in "bU"', 'v.dtype.kind in ""', "diverged"),
+    ],
     "study/cells.py": [
         Mutation(
             "every part has the first trials",
@@ -572,6 +582,7 @@ MUTATIONS = {
         ),
     ],
     "system/files.py": [
+        Mutation("headers are believed", "if said != held or", "if said < held or", "sizes"),
         Mutation(
             "written in place",
             'with temporary.open("wb") as file:\n            yield file\n        os.replace(temporary, path)',

@@ -193,7 +193,7 @@ CALLS = {
         ["Oracle needs a truth", "reference subspace", "problem="],
     ),
     "oracle above the clients": (
-        lambda: run(lf.Oracle(rank=3), truth(S=ones(2, 6))),
+        lambda: run(lf.Oracle(rank=3), truth(S=np.eye(2, 6))),
         ["Oracle needs rank = 3 at most the truth's, 2"],
     ),
     "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle needs rank = 3", "2"]),
@@ -714,7 +714,7 @@ CALLS = {
         ["init = AtDistance(delta=0.5)", "truth", "problem="],
     ),
     "distance above the clients": (
-        lambda: run(fedrep(rank=3, init=lf.AtDistance(0.5)), truth(S=ones(2, 6))),
+        lambda: run(fedrep(rank=3, init=lf.AtDistance(0.5)), truth(S=np.eye(2, 6))),
         ["init = AtDistance(delta=0.5) needs rank = 3 at most the truth's, 2"],
     ),
     "distance in too few dimensions": (

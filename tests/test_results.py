@@ -650,7 +650,8 @@ def test_records_are_one_line_per_number():
     for record in records:
         expected = result.metrics[record["metric"]][record["trial"], columns[record["round"]]]
         assert np.array_equal(record["value"], expected, equal_nan=True)
-        assert [type(value) for value in record.values()] == [int, int, str, float]
+        assert [type(value) for value in record.values()] == [int, int, str, float, str]
+        assert record["status"] == result.status[record["trial"]].name
     assert len({tuple(record.values())[:3] for record in records}) == len(records)
 
 

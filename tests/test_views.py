@@ -158,7 +158,7 @@ def test_pandas_has_a_column_for_each_metric():
     pytest.importorskip("pandas")
     result = run(record_every=2)
     frame = result.to_pandas()
-    assert list(frame) == ["trial", "round", *result.metrics]
+    assert list(frame) == ["trial", "round", "status", *result.metrics]
     long = {(one["trial"], one["round"], one["metric"]): one["value"] for one in result.to_records()}
     assert len(frame) == 3 * 4
     for row in frame.to_dict("records"):

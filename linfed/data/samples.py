@@ -17,7 +17,7 @@ from linfed.data.sources import Sizes, draw_fixed, everybody
 from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem, n_classes
-from linfed.system.memory import check_fits
+from linfed.system.memory import check_copy, check_fits
 
 Samples: TypeAlias = "npt.ArrayLike | Sequence[npt.ArrayLike]"
 
@@ -229,9 +229,8 @@ class GivenSamples:
     @property
     def n_trials(self) -> int | None:
         """Number of trials the data are given for; None if they serve any number."""
-        if self.X.ndim == 4:
-            return int(self.X.shape[0])
-        return None if self.test is None else self.test.n_trials
+        own = int(self.X.shape[0]) if self.X.ndim == 4 else None
+        return own if own is not None or self.test is None else self.test.n_trials
 
     @property
     def n_clients(self) -> int:
@@ -342,9 +341,10 @@ def _checked(kind: type[GivenSamples], X: Any, y: Any, prefix: str, *, some: boo
                 f"(trials, n, m, d): run each with a lf.{kind.__name__} of its own, or give all clients equal counts"
             )
         return _padded(X, y, prefix, name, some=some)
+    check_copy(f"{prefix}X", X)
     rows = check_array(f"{prefix}X", X, [("n", "m", "d"), ("trials", "n", "m", "d")])
-    wanted = "(n, m)" if rows.ndim == 3 else "(trials, n, m)"
     labels = check_array(name, y, [("n", "m"), ("trials", "n", "m")])
+    wanted = "(n, m)" if rows.ndim == 3 else "(trials, n, m)"
     check_shape(name, labels, rows.shape[:-1], f"{wanted} as {prefix}X has shape {rows.shape}")
     return rows, labels, np.full(rows.shape[-3], float(rows.shape[-2]))
 

@@ -175,10 +175,15 @@ def span_distance(B1: Array, B2: Array) -> Array:
 
 
 def distance_from(Q1: Array, B2: Array) -> Array:
-    """Return the same as `span_distance` for a first basis that is orthonormal already."""
+    """Return the same as `span_distance` for a first basis that is orthonormal already.
+
+    Columns of zeros in it do not count: the rank of such a basis is the number of the others.
+    """
     Q2 = _orthonormal_span(B2)
     if Q1.shape[-1] < Q2.shape[-1]:
         Q1, Q2 = Q2, Q1
+    elif Q1.shape == Q2.shape and not (full := np.asarray(Q1.any(axis=-2).all(axis=-1))).all():
+        Q1, Q2 = (np.where(full[..., None, None], *pair) for pair in ((Q1, Q2), (Q2, Q1)))
     return np.minimum(spectral_norm(Q2 - Q1 @ (Q1.mT @ Q2)), 1.0)
 
 

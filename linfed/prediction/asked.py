@@ -8,12 +8,13 @@ from typing import Any
 
 from linfed._values import says_last
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
+from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.data.samples import Data
+from linfed.data.samples import Data, FixedSamples
 from linfed.errors import LawError, shown
 from linfed.numerics.streams import Seed
 from linfed.prediction import averaging, fedrep, others
@@ -22,6 +23,7 @@ from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.participation import Participation
+from linfed.system.memory import check_fits
 
 LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
@@ -31,6 +33,18 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     Oracle: others.of_oracle,
 }
 """What is known of each algorithm."""
+
+
+def _check_size(job: Job) -> None:
+    """Raise a `SizeError` if the truth of a trial, or the fixed samples that a law is of, would not fit the memory."""
+    sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
+    if job.problem is not None:
+        told = f"a truth of n_clients = {n} and dim = {d}"
+        check_fits(4.0 * job.problem.floats_per_trial(), told, "predict for fewer clients")
+    if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
+        m = job.data.n_samples
+        told = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
+        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), told, "predict for fewer clients or samples")
 
 
 def predict(
@@ -96,6 +110,7 @@ def predict(
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
     if job.sizes.classes:
         raise LawError(f"no law is known for {job.sizes.classes} classes: all laws are of squares")
+    _check_size(job)
     base = next((known for known in LAWS if isinstance(algorithm, known)), None)
     if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
         known = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)

@@ -14,7 +14,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.errors import check_instance, shown
-from linfed.numerics.linalg import orthonormalize, qr_positive
+from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed
 from linfed.problems.designs import Design, Gaussian
 
@@ -77,8 +77,9 @@ class Truth:
         Returns
         -------
         ndarray (trials, d, k)
-            With fewer columns where the truth has fewer. Columns of ``U_rank`` beyond the rank of Phi are arbitrary: a
-            truth of low rank is better given in factors.
+            With fewer columns where the truth has fewer. In a trial whose Phi has a rank r below k, the columns after
+            the r-th are zeros: the reference is the span of Phi. If singular values k and k + 1 are equal, the
+            reference is one of many (`not_unique`).
 
         Notes
         -----
@@ -89,20 +90,32 @@ class Truth:
         """
         if self.subspace is not None:
             return orthonormalize(self.subspace)
-        if self.B is None or self.W is None:
+        if self.B is not None and self.W is not None and self.B.shape[-1] <= rank:
+            return orthonormalize(self.B)
+        top = _top_subspace(*self._shaped(), rank)
+        if self.design.variance is not None:
+            return top
+        return np.where(top.any(axis=-2, keepdims=True), orthonormalize(self.design.root_solve(top)), 0.0)
+
+    def _shaped(self) -> tuple[Array | None, Array]:
+        """Return B and W with ``L'Phi = B W'`` (without B ``W'``) up to scale, for a covariance ``L L'`` of x."""
+        basis, rows = self.B, self.W
+        if basis is None or rows is None:
             assert self.S is not None
             basis, rows = None, self.S
-        elif self.B.shape[-1] <= rank:
-            return orthonormalize(self.B)
-        else:
-            basis, rows = self.B, self.W
         if self.design.variance is not None:
-            return _top_subspace(basis, rows, rank)
+            return basis, rows
         if basis is None:
-            rows = np.swapaxes(self.design.root_apply(np.swapaxes(rows, -1, -2)), -1, -2)
-        else:
-            basis = self.design.root_apply(basis)
-        return orthonormalize(self.design.root_solve(_top_subspace(basis, rows, rank)))
+            return None, self.design.root_apply(rows.mT).mT
+        return self.design.root_apply(basis), rows
+
+    def singular_values(self) -> Array:
+        """Return the singular values of ``L'Phi`` up to a common scale, (trials, r), the largest first.
+
+        ``L L'`` is the covariance of x, and Phi the shared part ``B* W*'`` where there is one. `reference` spans the
+        left singular subspace of the first k, and is unique if values k and k + 1 differ.
+        """
+        return _left_singular(*self._shaped())[2]
 
     def truncated(self, rank: int) -> Truth:
         """Return the best approximation of rank k, ``Phi_k = U_k U_k' Phi``: its `B` is U_k, its `W` is ``Phi'U_k``.
@@ -121,16 +134,50 @@ class Truth:
         return Truth(B=U, W=W, noise_std=self.noise_std, design=self.design)
 
 
+def not_unique(values: Array, rank: int) -> str:
+    """Return why singular values (trials, r) leave the top left singular subspace of `rank` columns open, or "".
+
+    Values after the last one that is not 0 do no harm: the subspace then ends there (`Truth.reference`).
+    """
+    least = RANK_TOLERANCE * values[:, :1]
+    zero = np.flatnonzero(values[:, 0] == 0)
+    where = f" in trial {zero[0]}" if zero.size and len(values) > 1 else ""
+    if zero.size:
+        return f"all regressors are 0{where}: they have no subspace"
+    if rank >= values.shape[-1]:
+        return ""
+    kth, following = values[:, rank - 1, None], values[:, rank, None]
+    equal = np.flatnonzero((kth > least) & (kth - following <= least))
+    where = f" in trial {equal[0]}" if equal.size and len(values) > 1 else ""
+    if not equal.size:
+        return ""
+    return (
+        f"singular values {rank} and {rank + 1} of the regressors are equal{where}: their best subspace of {rank} "
+        "dimensions is not unique"
+    )
+
+
 def _top_subspace(B: Array | None, W: Array, rank: int) -> Array:
-    """Return the top left singular vectors (trials, d, k) of ``B W'``, or of ``W'`` without B; k <= rank."""
+    """Return the top left singular vectors (trials, d, k) of ``B W'``, or of ``W'`` without B; k <= rank.
+
+    Those of singular values that are 0 up to rounding are arbitrary, and zeros here.
+    """
+    basis, U, values = _left_singular(B, W)
+    kept = values > RANK_TOLERANCE * values[..., :1]
+    U = np.where(kept[..., None, :rank], U[..., :rank], 0.0)
+    return np.asarray(U if basis is None else basis @ U)
+
+
+def _left_singular(B: Array | None, W: Array) -> tuple[Array | None, Array, Array]:
+    """Return an orthonormal Q or None, U and s of ``B W' = Q U diag(s) V'``, or of ``W' = U diag(s) V'`` without B."""
     basis = None
     if B is not None:
         basis, R = qr_positive(B)
         W = W @ np.swapaxes(R, -1, -2)
     # Of the triangular factor: a Gram matrix would square the condition number.
     triangle = np.asarray(np.linalg.qr(W, mode="r")) if W.shape[-2] > W.shape[-1] else W
-    U = np.linalg.svd(np.swapaxes(triangle, -1, -2), full_matrices=False)[0][..., :rank]
-    return np.asarray(U if basis is None else basis @ U)
+    U, values, _ = np.linalg.svd(np.swapaxes(triangle, -1, -2), full_matrices=False)
+    return basis, U, values
 
 
 class Problem(Protocol):
@@ -140,7 +187,9 @@ class Problem(Protocol):
     -----
     A problem of one's own is any object with these attributes; it need not subclass this. Every trial's truth is a
     function of (seed, trial): `linfed.numerics.streams.generators` gives one generator for each. `new_clients` is asked
-    by `Result.new_clients` alone.
+    by `Result.new_clients` alone. A method ``no_reference(rank)`` is optional: it returns a reason, on one line, if no
+    unique reference subspace (`Truth.reference`) of `rank` columns exists, else an empty string; "subspace_distance" is
+    then absent for this reason.
 
     **Deviations**: none.
 

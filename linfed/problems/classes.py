@@ -162,8 +162,8 @@ class Classes(Configuration):
             separation=positive,
             test_samples=check_integer,
         )
-        own = checked_classes_per_client(self.classes_per_client, self.n_clients, self.n_classes)
         several = isinstance(self.classes_per_client, Sequence | np.ndarray)
+        own = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
         object.__setattr__(self, "classes_per_client", own if several else own[0])
         most = min(self.dim, self.n_classes - 1)
         check_fields(self, rank=optional(partial(check_integer, maximum=most)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,9 +12,11 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, converted
 from linfed.errors import check_array, check_noise_std, check_shape
+from linfed.numerics.linalg import RANK_TOLERANCE
 from linfed.numerics.streams import Seed
-from linfed.problems.base import Truth
+from linfed.problems.base import Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
+from linfed.system.memory import check_copy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,7 +48,8 @@ class GivenTruth(Configuration):
     -----
     Without a leading axis every trial has the same truth. A learned B of k columns is held against the span of `B` (of
     more than k columns: against the top-k part of ``B W'``), or without `B` against the top-k left singular subspace of
-    Phi; with `Phi` a `B` says which subspace to take instead.
+    Phi, or the span of a Phi of lower rank; with `Phi` a `B` says which subspace to take instead. Without a unique
+    top-k subspace (equal singular values k and k + 1, or regressors that are all 0) "subspace_distance" is absent.
 
     **Deviations**: none.
     """
@@ -63,6 +67,7 @@ class GivenTruth(Configuration):
         for name, shape in axes.items():
             value = getattr(self, name)
             if value is not None:
+                check_copy(name, value)
                 array = check_array(name, value, [shape, ("trials", *shape)])
                 array.setflags(write=False)
                 object.__setattr__(self, name, array)
@@ -119,8 +124,21 @@ class GivenTruth(Configuration):
 
     @property
     def subspace_rank(self) -> int:
-        """Columns of B; without it as many as there are clients, or dimensions."""
-        return min(self.n_clients, self.dim) if self.B is None else int(np.asarray(self.B).shape[-1])
+        """Columns of B; without it the rank of the regressors, the lowest over trials."""
+        if self.B is not None:
+            return int(np.asarray(self.B).shape[-1])
+        return int((self._singular_values > RANK_TOLERANCE * self._singular_values[:, :1]).sum(axis=-1).min())
+
+    @functools.cached_property
+    def _singular_values(self) -> Array:
+        """Those that `Truth.reference` rests on, of each given trial."""
+        return self.truth(0, range(self.n_trials or 1)).singular_values()
+
+    def no_reference(self, rank: int) -> str:
+        """Return why there is no unique reference subspace of `rank` columns, or an empty string."""
+        if self.B is not None and (self.Phi is not None or self.subspace_rank <= rank):
+            return ""
+        return not_unique(self._singular_values, rank)
 
     @property
     def truth_rank(self) -> int | None:

@@ -14,7 +14,7 @@ from linfed._values import Configuration, check_fields, converted, optional, pos
 from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth
+from linfed.problems.base import Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
@@ -103,6 +103,11 @@ class SharedRepresentation(Configuration):
     def truth_rank(self) -> int:
         """Rank of the truth in factors ``B* w_i*``."""
         return self.rank
+
+    def no_reference(self, rank: int) -> str:
+        """Return why there is no unique reference subspace of `rank` columns, or an empty string."""
+        equal = self.condition_number == 1.0 and self.design.variance is not None
+        return not_unique(np.ones((1, self.rank)), rank) if equal else ""
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the truths of the given trials, each from its own ``TRUTH`` stream."""

@@ -13,7 +13,7 @@ from linfed._values import Configuration, check_fields, converted, optional, pos
 from linfed.errors import check_array, check_integer, check_noise_std, shown
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth
+from linfed.problems.base import Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 
@@ -134,6 +134,12 @@ class UnderParameterized(Configuration):
     def _factored(self) -> bool:
         shaped = self.spectrum is not None or self.gap is not None
         return shaped or self.truth_size < min(self.n_clients, self.dim)
+
+    def no_reference(self, rank: int) -> str:
+        """Return why there is no unique reference subspace of `rank` columns, or an empty string."""
+        if self.spectrum is None or self.design.variance is None:
+            return ""
+        return not_unique(self._with_gap(np.asarray(self.spectrum))[None], rank)
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the truths of the given trials, each from its own ``TRUTH`` stream."""

@@ -220,6 +220,18 @@ def floats_per_trial(engine: str, setting: Setting) -> float:
     return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)
 
 
+def block_floats(engine: str, setting: Setting, moments: bool) -> float:
+    """Return how many numbers a block of rows takes while samples are read client by client, trial by trial.
+
+    So are those of the method of moments, and fixed samples that are drawn to be compressed: at least one client's
+    rows, and two copies beside them.
+    """
+    data, sizes = setting.data, setting.sizes
+    drawn = isinstance(data, FixedSamples) and not drawn_in_law(data, sizes.n_clients, sizes.dim)
+    reads = moments or (engine == "compressed" and drawn)
+    return 3.0 * setting.samples * (sizes.dim + 1) if reads else 0.0
+
+
 def first_batch_floats(engine: str, setting: Setting) -> float:
     """Return how many numbers one trial's first batch holds, beyond those that the source holds."""
     sizes = setting.sizes

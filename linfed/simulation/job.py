@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm, check_algorithm
-from linfed.algorithms.initial import Initialisation
+from linfed.algorithms.initial import Initialisation, Moments
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
 from linfed.errors import SizeError, check_instance, check_integer
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem, n_classes
-from linfed.simulation.engines import Setting, choose_engine, first_batch_floats, floats_per_trial
+from linfed.simulation.engines import Setting, block_floats, choose_engine, first_batch_floats, floats_per_trial
 from linfed.simulation.metrics import Metric, Plan, plan_metrics
 from linfed.simulation.participation import Participation, check_participants, n_participants
 from linfed.system.memory import check_fits, physical_memory, told
@@ -26,6 +26,9 @@ CHUNK_BYTES = 2.0**27
 
 SECONDS_PER_FLOAT = 6e-9
 """What a round takes for each number that a trial holds: measured, 1 to 15 ns over engines and algorithms."""
+
+MOST_PIECES = 10_000
+"""A run in pieces has no more of them: each has a key, and those of a stage are all made at once."""
 
 MOST_ROUNDS = 2**53
 """Rounds are counted in 64-bit integers, and their numbers are exact as floats."""
@@ -103,6 +106,7 @@ def checked_job(
         metrics,
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
+        no_reference=_no_reference(problem, algorithm.columns),
         columns=algorithm.columns,
         truth_rank=None if problem is None else problem.truth_rank,
         fixed=not isinstance(data, FreshSamples),
@@ -124,6 +128,12 @@ def checked_job(
         sizes=sizes,
         engine=choose_engine(engine, setting),
     )
+
+
+def _no_reference(problem: Problem | None, columns: int) -> str:
+    """Return why a representation of `columns` columns has no unique reference subspace, or an empty string."""
+    said: Callable[[int], str] | None = getattr(problem, "no_reference", None)
+    return said(columns) if columns and said is not None else ""
 
 
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
@@ -203,13 +213,15 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         data += init.floats_per_trial(rank=job.algorithm.initial_columns, n_clients=n, dim=dim)
         data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
+    block = block_floats(job.engine, job.setting, isinstance(init, Moments))
     # Beside the state: the next one, the one before, and the metrics' temporaries.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
-    if each > budget:
+    if each + 8.0 * block > budget:
+        parts = f"data {told(8.0 * (data + block))}, truth and state {told(8.0 * (3 * truth + 6 * state))}"
         raise SizeError(
-            f"one trial needs about {told(each)} at once (data {told(8.0 * data)}, truth and state "
-            f"{told(8.0 * (3 * truth + 6 * state))}), but memory_budget is {told(budget)}: use fewer samples "
-            "(n_samples), clients (n_clients, participation) or dimensions (dim), or give a larger memory_budget"
+            f"one trial needs about {told(each + 8.0 * block)} at once ({parts}), but memory_budget is {told(budget)}: "
+            "use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or give a larger "
+            "memory_budget"
         )
     return each
 
@@ -245,8 +257,9 @@ def seconds_of_a_trial(job: Job) -> float:
 
 
 def trials_of_a_second(job: Job) -> Chunks:
-    """Cut the trials into chunks that take about a second each, at least one trial."""
-    return Chunks(job.trials, min(job.trials, max(1, math.ceil(job.trials * seconds_of_a_trial(job)))))
+    """Cut the trials into chunks that take about a second each, longer ones if there would be too many to name."""
+    wanted = max(1, math.ceil(job.trials * seconds_of_a_trial(job)))
+    return Chunks(job.trials, min(job.trials, wanted, MOST_PIECES))
 
 
 def check_joined(job: Job, state: float) -> None:

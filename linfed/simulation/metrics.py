@@ -96,6 +96,7 @@ def plan_metrics(
     truth_rank: int | None,
     fixed: bool,
     held_out: bool,
+    no_reference: str = "",
     classes: int = 0,
 ) -> Plan:
     """Return the metrics to record.
@@ -113,6 +114,8 @@ def plan_metrics(
         Rank of the truth where it is known.
     fixed, held_out : bool
         Whether the clients' samples stay the same, and whether there are held-out ones.
+    no_reference : str
+        Why the reference subspace of k columns is not unique; empty if it is.
     classes : int
         Classes of the samples; 0 where labels are numbers.
     """
@@ -146,6 +149,8 @@ def plan_metrics(
             absent[name] = f"the truth has rank {truth_rank} <= k = {columns}: it is mean_client_error"
         elif name == "subspace_distance" and not reference:
             absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
+        elif name in ("subspace_distance", "mean_truncation_error") and no_reference:
+            absent[name] = no_reference
     if wanted is None:
         wanted = [name for name in METRICS if name not in absent and not (truth and not classes and name in LOSSES)]
     names: list[str] = []

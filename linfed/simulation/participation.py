@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Indices
-from linfed.errors import is_integer, shown
+from linfed.errors import check_unmasked, is_integer, shown
 from linfed.numerics.streams import BLOCK_VALUES, Seed, Stream, generators
+from linfed.system.memory import check_copy
 
 Participation: TypeAlias = float | npt.NDArray[np.integer[Any]] | Sequence[Sequence[int]]
 
@@ -114,6 +115,8 @@ class Participants:
 
 def check_participants(participation: object, n_clients: int, rounds: int, n_trials: int) -> Indices:
     """Return an explicit index array, its rows sorted, after checking shape, range and repetition."""
+    check_unmasked("participation", participation)
+    check_copy("participation", participation)
     try:
         given = np.array(participation)
     except ValueError:

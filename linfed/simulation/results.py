@@ -109,23 +109,22 @@ class Result:
         return views.html(self)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``."""
-        return [
-            {"trial": trial, "round": int(round_), "metric": name, "value": float(value)}
-            for name, values in self.metrics.items()
-            for trial, row in enumerate(values)
-            for round_, value in zip(self.rounds, row, strict=True)
-        ]
+        """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``.
+
+        Its ``status`` is the name of the trial's `Status`; values of a diverged trial are NaN.
+        """
+        return views.to_records(self)
 
     def to_pandas(self) -> Any:
         """Return a ``pandas.DataFrame``: a row for each trial and recorded round, a column for each metric.
 
-        The extra ``tables`` has pandas, and xarray.
+        The column ``status`` has the name of the trial's `Status`. A `DivergenceWarning` says if trials diverged: their
+        metrics are NaN, and averages in pandas and xarray skip NaN. The extra ``tables`` has pandas, and xarray.
         """
         return views.to_pandas(self)
 
     def to_xarray(self) -> Any:
-        """Return an ``xarray.Dataset`` of the metrics over trial and round, with each trial's status."""
+        """Return an ``xarray.Dataset`` of metrics over trial and round, with each trial's status; see `to_pandas`."""
         return views.to_xarray(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

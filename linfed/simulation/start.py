@@ -114,6 +114,11 @@ class _Asked:
         reference = self._truth.reference(rank)
         if reference.shape[-1] != rank:
             raise ValueError(f"{self._told} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+        spanned = int(reference.any(axis=-2).sum(axis=-1).min())
+        if spanned < rank:
+            raise ValueError(
+                f"{self._told} needs a reference subspace of rank {rank}, and the regressors span {spanned}"
+            )
         return reference
 
     def given(self, array: Array) -> Array:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+LEFT_OUT = "their metrics are NaN, and averages in pandas and xarray skip NaN"
+"""What to know of trials that diverged, in a warning."""
+
 
 class Status(Enum):
     """How a trial ended; the value is a sentence to act upon."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linfed.errors import check_choice, shown
+from linfed.errors import DivergenceWarning, check_bool, check_choice, check_instance, shown
 from linfed.figures import html as page
 from linfed.figures import style as plotting
 from linfed.simulation import labels
+from linfed.simulation.status import LEFT_OUT, Status
 from linfed.system.extras import optional
 
 if TYPE_CHECKING:
@@ -33,6 +36,11 @@ def plotted(
     predicted: bool,
 ) -> Axes:
     """Draw a metric against rounds (`Result.plot`)."""
+    from matplotlib.axes import Axes
+
+    check_instance("ax", ax, (Axes, NoneType), "matplotlib Axes")
+    for name, value in (("band", band), ("predicted", predicted)):
+        check_bool(name, value)
     if metric not in result.metrics.absent:
         check_choice("metric", metric, list(result.metrics))
     check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])
@@ -80,17 +88,40 @@ def _figure(result: Result) -> str:
     return page.figure(draw)
 
 
+def to_records(result: Result) -> list[dict[str, Any]]:
+    """Return a record for each trial, round and metric (`Result.to_records`)."""
+    return [
+        {"trial": trial, "round": int(round_), "metric": name, "value": float(value), "status": status.name}
+        for name, values in result.metrics.items()
+        for trial, (status, row) in enumerate(zip(result.status, values, strict=True))
+        for round_, value in zip(result.rounds, row, strict=True)
+    ]
+
+
 def to_pandas(result: Result) -> Any:
     """Return a data frame (`Result.to_pandas`)."""
     pandas = optional("pandas", "tables", "to_pandas()")
     trials, rounds = result.trials, len(result.rounds)
-    places = {"trial": np.repeat(np.arange(trials), rounds), "round": np.tile(result.rounds, trials)}
+    _warn_of_divergence(result)
+    places = {
+        "trial": np.repeat(np.arange(trials), rounds),
+        "round": np.tile(result.rounds, trials),
+        "status": np.repeat([status.name for status in result.status], rounds),
+    }
     return pandas.DataFrame(places | {name: values.ravel() for name, values in result.metrics.items()})
+
+
+def _warn_of_divergence(result: Result) -> None:
+    """Warn the caller of a result's method if trials diverged."""
+    lost = result.status.count(Status.DIVERGED)
+    if lost:
+        warnings.warn(f"{lost} of {result.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=4)
 
 
 def to_xarray(result: Result) -> Any:
     """Return a dataset (`Result.to_xarray`)."""
     xarray = optional("xarray", "tables", "to_xarray()")
+    _warn_of_divergence(result)
     told = {"algorithm": labels.told(result.algorithm), "data": labels.told(result.data), "engine": result.engine}
     if result.problem is not None:
         told["problem"] = labels.told(result.problem)

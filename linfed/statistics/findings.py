@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_number, shown
+from linfed.errors import check_choice, check_number, check_unmasked, shown
 from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
 OWN_PREDICTION = "own prediction"
@@ -216,7 +216,7 @@ def share(hits: npt.ArrayLike, least: float, *, clusters: npt.ArrayLike | None =
     **said
         Other fields of `Finding`.
     """
-    values = np.asarray(hits, dtype=bool)
+    values = np.asarray(check_unmasked("hits", hits), dtype=bool)
     count, total = int(values.sum()), values.size
     sets = None if clusters is None else np.repeat(clusters, values[0].size if total else 1)
     found = binomial_share(count, total) if sets is None else clustered_share(values.ravel(), sets)
@@ -249,10 +249,10 @@ def judge_failures(
         With the Clopper-Pearson interval of the share.
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
-    mask = np.asarray(failed, dtype=bool)
+    mask = np.asarray(check_unmasked("failed", failed), dtype=bool)
     if mask.size == 0:
         raise ValueError("failed is empty; give at least one trial")
-    tried = mask if premise is None else mask[np.asarray(premise, dtype=bool)]
+    tried = mask if premise is None else mask[np.asarray(check_unmasked("premise", premise), dtype=bool)]
     count, trials = int(tried.sum()), tried.size
     detail = f"{count} of {trials}" + (f", of {mask.size} trials" if trials < mask.size else "")
     fields = {"statistic": "share of trials that fail", "detail": detail, "most": allowed, "theorem": True}
@@ -279,7 +279,7 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **said: Any) -> Fin
         Of the largest gap. There is no interval over trials: one trial that misses it refutes it. VACUOUS where
         nothing was evaluated.
     """
-    values = np.asarray(gaps, dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
+    values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
     known = ~np.isnan(values)
     worst = float(values[known].max()) if known.any() else np.nan
     fields = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from linfed.errors import check_unmasked
+
 
 class Along:
     """An array along named axes: of trials and these, or of these alone.
@@ -23,12 +25,12 @@ class Along:
     """
 
     def __init__(self, values: npt.ArrayLike, /, **axes: npt.ArrayLike) -> None:
-        self.values = np.asarray(values)
+        self.values = np.asarray(check_unmasked("values", values))
         if self.values.dtype.kind not in "biufU":
             raise TypeError(f"values are of dtype {self.values.dtype}; numbers, truth values or words are allowed")
         if "trial" in axes:
             raise ValueError("trial is the name of the first axis, which has no labels: name the others")
-        self.axes = {name: np.asarray(labels) for name, labels in axes.items()}
+        self.axes = {name: np.asarray(check_unmasked(name, labels)) for name, labels in axes.items()}
         lengths = tuple(len(labels) for labels in self.axes.values())
         self.trials = self.values.ndim == len(lengths) + 1
         if not lengths or self.values.shape[1 if self.trials else 0 :] != lengths:

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from linfed.errors import UsageError, shown
+from linfed.errors import SizeError, UsageError, shown
 from linfed.study.cells import Run
-from linfed.study.grid import at_path, changed, check_path
+from linfed.study.grid import at_path, changed, check_count, check_path
 from linfed.study.kinds import DATA, PROBLEMS, Sort, a_table, as_value, at, flat, one_line, quoted, sort_of
 from linfed.study.tuning import Tuned
 
@@ -74,6 +74,10 @@ def grid_of(method: str, run: Run, axes: Mapping[str, list[Changes]]) -> Iterato
                 raise UsageError(f"[axes] {one_line(error)}{own}") from None
             if tuned is not None and path in (f"algorithm.{name}" for name in _tried(tuned)):
                 raise UsageError(f"[axes] {quoted(axis)}: {at(('algorithms', method, 'tune'))}chooses it already")
+    try:
+        check_count({axis: len(places) for axis, places in axes.items()})
+    except SizeError as error:
+        raise UsageError(f"[axes] {error}") from None
     for combination in itertools.product(*axes.values()):
         point = {axis: list(place.values()) for axis, place in zip(axes, combination, strict=True)}
         point = {axis: values if len(values) > 1 else values[0] for axis, values in point.items()}

@@ -15,7 +15,7 @@ from linfed.data.samples import Data
 from linfed.errors import check_instance
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation.job import Job, checked_job, seconds_of_a_trial, trials_of_a_second
+from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate, simulate_trials
@@ -39,8 +39,9 @@ class Run(Configuration):
     Notes
     -----
     Its row has a column for each field, ``problem.n_clients`` and so on, and of the run: each metric along ``round``,
-    ``diverged`` for each trial, the number of ``participants``, the ``engine``; of a tuned algorithm the chosen setting
-    by its name (``step_size``), ``at_edge``, and what was tried (`Tuning.columns`).
+    ``status`` of each trial ("COMPLETED", "DIVERGED" or "SINGULAR_HEAD", see `Status`), ``diverged`` (whether it is
+    "DIVERGED"), the number of ``participants``, the ``engine``; of a tuned algorithm the chosen setting by its name
+    (``step_size``), ``at_edge``, and what was tried (`Tuning.columns`).
 
     Examples
     --------
@@ -73,7 +74,7 @@ class Run(Configuration):
 
     def check(self) -> None:
         """Raise for arguments that `simulate` would not take; what a tuning is told is found when it runs."""
-        self._job()
+        check_joined(self._job(), 0.0)
 
     def simulate(self) -> Result:
         """Return the result of the run, tuned before if it is to be."""
@@ -115,12 +116,12 @@ class Run(Configuration):
     def _row(self, result: Result) -> Row:
         """Return what a table keeps of a result."""
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
-        diverged = np.array([status is Status.DIVERGED for status in result.status])
+        status = np.array([status.name for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
         told["floats_sent"] = Along(result.floats_sent, round=result.rounds)
-        own = {*told, "diverged", "round", *(field.name for field in fields(self))}
+        own = {*told, "status", "diverged", "round", *(field.name for field in fields(self))}
         _beside(dict.fromkeys(own), metrics)
-        return {**told, "diverged": diverged, **metrics}
+        return {**told, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
 
     def _tuned(self) -> tuple[Algorithm, Row]:
         """Return the algorithm, tuned where it is to be, and the columns of the tuning."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,18 +13,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from linfed.errors import shown
+from linfed.errors import DivergenceWarning, shown
 from linfed.figures import html as page
+from linfed.simulation.status import LEFT_OUT
 from linfed.statistics.quantiles import quantiles
 from linfed.study.along import Along
 from linfed.study.grid import Row
 from linfed.system.extras import optional
-from linfed.system.files import replacing
+from linfed.system.files import named_file, replacing
 
 Rows: TypeAlias = Sequence[Row]
 
 SHOWN_ROWS = 20
 """Rows that a notebook shows."""
+
+SHOWN_WORDS = 3
+"""Different words of a column that a notebook counts, the most frequent ones."""
 
 SUMMARISED = "of arrays: medians over trials, at the end of an axis"
 """What a notebook shows of them."""
@@ -73,13 +78,17 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
     if along and tuple(along) not in shapes(rows):
         raise KeyError(f"nothing lies along {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
+    if rows and not along and not _plain(rows):
+        axes = " or ".join(f"records({', '.join(map(repr, each))})" for each in shapes(rows))
+        raise ValueError(f"every column lies along an axis: there are no other records; give its name, as {axes}")
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
         own = {name: row[name] for name in kept if name in row and not isinstance(row[name], Along | np.ndarray)}
         if along:
             arrays = {k: v for k, v in row.items() if isinstance(v, Along) and tuple(v.axes) == tuple(along)}
-            out += _long(own, arrays)
+            each = {name: v for name, v in row.items() if isinstance(v, np.ndarray) and v.dtype.kind in "bU"}
+            out += _long(own, arrays, each)
             continue
         each = {name: value.tolist() for name, value in row.items() if isinstance(value, np.ndarray)}
         trials = range(max(map(len, each.values()), default=0))
@@ -87,8 +96,16 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     return out
 
 
-def _long(own: Row, arrays: Mapping[str, Along]) -> list[dict[str, Any]]:
-    """Return a record for each trial, if there are trials, and each point of the axes that the arrays share."""
+def _plain(rows: Rows) -> bool:
+    """Return whether a row has a column that lies along no axis."""
+    return any(not isinstance(value, Along) for row in rows for value in row.values())
+
+
+def _long(own: Row, arrays: Mapping[str, Along], each: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a record for each trial, if there are trials, and each point of the axes that the arrays share.
+
+    `each` holds words and truth values of the trials, which are repeated along the axes.
+    """
     out: list[dict[str, Any]] = []
     for trials in (True, False):
         chosen = {name: array for name, array in arrays.items() if array.trials == trials}
@@ -97,16 +114,19 @@ def _long(own: Row, arrays: Mapping[str, Along]) -> list[dict[str, Any]]:
         first = next(iter(chosen.values()))
         labels = {"trial": np.arange(len(first.values)), **first.axes} if trials else first.axes
         places = np.meshgrid(*labels.values(), indexing="ij")
-        lists = [part.ravel().tolist() for part in (*places, *(array.values for array in chosen.values()))]
-        out += [{**own, **dict(zip([*labels, *chosen], point, strict=True))} for point in zip(*lists, strict=True)]
+        repeated = {name: values[places[0]] for name, values in each.items()} if trials else {}
+        names = [*labels, *repeated, *chosen]
+        parts = (*places, *repeated.values(), *(array.values for array in chosen.values()))
+        lists = [part.ravel().tolist() for part in parts]
+        out += [{**own, **dict(zip(names, point, strict=True))} for point in zip(*lists, strict=True)]
     return out
 
 
 def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
     """Write records to CSV files, one for each combination of axes (`Table.to_csv`)."""
-    stem = os.fspath(path).removesuffix(".csv")
+    stem = os.fspath(named_file(path, ".csv")).removesuffix(".csv")
     written = []
-    for along in [(), *shapes(rows)]:
+    for along in [()] * (_plain(rows) or not rows) + shapes(rows):
         lines = records(rows, along)
         target = Path("-".join([stem, *along]) + ".csv")
         with replacing(target) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
@@ -120,6 +140,7 @@ def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
 def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     """Return a dataset; `index` maps the names of coordinates to columns (`Table.to_xarray`)."""
     xarray = optional("xarray", "tables", "to_xarray()")
+    _warn_of_divergence(rows)
     parts = []
     keys = [tuple(row[column] for column in index.values()) for row in rows]
     for number, key in enumerate(keys):
@@ -138,6 +159,30 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
         }
         parts.append(xarray.Dataset(found).expand_dims({name: [row[column]] for name, column in index.items()}))
     return xarray.combine_by_coords(parts)
+
+
+def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
+    """Return records as a data frame (`Table.to_pandas`), after a warning if metrics of diverged trials are in it."""
+    frame = optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
+    if along:
+        _warn_of_divergence(rows)
+    return frame
+
+
+def _warn_of_divergence(rows: Rows) -> None:
+    """Warn the caller of a table's method if trials diverged."""
+    if found := told_diverged(rows):
+        warnings.warn(f"{found}: {LEFT_OUT}", DivergenceWarning, stacklevel=4)
+
+
+def told_diverged(rows: Rows) -> str:
+    """Return how many trials have the status "DIVERGED", in how many rows; an empty string if there are none."""
+    lost = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
+    if not any(lost):
+        return ""
+    trials = sum(len(row["status"]) for row in rows if isinstance(row.get("status"), np.ndarray))
+    in_rows = sum(count > 0 for count in lost)
+    return f"{sum(lost)} of {trials} trials diverged, in {in_rows} of {len(rows)} rows (column 'status')"
 
 
 def html(rows: Rows) -> str:
@@ -168,5 +213,7 @@ def _brief(value: Any) -> str:
         array = array.reshape(len(array), -1)[:, -1]
         if array.dtype.kind == "b":
             return f"{array.sum()} of {array.size}"
+        if array.dtype.kind == "U":
+            return ", ".join(f"{count} {word}" for word, count in Counter(array.tolist()).most_common(SHOWN_WORDS))
         return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else shown(array)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from linfed.data.samples import GivenSamples
-from linfed.errors import shown, suggestion
+from linfed.errors import SizeError, shown, suggestion
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -32,14 +33,26 @@ def checked_cells(cells: Any) -> list[Cell]:
     """Return cells as a list, or raise for what is none."""
     if isinstance(cells, str) or not isinstance(cells, Iterable):
         raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
-    cells = list(cells)
-    for index, cell in enumerate(cells):
+    checked: list[Cell] = []
+    for index, cell in enumerate(cells):  # which may never end
         if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
             raise TypeError(f"cells[{index}] = {shown(cell)} must be a lf.Run, or a dataclass of one's own with run()")
-    return cells
+        checked.append(cell)
+    return checked
 
 
 C = TypeVar("C")
+
+MOST_CELLS = 1_000_000
+"""Cells of a grid: more could not be made, named and kept in a table within reason."""
+
+
+def check_count(lengths: Mapping[str, int]) -> None:
+    """Raise a `SizeError` if a grid with axes of these lengths has too many cells."""
+    count = math.prod(lengths.values())
+    if count > MOST_CELLS:
+        told = ", ".join(f"{axis} ({length})" for axis, length in lengths.items())
+        raise SizeError(f"a grid over {told} has {count} cells; at most {MOST_CELLS} are allowed: use fewer values")
 
 
 def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
@@ -64,6 +77,8 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
     ValueError
         For a name that is no field, an axis without values, or a tuple of the wrong length; and whatever the dataclass
         raises for a value that it does not allow.
+    SizeError
+        If the grid has more than a million cells.
 
     Examples
     --------
@@ -71,6 +86,9 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
     >>> [a.step_size for a in lf.grid(lf.FedRep(rank=2, step_size=1.0), step_size=(0.1, 0.3))]
     [0.1, 0.3]
     """
+    for axis, values in axes.items():
+        _check_axis(axis, values)
+    check_count({axis: len(values) for axis, values in axes.items()})
     changes = [_points(axis, values) for axis, values in axes.items()]
     for points in changes:
         for path in points[0]:
@@ -78,12 +96,15 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
     return [changed(base, {k: v for part in point for k, v in part.items()}) for point in itertools.product(*changes)]
 
 
-def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what each value of an axis changes, by path."""
+def _check_axis(axis: str, values: Sequence[Any]) -> None:
     if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{axis} = {shown(values)} must be a sequence of values, e.g. {axis}=({shown(values)},)")
     if len(values) == 0:
         raise ValueError(f"{axis} is empty; give at least one value")
+
+
+def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what each value of an axis changes, by path."""
     paths = [path.strip() for path in axis.split(",")]
     if len(paths) == 1:
         return [{paths[0]: value} for value in values]

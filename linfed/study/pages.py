@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import shown
+from linfed.errors import check_among, check_bool, check_instance, check_integer, check_number, shown
 from linfed.figures.style import (
     LOOKS,
     PAGE_WIDTH,
@@ -135,8 +135,8 @@ def page(
 
     Raises
     ------
-    ValueError
-        For a table without rows.
+    ValueError, TypeError
+        For a table without rows, and arguments of another kind.
 
     Examples
     --------
@@ -148,6 +148,12 @@ def page(
     >>> sheet.axes.shape
     (1, 2)
     """
+    check_instance("table", table, Table, "a lf.Table")
+    check_instance("title", title or "", (str, Callable), "a text or a function")  # type: ignore[arg-type]
+    for name, size in (("width", width), ("height", height)):
+        check_number(name, size, positive=True)
+    if row is not None and not isinstance(row, str):
+        check_integer("row", row)
     import matplotlib.pyplot as plt
 
     if not len(table):
@@ -228,10 +234,15 @@ def curves(
     **line_options
         Of a matplotlib line.
     """
+    from matplotlib.axes import Axes
+
+    check_instance("ax", ax, Axes, "matplotlib Axes")
+    check_instance("table", table, Table, "a lf.Table")
+    check_bool("band", band)
     chosen = slice(None) if at is None else at
     parts = dict(table.by(by))
     turns = _TURNS_OF.setdefault(ax.figure, {})
-    for name in parts if order is None else [name for name in order if name in parts]:
+    for name in parts if order is None else check_among("order", order, parts, f"values of {by!r}"):
         _check_curve(parts[name], x, y, by, name)
         shape = (looks or {}).get(name, str(name) if str(name) in LOOKS else "")
         if not shape:

@@ -18,12 +18,12 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import is_real, shown
+from linfed.errors import check_unmasked, is_real, shown
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.simulation.job import Job, checked_job, seconds_of_a_trial
+from linfed.simulation.job import MOST_PIECES, Job, checked_job, seconds_of_a_trial
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate_trials
@@ -247,7 +247,7 @@ class Tries(Configuration):
             groups = [list(part) for part in np.array_split(np.arange(len(self.algorithms)), count)]
             parts = [dataclasses.replace(self, algorithms=tuple(self.algorithms[i] for i in group)) for group in groups]
             return parts if count == 1 else [piece for part in parts for piece in part.divided()]
-        count = 1 if of_results(self.metric) else min(self.trials, max(1, math.ceil(self.seconds())))
+        count = 1 if of_results(self.metric) else min(self.trials, max(1, math.ceil(self.seconds())), MOST_PIECES)
         ends = [self.trials * part // count for part in range(count + 1)]
         return [dataclasses.replace(self, first=first, last=last) for first, last in itertools.pairwise(ends)]
 
@@ -276,7 +276,7 @@ def measured(result: Result, metric: str | Callable[..., Array]) -> tuple[Array,
         (values,) = result.metrics.values()
         return values, result.rounds
     assert callable(metric)
-    values = np.asarray(metric(result), dtype=float)
+    values = np.asarray(check_unmasked("values returned by metric", metric(result)), dtype=float)
     if values.shape != (result.trials,):
         raise ValueError(f"metric returned shape {values.shape}, expected one value per trial, ({result.trials},)")
     return values[:, None], result.rounds[-1:]

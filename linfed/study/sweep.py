@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from linfed.errors import EdgeWarning, SweepError, shown
+from linfed.errors import DivergenceWarning, EdgeWarning, SweepError, shown
+from linfed.simulation.status import LEFT_OUT
+from linfed.study.export import told_diverged
 from linfed.study.grid import Cell, checked_cells
 from linfed.study.means import Means
 from linfed.study.schedule import Cells, run_cells
@@ -78,6 +80,8 @@ def sweep(
 
     Warns
     -----
+    DivergenceWarning
+        If trials of a `Run` diverged: how many. The column ``status`` says which.
     EdgeWarning
         Where the chosen value of a tuned hyper-parameter is an end of its grid.
     StoreWarning
@@ -126,10 +130,12 @@ def sweep(
 
 
 def whole_table(done: Cells) -> Table:
-    """Return the table of the cells that are there; raise for those that raised, warn of tuning at an edge."""
+    """Return the table of the cells that are there; raise for those that raised, warn of divergence and of edges."""
     table = sum((one for one in done.tables if one is not None), Table())
     if done.failures:
         raise SweepError(told_failures(done), done.failures, table) from done.failures[0].error
+    if diverged := told_diverged(table.rows):
+        warnings.warn(f"{diverged}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
     edges = [row for row in table.rows if row.get("at_edge")]
     if edges:
         names = ", ".join(dict.fromkeys(str(row["at_edge"]) for row in edges))

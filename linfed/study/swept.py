@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from linfed.errors import EdgeWarning, UsageError
+from linfed.errors import DivergenceWarning, EdgeWarning, UsageError
 from linfed.statistics.quantiles import quantiles
 from linfed.study.axes import told
 from linfed.study.captions import write_caption
@@ -84,7 +84,8 @@ def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: M
     if None in done.tables and not done.failures:
         return None
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", EdgeWarning)
+        for kind in (DivergenceWarning, EdgeWarning):
+            warnings.simplefilter("always", kind)
         found = whole_table(done)
     notes = [str(one.message) for one in caught]
     table = _named(recipe, found)

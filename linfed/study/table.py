@@ -8,19 +8,18 @@ nothing is ever reshaped.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import shown, suggestion
+from linfed.errors import check_instance, check_unmasked, shown, suggestion
 from linfed.study import export
 from linfed.study.along import Along
 from linfed.study.grid import Row, fields_of, plain
 from linfed.system import files
-from linfed.system.extras import optional
 
 FORMAT = 1
 """Of a table's file."""
@@ -41,7 +40,7 @@ class Table:
     Raises
     ------
     TypeError
-        For a value of another kind.
+        If `rows` is not a sequence of mappings, or a value is of another kind.
     ValueError
         For a row whose arrays have different numbers of trials, or different labels along one axis.
 
@@ -62,6 +61,11 @@ class Table:
     """
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
+        if not isinstance(rows, Iterable) or isinstance(rows, str | Mapping):
+            raise TypeError(f"rows = {shown(rows)} must be a sequence of mappings, e.g. [{{'n': 1}}]")
+        rows = list(rows)
+        for index, row in enumerate(rows):
+            check_instance(f"rows[{index}]", row, Mapping, "a mapping from names of columns to values")
         self.rows: list[dict[str, Any]] = [_checked_row(row) for row in rows]
 
     @classmethod
@@ -94,6 +98,8 @@ class Table:
         return (Table._of_rows([row]) for row in self.rows)
 
     def __add__(self, other: Table) -> Table:
+        if not isinstance(other, Table):
+            return NotImplemented
         return Table._of_rows([*self.rows, *other.rows])
 
     @property
@@ -137,6 +143,8 @@ class Table:
 
     def assign(self, **functions: Callable[[Table], Any]) -> Table:
         """Return the table with further columns, each a function of one row's table."""
+        for name, function in functions.items():
+            check_instance(name, function, Callable, "a function of one row's table")  # type: ignore[arg-type]
         return Table(
             [
                 {**row, **{name: made(one) for name, made in functions.items()}}
@@ -146,6 +154,7 @@ class Table:
 
     def __getitem__(self, name: str) -> Any:
         """Return a column: of one row its value, of several rows their values stacked; or the labels of an axis."""
+        check_instance("column", name, str, "the name of a column; rows are chosen by value, with where() and by()")
         if not self.rows:
             raise ValueError(f"no row is left to take {name!r} from: a value asked for with where() does not occur")
         labels = [
@@ -208,7 +217,7 @@ class Table:
         ----------
         *along : str
             Axes, e.g. ``"round"``: then there is a record for each of their points, with what lies along just these,
-            and of the other columns those that differ between rows.
+            each trial's words and truth values, and of the other columns those that differ between rows.
         short : bool
             Name a column by the last part of its dotted name where no other column ends in it: ``n_clients``.
         """
@@ -219,8 +228,15 @@ class Table:
         return export.to_csv(self._named(short), path)
 
     def to_pandas(self, *along: str, short: bool = False) -> Any:
-        """Return `records` as a ``pandas.DataFrame`` (extra ``tables``)."""
-        return optional("pandas", "tables", "to_pandas()").DataFrame(self.records(*along, short=short))
+        """Return `records` as a ``pandas.DataFrame`` (extra ``tables``).
+
+        Warns
+        -----
+        DivergenceWarning
+            If there are metrics of trials that diverged: they are NaN, and averages in pandas skip NaN. The column
+            ``status`` tells them apart; ``frame["risk"].fillna(np.inf)`` counts them as the worst in a median.
+        """
+        return export.to_pandas(self._named(short), along)
 
     def to_xarray(self, *index: str, short: bool = False) -> Any:
         """Return an ``xarray.Dataset`` over trials, axes, and the columns that tell the rows apart (extra ``tables``).
@@ -231,6 +247,11 @@ class Table:
             Columns of numbers or words: their values are coordinates.
         short : bool
             Name the other columns as in `records`.
+
+        Warns
+        -----
+        DivergenceWarning
+            If trials diverged: their metrics are NaN, and averages in xarray skip NaN.
         """
         told = export.short_names(self.rows) if short else {}
         columns = {name: self._column(name) for name in index}
@@ -334,7 +355,7 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(value, Along):
         return value
     if isinstance(value, np.ndarray) and value.ndim:
-        if value.dtype.kind not in "biufU" or isinstance(value, np.ma.MaskedArray):
+        if check_unmasked(name, value).dtype.kind not in "biufU":
             raise TypeError(f"{name} is an array of dtype {value.dtype}; numbers, truth values or words are allowed")
         if value.ndim > 1:
             raise TypeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import uuid
 import zipfile
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Json
-from linfed.errors import WriteError
+from linfed.errors import WriteError, check_instance
+from linfed.system.memory import check_fits
 
 LARGE = 1_000_000_000
 """Bytes of an array that goes into an archive with the longer headers that those beyond 2 GB need."""
@@ -52,6 +54,14 @@ def write_json(path: Path, value: Json) -> Path:
     return path
 
 
+def named_file(path: str | os.PathLike[str], suffix: str) -> Path:
+    """Return a path to write to, or raise if it has no name before its suffix."""
+    check_instance("path", path, (str, os.PathLike), "a path")
+    if Path(path).name in ("", suffix):
+        raise ValueError(f"path = {str(path)!r} must name a file")
+    return Path(path)
+
+
 def with_suffix(path: str | os.PathLike[str]) -> Path:
     """Return the path with ``.npz`` at its end."""
     return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")
@@ -67,7 +77,7 @@ def write(
 
     With `zipfile.ZIP_LZMA` it is a fifth smaller, written more slowly, and read by `read` and `np.load` as any other.
     """
-    target = with_suffix(path)
+    target = with_suffix(named_file(path, ".npz"))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path = {str(path)!r}: the folder {str(target.parent)!r} does not exist")
     write_arrays(target, {"description": np.array(json.dumps(described)), **arrays}, compression)
@@ -88,14 +98,42 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], compression
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
-    """Return the arrays and the description of a file that `write` made."""
+    """Return the arrays and the description of a file that `write` made.
+
+    Raises
+    ------
+    SizeError
+        If they would not fit the memory.
+    ValueError
+        If the file is not an archive of arrays that are as large as their headers say, with a description.
+    """
     try:
         found = Path(path) if Path(path).exists() else with_suffix(path)
-        with found.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with found.open("rb") as file, zipfile.ZipFile(file) as archive:
+            parts = archive.infolist()
+            unpacked = sum(part.file_size for part in parts)
+            check_fits(unpacked / 8.0, f"reading path = {str(path)!r}", "use a machine with more memory")
+            arrays = {part.filename.removesuffix(".npy"): _array(archive, part) for part in parts}
         return arrays, json.loads(str(arrays.pop("description")))
     except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise not_ours(path, error) from None
+
+
+def _array(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    """Return an array of an archive, or raise a ValueError before reading one that is not what its header says."""
+    with archive.open(part) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"{part.filename} has an unknown version")
+        shape, _, dtype = _HEADERS[version](file)
+        said, held = math.prod(shape) * dtype.itemsize, part.file_size - file.tell()
+        if said != held or dtype.hasobject:
+            raise ValueError(f"{part.filename} holds {held} bytes of data, and its header says {said} of {dtype}")
+    with archive.open(part) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def not_ours(path: str | os.PathLike[str], error: Exception) -> ValueError:

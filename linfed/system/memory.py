@@ -6,6 +6,8 @@ import math
 import os
 import sys
 
+import numpy as np
+
 from linfed.errors import SizeError, check_number
 
 
@@ -41,6 +43,15 @@ def told(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def check_copy(name: str, value: object) -> None:
+    """Raise a `SizeError` if a copy of an array, as floats, would not fit the memory; views may be of any size."""
+    if isinstance(value, np.ndarray) and 8.0 * value.size > physical_memory():
+        raise SizeError(
+            f"{name} has shape {value.shape}: a copy would take {told(8.0 * value.size)}, and the memory is "
+            f"{told(physical_memory())}"
+        )
 
 
 def check_fits(values: float, what: str, way_out: str) -> None:

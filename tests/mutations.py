@@ -365,6 +365,19 @@ MUTATIONS = {
     "statistics/intervals.py": [
         Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
         Mutation("a level reached is not below it", "values <= threshold", "values < threshold", "intervals:first"),
+        Mutation("one end for all the rest", ">= (1 + confidence) / 2)", ">= confidence)", "intervals:quantile"),
+        Mutation("a rank too high", "ordered[short[-1]]", "ordered[short[-1] + 1]", "intervals:quantile"),
+        Mutation("the largest trial is an end", "if beyond.size else math.inf", "if True else 0", "intervals:open"),
+        Mutation(
+            "points are clusters", "float(sizes.sum()) / size - 1.0", "float(sizes.sum()) - 1.0", "intervals:large"
+        ),
+        Mutation("no pseudo-clusters", "2.0 / len(patterns) * size", "0.0 * size", "intervals:agree"),
+        Mutation(
+            "shares of clusters without what they have in common",
+            "residuals += sign * (hits",
+            "residuals += (hits",
+            "intervals:difference",
+        ),
     ],
     "theory/fedrep/round_moments.py": [
         Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
@@ -383,12 +396,55 @@ MUTATIONS = {
         Mutation("a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "least:ties"),
         Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "least:covers"),
         Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "least:covers least:spent"),
+        Mutation("one look", "/ (2 * looks)", "/ 2", "least:looks"),
+        Mutation("both mistakes as one", "/ (2 * looks)", "/ looks", "least:looks"),
         Mutation("predictions sought by doubling", "if self.near else 1.0", "if False else 1.0", "least:near"),
         Mutation("known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "least:between"),
     ],
     "statistics/fits.py": [
         Mutation("censored on the other side", "out = -beyond *", "out = beyond *", "fits:censored"),
         Mutation("fixed factors left out", "base += logs", "base += 0 * logs", "fits:quotients"),
+        Mutation(
+            "half the curvature",
+            "(2 * float(free[-1]), 2 * low, 2 * high)",
+            "(float(free[-1]), low, high)",
+            "fits:change",
+        ),
+        Mutation(
+            "a degree more", "known.sum()) - design.shape[1]\n", "known.sum()) - design.shape[1] + 1\n", "fits:students"
+        ),
+        Mutation("rounding bends", "zip(low - rounding, high + rounding", "zip(low, high", "fits:rounding"),
+        Mutation("spreads of single points", "np.sum(covariance**2)", "np.sum(np.diag(covariance)) ** 2", "fits:bent"),
+        Mutation(
+            "the scatter of all coefficients",
+            "replicates.shape[1]] - design @ replicates)",
+            "replicates.shape[1]])",
+            "fits:bent fits:offset",
+        ),
+    ],
+    "statistics/gains.py": [
+        Mutation("a tie of the larger", "tie * np.minimum(mine", "tie * np.maximum(mine", "comparisons:ends"),
+    ],
+    "report/compare.py": [
+        Mutation("an end is outside", "estimate < low)", "estimate <= low)", "compare:estimate"),
+        Mutation(
+            "claims counted from another number",
+            "seen.get(key, -1)",
+            "seen.get(key, 0)",
+            "compare",
+            "the numbers of both runs are shifted alike, and are compared with each other alone",
+        ),
+    ],
+    "report/svg.py": [
+        Mutation("markers upside down", "{tall * (1 - y):.1f}) {scale}", "{tall * y:.1f}) {scale}", "report:markers"),
+    ],
+    "report/scoreboard.py": [
+        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
+    ],
+    "data/given_classes.py": [
+        Mutation(
+            "rows without their label", "rows * (sizes.dim + 2)", "rows * (sizes.dim + 1)", "given_classes:memory"
+        ),
     ],
     "statistics/findings.py": [
         Mutation("the best trial decides an identity", "values[known].max()", "values[known].min()", "findings"),

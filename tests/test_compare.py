@@ -40,6 +40,8 @@ def test_a_verdict_that_moved_is_told_once():
         ({"estimate": 0.7, "low": 0.6, "high": 0.75}, None, True),  # outside of both
         ({"estimate": 0.7, "low": 0.6, "high": 0.95}, None, False),  # the first lies in the second's interval
         ({"estimate": 0.85, "low": 0.84, "high": 0.86}, None, False),  # the second lies in the first's
+        ({"estimate": 0.8, "low": 0.7, "high": 0.85}, None, False),  # an interval's ends belong to it
+        ({"estimate": 1.0, "low": 0.95, "high": 1.1}, None, False),
         ({"estimate": 0.85, "low": 0.84, "high": 0.86}, 0.05, True),
         ({"estimate": 0.85, "low": 0.84, "high": 0.86}, 0.06, False),
         ({"estimate": None, "low": None, "high": None}, None, True),

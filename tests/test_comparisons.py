@@ -134,6 +134,8 @@ def test_ends_within_the_tie_are_equal():
     assert found.detail.startswith("11 of 11 that differ; 11 of all 12 smaller, 0 larger, 1 tied")
     assert found.detail.endswith("median difference -16.67 %")
     assert judge_lower_end(np.array([mine, rival]), tie=1e-5, **SAID).detail.startswith("11 of 12")
+    nearly = judge_lower_end(np.array([np.full(9, 1.0), np.full(9, 1.105)]), tie=0.1, **SAID)
+    assert nearly.detail.startswith("9 of 9")  # a tie is relative to the smaller of the two
     diverged = judge_lower_end(np.array([np.full(9, NAN), np.ones(9)]), tie=1e-3, **SAID)
     assert diverged.verdict is Verdict.NOT_SUPPORTED
     assert diverged.detail.endswith("diverges more")

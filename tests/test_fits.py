@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import linfed as lf
 from linfed.statistics.formulas import parsed
@@ -69,6 +70,80 @@ def test_the_interval_covers_about_as_often_as_it_says(over):
         assert found.over == over
         covered += found.exponents["b"][1] <= 1.0 <= found.exponents["b"][2]
     assert covered >= 25
+
+
+def rejected(spread, tables, *, trials=20, common=0.0, bend=0.0):
+    """Return how many tables of a law, or of a bent one, have p < 0.05."""
+    x, count = 2.0 ** np.arange(10), 0
+    law = x**-0.5 * np.exp(bend * (np.arange(10) - 4.5) ** 2)
+    for seed in range(tables):
+        rng = np.random.default_rng((seed, trials))
+        noise = np.sqrt(1 - common) * rng.standard_normal((10, trials)) + np.sqrt(common) * rng.standard_normal(trials)
+        found = lf.fit("y ~ x^a", {"x": x, "y": law[:, None] * np.exp(np.reshape(spread, (-1, 1)) * noise)})
+        count += found.p_value < 0.05
+    return count
+
+
+SPREADS = {"equal": [0.3] * 10, "tenfold": np.geomspace(0.03, 0.3, 10), "ends": [0.3, *[0.03] * 8, 0.3]}
+
+
+@pytest.mark.parametrize("spread", ["tenfold", "ends"])
+def test_a_law_is_not_rejected_for_its_unequal_spreads(spread):
+    """Squared residuals over their spreads rejected 35 and 86 % of these at a level of 5 %."""
+    assert stats.binomtest(rejected(SPREADS[spread], 30), 30, 0.1, "greater").pvalue > 1e-3
+
+
+def test_a_bent_law_is_rejected():
+    assert rejected(SPREADS["equal"], 20, bend=0.02) >= 18
+    assert rejected(SPREADS["equal"], 20, bend=0.01, common=0.95) >= 18  # what trials share cancels in residuals
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("spread", list(SPREADS))
+@pytest.mark.parametrize("trials", [10, 20, 50])
+def test_how_often_a_law_is_rejected(spread, trials):
+    """At most 8 % of tables at a level of 5 %, of independent and of shared trials; each errs with probability 1e-4."""
+    for common in (0.0, 0.8):
+        count = rejected(SPREADS[spread], 300, trials=trials, common=common)
+        assert stats.binomtest(count, 300, 0.08, "greater").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("trials", [None, 10])
+def test_rounding_is_no_bend(trials):
+    """Of exact laws; all 30 tables with trials used to be bent, and the exponent lay outside of 27 intervals."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        n, d = np.exp(rng.uniform(2, 7, (2, 12)))
+        m = 3 + rng.uniform(0.1, 10) * d / n
+        found = lf.fit("m - 3 ~ n^a d^b", {"n": n, "d": d, "m": m if trials is None else np.tile(m, (trials, 1)).T})
+        assert found.bent == ()
+        assert found.exponents["a"][1] <= -1.0 <= found.exponents["a"][2]
+        assert found.exponents["a"][2] - found.exponents["a"][1] < 1e-8
+        assert np.isnan(found.p_value)
+
+
+def test_a_small_bend_is_none_of_rounding():
+    x = 2.0 ** np.arange(8)
+    found = lf.fit("y ~ x^a", {"x": x, "y": x * np.exp(1e-6 * np.log(x) ** 2)})
+    assert found.curvature["a"][0] == pytest.approx(2e-6, rel=1e-3)
+    assert found.bent == ("a",)
+
+
+def test_curvature_is_the_change_of_the_exponent():
+    """Of y = x^(1 + 0.1 log x) the local exponent 1 + 0.2 log x grows by 0.2 over a factor e."""
+    x = np.geomspace(1.0, 50.0, 9)
+    found = lf.fit("y ~ x^a", {"x": x, "y": x ** (1 + 0.1 * np.log(x))}).curvature["a"]
+    np.testing.assert_allclose(found, 0.2, atol=1e-8)
+
+
+def test_intervals_over_residuals_are_students():
+    """As SciPy's linear regression has them, with points - 2 degrees of freedom."""
+    x = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+    y = x**1.5 * np.exp(0.1 * np.random.default_rng(0).standard_normal(5))
+    exact = stats.linregress(np.log(x), np.log(y))
+    reach = stats.t.ppf(0.975, 3) * exact.stderr
+    found = lf.fit("y ~ x^a", {"x": x, "y": y}).exponents["a"]
+    np.testing.assert_allclose(found, [exact.slope, exact.slope - reach, exact.slope + reach], atol=1e-8)
 
 
 # --- censoring -----------------------------------------------------------------------------------------------
@@ -158,6 +233,8 @@ def test_the_sizes_that_least_finds_are_fitted():
         ("m ~ n^a (2 n)^b", "exponent 'b' cannot be told"),
         ("m ~ (k - 2)^a", r"k - 2 = 0 at point 0"),
         (3, "formula = 3"),
+        pytest.param(f"m ~ {'n^a ' * 5000}", "must chain at most 200 operations", id="many factors"),
+        pytest.param(f"m ~ ({'n + ' * 1000} n)^a", "must chain at most 200 operations", id="many terms"),
     ],
 )
 def test_formulas_that_cannot_be_meant_are_named(formula, said):
@@ -172,8 +249,17 @@ def test_tables_that_cannot_be_meant_are_named():
         lf.fit("m ~ n^a", lf.Table([]))
     with pytest.raises(ValueError, match=r"censored = .* must hold"):
         lf.fit("m ~ n^a", {"n": [1, 2], "m": [1, 2]}, censored=["no", ""])
-    with pytest.raises(ValueError, match=r"1 of 3 points are known"):
-        lf.fit("m ~ n^a", {"n": [1, 2, 3], "m": [1, 2, 3]}, censored=["above", "below", ""])
+    several = {"n": [1, 2, 3, 2], "d": [1, 1, 1, 2], "m": [1, 2, 3, 4]}
+    for words, said in (
+        (
+            ["above", "below", "", "above"],
+            r"'a' cannot be told: over the 1 of 4 points that are not censored its factor",
+        ),
+        (["", "", "", "above"], r"'b' cannot be told: over the 3 of 4 points that are not censored its factor"),
+        (["above"] * 4, "every point is censored"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            lf.fit("m ~ n^a d^b", several, censored=words)
     rows = [{"a.size": 1, "b.size": 2, "m": 3.0}, {"a.size": 2, "b.size": 2, "m": 3.0}]
     with pytest.raises(ValueError, match=r"'size' may be 'a.size' or 'b.size', which differ"):
         lf.fit("m ~ size^e", lf.Table(rows))

@@ -11,7 +11,9 @@ from sklearn import datasets
 
 import linfed as lf
 from linfed.data import splits
+from linfed.data.class_sources import FixedClassSource
 from linfed.data.samples import given_batch
+from linfed.data.sources import Sizes
 from linfed.study.canonical import Description
 from linfed.system import memory
 
@@ -573,6 +575,17 @@ CALLS = {
 def test_bad_input_is_named_in_one_line(name):
     call, parts = CALLS[name]
     assert_one_line(call, parts)
+
+
+@pytest.mark.parametrize("features", [0, 3])
+@pytest.mark.parametrize("held_out", ["none", "arrays"])
+def test_memory_is_counted_as_it_is_held(held_out, features):
+    """A row has its dimensions, the 1 of the bias, and a label."""
+    data = lf.GivenClasses(*FORMS["arrays"], test=TESTS[held_out])
+    parts = [FixedClassSource(*part.of_trials([0]), C) for part in (data, data.test) if part is not None]
+    held = sum(array.size for part in parts for array in (part._X, part._y))
+    sizes = Sizes(n_clients=N, dim=D, participants=N, rounds=5, features=features, classes=C)
+    assert data.floats_per_trial(sizes) == held + N * 7 * features
 
 
 TOO_LARGE = {

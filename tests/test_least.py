@@ -115,6 +115,29 @@ def test_what_lies_between_two_sizes_is_uncertain_where_margins_do_not_say():
     assert replicates_of(near, 0.5) == pytest.approx(3.0 * (4 / 3) ** 0.75)
 
 
+def test_each_of_the_looks_at_a_size_may_err_with_its_part():
+    """Of 8 to 64 trials there are four looks, of both sides: 0.05 / 8 each. 9 of 10 have probability 0.011."""
+    search = Search(
+        start=8,
+        least=1,
+        most=64,
+        whole=True,
+        share=0.5,
+        resolution=0.05,
+        confidence=0.95,
+        batch=8,
+        trials=64,
+        budget=999,
+    )
+    search.take(8, [-1.0] * 9 + [1.0])
+    assert search.interval == (0, math.inf)
+    search.take(4, [1.0] * 9 + [-1.0])
+    assert search.interval == (0, math.inf)
+    search.take(16, [-1.0] * 10)  # 0.001
+    search.take(2, [1.0] * 10)
+    assert search.interval == (2, 16)
+
+
 def test_ties_at_the_level_count_as_reached():
     assert verdict(np.zeros(64), 0.5, 0.01) == 1
     search = search_of(Curve(middle=128.0, width=0.0), resolution=1e-6)

@@ -398,6 +398,16 @@ def test_points_lie_where_matplotlib_draws_them(axes):
     assert re.sub(r"[-\d. ]+", "", path) == "MM"  # no line over the gap
 
 
+def test_markers_lie_on_their_line(axes):
+    axes.plot([1, 2, 4], [3.0, 1.0, 2.0], "o-", label="a")
+    text = chart(drawn(axes))
+    (path,) = re.findall(r'data-curve="0"[^>]* d="([^"]*)"', text)
+    marks = re.findall(r"translate\(([-\d.]+) ([-\d.]+)\)", text.partition('<g class="marks"')[2].partition("</g>")[0])
+    assert marks == [tuple(corner.split()) for corner in re.split("[ML]", path)[1:]]
+    heights = [float(y) for _, y in marks]
+    assert heights[0] < heights[2] < heights[1]  # larger values lie higher, and y points down
+
+
 def test_long_lines_are_thinned_to_what_is_seen(axes):
     x = np.arange(1, 20_001)
     axes.plot(x, 1 / x, label="a")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from docs.scoreboard import COMMITTED, PAGE, README, page, written
-from linfed.report.scoreboard import SENTENCES, markdown, records, rows
+from linfed.report.scoreboard import SENTENCES, markdown, number, records, rows
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,14 @@ def _others(experiment, text):
     return [
         _claim(one.text, "", "HOLDS", 0.0) for one in SENTENCES if one.experiment == experiment and one.text != text
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (123456.0, "123,000"), (1e6, "1e+06"), (None, "-")],
+)
+def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
+    assert number(value) == text
 
 
 def test_a_sentence_that_its_experiment_no_longer_judges_is_told():

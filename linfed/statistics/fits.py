@@ -24,6 +24,9 @@ CENSORED_RESAMPLES = 100
 SMALLEST_SCATTER = 1e-4
 """Least standard deviation, in the logarithm, that a fit with censored points may come to."""
 
+ROUNDING = 1e-10
+"""Error of a logarithm that may be rounding, of a left side such as m - k - 1, which cancels digits."""
+
 BELOW, ABOVE = -1, 1
 
 
@@ -47,9 +50,11 @@ class Fit:
     scatter : float
         Standard deviation about the law, in the logarithm.
     curvature : dict of str to (estimate, low, high)
-        Of each exponent's factor, how the exponent changes over a factor e of its base: 0 of a power law.
+        Of each exponent's factor, how the exponent changes over a factor e of its base: 0 of a power law. The interval
+        allows for rounding errors of `ROUNDING` in every logarithm, as all intervals do.
     p_value : float
-        Probability of residuals as large as these if the law held and trials alone scattered; NaN without trials.
+        Probability of residuals as large as these if the law held and trials alone scattered; NaN without trials, or
+        without more points than coefficients.
     reached, above, below : int
         Points that are known, and that are censored.
     over : str
@@ -82,7 +87,7 @@ class Fit:
 
     @property
     def bent(self) -> tuple[str, ...]:
-        """The exponents whose curvature is not 0: its interval excludes it."""
+        """The exponents whose curvature is not 0: its interval excludes it, as each does in 5 % of true laws."""
         return tuple(name for name, (_, low, high) in self.curvature.items() if low > 0 or high < 0)
 
     def __str__(self) -> str:
@@ -137,9 +142,16 @@ def fit(
     in which such a point counts with the probability of lying beyond its bound (Tobin 1958): leaving them out would
     bias every exponent towards the points that succeed.
 
-    Intervals are percentiles of a bootstrap over trials, resampled together at all points. They say how well trials
+    Intervals are percentiles of a bootstrap over trials, resampled together at all points; their measured coverage at
+    95 % is 0.94 to 0.97 with 10, 20 and 50 lognormal trials. They say how well trials
     determine the exponents of *this* law; whether it is one, `residuals`, `p_value` and `curvature` say. Without trials
     they are Student's, of the residuals.
+
+    `p_value` is of the sum of squared residuals. Under the law it is a weighted sum of chi^2, as trials scatter more at
+    some points than at others and may be shared between points; its mean and variance follow from the covariance of the
+    replicates' residuals, and a scaled chi^2 with these two is taken for it (Box 1954). At a level of 5 % a true law is
+    rejected in 0 to 8 % of tables, measured with 10, 20 and 50 trials, 5 to 25 points, and spreads that are equal or
+    tenfold apart, of independent and of shared trials.
 
     The offset is part of the model: fitted to m itself, ``m = k + 1 + C d k/n`` would have exponents that are none.
 
@@ -148,6 +160,8 @@ def fit(
     References
     ----------
     Tobin 1958, Estimation of relationships for limited dependent variables, Econometrica 26.
+    Box 1954, Some theorems on quadratic forms applied in the study of analysis of variance problems, Annals of
+    Mathematical Statistics 25.
 
     Examples
     --------
@@ -163,13 +177,17 @@ def fit(
     left = _left(model, columns, censored)
     base, factors = _design(model, columns, len(left.logs))
     design = np.column_stack([np.ones(len(left.logs)), *factors.values()])
-    _check_rank(design, list(factors))
+    known = left.sides == 0
+    _check_rank(design, list(factors), f"over these {len(design)} points")
+    if not known.all():
+        some = f"over the {known.sum()} of {len(design)} points that are not censored"
+        _check_rank(design[known], list(factors), some)
     logs = left.logs - base
     free, scatter = _solved(design, logs, left.sides)
     resampled = None if left.replicates is None else left.replicates - base[:, None]
     ends = (50 * (1 - confidence), 50 * (1 + confidence))
-    intervals = _intervals(design, logs, left.sides, free, resampled, ends)
-    known = left.sides == 0
+    replicates = None if resampled is None else _of_replicates(design, left.sides, resampled)
+    intervals = _intervals(design, logs, known, free, replicates, ends)
     residuals = np.where(known, logs - design @ free, np.nan)
     spread = np.full(len(logs), np.nan) if resampled is None else np.where(known, resampled.std(axis=1), np.nan)
     return Fit(
@@ -181,7 +199,7 @@ def fit(
         spread=spread,
         scatter=scatter,
         curvature=_curvatures(design, logs, left.sides, list(factors), resampled, ends),
-        p_value=_p_value(residuals[known], spread[known], design.shape[1]),
+        p_value=_p_value(design[known], residuals[known], replicates, None if resampled is None else resampled[known]),
         reached=int(known.sum()),
         above=int(np.sum(left.sides == ABOVE)),
         below=int(np.sum(left.sides == BELOW)),
@@ -255,12 +273,14 @@ def _design(model: Formula, columns: Columns, points: int) -> tuple[Array, dict[
     return base, factors
 
 
-def _check_rank(design: Array, exponents: list[str]) -> None:
+def _check_rank(design: Array, exponents: list[str], points: str) -> None:
+    if not len(design):
+        raise ValueError("every point is censored; a law needs points that are not")
     for number, name in enumerate(exponents, start=1):
         if np.linalg.matrix_rank(design[:, : number + 1]) <= number:
             raise ValueError(
-                f"the exponent {name!r} cannot be told: over these {len(design)} points its factor is constant, or "
-                "a product of powers of those before it"
+                f"the exponent {name!r} cannot be told: {points} its factor is constant, or a product of powers of "
+                "those before it"
             )
 
 
@@ -274,8 +294,6 @@ def _solved(design: Array, logs: Array, sides: npt.NDArray[np.intp], first: Arra
         free = np.asarray(np.linalg.lstsq(design, logs)[0], dtype=float)
         freedom = len(logs) - design.shape[1]
         return free, float(np.sqrt(np.sum((logs - design @ free) ** 2) / freedom)) if freedom else 0.0
-    if np.linalg.matrix_rank(design[known]) < design.shape[1]:
-        raise ValueError(f"{known.sum()} of {len(known)} points are known: too few, or too much alike, for this law")
     from scipy import optimize, stats
 
     if first is None:
@@ -304,25 +322,26 @@ def _solved(design: Array, logs: Array, sides: npt.NDArray[np.intp], first: Arra
 def _intervals(
     design: Array,
     logs: Array,
-    sides: npt.NDArray[np.intp],
+    known: npt.NDArray[np.bool_],
     free: Array,
-    resampled: Array | None,
+    replicates: Array | None,
     ends: tuple[float, float],
 ) -> list[tuple[float, float]]:
     """Return each coefficient's interval."""
-    if resampled is not None:
-        found = _of_replicates(design, sides, resampled)
-        return [(float(low), float(high)) for low, high in np.percentile(found, ends, axis=1).T]
-    from scipy import stats
+    inverse = np.linalg.pinv(design[known])
+    rounding = ROUNDING * np.abs(inverse).sum(axis=1)
+    if replicates is not None:
+        low, high = np.percentile(replicates, ends, axis=1)
+    else:
+        from scipy import stats
 
-    known = sides == 0
-    freedom = int(known.sum()) - design.shape[1]
-    if freedom < 1:
-        return [(-np.inf, np.inf)] * len(free)
-    left = logs[known] - design[known] @ free
-    errors = np.sqrt(np.sum(left**2) / freedom * np.diag(np.linalg.inv(design[known].T @ design[known])))
-    reach = stats.t.ppf(ends[1] / 100, freedom) * errors
-    return [(float(at - by), float(at + by)) for at, by in zip(free, reach, strict=True)]
+        freedom = int(known.sum()) - design.shape[1]
+        if freedom < 1:
+            return [(-np.inf, np.inf)] * len(free)
+        left = logs[known] - design[known] @ free
+        reach = stats.t.ppf(ends[1] / 100, freedom) * np.sqrt(left @ left / freedom * np.sum(inverse**2, axis=1))
+        low, high = free - reach, free + reach
+    return [(float(at), float(to)) for at, to in zip(low - rounding, high + rounding, strict=True)]
 
 
 def _of_replicates(design: Array, sides: npt.NDArray[np.intp], resampled: Array) -> Array:
@@ -350,16 +369,20 @@ def _curvatures(
         if np.linalg.matrix_rank(bent[known]) < bent.shape[1] or (resampled is None and known.sum() <= bent.shape[1]):
             continue
         free, _ = _solved(bent, logs, sides)
-        low, high = _intervals(bent, logs, sides, free, resampled, ends)[-1]
+        replicates = None if resampled is None else _of_replicates(bent, sides, resampled)
+        low, high = _intervals(bent, logs, known, free, replicates, ends)[-1]
         found[name] = (2 * float(free[-1]), 2 * low, 2 * high)
     return found
 
 
-def _p_value(residuals: Array, spread: Array, coefficients: int) -> float:
-    """Return the probability of such residuals, by chi^2; NaN where no scatter over trials is known."""
-    freedom = len(residuals) - coefficients
-    if freedom < 1 or not (spread > 0).all():
+def _p_value(design: Array, residuals: Array, replicates: Array | None, resampled: Array | None) -> float:
+    """Return the probability of such a sum of squared residuals, by a scaled chi^2; NaN without scatter over trials."""
+    if replicates is None or resampled is None or len(residuals) <= design.shape[1]:
         return float("nan")
     from scipy import stats
 
-    return float(stats.chi2.sf(np.sum((residuals / spread) ** 2), freedom))
+    covariance = np.cov(resampled[:, : replicates.shape[1]] - design @ replicates)
+    mean, square = np.trace(covariance), np.sum(covariance**2)
+    if not mean > len(residuals) * ROUNDING**2:
+        return float("nan")
+    return float(stats.chi2.sf(residuals @ residuals * mean / square, mean**2 / square))

@@ -40,6 +40,9 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {"log": np.log, "sqrt": np.sqrt, "exp": np.exp}
 
+DEEPEST = 200
+"""How many operations of a formula may lie within each other, or be chained."""
+
 EXAMPLE = "as in 'm - k - 1 ~ n^a d^b k^c'"
 
 
@@ -91,6 +94,10 @@ def _expression(side: str, text: str) -> ast.expr:
         found = ast.parse(python, mode="eval").body
     except SyntaxError:
         raise ValueError(f"formula = {shown(text)}: {side.strip()!r} cannot be read, {EXAMPLE}") from None
+    except (RecursionError, MemoryError):
+        found = None
+    if found is None or _depth(found) > DEEPEST:
+        raise ValueError(f"formula = {shown(text)} must chain at most {DEEPEST} operations on a side")
     for node in ast.walk(found):
         number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
         call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
@@ -102,6 +109,13 @@ def _expression(side: str, text: str) -> ast.expr:
                 f"formula = {shown(text)}: {ast.unparse(node)!r} is no column, number or one of + - * / ^ {known}"
             )
     return found
+
+
+def _depth(node: ast.AST) -> int:
+    level, depth = [node], 0
+    while level:
+        level, depth = [child for one in level for child in ast.iter_child_nodes(one)], depth + 1
+    return depth
 
 
 def _factors(node: ast.expr, sign: float, text: str) -> Iterable[Factor]:

@@ -29,7 +29,8 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     Returns
     -------
     estimate, low, high : float
-        Slope of the least-squares line through ``(log x, log median)``; 95 % percentile bootstrap over trials.
+        Slope of the least-squares line through ``(log x, log median)``; 95 % percentile bootstrap over trials, whose
+        measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 of them.
 
     Raises
     ------
@@ -105,6 +106,11 @@ def judge_farthest_off(
         The range in which the ratio should lie.
     **said
         Other fields of `Finding`.
+
+    Notes
+    -----
+    95 % percentile bootstrap: measured coverage for three points of root mean chi^2 is 0.94 to 0.96 if one point stands
+    out, and 0.91 to 0.97 if all ratios are 1, with 10, 20 and 50 trials.
     """
     groups = list(np.square(np.asarray(measured) / np.asarray(predicted)).T)
 
@@ -133,6 +139,11 @@ def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Fi
         The largest constant over the smallest, at most.
     **said
         Other fields of `Finding`.
+
+    Notes
+    -----
+    A spread is biased upwards. The measured coverage of its 95 % percentile bootstrap is 0.94 to 0.96 with 10, 20 and
+    50 trials if the constants are 1, 1.5 and 2; if they are equal in truth, the whole interval lies above 1.
     """
     groups = list(np.asarray(ratios).T)
 

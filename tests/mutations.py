@@ -353,7 +353,53 @@ MUTATIONS = {
         Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial"),
         Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial"),
     ],
+    "theory/mean_square.py": [
+        Mutation(
+            "participants with replacement",
+            "(participants * (n - 1)) if n > 1",
+            "(participants * n) if n > 1",
+            "mean_square",
+        ),
+        Mutation(
+            "clients' kicks are independent of their changes",
+            "+ a * self._phi * (kick_with_change - K @ state_with_change)",
+            "",
+            "mean_square",
+        ),
+        Mutation("the mean alone", "+ self._phi * squares", "", "mean_square"),
+        Mutation("memories in any unit", "return float(np.abs(A).max())", "return 1.0", "mean_square:units"),
+    ],
+    "theory/drawn_clients.py": [
+        Mutation(
+            "empty clusters are independent",
+            "(none[:, None] - both)",
+            "(none[:, None] * (1.0 - none))",
+            "mean_square:takes_part",
+        ),
+    ],
+    "prediction/averaging.py": [
+        Mutation(
+            "a window among whole models",
+            "np.min(algorithm.model_share) < 1",
+            "np.max(algorithm.model_share) < 1",
+            "predict_averaging:known",
+        ),
+        Mutation(
+            "a search from the least eigenvalue",
+            "np.linalg.eigvalsh(self.A).max()",
+            "np.linalg.eigvalsh(self.A).min()",
+            "predict_averaging:few_samples",
+        ),
+        Mutation("floors beyond the edge", "if rate >= 1.0:", "if rate >= 1e9:", "predict_averaging:few_samples"),
+        Mutation(
+            "every direction is seen",
+            "np.eye(len(A[0])) if isinstance(algorithm, FedRolex) else seen",
+            "np.eye(len(A[0])) if True else seen",
+            "predict_averaging:no_sample",
+        ),
+    ],
     "theory/rolling.py": [
+        Mutation("every direction is seen", "sizes > SINGULAR * sizes.max()", "sizes > -1.0", "rolling:no_window"),
         Mutation("zeros count", 'if aggregation == "published":', "if False:", "rolling"),
     ],
     "algorithms/shortcut.py": [

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import assert_one_line
 
 import linfed as lf
 
@@ -15,6 +16,7 @@ FAMILY = {
     "SCAFFOLD": lf.SCAFFOLD(**STEPS),
     "FedVARP": lf.FedVARP(**STEPS),
     "ClusterFedVARP": lf.ClusterFedVARP(clusters=6, **STEPS),
+    "ClusterFedVARP, C = 2": lf.ClusterFedVARP(clusters=(0, 0, 0, 1, 1, 0), **STEPS),
     "FedSCAVAR": lf.FedSCAVAR(clusters=6, mu=0.3, **STEPS),
 }
 DATA = lf.FixedSamples(12).draw(PROBLEM)
@@ -30,7 +32,7 @@ def of_one_truth():
 @pytest.mark.parametrize("name", FAMILY)
 def test_runs_end_at_the_floor(name, participation):
     """Where a part takes part, of FedAvg on average over 3,000 trials on one data set, within 4 standard errors."""
-    wandering = participation == 3 and name in ("FedAvg", "FedProx")
+    wandering = participation == 3 and name in ("FedAvg", "FedProx", "ClusterFedVARP, C = 2")
     rounds, trials = (60, 3000) if wandering else (900, 1)
     given = {"data": lf.GivenSamples(DATA.X[0], DATA.y[0]), "rounds": rounds, "trials": trials}
     floor, alone = (
@@ -65,3 +67,166 @@ def test_runs_fall_by_the_rate_in_the_end(name):
     rate = float(lf.predict(algorithm, PROBLEM, data=DATA, rounds=1).rate)
     fall = np.linalg.norm(ends[2] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
     assert fall == pytest.approx(rate, rel=1e-3)
+
+
+# --- some clients take part: runs at the steps that are predicted -------------------------------------------------
+
+
+def setting(n, d, m, seed=0, common=False, noise=0.3):
+    """Return a problem with its samples; with a common truth and no noise FedAvg settles too."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.5, 1.5, (n, 1, 1)) * rng.standard_normal((n, m, d))
+    Phi = rng.standard_normal((1, d)) + (0.0 if common else 0.5) * rng.standard_normal((n, d))
+    y = np.einsum("imd,id->im", X, np.broadcast_to(Phi, (n, d)))
+    y += 0.0 if common else noise * rng.standard_normal((n, m))
+    return lf.GivenTruth(Phi=np.broadcast_to(Phi, (n, d))), lf.GivenSamples(X, y)
+
+
+def shrunk(algorithm, problem, data, p, rounds, trials):
+    """Return the distance from the end over that of the start, (trials,); infinite where a run diverged."""
+    A, b = data.normal_equations()
+    if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
+        end = np.linalg.pinv(A.sum(axis=0)) @ b.sum(axis=0)
+    else:
+        mu = getattr(algorithm, "mu", 0.0)
+        options = {"step_size": algorithm.step_size, "local_steps": algorithm.local_steps, "mu": mu}
+        end = lf.theory.fedavg_fixed_point(A, b, stable=False, **options)
+    run = lf.simulate(algorithm, problem, data=data, rounds=rounds, participation=p, trials=trials, metrics=[])
+    away = np.linalg.norm(run.final.S[:, 0] - end, axis=1) / np.linalg.norm(end)
+    completed = np.array([status is lf.Status.COMPLETED for status in run.status])
+    return np.where(completed & np.isfinite(away), away, np.inf)
+
+
+@pytest.mark.parametrize("kind", [lf.SCAFFOLD, lf.FedVARP])
+def test_the_means_edge_is_no_edge_of_runs(kind):
+    """n = 12, d = 5, m = 6, one of twelve in a round: runs diverge at half of it, and not at the best step."""
+    problem, data = setting(12, 5, 6)
+    told = {"data": data, "rounds": 1}
+    everybody = lf.predict(kind(step_size=0.1), problem, **told)
+    some = lf.predict(kind(step_size=0.1), problem, participation=1, **told)
+    assert float(some.best_step) < float(some.stability_edge) < 0.4 * float(everybody.stability_edge)
+    half = kind(step_size=0.5 * float(everybody.stability_edge))
+    assert not np.isfinite(shrunk(half, problem, data, 1, 20_000, 10)).any()
+    best = kind(step_size=float(some.best_step))
+    rate = float(lf.predict(best, problem, participation=1, **told).rate)
+    assert shrunk(best, problem, data, 1, int(12 / (1 - rate)), 10).max() < 1e-2
+    for share in (0.7, 1.4):
+        other = kind(step_size=share * float(some.best_step))
+        assert float(lf.predict(other, problem, participation=1, **told).rate) > rate
+
+
+KINDS = {
+    "FedAvg": lambda **steps: lf.FedAvg(**steps),
+    "FedProx": lambda **steps: lf.FedProx(mu=0.5, **steps),
+    "FedVARP": lambda **steps: lf.FedVARP(**steps),
+    "SCAFFOLD": lambda **steps: lf.SCAFFOLD(**steps),
+    "SCAFFOLD, gradient": lambda **steps: lf.SCAFFOLD(controls="gradient", **steps),
+    "ClusterFedVARP": lambda **steps: lf.ClusterFedVARP(clusters=3, **steps),
+    "FedSCAVAR": lambda **steps: lf.FedSCAVAR(clusters=3, mu=0.2, **steps),
+}
+SOME = [
+    ("FedAvg", 1),
+    ("FedVARP", 2),
+    ("SCAFFOLD", 0),
+    ("SCAFFOLD, gradient", 1),
+    ("ClusterFedVARP", 2),
+    ("FedSCAVAR", 0),
+]
+DESIGNS = [
+    pytest.param(name, seed, marks=() if (name, seed) in SOME else pytest.mark.long)
+    for name in KINDS
+    for seed in range(3)
+] + [pytest.param("FedVARP", 3, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize(("name", "seed"), DESIGNS)
+def test_all_runs_converge_a_little_below_the_edge(name, seed):
+    """50 of 50 at 0.95 of it, in as many rounds as the mean square takes to fall by exp(-16)."""
+    n, d, p, K, server = [(5, 3, 1, 2, 1.0), (7, 2, 3, 1, 1.5), (6, 3, 2, 5, 0.7), (8, 2, 1, 3, 1.0)][seed]
+    problem, data = setting(n, d, 4, seed=seed, common=name in ("FedAvg", "FedProx", "ClusterFedVARP"))
+    steps = {"local_steps": K, "server_step_size": server}
+
+    def at(step):
+        algorithm = KINDS[name](step_size=step, **steps)
+        return algorithm, lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+
+    edge = float(at(0.01)[1].stability_edge)
+    algorithm, found = at(0.95 * edge)
+    assert float(found.rate) < 1.0
+    rounds = int(8 / (1 - float(found.rate)))
+    assert shrunk(algorithm, problem, data, p, rounds, 50).max() < 0.1
+
+
+def test_directions_that_no_sample_sees_are_left_out():
+    """Two clients with two samples each in eight dimensions: the edge by eigenvalues in the four that are seen."""
+    problem, data = setting(2, 8, 2)
+    steps = {"local_steps": 10, "server_step_size": 1.4}
+    A, _ = data.normal_equations()
+    basis = np.linalg.svd(A.sum(axis=0))[0][:, :4]
+
+    def rate(step):
+        once = np.eye(4) - step * basis.T @ A @ basis
+        values = np.linalg.eigvalsh(np.eye(4) - 1.4 * (np.eye(4) - np.linalg.matrix_power(once, 10)).mean(axis=0))
+        return np.abs(values).max()
+
+    found = lf.predict(lf.FedAvg(step_size=0.3, **steps), problem, data=data, rounds=1)
+    edge, best = float(found.stability_edge), float(found.best_step)
+    assert float(found.rate) == pytest.approx(rate(0.3), rel=1e-12)
+    assert rate(0.999 * edge) < 1.0 < rate(1.001 * edge)
+    grid = edge * np.geomspace(1e-4, 0.999, 300)
+    assert max(rate(step) for step in grid) < 1.0
+    assert rate(best) <= 1.001 * min(rate(step) for step in grid)
+    run = lf.simulate(lf.FedAvg(step_size=0.3, **steps), problem, data=data, rounds=2000, metrics=["risk"])
+    assert float(found.floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "d", "m", "p"),
+    [
+        ("FedAvg", 2, 8, 2, 2),
+        ("FedAvg", 6, 9, 1, 1),
+        ("FedProx", 4, 4, 1, 4),
+        ("FedVARP", 3, 6, 1, 2),
+        ("SCAFFOLD", 2, 8, 2, 2),
+        ("SCAFFOLD", 3, 5, 1, 1),
+        ("SCAFFOLD, gradient", 3, 6, 1, 2),
+        ("ClusterFedVARP", 4, 6, 1, 1),
+        ("FedSCAVAR", 3, 5, 1, 2),
+    ],
+)
+def test_with_few_samples_the_edge_is_that_of_what_they_see(name, n, d, m, p):
+    problem, data = setting(n, d, m, seed=n)
+
+    def at(step):
+        return lf.predict(KINDS[name](step_size=step, local_steps=2), problem, data=data, rounds=1, participation=p)
+
+    found = at(0.005)
+    edge = float(found.stability_edge)
+    assert 0 < float(found.best_step) < edge
+    assert float(found.rate) < 1
+    assert float(found.floor) >= 0
+    above = at(1.01 * edge)
+    assert float(at(0.99 * edge).rate) < 1 < float(above.rate)
+    assert_one_line(lambda: above.floor, ["step_size", "stability edge", "diverges", "smaller step"], lf.LawError)
+
+
+def test_what_is_known_if_some_take_part():
+    problem, data = setting(5, 3, 6)
+    told = {"data": data, "rounds": 1}
+    some = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, participation=2, **told)
+    everybody = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, **told)
+    assert float(some.floor) == float(everybody.floor)  # no spread at all
+    assert "root mean square" in some.rate.validity
+    assert "the rate of the mean alone is 0." in some.rate.validity
+    assert "every client takes part" in everybody.rate.validity
+    assert "the mean square" in some.stability_edge.validity
+    wandering = lf.predict(lf.FedAvg(step_size=0.1), problem, participation=2, **told)
+    assert "the spread about the mean's end grows" in wandering.best_step.validity
+    windows = lf.FedSCAVAR(step_size=0.1, clusters=2, model_share=(0.5, 1.0, 1.0, 1.0, 1.0))
+    assert_one_line(lambda: lf.predict(windows, problem, **told), ["model_share", "must be 1"], lf.LawError)
+    large = lf.SharedRepresentation(n_clients=40, dim=20, rank=2)
+    found = lf.predict(
+        lf.SCAFFOLD(step_size=0.1, local_steps=2), large, data=lf.FixedSamples(9), rounds=1, participation=3
+    )
+    for name in ("rate", "stability_edge", "best_step", "floor"):
+        assert_one_line(lambda name=name: getattr(found, name), ["too large", "upper bound"], lf.LawError)

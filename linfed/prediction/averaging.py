@@ -1,10 +1,10 @@
-"""What is known of the averaging family on samples that stay: fixed points, mean iterations, what spread is left."""
+"""Predictions for the averaging family on samples that stay: fixed points, rates, stability edges and spread."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -21,91 +21,89 @@ from linfed.prediction.others import one_step
 from linfed.simulation.engines import drawn_in_law
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
-from linfed.theory.averaging import fedavg_fixed_point, fedavg_rate
-from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
+from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, seen_directions
+from linfed.theory.mean_square import FullMoments, OverwrittenMoments, second_moments, spectral_radius
+from linfed.theory.partial import fedavg_stationary_covariance
 from linfed.theory.rolling import fedrolex_cycle
 
 NO_B = "no law of the distance is known for one-layer {}, which learns no representation B"
 
-MEAN = "exact in the end, of the distance of the mean over participants from the fixed point"
+MEAN = "exact in the end, of the distance from the end; every client takes part"
 
-SCAN = 50
-"""Steps at which the rate is looked at for its edge, over a factor of ten thousand."""
+MEAN_EDGE = "exact; every client takes part"
 
+SQUARE = (
+    "exact in the end, of the root mean square over participants of the distance from the mean's end; "
+    "the rate of the mean alone is {}"
+)
 
-class Equations(NamedTuple):
-    """A trial's normal equations A (n, d, d) and b (n, d), and the clients' weights, None for equal ones."""
+SQUARE_EDGE = (
+    "of the mean square: below it runs converge; above it the mean square diverges, though a single run may hold out "
+    "up to about a third longer"
+)
 
-    A: Array
-    b: Array
-    weights: Array | None
+SPREADS = "of the rate in mean square only: the spread about the mean's end grows with the step"
+
+GROWTH, SMALLEST, LARGEST = 1.25, 1e-9, 1e5
+"""Factor between the steps of the search for the edge; how far it goes below and above where it begins."""
+
+COARSE, FINE, ONE = 1e-4, 1e-8, 1e-9
+"""Tolerances of a mean-square rate away from the edge, and near it; and the rounding that a rate of 1 allows."""
 
 
 def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
-    """Return fixed point, mean iteration, its best step and edge, and what the choice of participants leaves."""
+    """Return the end, the rate, the stability edge and the best step, of the mean square if p < n."""
     name = type(algorithm).__name__
     _check(job, algorithm, name)
     step = one_step(algorithm.step_size, name)
     everybody = job.sizes.participants == job.sizes.n_clients
+    runs: list[OneTrial] = []
 
-    def each(measure: Callable[[Equations], float], source: str, validity: str) -> Callable[[], Quantity]:
-        return lambda: Quantity(np.array([measure(one) for one in _equations(job, algorithm)]), source, validity)
+    def trials() -> list[OneTrial]:
+        if not runs:
+            runs.extend(_trials(job, algorithm))
+        return runs
 
-    def rate(one: Equations, step_size: float = step) -> float:
-        return _rate(one, algorithm, step_size, job.sizes.participants)
+    def each(measure: Callable[[OneTrial], float], source: str, validity: str) -> Callable[[], Quantity]:
+        return lambda: Quantity(np.array([measure(one) for one in trials()]), source, validity)
 
-    def edge(one: Equations) -> float:
-        return _edge(one, lambda step_size: rate(one, step_size))
-
-    def best(one: Equations) -> float:
-        from scipy import optimize
-
-        last = np.log(edge(one))
-        found = optimize.minimize_scalar(
-            lambda log: rate(one, float(np.exp(log))),
-            bounds=(last + np.log(1e-3), last),
-            method="bounded",
-            options={"xatol": 1e-6},
-        )
-        return float(np.exp(found.x))
+    def rate() -> Quantity:
+        found = np.array([one.rate(step, FINE) for one in trials()])
+        if everybody:
+            return Quantity(found, RATES.get(type(algorithm), "theory.fedavg_rate"), MEAN)
+        means = sorted(one.mean_rate(step) for one in trials())
+        told = f"{means[0]:.4g}" + (f" to {means[-1]:.4g}" if means[-1] > means[0] else "")
+        return Quantity(found, "theory.mean_square_rate", SQUARE.format(told))
 
     def floor() -> Quantity:
         if job.problem is None:
             raise LawError("no risk is known without a truth: give problem=")
         values = []
-        for trial, one in enumerate(_equations(job, algorithm)):
+        for trial, one in enumerate(trials()):
             truth = job.problem.truth(job.seed, [trial])
-            theta = _end(one, algorithm, step, job.rounds)
-            risk = float(client_risks(State(S=theta[None, None]), truth).mean())
-            if not everybody and type(algorithm) in (FedAvg, FedProx):
-                spread = fedavg_stationary_covariance(
-                    one.A, one.b, participants=job.sizes.participants, **_steps(algorithm, step),
-                    server_step_size=algorithm.server_step_size,
-                )  # fmt: skip
-                values_, vectors = np.linalg.eigh(spread)
-                rows = np.sqrt(np.maximum(values_, 0.0))[:, None] * vectors.T
-                risk += 0.5 * float(np.square(job.problem.design.root_apply(rows)).sum())
-            values.append(risk)
+            one.check_stable(step)
+            risk = float(client_risks(State(S=one.end(step, job.rounds)[None, None]), truth).mean())
+            rows = one.spread(step)
+            values.append(risk + 0.5 * float(np.square(job.problem.design.root_apply(rows)).sum()))
         return Quantity(np.array(values), SOURCES[type(algorithm)], "exact on average, for these samples", "risk")
 
-    law: Asked = floor
-    if isinstance(algorithm, ClusterFedVARP) and not everybody and algorithm.n_clusters < job.sizes.n_clients:
-        law = "no law of the floor is known for ClusterFedVARP where some take part: it wanders about its mean"
-    if isinstance(algorithm, FedRolex) and not everybody:
-        law = "no law of the floor is known for FedRolex where some take part: it wanders about its cycle"
-    source = SOURCES[type(algorithm)]
+    source = SOURCES[type(algorithm)] if everybody else "theory.mean_square_rate"
+    wanders = not everybody and not _settles(algorithm, job.sizes.n_clients)
+    quantities: dict[str, Asked] = {
+        "rate": rate,
+        "floor": floor,
+        "stability_edge": each(lambda one: one.edge, source, MEAN_EDGE if everybody else SQUARE_EDGE),
+        "best_step": each(
+            lambda one: one.best, source, SPREADS if wanders else MEAN_EDGE if everybody else SQUARE_EDGE
+        ),
+    }
     return Prediction(
         law="cycle" if isinstance(algorithm, FedRolex) else "fixed point",
         source=source,
         validity="one layer, full gradients, samples that stay",
         rounds=np.arange(job.rounds + 1),
         _curves=NO_B.format(name),
-        _quantities={
-            "rate": each(rate, RATES.get(type(algorithm), "theory.fedavg_rate"), MEAN),
-            "floor": law,
-            "stability_edge": each(edge, source, "of the mean"),
-            "best_step": each(best, source, "of the mean"),
-        },
+        _quantities=quantities,
     )
 
 
@@ -127,6 +125,13 @@ RATES: dict[type[Averaging], str] = {
 CORRECTED = (SCAFFOLD, FedSCAVAR)
 
 
+def _settles(algorithm: Averaging, n_clients: int) -> bool:
+    """Return whether runs converge to a point inside the stability edge, whoever takes part."""
+    if isinstance(algorithm, ClusterFedVARP):
+        return algorithm.n_clusters == n_clients
+    return isinstance(algorithm, (*CORRECTED, FedVARP))
+
+
 def _check(job: Job, algorithm: Averaging, name: str) -> None:
     """Raise unless a law speaks of the run."""
     some = job.sizes.participants < job.sizes.n_clients
@@ -144,77 +149,167 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
         )
     if some and not isinstance(job.participation, int | float):
         raise LawError(f"no law of {name} is known for participants that are named: they must be drawn")
-    unequal = isinstance(job.data, GivenSamples) and np.ptp(job.data.counts) > 0
-    if algorithm.weights == "samples" and unequal and (some or isinstance(algorithm, CORRECTED)):
-        raise LawError(f'no law of {name} is known for weights = "samples" where counts differ and some take part')
-    if isinstance(algorithm, FedRolex) and some and np.ptp(algorithm.model_share) > 0:
-        raise LawError("no law of FedRolex is known for model_share = one each where some take part: one for all")
+    if isinstance(algorithm, FedRolex) and some:
+        raise LawError(
+            f"FedRolex with {job.sizes.participants} of {job.sizes.n_clients} participants is not supported: "
+            "its mean square has not been derived; the mean's stability edge is only an upper bound"
+        )
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
         raise LawError(f"no law of FedSCAVAR is known for model_share = {shown(algorithm.model_share)}: it must be 1")
-    if isinstance(algorithm, SCAFFOLD) and algorithm.controls != "change":
-        raise LawError(f"no law of SCAFFOLD is known for controls = {algorithm.controls!r}: it must be 'change'")
 
 
-def _steps(algorithm: Averaging, step_size: float) -> dict[str, Any]:
-    return {
-        "step_size": step_size,
-        "local_steps": algorithm.local_steps,
-        "mu": algorithm.mu if isinstance(algorithm, FedProx | FedSCAVAR) else 0.0,
-    }
+class OneTrial:
+    """The normal equations of one trial, in the directions that its samples see, and what follows from them."""
 
+    def __init__(self, algorithm: Averaging, A: Array, b: Array, weights: Array | None, participants: int) -> None:
+        self.algorithm, self.participants, self.everybody = algorithm, participants, participants == len(A)
+        if weights is not None and np.ptp(weights) == 0:
+            weights = None
+        self.weights = weights
+        self._unequal = weights is not None and not self.everybody  # participants' weights are then random
+        # FedRolex's windows are of coordinates
+        self.basis = np.eye(len(A[0])) if isinstance(algorithm, FedRolex) else seen_directions(A, weights)
+        self.A, self.b = self.basis.T @ A @ self.basis, b @ self.basis
+        self._rates: dict[tuple[float, float], float] = {}
 
-def _end(one: Equations, algorithm: Averaging, step_size: float, rounds: int) -> Array:
-    """Return where the mean ends, (d,); where it goes round in a cycle, after a last round of this number."""
-    if isinstance(algorithm, FedRolex):
-        cycle, rate_ = _cycle(one, algorithm, step_size)
-        if rate_ >= 1.0:
-            raise LawError(f"step_size = {step_size:g}: FedRolex diverges, rate {rate_:.4g}; take a smaller step")
-        return cycle[rounds % len(cycle)]
-    if isinstance(algorithm, CORRECTED):
-        return fedavg_fixed_point(one.A, one.b, step_size=step_size, weights=one.weights, stable=False)
-    return fedavg_fixed_point(one.A, one.b, weights=one.weights, **_steps(algorithm, step_size))
+    def _options(self, step_size: float) -> dict[str, Any]:
+        algorithm = self.algorithm
+        return {
+            "step_size": step_size,
+            "local_steps": algorithm.local_steps,
+            "mu": algorithm.mu if isinstance(algorithm, FedProx | FedSCAVAR) else 0.0,
+        }
 
+    def _full(self, step_size: float) -> FullMoments:
+        return FullMoments(self.algorithm, self.A, step_size, self.participants, self.weights, self.b)
 
-def _rate(one: Equations, algorithm: Averaging, step_size: float, participants: int) -> float:
-    """Return the spectral radius of the mean iteration."""
-    server = algorithm.server_step_size
-    if isinstance(algorithm, CORRECTED):
-        matrix = scaffold_iteration_matrix(
-            one.A, participants=participants, server_step_size=server, **_steps(algorithm, step_size)
-        )
+    def _moments(self, step_size: float) -> OverwrittenMoments | FullMoments:
+        return second_moments(self.algorithm, self.A, step_size, self.participants, self.weights, self.b)
+
+    def rate(self, step_size: float, tolerance: float = COARSE) -> float:
+        """Return the factor per round of the distance from the end: its root mean square if p < n."""
+        if self.everybody:
+            return self.mean_rate(step_size)
+        key = (step_size, tolerance)
+        if key not in self._rates:
+            self._rates[key] = float(np.sqrt(spectral_radius(self._moments(step_size), tolerance)))
+        return self._rates[key]
+
+    def mean_rate(self, step_size: float) -> float:
+        """Return the factor per round of the distance of the mean over participants from the end."""
+        algorithm, server = self.algorithm, self.algorithm.server_step_size
+        if isinstance(algorithm, FedRolex):
+            return self._cycle(step_size)[1]
+        if not self.everybody:
+            matrix = self._moments(step_size).mean
+        elif isinstance(algorithm, CORRECTED):
+            matrix = self._full(step_size).mean
+        else:
+            matrix = fedavg_iteration_matrix(
+                self.A, server_step_size=server, weights=self.weights, **self._options(step_size)
+            )
         return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
-    if isinstance(algorithm, FedRolex):
-        return _cycle(one, algorithm, step_size)[1]
-    found = fedavg_rate(one.A, server_step_size=server, weights=one.weights, **_steps(algorithm, step_size))
-    return float(found) if np.isfinite(found) else np.inf
+
+    def _cycle(self, step_size: float) -> tuple[Array, float]:
+        assert isinstance(self.algorithm, FedRolex)
+        return fedrolex_cycle(
+            self.A,
+            self.b,
+            step_size=step_size,
+            model_share=self.algorithm.model_share,
+            local_steps=self.algorithm.local_steps,
+            server_step_size=self.algorithm.server_step_size,
+            weights=self.weights,
+            aggregation=self.algorithm.aggregation,
+        )
+
+    def check_stable(self, step_size: float) -> None:
+        """Raise if runs diverge at this step."""
+        rate = self.rate(step_size, FINE)
+        if rate >= 1.0:
+            square = "" if self.everybody else " in mean square"
+            raise LawError(
+                f"step_size = {step_size:g} is not below the stability edge: {type(self.algorithm).__name__} diverges"
+                f"{square}, its rate is {rate:.4g}; take a smaller step"
+            )
+
+    def end(self, step_size: float, rounds: int) -> Array:
+        """Return where the mean ends, (d,); where it goes round in a cycle, after a last round of this number."""
+        if isinstance(self.algorithm, FedRolex):
+            cycle, _ = self._cycle(step_size)
+            return cycle[rounds % len(cycle)]
+        if self._unequal:
+            return self.basis @ self._full(step_size).fixed_point()[: len(self.A[0])]
+        options = {"step_size": step_size} if isinstance(self.algorithm, CORRECTED) else self._options(step_size)
+        return self.basis @ fedavg_fixed_point(self.A, self.b, weights=self.weights, stable=False, **options)
+
+    def spread(self, step_size: float) -> Array:
+        """Return a root, as rows (.., d), of the stationary covariance about the mean's end; 0 if runs settle."""
+        if self.everybody or _settles(self.algorithm, len(self.A)):
+            return np.zeros((1, len(self.basis)))
+        moments = self._moments(step_size)
+        if isinstance(moments, FullMoments):
+            covariance = moments.spread()
+        else:
+            covariance = fedavg_stationary_covariance(
+                self.A,
+                self.b,
+                participants=self.participants,
+                server_step_size=self.algorithm.server_step_size,
+                **self._options(step_size),
+            )
+        values, vectors = np.linalg.eigh(covariance)
+        return np.sqrt(np.maximum(values, 0.0))[:, None] * (self.basis @ vectors).T
+
+    def _unstable(self, step_size: float) -> bool:
+        return self.rate(step_size) > 1.0 - 10.0 * COARSE and self.rate(step_size, FINE) > 1.0 + ONE
+
+    @cached_property
+    def _scanned(self) -> list[float]:
+        """Steps, each `GROWTH` times the one before, of which only the last one is unstable."""
+        algorithm = self.algorithm
+        share = self.participants / len(self.A)
+        begin = 0.1 * share / float(np.linalg.eigvalsh(self.A).max())
+        begin /= max(1.0, algorithm.server_step_size) * np.sqrt(algorithm.local_steps)
+        steps = [begin]
+        while self._unstable(steps[0]):
+            steps = [steps[0] / 8.0]
+            if steps[0] < SMALLEST * begin:
+                raise LawError(f"no stable step_size of at least {steps[0]:.4g} was found")
+        while not self._unstable(steps[-1]):
+            steps.append(GROWTH * steps[-1])
+            if steps[-1] > LARGEST * begin:
+                raise LawError(f"no stability edge was found up to step_size = {steps[-1]:.4g}")
+        return steps
+
+    @cached_property
+    def edge(self) -> float:
+        """The first step at which the rate exceeds 1."""
+        from scipy import optimize
+
+        low, high = self._scanned[-2:]
+        above = lambda step: min(self.rate(step, FINE), 2.0) - 1.0 - ONE  # noqa: E731
+        return float(optimize.brentq(above, low, high, xtol=1e-12 * high, rtol=1e-10))
+
+    @cached_property
+    def best(self) -> float:
+        """The step of the least rate below the edge."""
+        from scipy import optimize
+
+        steps = [*self._scanned[:-1], self.edge]
+        rates = [self.rate(step) for step in steps]
+        while np.argmin(rates) == 0 and steps[0] > SMALLEST * self.edge:
+            steps.insert(0, steps[0] / GROWTH)
+            rates.insert(0, self.rate(steps[0]))
+        at = int(np.argmin(rates))
+        low, high = np.log(steps[max(at - 1, 0)]), np.log(steps[min(at + 1, len(steps) - 1)])
+        found = optimize.minimize_scalar(
+            lambda log: self.rate(float(np.exp(log))), bounds=(low, high), method="bounded", options={"xatol": 1e-3}
+        )
+        return float(np.exp(found.x))
 
 
-def _cycle(one: Equations, algorithm: FedRolex, step_size: float) -> tuple[Array, float]:
-    return fedrolex_cycle(
-        one.A,
-        one.b,
-        step_size=step_size,
-        model_share=algorithm.model_share,
-        local_steps=algorithm.local_steps,
-        server_step_size=algorithm.server_step_size,
-        weights=one.weights,
-        aggregation=algorithm.aggregation,
-    )
-
-
-def _edge(one: Equations, rate: Callable[[float], float]) -> float:
-    """Return the least step at which the mean iteration no longer converges."""
-    from scipy import optimize
-
-    scale = 2.0 / float(np.linalg.eigvalsh(one.A).max())
-    steps = scale * np.geomspace(1e-2, 1e2, SCAN)
-    for low, high in itertools.pairwise(steps.tolist()):
-        if rate(high) >= 1.0:
-            return float(optimize.brentq(lambda step: min(rate(step), 2.0) - 1.0, low, high, xtol=1e-12 * scale))
-    raise LawError("no edge was found")
-
-
-def _equations(job: Job, algorithm: Averaging) -> Iterator[Equations]:
+def _trials(job: Job, algorithm: Averaging) -> Iterator[OneTrial]:
     """Yield every trial's equations."""
     shape = (job.sizes.n_clients, job.setting.samples, job.sizes.dim)
     for trial in range(job.trials):
@@ -225,4 +320,4 @@ def _equations(job: Job, algorithm: Averaging) -> Iterator[Equations]:
             X, y = draw_fixed(job.problem.truth(job.seed, [trial]), shape, job.seed, [trial])
             counts, weights = np.full(X.shape[:2], float(shape[1])), np.ones(shape[0])
         A, b = normal_equations(X[0], y[0], counts[0])
-        yield Equations(A, b, weights if algorithm.weights == "samples" else None)
+        yield OneTrial(algorithm, A, b, weights if algorithm.weights == "samples" else None, job.sizes.participants)

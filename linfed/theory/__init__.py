@@ -51,6 +51,7 @@ from linfed.theory.flute import (
     truncation_floor,
 )
 from linfed.theory.local import best_local_ridge, local_mean_risk
+from linfed.theory.mean_square import mean_square_rate
 from linfed.theory.new_clients import (
     new_client_excess_quantile,
     new_client_mean_risk,
@@ -119,6 +120,7 @@ __all__ = [
     "local_factor",
     "local_floor",
     "local_mean_risk",
+    "mean_square_rate",
     "mean_squared_sine",
     "new_client_excess_quantile",
     "new_client_mean_risk",

@@ -179,6 +179,14 @@ def fedavg_rate(
     return np.asarray(np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1))
 
 
+def seen_directions(A: Array, weights: Array | None = None) -> Array:
+    """Return an orthonormal basis (d, q) of the range of ``sum_i p_i A_i``; nothing moves in the other directions."""
+    values, vectors = np.linalg.eigh(np.average(A, axis=0, weights=weights))
+    if values[-1] <= 0.0:
+        raise ValueError("A is 0: no sample sees any direction, and nothing moves")
+    return np.asarray(vectors[:, values > SINGULAR * values[-1]])
+
+
 def local_maps(
     A: npt.ArrayLike, step_size: float, local_steps: int, mu: float, weights: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:

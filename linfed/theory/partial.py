@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_number, check_shape
-from linfed.theory.averaging import fedavg_fixed_point, local_maps
+from linfed.theory.averaging import fedavg_fixed_point, local_maps, seen_directions
 
 CONVERGED, MOST = 1e-13, 10_000
 """Relative change at which the covariance has settled, and rounds of its iteration after which it has not."""
@@ -37,12 +37,14 @@ def fedavg_stationary_covariance(
     Returns
     -------
     ndarray (d, d)
-        The covariance over participants of theta; its mean is `fedavg_fixed_point` of all clients. 0 with p = n.
+        The covariance over participants of theta; its mean is `fedavg_fixed_point` of all clients. 0 with p = n, and
+        in directions that no sample sees.
 
     Raises
     ------
     ValueError
-        As in `fedavg_fixed_point`; for p outside of 1 to n; and where the second moment grows without bound.
+        As in `fedavg_fixed_point`; for p outside of 1 to n; and if the mean diverges at this `server_step_size`, or the
+        second moment grows without bound.
 
     Notes
     -----
@@ -66,8 +68,10 @@ def fedavg_stationary_covariance(
 
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
-    end = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, mu=mu)
     n, phi = len(A), _sampling(participants, len(A))
+    end = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, mu=mu, stable=False)
+    seen = seen_directions(A)
+    A, b, end = seen.T @ A @ seen, b @ seen, end @ seen
     _, Q, _ = local_maps(A, step_size, local_steps, mu, None)
     G = server_step_size * step_size * (Q @ A)
     r = server_step_size * step_size * (Q @ b[..., None])[..., 0] - G @ end
@@ -80,7 +84,7 @@ def fedavg_stationary_covariance(
     for _ in range(MOST):
         new = scipy.linalg.solve_discrete_lyapunov(mean, driven + phi * (away @ S @ away.mT).mean(axis=0))
         if np.abs(new - S).max() <= CONVERGED * np.abs(new).max():
-            return np.asarray(0.5 * (new + new.T))
+            return np.asarray(seen @ (0.5 * (new + new.T)) @ seen.T)
         S = new
         if not np.isfinite(S).all() or np.abs(S).max() > 1e12 * max(size, 1e-300):
             break

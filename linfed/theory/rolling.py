@@ -8,7 +8,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.averaging.fedrolex import checked_shares, trained_units
 from linfed.errors import check_array, check_choice, check_number
-from linfed.theory.averaging import local_maps
+from linfed.theory.averaging import SINGULAR, local_maps
 
 
 def fedrolex_cycle(
@@ -52,8 +52,9 @@ def fedrolex_cycle(
     -----
     In a round client i trains its window T_i from ``theta``, 0 elsewhere: it moves by ``-eta Q_i (A_i theta - b_i)``
     on T_i alone, with A_i restricted to T_i and ``Q_i = sum_{s<K} (I - eta A_i)^s`` of the restricted one. A round is
-    affine, ``theta <- M_r theta + v_r``, and the d of them together have one fixed point. Where p of n clients with a
-    common share take part, it is that of the mean over participants. Cost O(n d^4).
+    affine, ``theta <- M_r theta + v_r``, and the d of them together have one fixed point. Directions that no window of
+    a sample sees stay at 0, where runs begin. Where p of n clients with a common share take part, it is that of the
+    mean over participants. Cost O(n d^4).
 
     **Deviations**: derived here.
 
@@ -71,23 +72,31 @@ def fedrolex_cycle(
     rounds = [
         _round(A, b, trained_units(shares, d, r), parts, step_size, local_steps, aggregation) for r in range(1, d + 1)
     ]
-    matrices = [np.eye(d) - server_step_size * G for G, _ in rounds]
-    offsets = [server_step_size * h for _, h in rounds]
-    whole, offset = np.eye(d), np.zeros(d)
+    moved = np.concatenate([G for G, _ in rounds], axis=1)
+    if not np.isfinite(moved).all():
+        raise ValueError(f"step_size = {step_size:g} with local_steps = {local_steps} diverges: numbers overflow")
+    # theta stays in the span U of all that a round may add; in the other directions nothing moves
+    directions, sizes, _ = np.linalg.svd(moved)
+    U = directions[:, sizes > SINGULAR * sizes.max()]
+    matrices = [np.eye(U.shape[1]) - server_step_size * U.T @ G @ U for G, _ in rounds]
+    offsets = [server_step_size * h @ U for _, h in rounds]
+    whole, offset = np.eye(U.shape[1]), np.zeros(U.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         for M, v in zip(matrices, offsets, strict=True):
             whole, offset = M @ whole, M @ offset + v
     if not (np.isfinite(whole).all() and np.isfinite(offset).all()):
         raise ValueError(f"step_size = {step_size:g} with local_steps = {local_steps} diverges: numbers overflow")
+    if not U.size:
+        raise ValueError("A is 0: no sample sees any direction, and nothing moves")
     rate = float(np.abs(np.linalg.eigvals(whole)).max() ** (1.0 / d))
     try:
-        theta = np.linalg.solve(np.eye(d) - whole, offset)
+        theta = np.linalg.solve(np.eye(len(whole)) - whole, offset)
     except np.linalg.LinAlgError:
-        raise ValueError("A is singular: where nothing is seen of a direction no cycle is determined") from None
+        raise ValueError("A is singular: no cycle is determined in a direction that no window sees") from None
     cycle = np.empty((d, d))
     for r, (M, v) in enumerate(zip(matrices, offsets, strict=True), 1):
         theta = M @ theta + v
-        cycle[r % d] = theta
+        cycle[r % d] = U @ theta
     return cycle, rate
 
 

@@ -17,6 +17,12 @@ def times(A: Array, B: Array) -> Array:
     return np.asarray(np.einsum("tabn,tbcn->tacn", A, B))
 
 
+def left_times(A: Array, B: Array) -> Array:
+    """Return ``A B`` for one matrix A (trials, a, k) and all draws of B (trials, k, c, draws)."""
+    trials, k, c, draws = B.shape
+    return (A @ B.reshape(trials, k, c * draws)).reshape(trials, A.shape[1], c, draws)
+
+
 def gram(A: Array) -> Array:
     """Return ``A'A``, (trials, b, b, draws)."""
     return np.asarray(np.einsum("tabn,tacn->tbcn", A, A))
@@ -99,6 +105,6 @@ def largest_eigenpair(A: Array) -> tuple[Array, Array]:
     half, off = 0.5 * (A[:, 0, 0] - A[:, 1, 1]), A[:, 1, 0]
     long = np.hypot(half, off)
     far = np.abs(half) + long
-    first = half > 0
-    vector = np.stack([np.where(first, far, off), np.where(first, off, np.where(long > 0, far, 1.0))], axis=1)
+    far = far if long.all() else np.where(long > 0, far, 1.0)
+    vector = np.where((half > 0)[:, None], np.stack([far, off], axis=1), np.stack([off, far], axis=1))
     return 0.5 * (A[:, 0, 0] + A[:, 1, 1]) + long, vector / np.sqrt(np.einsum("tan,tan->tn", vector, vector))[:, None]

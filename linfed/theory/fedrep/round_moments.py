@@ -247,9 +247,9 @@ class RoundLaw:
         scale = np.linalg.inv(cholesky(last.mean_gram(half))).mT @ self.gram.mT
         wishart, correction = self._wishart_root(values[:, self.root.shape[-1] :])
         start = np.linalg.inv(self.G + self.S @ self.mean)
-        back = last.inverse(identity + last.times((start @ self.S)[..., None], moved))
-        E = (self.S - self.G @ self.mean)[..., None] - last.times(self.G[..., None], moved)
-        Z = last.times(last.times(wishart, last.times(correction[..., None], half)), scale[..., None])
+        back = last.inverse(identity + last.left_times(start @ self.S, moved))
+        E = (self.S - self.G @ self.mean)[..., None] - last.left_times(self.G, moved)
+        Z = last.times(last.times(wishart, last.left_times(correction, half)), scale[..., None])
         return last.times(np.concatenate([E, Z], axis=1), last.times(back, (start @ right)[..., None]))
 
     def _wishart_root(self, values: Array) -> tuple[Array, Array]:
@@ -263,7 +263,8 @@ class RoundLaw:
         if d == 0:
             return W, np.zeros((trials, k, k))
         W[:, columns, rows] = values
-        W[:, d:] = 0.0
+        if d < k:
+            W[:, d:] = 0.0
         diagonal, left = np.einsum("taan->tan", W), d - np.arange(k)[:, None]
         width = 2.0 / (9.0 * np.maximum(left, 1))
         cubed = np.maximum(1.0 - width + np.sqrt(width) * diagonal, 0.0)

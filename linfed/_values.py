@@ -79,6 +79,19 @@ def says_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
     )
 
 
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with `count` positional arguments; True if its signature is unknown."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 Check: TypeAlias = Callable[[str, Any], Any]
 """Takes a field's name and value, and returns the value to keep, or raises."""
 

@@ -425,13 +425,26 @@ MUTATIONS = {
             "intervals:difference",
         ),
     ],
+    "theory/fedrep/round_moments.py": [
+        Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
+        Mutation(
+            "half the noise of the tangents",
+            "(2.0 * left + variance**2)",
+            "(left + variance**2)",
+            "second_order:mean_map",
+        ),
+    ],
+    "study/seeking.py": [
+        Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "least:budget"),
+        Mutation("a few truths for all", "predicted_of = int(row", "predicted_of = 3 or int(row", "least:truths"),
+    ],
     "statistics/crossings.py": [
         Mutation("a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "least:ties"),
         Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "least:covers"),
         Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "least:covers least:spent"),
         Mutation("one look", "/ (2 * looks)", "/ 2", "least:looks"),
         Mutation("both mistakes as one", "/ (2 * looks)", "/ looks", "least:looks"),
-        Mutation("predictions sought by doubling", "if self.certain else 1.0", "if False else 1.0", "least:certain"),
+        Mutation("predictions sought by doubling", "if self.near else 1.0", "if False else 1.0", "least:near"),
         Mutation("known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "least:between"),
     ],
     "statistics/fits.py": [

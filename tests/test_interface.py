@@ -476,3 +476,20 @@ def test_fedrep_and_flute_learn_the_representation_of_classes(name, softmax):
     assert (lf.subspace_distance(state.B, B_star) < 0.25).all()
     assert (accuracy > best - 0.05).all()
     assert (best > 0.6).all()
+
+
+def test_what_a_class_says_that_it_asks_must_be_one_of_asks():
+    class Careless(lf.FedRep):
+        asks = None
+
+    with pytest.raises(TypeError, match=r"Careless.asks = None must be one of lf.Asks.GRADIENTS, "):
+        lf.simulate(Careless(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(8), rounds=1)
+
+
+def test_a_metric_of_another_signature_is_named():
+    def of_a_result(result):
+        return 1.0
+
+    fedrep = lf.FedRep(rank=2, step_size=0.1)
+    with pytest.raises(TypeError, match="metrics holds of_a_result, which must be a function of two arguments"):
+        lf.simulate(fedrep, PROBLEM, data=lf.FreshSamples(8), rounds=1, metrics=[of_a_result])

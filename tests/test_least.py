@@ -69,11 +69,11 @@ def test_real_sizes_are_found_to_the_resolution():
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("middle", [3.4, 99.5, 1234.5])
 @pytest.mark.parametrize("off", [1e-4, 0.5, 0.97, 0.999, 1.03, 2.0, 1e4])
-def test_where_a_certain_search_begins_is_not_where_it_ends(off, middle, whole):
+def test_where_a_search_from_near_begins_is_not_where_it_ends(off, middle, whole):
     """And from near it takes three sizes at most."""
     start = min(max(1, round(off * middle) if whole else off * middle), 16_384)
     cell = Curve(middle=middle, width=1e-12)
-    search = search_of(cell, start=start, whole=whole, certain=True, batch=1, trials=1)
+    search = search_of(cell, start=start, whole=whole, near=True, batch=8, trials=8)
     low, high = search.interval
     assert search.stopped == "resolved"
     assert low < middle <= high
@@ -180,6 +180,12 @@ def test_the_budget_is_kept_and_said():
         assert table["stopped"] == "budget"
 
 
+def test_the_budget_is_sixteen_times_the_trials_by_default():
+    options = {"reaches": REACHES, "trials": 8, "resolution": 1e-9}
+    table = lf.least("size", Curve(middle=9000.5, width=0.01), **options)
+    assert (table["spent"], table["stopped"]) == (16 * 8, "budget")
+
+
 def test_counts_are_those_of_the_margins():
     table = lf.least("size", Curve(width=0.3), reaches=REACHES)
     assert np.array_equal(table["count"], np.sum(~np.isnan(table["margin"]), axis=0))
@@ -206,6 +212,28 @@ def test_a_run_is_asked_for_the_share_that_it_has():
     assert table["low"] < table["crossing"] <= table["high"]
     assert table["predicted_crossing"] == pytest.approx(table["crossing"], rel=0.3)
     assert "rank + 1 = 3" in table["missing"]
+    assert table["predicted_low"] < table["predicted_crossing"] <= table["predicted_high"]
+
+
+def test_what_is_predicted_is_of_the_truths_that_were_measured():
+    """Truths of few clients differ: of the first three only one reaches the level where eight of sixteen do."""
+    problem = lf.SharedRepresentation(n_clients=8, dim=12, rank=2)
+    fedrep = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.8))
+    run = lf.Run(algorithm=fedrep, problem=problem, data=lf.FreshSamples(10), rounds=8, seed=3)
+    level = lf.below("subspace_distance", 0.3)
+    table = lf.least("data.n_samples", run, reaches=level, trials=16, resolution=0.1, predicted=True)
+
+    def reached(size, trials=16):
+        found = lf.predict(fedrep, problem, data=lf.FreshSamples(size), rounds=8, seed=3, trials=trials)
+        return np.sum(found.distance[:, -1] <= 0.3)
+
+    assert (table["predicted"], table["predicted_trials"], table["count"].max()) == (6, 16, 16)
+    assert reached(6) >= 8 > reached(5)
+    assert reached(6, trials=3) == 1
+    low, high = (int(table[f"predicted_{end}"]) for end in ("low", "high"))
+    assert low < table["predicted_crossing"] <= high
+    assert reached(low) < 4
+    assert reached(high) > 12
 
 
 def test_least_rounds_are_those_of_the_run():
@@ -215,6 +243,7 @@ def test_least_rounds_are_those_of_the_run():
     assert table["round"] - 1 < table["crossing"] <= table["round"]
     assert table["low"] < table["round"] <= table["high"]
     assert table["predicted"] == pytest.approx(table["round"], abs=3)
+    assert table["predicted_low"] < table["predicted"] <= table["predicted_high"] < np.inf
     late = lf.least("round", replace(RUN, rounds=3), reaches=LEVEL, trials=8, predicted=True)
     assert late["censored"] == late["predicted_censored"] == "above"
     assert (late["low"], late["high"]) == (3, math.inf)
@@ -272,12 +301,33 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
         ({"most": 8}, ValueError, "start = 16 must lie from least = 1 to most = 8"),
         ({"predicted": True}, ValueError, "predicted = True"),
         ({"step_size": 0.5}, ValueError, "step_size = 0.5 must be a function"),
+        ({"nope": 3}, TypeError, "least has no argument 'nope'; those of lf.sweep are store, executor"),
+        ({"least": lambda: 3}, TypeError, "least = .* must be a number, or a function of the cell"),
+        ({"least": lambda cell: -1}, ValueError, "least = -1 must be a positive"),
     ],
 )
 def test_wrong_arguments_are_named(changes, error, said):
     options = {"path": "size", "reaches": REACHES} | changes
     with pytest.raises(error, match=said):
         lf.least(options.pop("path"), Curve(), **options)
+
+
+def test_each_cell_may_have_its_own_range():
+    """Ranks differ, and a step size may be defined from k + 2 samples on only."""
+    cells = lf.grid(RUN, **{"algorithm.rank, problem.rank": [(1, 1), (3, 3)]})
+    options = {"reaches": LEVEL, "trials": 8, "step_size": lf.theory.best_step_size}
+    with pytest.raises(ValueError, match=r"n_samples = 3 must be at least rank \+ 2 = 5"):
+        lf.least("data.n_samples", cells, least=3, **options)
+    table = lf.least("data.n_samples", cells, least=lambda run: run.algorithm.rank + 2, start=lambda run: 9, **options)
+    assert list(table["censored"]) == ["below", "below"]
+    assert list(table["high"]) == [3, 5]
+
+
+def test_a_step_rule_of_another_signature_is_named():
+    with pytest.raises(TypeError, match=r"step_size = .* must be a function of the cell, or of some of"):
+        lf.least("data.n_samples", RUN, reaches=LEVEL, step_size=lambda t, s: 0.1)
+    with pytest.raises(TypeError, match=r"metric = .* must be a function of two arguments"):
+        lf.below(lambda state: 1.0, 0.1)
 
 
 def test_wrong_cells_are_named():

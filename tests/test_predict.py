@@ -1,6 +1,8 @@
 """`lf.predict`: which law serves a run, its numbers beside the theory's own and beside runs, and what is missing."""
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 from helpers import assert_one_line, basis, normal
 
 import linfed as lf
+from linfed.prediction.asked import LAWS
+from linfed.prediction.table import ENTRIES, markdown_table
 
 PROBLEM = lf.SharedRepresentation(n_clients=40, dim=30, rank=3, noise_std=0.1)
 FRESH = lf.FreshSamples(10)
@@ -25,6 +29,57 @@ def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
     W = scale * problem.truth(seed, [trial]).W[0]
     setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "rounds": 3, "noise_std": problem.noise_std}
     return law(W, **setting | changes)
+
+
+# --- the table of what is predicted ------------------------------------------------------------------------------
+
+FIXED = lf.FixedSamples(40, in_law=False)
+FEW = replace(PROBLEM, n_clients=6, dim=5, rank=2)
+LARGER = lf.UnderParameterized(n_clients=40, dim=30, gap=4.0, gap_after=3, noise_std=0.1)
+STEPS = {"step_size": 0.1, "local_steps": 2}
+CLUSTERS = {"clusters": 2, **STEPS}
+FAMILY = [lf.FedAvg(**STEPS), lf.FedProx(mu=0.5, **STEPS), lf.SCAFFOLD(**STEPS), lf.FedVARP(**STEPS)]
+FAMILY += [lf.ClusterFedVARP(**CLUSTERS), lf.FedSCAVAR(**CLUSTERS)]
+
+RUNS_OF_THE_TABLE = [
+    ([fedrep()], PROBLEM, FRESH),
+    ([fedrep()], PROBLEM, lf.FreshSamples(6)),
+    ([fedrep(heads=lf.GradientHeads(steps=3))], PROBLEM, FRESH),
+    ([fedrep()], LARGER, FRESH),
+    ([fedrep()], PROBLEM, lf.FreshSamples(3)),
+    ([fedrep()], PROBLEM, FIXED),
+    ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FRESH),
+    ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FIXED),
+    (FAMILY, FEW, FIXED),
+    ([lf.FedRolex(model_share=0.6, **STEPS)], FEW, FIXED),
+    ([lf.LocalOnly()], PROBLEM, FIXED),
+    ([lf.Oracle(rank=3)], PROBLEM, FIXED),
+]
+"""A run of each algorithm of each entry."""
+
+
+@pytest.mark.parametrize("number", range(len(ENTRIES)))
+def test_the_table_says_what_is_predicted(number):
+    assert len(ENTRIES) == len(RUNS_OF_THE_TABLE)
+    entry, (algorithms, problem, data) = ENTRIES[number], RUNS_OF_THE_TABLE[number]
+    assert tuple(type(one) for one in algorithms) == entry.algorithms
+    for algorithm in algorithms:
+        found = lf.predict(algorithm, problem, data=data, rounds=3)
+        known = []
+        for name in ("distance", "low", "high", "floor", "rate", "stability_edge", "best_step"):
+            with suppress(lf.LawError):
+                known += [name] if getattr(found, name) is not None else []
+        assert tuple(known) == entry.predicted, algorithm
+
+
+def test_the_table_is_in_the_docstring_and_in_the_guide():
+    assert {one for entry in ENTRIES for one in entry.algorithms} == set(LAWS)
+    assert "{table}" not in lf.predict.__doc__
+    words = " ".join(lf.predict.__doc__.split())
+    for entry in ENTRIES:
+        assert f"{entry.title} predicted: {', '.join(entry.predicted)} range: {entry.range} " in words
+    guide = (Path(__file__).parents[1] / "docs/guide/predict.md").read_text(encoding="utf-8")
+    assert f"<!-- predictions -->\n{markdown_table()}\n<!-- /predictions -->" in guide
 
 
 # --- which law, and its numbers --------------------------------------------------------------------------------

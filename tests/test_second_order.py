@@ -147,7 +147,7 @@ def test_weighted_moments_of_the_heads(k):
 
 @pytest.mark.parametrize("participants", [None, 4])
 def test_the_mean_map_is_that_of_one_round_means(participants):
-    W, T = normal(9, 3, seed=5), squares(3)
+    W, T = along_axes(normal(9, 3, seed=5)), squares(3)
     given = {"dim": 30, "n_samples": 9, "step_size": 0.8, "noise_std": 0.3, "participants": participants}
     S, G = (one[0] for one in sine_and_cosine(T[None]))
     N, Q = lf.theory.one_round_means(G, S @ S, W, **given)
@@ -155,8 +155,160 @@ def test_the_mean_map_is_that_of_one_round_means(participants):
     setting = Setting.checked(
         W, *(given[name] for name in ("dim", "n_samples", "step_size", "noise_std", "participants"))
     )
-    got = mean_map(T[None], tensors.second, tensors.full(), setting)[0]
+    got = mean_map(T[None, ..., None], np.square(W).mean(axis=0)[None], tensors.full(), setting)[0, ..., 0]
     np.testing.assert_allclose(got, next_tangents(N, Q), rtol=1e-12)
+
+
+def along_axes(W):
+    """Return heads whose second moment is diagonal."""
+    return W @ np.linalg.eigh(W.T @ W / len(W))[1]
+
+
+def plain_fluctuations(S, G, W, setting):
+    """Return the moments of `Fluctuations`, client by client, with every tensor written out."""
+    m, p, k = setting.n_samples, setting.participants, W.shape[1]
+    left, nu, f, unit = m - k, m - k - 1, setting.step_size / (p * m), np.eye(k)
+    drawn, means = {}, {}
+    for w in W:
+        s, a = S @ w, G @ w
+        tau2 = s @ s + setting.noise_std**2
+        two = np.outer(a, a) + tau2 / nu * unit  # moments of what a client fits
+        three = np.einsum("b,c,d->bcd", a, a, a)
+        pairs = [("b", "cd"), ("c", "bd"), ("d", "bc")]
+        three += tau2 / nu * sum(np.einsum(f"{x},{yz}->bcd", a, unit) for x, yz in pairs)
+        four = np.einsum("a,b,c,d->abcd", a, a, a, a)
+        for x, y in [("ab", "cd"), ("ac", "bd"), ("ad", "bc")]:
+            four += (
+                tau2
+                / nu
+                * (
+                    np.einsum(f"{x},{y}->abcd", np.outer(a, a), unit)
+                    + np.einsum(f"{x},{y}->abcd", unit, np.outer(a, a))
+                )
+            )
+            four += tau2**2 / (nu * (nu - 2)) * np.einsum(f"{x},{y}->abcd", unit, unit)
+        Y, Phi = f * left * np.outer(s, a), f**2 * left * tau2 * two
+        moments = {
+            "inside": f**2 * left * np.einsum("ac,bd->abcd", (left + 1) * np.outer(s, s) + tau2 * unit, two),
+            "cross": f**3 * left * (left + 2) * tau2 * np.einsum("a,bcd->abcd", s, three),
+            "gram_covariance": f**4 * left * (left + 2) * tau2**2 * four,
+        }
+        of = {"inside": (Y, Y), "cross": (Y, Phi), "gram_covariance": (Phi, Phi)}
+        for name, (one, other) in of.items():
+            product = np.einsum("ab,cd->abcd", one, other)
+            drawn.setdefault(name, []).append(moments[name] - product)
+            means.setdefault(name, []).append(product)
+        means.setdefault("Y", []).append(Y)
+        means.setdefault("Phi", []).append(Phi)
+    Y, Phi = (np.mean(means[name], axis=0) for name in ("Y", "Phi"))
+    whole = {"inside": (Y, Y), "cross": (Y, Phi), "gram_covariance": (Phi, Phi)}
+    found = {"gram": p * Phi}
+    for name, (one, other) in whole.items():
+        chosen = np.mean(means[name], axis=0) - np.einsum("ab,cd->abcd", one, other)
+        found[name] = (p * np.mean(drawn[name], axis=0) + p**2 * setting.share * chosen).reshape(k * k, k * k)
+    return found
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_the_moments_are_the_sums_over_clients(name):
+    n, k, m, noise_std, p = MOMENTS[name]
+    W, T = normal(n, k, seed=2), squares(k)
+    S, G = (one[0] for one in sine_and_cosine(T[None]))
+    setting = Setting.checked(W, 20, m, 0.7, noise_std, p)
+    got = moments_of(T, W, dim=20, n_samples=m, step_size=0.7, noise_std=noise_std, participants=p)
+    for what, expected in plain_fluctuations(S, G, W, setting).items():
+        np.testing.assert_allclose(getattr(got, what)[0], expected, rtol=1e-11, atol=1e-13 * np.abs(expected).max())
+
+
+def plain_evolution(W, *, delta, rounds, **given):
+    """Return quantiles, spread and kick, (5, rounds + 1), with each point of each round computed by itself."""
+    k, d = W.shape[1], given["dim"]
+    setting = Setting.checked(W, d, *(given[x] for x in ("n_samples", "step_size", "noise_std", "participants")))
+    chart, tensors, lower = second_order.Chart.of(k), HeadTensors.of(W[None]), np.tril_indices(k)
+    tangent = delta / np.sqrt(1 - delta**2)
+    points, centre, response = [tangent * np.eye(k)] * chart.draws, tangent**2 * np.eye(k), np.zeros(chart.linear)
+    told = []
+
+    def mean_root(T):
+        S, G = (one[0] for one in sine_and_cosine(T[None]))
+        return cholesky(next_tangents(*lf.theory.one_round_means(G, S @ S, W, **given)))
+
+    def statistics(kick=0.0):
+        top = [np.linalg.eigh(L @ L.T) for L in points]
+        squared = np.array([values[-1] for values, _ in top])
+        distance = np.sqrt(squared / (1 + squared))
+        told.append([*np.quantile(distance, [0.1, 0.5, 0.9]), np.log(distance).std(), kick])
+        return squared, [vectors[:, -1] for _, vectors in top]
+
+    squared, directions = statistics()
+    for _, (values, mask) in zip(range(rounds), chart.rounds(), strict=False):
+        roots, base = [mean_root(L @ L.T) for L in points], mean_root(centre)
+        own = [root.T @ direction for root, direction in zip(roots, directions, strict=True)]
+        ranks = np.argsort(np.argsort(squared, kind="stable"))
+        drawn = values.T.copy()
+        for j, v in enumerate(own):
+            along = response.T @ np.array([v[a] * v[b] * (1 if a == b else 2) for a, b in zip(*lower, strict=True)])
+            along /= max(np.linalg.norm(along), np.finfo(float).tiny)
+            drawn[j] += (chart.scores[chart.reverse[ranks[j]] ^ mask] - along @ drawn[j]) * along
+        law = RoundLaw.at(centre[None], tensors, setting)
+        S, G, gram, root = law.S[0], law.G[0], law.gram[0], law.root[0]
+        halves, sums, roots_of_wishart = [], [], []
+        for z in drawn:
+            one = root @ z[: len(root)]
+            half, factor = np.eye(k), np.zeros((k, k))
+            for number, (a, b) in enumerate(zip(*lower, strict=True)):
+                half[a, b] = half[b, a] = 0.5 * one[k * k + number] + (a == b)
+                factor[b, a] = z[len(root) + number]
+            for row in range(k):
+                width = 2 / (9 * (d - 2 * k - row))
+                factor[row, row] = np.sqrt(d - 2 * k - row) * (1 - width + np.sqrt(width) * factor[row, row]) ** 1.5
+            sums.append(law.mean[0] + one[: k * k].reshape(k, k))
+            halves.append(half)
+            roots_of_wishart.append(factor)
+        right = (gram @ np.linalg.inv(cholesky(np.mean([half.T @ half for half in halves], axis=0)))).T
+        scale = np.linalg.inv(cholesky(np.mean([R.T @ R for R in roots_of_wishart], axis=0) / (d - 2 * k))).T
+        relative = []
+        for Y, half, R in zip(sums, halves, roots_of_wishart, strict=True):
+            X = np.concatenate([S - G @ Y, R @ scale @ half @ right]) @ np.linalg.inv(G + S @ Y) @ np.linalg.inv(base).T
+            relative.append(X.T @ X)
+        points = [root @ cholesky(one) for root, one in zip(roots, relative, strict=True)]
+        chosen = np.array([one[lower] for one in relative])
+        response = (chosen - chosen.mean(axis=0)).T @ drawn
+        before = np.array([v @ v for v in own])
+        inside = np.array([np.linalg.inv(base) @ L for L in points])
+        middle = np.tril(inside.mean(axis=0), -1) + np.diag(
+            np.exp(np.log(np.diagonal(inside, axis1=1, axis2=2)).mean(axis=0))
+        )
+        centre = base @ middle @ middle.T @ base.T
+        squared, directions = statistics()
+        told[-1][-1] = np.log(squared / before).var()
+    return np.array(told).T
+
+
+def cholesky(A):
+    k = len(A)
+    return np.linalg.cholesky(A + 1e-15 * np.trace(A) / k * np.eye(k))
+
+
+@pytest.fixture
+def few_points(monkeypatch):
+    """Let the evolution have 64 points (128 for k = 3), of which one by one is a matter of a second."""
+    monkeypatch.setattr(second_order, "DRAWS", 64)
+    second_order.Chart.of.cache_clear()
+    yield
+    second_order.Chart.of.cache_clear()
+
+
+@pytest.mark.usefixtures("few_points")
+@pytest.mark.parametrize(("k", "participants"), [(1, 5), (2, 8), (3, 20)])
+def test_the_evolution_is_that_of_single_points(k, participants):
+    W = normal(20, k, seed=3)
+    given = {"dim": 2 * k + 9, "n_samples": k + 8, "step_size": 0.5, "noise_std": 0.2, "participants": participants}
+    found = lf.theory.second_order_evolution(W, delta=0.8, rounds=3, **given)
+    expected = plain_evolution(along_axes(W), delta=0.8, rounds=3, **given)
+    got = np.array([found.low, found.distance, found.high, found.spread, [0.0, *found.kick]])
+    np.testing.assert_allclose(got[:, 1:], expected[:, 1:], rtol=1e-10)
+    np.testing.assert_allclose(got[:3, 0], 0.8, rtol=1e-14)
 
 
 @pytest.mark.parametrize("d", [4, 5, 40])
@@ -167,8 +319,8 @@ def test_drawn_rounds_have_the_moments_of_their_law(d):
     exact = exact_round(T, W, dim=d, runs=runs, rng=np.random.default_rng(3), **given).reshape(runs, 4)
     setting = Setting.checked(W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants")))
     values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))
-    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).drawn(values)[0]
-    drawn = (X.mT @ X).reshape(runs, 4)
+    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).drawn(values.mT, np.eye(2)[None])[0]
+    drawn = np.einsum("abn,acn->nbc", X, X).reshape(runs, 4)
     variances = exact.var(axis=0) + drawn.var(axis=0)
     assert np.abs((exact - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5
     for one, other in zip(exact.T, drawn.T, strict=True):

@@ -231,3 +231,10 @@ def test_state_evolution_takes_a_step_for_each_round():
         lf.theory.state_evolution(W, step_size=STEPS[:2], rounds=ROUNDS, delta=0.6, **setting)
     with pytest.raises(ValueError, match=r"step_size = .* must be a positive finite number, or one for each round"):
         lf.theory.state_evolution(W, step_size=falling, rounds=ROUNDS, delta=0.6, **setting)
+
+
+@pytest.mark.parametrize("rule", [lambda: 0.1, lambda t, s: 0.1])
+def test_a_schedule_of_another_signature_is_named(rule):
+    with pytest.raises(TypeError, match=r"step_size = .* must be a function of one argument, the round"):
+        lf.FedRep(rank=2, step_size=rule)
+    assert lf.FedRep(rank=2, step_size=lambda t, s=1.0: s / t).for_rounds(2).step_size == (1.0, 0.5)

@@ -1,5 +1,7 @@
 """Tuning: the grid, its separate trials, its scores."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -427,6 +429,49 @@ def test_a_metric_of_ones_own_without_rounds():
 def test_a_metric_of_another_shape(value, shape):
     with pytest.raises(ValueError, match=rf"metric returned shape .*{shape}.*one value per trial, \(5,\)"):
         lf.tune(lf.LocalOnly(), PROBLEM, grid={"ridge": [0.1]}, metric=lambda result: value, **SETTING)
+
+
+def outside(state, truth):
+    """Return the squared sines between B and B*: a metric as `simulate` takes it."""
+    B = state.array("B")
+    left = B - truth.B @ (truth.B.mT @ B)
+    return np.square(left).sum(axis=(-2, -1))
+
+
+def test_a_function_of_state_and_truth_is_the_same_metric_everywhere(tmp_path):
+    """`simulate`, `Run`, `tune`, `Tuned` and `least` take one form; in `tune` it has a curve."""
+    fedrep, data = lf.FedRep(rank=2, step_size=0.1), SETTING["data"]
+    with pytest.warns(lf.EdgeWarning):
+        tuning = lf.tune(fedrep, PROBLEM, grid={"step_size": [0.1, 0.4]}, metric=outside, **SETTING)
+    assert tuning.curves.shape == (2, SETTING["rounds"] + 1)
+    assert (np.diff(tuning.curves[1]) < 0).any()
+    tuned = lf.Tuned(base=fedrep, grid={"step_size": (0.1, 0.4)}, metric=outside, trials=SETTING["trials"])
+    run = lf.Run(algorithm=tuned, problem=PROBLEM, data=data, rounds=SETTING["rounds"], metrics=(outside,), trials=3)
+    with pytest.warns(lf.EdgeWarning):
+        table = lf.sweep([run], store=tmp_path)
+    assert table["step_size"] == tuning.algorithm.step_size
+    plain = lf.simulate(
+        tuning.algorithm, PROBLEM, data=data, rounds=SETTING["rounds"], metrics=[outside], trials=3
+    ).metrics["outside"]
+    np.testing.assert_array_equal(table["outside"], plain)
+    run = replace(run, algorithm=tuning.algorithm, metrics=None, rounds=30)
+    squared = lf.least("data.n_samples", run, reaches=lf.below(outside, 0.04), trials=8)
+    assert squared["low"] < squared["crossing"] <= squared["high"]
+
+
+WRONG_FUNCTIONS = {
+    "metric of three": ({"metric": lambda a, b, c: 0}, "metric = .* must be a function of state and truth"),
+    "score of one": ({"score": lambda r: 1}, "score = .* must be a function of two arguments"),
+    "score of words": ({"score": lambda rounds, curve: "a"}, "score returned 'a', expected a number"),
+    "score of nothing": ({"score": lambda rounds, curve: None}, "score returned None, expected a number"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FUNCTIONS)
+def test_functions_of_another_signature_are_named(name):
+    changes, said = WRONG_FUNCTIONS[name]
+    with pytest.raises(TypeError, match=said):
+        lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid={"step_size": [0.1]}, **SETTING | changes)
 
 
 def test_a_metric_that_is_unknown():

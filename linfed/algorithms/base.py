@@ -16,7 +16,7 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, says_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialisation
 from linfed.data.batch import Batch
-from linfed.errors import SizeError, check_instance
+from linfed.errors import SizeError, check_instance, shown
 from linfed.numerics.layers import composed, shape_of_client
 from linfed.numerics.linalg import put_clients, take_clients
 from linfed.numerics.streams import TrialRandom
@@ -356,4 +356,8 @@ def asks_of(algorithm: Algorithm) -> Asks:
     taken to ask for the samples themselves. Batches refuse the questions that they cannot answer, but nobody would
     refuse a step that reads the rows of a compressed batch as samples, or the entries of B in the chain's frame.
     """
-    return algorithm.asks if says_last(type(algorithm), "asks", ("step", "finish")) else Asks.ROWS
+    asks: Any = algorithm.asks
+    if not isinstance(asks, Asks):
+        allowed = ", ".join(f"lf.Asks.{one.name}" for one in Asks)
+        raise TypeError(f"{type(algorithm).__name__}.asks = {shown(asks)} must be one of {allowed}")
+    return asks if says_last(type(algorithm), "asks", ("step", "finish")) else Asks.ROWS

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
 from linfed._types import Array
-from linfed._values import positive
+from linfed._values import positive, takes
 from linfed.algorithms.base import Algorithm
 from linfed.data.batch import Batch
 from linfed.errors import check_array, shown
@@ -19,6 +19,10 @@ StepSize: TypeAlias = float | Sequence[float] | Array | Callable[[int], float]
 def checked_step_size(name: str, value: Any) -> StepSize:
     """Return a step size as it is kept: a float, a tuple with one for each round, or a function; or raise."""
     if callable(value):
+        if not takes(value, 1):
+            raise TypeError(
+                f"{name} = {shown(value)} must be a function of one argument, the round, which counts from 1"
+            )
         return value  # what it returns is checked round by round
     if not isinstance(value, list | tuple) and not getattr(value, "ndim", 0):
         return positive(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from linfed.errors import LawError, shown
 from linfed.numerics.streams import Seed
 from linfed.prediction import averaging, fedrep, others
 from linfed.prediction.answers import Prediction
+from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.participation import Participation
@@ -55,7 +57,7 @@ def predict(
     trials: int | None = None,
     seed: Seed = 0,
 ) -> Prediction:
-    """Say what theory knows of a run, without running it.
+    """Predict a run's distance from the ground truth, floor, rate, stability edge and best step, without running it.
 
     Parameters
     ----------
@@ -80,21 +82,14 @@ def predict(
     Notes
     -----
     Heads and start are those of the run itself (``seed``, trial): the method of moments draws its samples, O(n m d^2),
-    and ``lf.AtDistance(delta)`` costs nothing. Which laws there are::
+    and ``lf.AtDistance(delta)`` costs nothing. What is predicted for which runs::
 
-        FedRep, exact heads      "second order": median and band of the distance; "means" for m = k + 2 and k + 3;
-                                 floor, rate, edge and best step near B*, for any heads
-        FedRep, gradient heads   "gradient heads": the distance
-        FedRep, truth of r > k   "under-parameterised": the distance from U_k, floor and rate
-        FedRep, m <= k           "no movement": exact
-        FedRep, fixed samples    the floor
-        FLUTE                    rate, edge and best step near the truncation; the floor of fixed samples
-        FedAvg, one layer        rate and floor on samples that stay, everybody taking part
-        LocalOnly, Oracle        the floor
+        {table}
 
-    for fresh and isotropic Gaussian x where not said otherwise, any participation, noise and schedule of steps. Laws go
-    on falling where a run ends at its rounding, near 1e-15. Cost: `linfed.theory.second_order_evolution` has it; it
-    does not depend on d and m.
+    FedRep's predictions hold for isotropic Gaussian x, and for any participation, noise and schedule of steps. They go
+    on falling where a run stops at its rounding error, near 1e-15. Compared with runs, a prediction has no fitted
+    parameters and gives the band over runs, the floor, the stability edge and the best step; its cost does not depend
+    on d and m. The cost of the second-order prediction is in `linfed.theory.second_order_evolution`.
 
     **Deviations**: an addition.
 
@@ -118,8 +113,11 @@ def predict(
     _check_size(job)
     base = next((known for known in LAWS if isinstance(algorithm, known)), None)
     if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
-        raise LawError(
-            f"no law is known for algorithm = {shown(algorithm)}: {', '.join(c.__name__ for c in LAWS)} have one"
-        )
+        known = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
+        raise LawError(f"no law is known for algorithm = {shown(algorithm)}: {', '.join(known)} have one")
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found
+
+
+if predict.__doc__:  # none with python -OO
+    predict.__doc__ = predict.__doc__.replace("{table}", textwrap.indent(table(), " " * 8).strip())

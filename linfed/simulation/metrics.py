@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import readonly
+from linfed._values import readonly, takes
 from linfed.algorithms.base import State
 from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
@@ -158,6 +158,8 @@ def plan_metrics(
     for one in wanted:
         if callable(one):
             name = _own_name(one, own)
+            if not takes(one, 2):
+                raise TypeError(f"metrics holds {name}, which must be a function of two arguments: state and truth")
             own[name] = one
         else:
             name = check_choice("metrics", one, METRICS)

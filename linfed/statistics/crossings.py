@@ -133,9 +133,8 @@ class Search:
         See `linfed.least`.
     batch, trials, budget : int
         Trials of a first look at a size, most trials of one size, and of all sizes together.
-    certain : bool
-        Whether one trial decides: of a size without chance. The search then leaves the start, which should be near, by
-        the resolution first.
+    near : bool
+        Whether the start is near the threshold: the search then leaves it by the resolution first.
 
     Notes
     -----
@@ -156,7 +155,7 @@ class Search:
     batch: int
     trials: int
     budget: int
-    certain: bool = False
+    near: bool = False
     margins: dict[float, Array] = field(default_factory=dict)
     stopped: str = ""
 
@@ -209,15 +208,13 @@ class Search:
 
     def _verdict(self, size: float) -> int:
         margins = self.margins[size]
-        if self.certain:
-            return 1 if np.mean(margins <= 0) >= self.share else -1
         looks = 1 + max(0, math.ceil(math.log2(self.trials / self.batch)))
         return verdict(margins, self.share, (1.0 - self.confidence) / (2 * looks))
 
     @property
     def _stride(self) -> float:
         """The factor to the next size where there is no bracket yet."""
-        first = math.log2(1.0 + self.resolution) if self.certain else 1.0
+        first = math.log2(1.0 + self.resolution) if self.near else 1.0
         return 2.0 ** min(1.0, first * 2.0 ** (len(self.margins) - 1))
 
     def _towards(self, end: float, last: float, following: float) -> tuple[float, int, int] | None:

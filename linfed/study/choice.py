@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed._values import Configuration
+from linfed._values import Configuration, takes
 from linfed.algorithms.base import Algorithm
-from linfed.errors import check_number, is_real
+from linfed.errors import check_number, is_real, shown
 from linfed.figures.style import SHARES
 from linfed.study.grid import at_path, changed
 
@@ -37,8 +37,20 @@ SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": area, "final": f
 """Those that have a name."""
 
 
+def of_results(metric: object) -> bool:
+    """Return whether a metric is a function of a whole result, which is measured once, at the end."""
+    return callable(metric) and takes(metric, 1)
+
+
 def check_made_small(metric: object) -> None:
-    """Raise for a metric that is best where it is largest: curves of trials that diverge count as infinite."""
+    """Raise for a function of another signature, and for a metric that is best where it is largest.
+
+    Curves of trials that diverge count as infinite.
+    """
+    if callable(metric) and not (takes(metric, 1) or takes(metric, 2)):
+        raise TypeError(
+            f"metric = {shown(metric)} must be a function of state and truth, as in simulate, or of a result"
+        )
     if metric in SHARES:
         raise ValueError(
             f"metric = {metric!r} is best where it is largest, and tuning makes it small: take 'test_loss', or a "
@@ -73,7 +85,7 @@ class RoundsTo(Configuration):
         at = np.asarray(rounds)
         if len(at) < 2:
             raise ValueError(
-                "RoundsTo needs a curve over rounds, and a function as the metric is measured at the end alone"
+                "RoundsTo needs a curve over rounds; a function of a result as the metric is measured only at the end"
             )
         logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(self.level)
         below = np.flatnonzero(logs <= 0)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from linfed._values import takes
+from linfed.errors import shown, suggestion
 from linfed.study.grid import Cell, checked_cells
 from linfed.study.levels import Level
 from linfed.study.seeking import Least
@@ -19,9 +22,9 @@ def least(
     *,
     reaches: Level,
     share: float = 0.5,
-    start: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
+    start: float | Callable[[Any], float] | None = None,
+    least: float | Callable[[Any], float] | None = None,
+    most: float | Callable[[Any], float] | None = None,
     resolution: float = 0.05,
     confidence: float = 0.95,
     batch: int = 8,
@@ -44,9 +47,10 @@ def least(
         ``lf.below("subspace_distance", 0.1)`` or ``lf.above(..)``.
     share : float
         Which share of the trials is to reach it, between 0 and 1.
-    start, least, most : float, optional
+    start, least, most : float or callable, optional
         Where to begin, by default at the cell's own size; the ends of the range, by default 1 (of real numbers the
-        start over 1024) and 1024 times the start.
+        start over 1024) and 1024 times the start. A function of the cell gives each cell its own, such as
+        ``least=lambda run: run.algorithm.rank + 2``.
     resolution : float
         The wanted width of the interval, as a share of the size.
     confidence : float
@@ -58,7 +62,7 @@ def least(
         keyword, such as `lf.theory.best_step_size`, or of the cell. (To tune it at each size, give the cells a
         `lf.Tuned` algorithm.)
     predicted : bool
-        Ask the same of `lf.predict`, too.
+        If True, find the smallest size that `lf.predict` gives as well, for the truths of the measured trials.
     **means
         ``store``, ``executor``, ``workers``, ``progress`` and so on, as in `lf.sweep`. A store keeps every run, so that
         another level, share or budget goes on from there.
@@ -74,8 +78,9 @@ def least(
         all sizes; ``step_size`` and, of a tuned one, ``at_edge``, at the least size tried that serves; along
         ``tried``, the sizes, the ``count`` of trials and of those that ``reached`` the level, and each trial's
         ``margin``, decades above the level; ``replicates``, for `lf.fit`. With `predicted`: ``predicted``,
-        ``predicted_crossing``, ``predicted_censored``, and which law is ``missing`` at the largest size that is
-        predicted not to serve.
+        ``predicted_crossing``, ``predicted_low``, ``predicted_high``, ``predicted_censored``, the same for the
+        predictions, each of one trial's truth and start; ``predicted_trials``, the largest number of them at one size;
+        ``missing``, the reason why there is no prediction at the largest size that is predicted not to serve, else "".
 
     Raises
     ------
@@ -98,8 +103,10 @@ def least(
     Within the bracket the crossing is that of the margin's quantile over trials, interpolated: where a share jumps from
     0 to 1 between two sizes it still says where between. Of "round" a trial counts from when it first reaches it.
 
-    What is predicted is sought around what was measured, by steps of the resolution at first: mostly two or three
-    predictions. Where that search begins does not move where it ends.
+    Predictions differ between trials as their truths and starts do. The search by predictions has the same rules as
+    the search by runs: trial j is predicted for the truth and the start that trial j of the runs had, and its interval
+    is for the draw of truths and starts. It uses at most as many trials as were measured. It starts at the measured
+    size, by steps of the resolution at first; where it starts does not change the result.
 
     **Deviations**: none.
 
@@ -116,7 +123,28 @@ def least(
     >>> table["n_samples"], table["low"] < table["crossing"] <= table["high"]
     (4, True)
     """
+    _check_options(means)
     options = locals()
     asked = {field.name: options[field.name] for field in dataclasses.fields(Least) if field.name != "base"}
     several = [cells] if hasattr(cells, "run") else cells
-    return sweep([Least(base=cell, **asked) for cell in checked_cells(several)], **means)
+    return sweep([Least(base=cell, **asked | _own(cell, asked)) for cell in checked_cells(several)], **means)
+
+
+def _own(cell: Cell, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return start, least and most for one cell, where they are functions of it."""
+    found = {}
+    for name in ("start", "least", "most"):
+        if callable(asked[name]):
+            if not takes(asked[name], 1):
+                raise TypeError(f"{name} = {shown(asked[name])} must be a number, or a function of the cell")
+            found[name] = asked[name](cell)
+    return found
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Raise unless `sweep` has all options."""
+    allowed = [name for name in inspect.signature(sweep).parameters if name != "cells"]
+    for name in options:
+        if name not in allowed:
+            known = ", ".join(allowed)
+            raise TypeError(f"least has no argument {name!r}{suggestion(name, allowed)}; those of lf.sweep are {known}")

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import Configuration, check_fields, one_of, positive
+from linfed._values import Configuration, check_fields, one_of, positive, takes
 from linfed.errors import check_bool, shown
+from linfed.simulation.metrics import Metric
 
 BELOW, ABOVE = "below", "above"
 
@@ -20,8 +21,8 @@ class Level(Configuration):
 
     Parameters
     ----------
-    metric : str
-        A column of the cell's row: a metric along rounds, or an array (trials,).
+    metric : str or callable
+        A column of the cell's row: a metric along rounds, or an array (trials,); or a function ``f(state, truth)``.
     level : float
         Positive.
     side : "below" or "above"
@@ -30,18 +31,26 @@ class Level(Configuration):
         Whether any recorded round will do; else the last one decides.
     """
 
-    metric: str
+    metric: str | Metric
     level: float
     side: str
     ever: bool
 
     def __post_init__(self) -> None:
-        if not isinstance(self.metric, str) or not self.metric:
+        if callable(self.metric) and not takes(self.metric, 2):
+            raise TypeError(f"metric = {shown(self.metric)} must be a function of two arguments: state and truth")
+        if not self.column:
             raise TypeError(f"metric = {shown(self.metric)} must be the name of a column, e.g. 'subspace_distance'")
         check_fields(self, level=positive, side=one_of(BELOW, ABOVE), ever=check_bool)
 
+    @property
+    def column(self) -> str:
+        """The name of the column: a function's own name."""
+        name = getattr(self.metric, "__name__", "") if callable(self.metric) else self.metric
+        return name if isinstance(name, str) else ""
+
     def __str__(self) -> str:
-        return f"{self.metric} {'<=' if self.side == BELOW else '>='} {self.level:g}"
+        return f"{self.column} {'<=' if self.side == BELOW else '>='} {self.level:g}"
 
     def margins(self, values: npt.ArrayLike) -> Array:
         """Return by how many decades values miss the level, at most 0 where they reach it; NaN misses it by far."""
@@ -58,13 +67,14 @@ class Level(Configuration):
         return np.asarray(margins.min(axis=1) if self.ever else margins[:, -1])
 
 
-def below(metric: str, level: float, *, ever: bool = False) -> Level:
+def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
     """Return what `lf.least` is to reach: a metric at or below a level.
 
     Parameters
     ----------
-    metric : str
-        A metric of the run (``lf.METRICS``), or a column of a cell's own row.
+    metric : str or callable
+        A metric of the run (``lf.METRICS``), a function ``f(state, truth)`` as in `simulate`, or a column of a cell's
+        own row.
     level : float
         Positive, in the metric's units.
     ever : bool
@@ -79,6 +89,6 @@ def below(metric: str, level: float, *, ever: bool = False) -> Level:
     return Level(metric=metric, level=level, side=BELOW, ever=ever)
 
 
-def above(metric: str, level: float, *, ever: bool = False) -> Level:
+def above(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
     """Return what `lf.least` is to reach: a metric at or above a level; arguments as `below` takes them."""
     return Level(metric=metric, level=level, side=ABOVE, ever=ever)

@@ -18,7 +18,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import check_unmasked, shown
+from linfed.errors import check_unmasked, is_real, shown
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
@@ -28,7 +28,7 @@ from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate_trials
 from linfed.study.along import Along
-from linfed.study.choice import area, at_edge, beyond, edge_message, smallest, within
+from linfed.study.choice import area, at_edge, beyond, edge_message, of_results, smallest, within
 from linfed.study.grid import Row, changed, plain
 
 if TYPE_CHECKING:
@@ -159,11 +159,11 @@ class Search:
         curves: list[Array] = []
         scores: list[float] = []
         for widened in range(EXTENSIONS + 1):
-            for values, recorded in (yield [changed(self.algorithm, one) for one in settings[len(curves) :]]):
+            for values, at in (yield [changed(self.algorithm, one) for one in settings[len(curves) :]]):
                 values = np.where(np.isnan(values), np.inf, values)
                 curve = np.quantile(values, self.quantile, axis=0, method="inverted_cdf")
                 curves.append(curve)
-                scores.append(self.judge(recorded, curve) if np.isfinite(curve[-1]) else np.inf)
+                scores.append(self._score(at, curve) if np.isfinite(curve[-1]) else np.inf)
             ties = within(scores, self.margin, logarithmic=self.judge is area)
             if not ties:
                 raise ValueError(
@@ -180,11 +180,18 @@ class Search:
             settings=settings,
             scores=np.array(scores),
             best=best,
-            rounds=recorded,
+            rounds=at,
             curves=np.array(curves),
             at_edge=edges,
         )
         return found, [edge_message(settings, name, settings[best][name]) for name in at_edge(settings, ties)]
+
+    def _score(self, rounds: Indices, curve: Array) -> float:
+        """Return the score of a curve, or raise for one that is not a number."""
+        score: Any = self.judge(rounds, curve)
+        if not is_real(score):
+            raise TypeError(f"score returned {shown(score)}, expected a number")
+        return float(score)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +205,7 @@ class Tries(Configuration):
     participation: Participation
     trials: int
     seed: Seed
-    metric: str | Callable[[Result], Array]
+    metric: str | Callable[..., Array]
     record_every: int
     engine: str
     first: int
@@ -218,8 +225,8 @@ class Tries(Configuration):
             self.participation,
             self.trials,
             self.seed,
-            [] if callable(self.metric) else [self.metric],
-            self.rounds if callable(self.metric) and self.rounds else self.record_every,
+            recorded(self.metric),
+            self.rounds if of_results(self.metric) and self.rounds else self.record_every,
             self.engine,
         )
 
@@ -240,7 +247,7 @@ class Tries(Configuration):
             groups = [list(part) for part in np.array_split(np.arange(len(self.algorithms)), count)]
             parts = [dataclasses.replace(self, algorithms=tuple(self.algorithms[i] for i in group)) for group in groups]
             return parts if count == 1 else [piece for part in parts for piece in part.divided()]
-        count = 1 if callable(self.metric) else min(self.trials, max(1, math.ceil(self.seconds())), MOST_PIECES)
+        count = 1 if of_results(self.metric) else min(self.trials, max(1, math.ceil(self.seconds())), MOST_PIECES)
         ends = [self.trials * part // count for part in range(count + 1)]
         return [dataclasses.replace(self, first=first, last=last) for first, last in itertools.pairwise(ends)]
 
@@ -258,10 +265,17 @@ def attempts(pieces: Sequence[Tries], rows: Sequence[Row]) -> list[Attempt]:
     return [(np.concatenate(values), recorded) for values in parts.values()]
 
 
-def measured(result: Result, metric: str | Callable[[Result], Array]) -> tuple[Array, Indices]:
+def recorded(metric: Any) -> list[Any]:
+    """Return the metrics that a tuning run records: none for a function of the result."""
+    return [] if of_results(metric) else [metric]
+
+
+def measured(result: Result, metric: str | Callable[..., Array]) -> tuple[Array, Indices]:
     """Return what is to be made small, (trials, R), and the rounds at which it was measured."""
-    if not callable(metric):
-        return result.metrics[metric], result.rounds
+    if not of_results(metric):
+        (values,) = result.metrics.values()
+        return values, result.rounds
+    assert callable(metric)
     values = np.asarray(check_unmasked("values returned by metric", metric(result)), dtype=float)
     if values.shape != (result.trials,):
         raise ValueError(f"metric returned shape {values.shape}, expected one value per trial, ({result.trials},)")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import Configuration, check_fields, instance, optional, positive
+from linfed._values import Configuration, check_fields, instance, optional, positive, takes
 from linfed.algorithms.base import Algorithm
 from linfed.errors import LawError, check_bool, check_integer, check_number, is_integer, is_real, shown
 from linfed.prediction import predict
@@ -27,8 +27,8 @@ from linfed.study.tuning import Tuned
 ROUND = "round"
 """The path of the number of rounds, of which one run knows all."""
 
-FORETOLD = 3
-"""Trials whose truths a prediction takes; it answers with their median."""
+UNBOUNDED = 2**62
+"""Budget of a search by predictions, which stops at the number of measured trials."""
 
 RANGE = 1024
 """By default sizes are sought from the start over this to the start times this."""
@@ -153,7 +153,7 @@ class Least(Configuration):
         """Yield the runs that the search asks for, a batch of trials at a time; return the row."""
         row = yield from (self._rounds() if self.path == ROUND else self._sizes())
         if self.predicted:
-            row |= yield from (self._predicted_rounds() if self.path == ROUND else self._predicted(row["crossing"]))
+            row |= yield from self._predicted(row)
         return row
 
     def _rounds(self) -> Rows:
@@ -163,11 +163,12 @@ class Least(Configuration):
         search = self._of_rounds(row)
         return {**self._answer(search), **columns}
 
-    def _of_rounds(self, row: Row, certain: bool = False) -> Search:
-        found: Along = row[self.reaches.metric]
+    def _of_rounds(self, row: Row, **other: Any) -> Search:
+        found: Along = row[self.reaches.column]
         margins = np.minimum.accumulate(self.reaches.margins(found.values), axis=1)
         rounds = [int(one) for one in found.axes["round"]]
-        search = self._search(start=rounds[0], least=rounds[0], most=rounds[-1], certain=certain, batch=self.trials)
+        ends: dict[str, Any] = {"start": rounds[0], "least": rounds[0], "most": rounds[-1]}
+        search = self._search(**ends | {"batch": self.trials} | other)
         for place, number in enumerate(rounds):
             search.take(number, margins[:, place])
         search.stopped = "trials"
@@ -187,20 +188,18 @@ class Least(Configuration):
         near = min(chosen, key=lambda size: (size < min(answer["crossing"], max(chosen)), size))
         return {**answer, **chosen[near]}
 
-    def _search(self, *, certain: bool = False, **other: Any) -> Search:
+    def _search(self, **other: Any) -> Search:
         told: dict[str, Any] = (
-            {} if "start" in other else dict(zip(("least", "start", "most"), self._range, strict=True))
+            dict(zip(("least", "start", "most"), self._range, strict=True)) if self.path != ROUND else {}
         )
-        told |= {"batch": self.batch, "trials": self.trials, **other}
-        budget = 16 * self.trials if self.budget is None else self.budget
+        told |= {"batch": self.batch, "trials": self.trials}
+        told |= {"budget": 16 * self.trials if self.budget is None else self.budget}
         return Search(
             whole=True if self.path == ROUND else self._whole,
             share=self.share,
             resolution=self.resolution,
             confidence=self.confidence,
-            budget=budget,
-            certain=certain,
-            **told,
+            **told | other,
         )
 
     def _at(self, size: float) -> Any:
@@ -235,14 +234,14 @@ class Least(Configuration):
         return Part(part_of=whole, part_first=first, part_last=last) if isinstance(cell, Run) else whole
 
     def _margins(self, row: Row, first: int, last: int) -> Array:
-        if self.reaches.metric not in row:
+        if self.reaches.column not in row:
             known = ", ".join(map(repr, row))
-            raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.metric!r}; it has {known}")
-        value = row[self.reaches.metric]
+            raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.column!r}; it has {known}")
+        value = row[self.reaches.column]
         margins = self.reaches.misses(value.values if isinstance(value, Along) else value)
         margins = margins if self._is_run else margins[first:]
         if margins.shape != (last - first,):
-            raise ValueError(f"{self.reaches.metric} has {len(margins) + first} trials, expected {last}")
+            raise ValueError(f"{self.reaches.column} has {len(margins) + first} trials, expected {last}")
         return margins
 
     def _answer(self, search: Search) -> dict[str, Any]:
@@ -272,36 +271,52 @@ class Least(Configuration):
     def _told(self, crossing: float) -> float:
         return math.ceil(crossing - 1e-9) if self.path == ROUND or self._whole else crossing
 
-    # --- what theory says ------------------------------------------------------------------------------------
+    # --- predictions -----------------------------------------------------------------------------------------
 
-    def _predicted(self, measured: float) -> Rows:
-        """Search around what was measured, if anything was: where a search begins is not where it ends."""
+    def _predicted(self, row: Row) -> Rows:
+        """Search by predictions for the truths of the measured trials, a batch of them first, as runs are searched."""
+        predicted_of = int(row["count"].values.max())
+        options = {"batch": min(self.batch, predicted_of), "trials": predicted_of, "near": True, "budget": UNBOUNDED}
+        search, missing = yield from (
+            self._predicted_rounds(options) if self.path == ROUND else self._predicted_sizes(row["crossing"], options)
+        )
+        answer = self._answer(search)
+        failing = [size for size in missing if not size >= answer["crossing"]]
+        told = {f"predicted_{name}": answer[name] for name in ("crossing", "low", "high", "censored")}
+        told["predicted_trials"] = max(map(len, search.margins.values()))
+        why = missing[max(failing, default=min(missing))]
+        return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing": why}
+
+    def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Rows:
+        """Search around what was measured, if anything was."""
         least, start, most = self._range
-        near = start if math.isnan(measured) else min(max(self._told(measured), least), most)
-        search = self._search(certain=True, least=least, start=near, most=most, batch=FORETOLD, trials=FORETOLD)
+        start = start if math.isnan(measured) else min(max(self._told(measured), least), most)
+        search = self._search(**options | {"start": start})
         missing: dict[float, str] = {}
         while (wanted := search.wanted()) is not None:
             size, first, last = wanted
             run, _ = yield from self._ready(self._at(size))
-            (row,) = yield [Foretold(of=run, trials=last)]
+            (row,) = yield [PredictedRun(of=run, trials=last)]
             search.take(size, self.reaches.misses(row["subspace_distance"].values)[first:])
             missing[size] = row["missing"]
-        return self._foretold(search, missing[max(search.interval[0], min(missing))])
+        return search, missing
 
-    def _predicted_rounds(self) -> Rows:
+    def _predicted_rounds(self, options: dict[str, Any]) -> Rows:
+        """Predict all rounds, for more truths until the answer is as narrow as wanted or they are all of them."""
         run, _ = yield from self._ready(self.base)
-        (row,) = yield [Foretold(of=run, trials=FORETOLD)]
-        return self._foretold(self._of_rounds(row, certain=True), row["missing"])
-
-    def _foretold(self, search: Search, missing: str) -> dict[str, Any]:
-        answer = self._answer(search)
-        told = {f"predicted_{name}": answer[name] for name in ("crossing", "censored")}
-        return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing": missing}
+        trials = options["batch"]
+        while True:
+            (row,) = yield [PredictedRun(of=run, trials=trials)]
+            search = self._of_rounds(row, **options)
+            wanted = search.wanted()
+            if wanted is None or trials == options["trials"]:
+                return search, dict.fromkeys(search.margins, row["missing"])
+            trials = wanted[2]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold(Configuration):
-    """What `lf.predict` says of some trials of a run: a cell."""
+class PredictedRun(Configuration):
+    """The predictions of `lf.predict` for the first trials of a run: a cell."""
 
     of: Run
     trials: int
@@ -351,6 +366,8 @@ def _by_rule(rule: Callable[..., float], cell: Any) -> float:
     names = inspect.signature(rule).parameters
     known = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
     if not names.keys() <= known:
+        if not takes(rule, 1):
+            raise TypeError(f"step_size = {shown(rule)} must be a function of the cell, or of some of {sorted(known)}")
         return float(rule(cell))
     problem, algorithm = cell.problem, cell.algorithm
     told = {

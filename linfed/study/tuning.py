@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed._values import Check, Configuration, check_fields, non_negative, optional
+from linfed._values import Check, Configuration, check_fields, non_negative, optional, takes
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
 from linfed.errors import (
@@ -31,10 +31,9 @@ from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
-from linfed.simulation.results import Result
-from linfed.study.choice import MARGIN, SCORES, check_made_small
+from linfed.study.choice import MARGIN, SCORES, check_made_small, of_results
 from linfed.study.grid import Row, at_path, changed, check_path, differing
-from linfed.study.search import Search, Tries, Tuning, attempts, measured
+from linfed.study.search import Search, Tries, Tuning, attempts, measured, recorded
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
@@ -76,7 +75,7 @@ class Tuned(Configuration):
 
     base: Algorithm
     grid: Grid
-    metric: str | Callable[[Result], Array] = "subspace_distance"
+    metric: str | Callable[..., Array] = "subspace_distance"
     score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area"
     quantile: float = 0.5
     margin: float = MARGIN
@@ -144,7 +143,7 @@ def tune(
     grid: Grid | None = None,
     data: Data,
     rounds: int,
-    metric: str | Callable[[Result], Array] = "subspace_distance",
+    metric: str | Callable[..., Array] = "subspace_distance",
     score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area",
     quantile: float = 0.5,
     margin: float = MARGIN,
@@ -170,12 +169,13 @@ def tune(
         mapping, or the settings of a sequence one by one.
         To be left out with a sequence of algorithms.
     metric : str or callable
-        What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function from
-        a `Result` to one value per trial (e.g. from `Result.new_clients`), which is then measured once, at the end.
-        An accuracy is refused: it is best where it is largest.
+        What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function
+        ``f(state, truth)`` that returns one value per trial, as in `simulate`. A function of one argument takes the
+        `Result` instead (e.g. for `Result.new_clients`) and is measured once, at the end. An accuracy is refused: it is
+        best where it is largest.
     score : "area", "final" or callable
-        The mean over rounds of log10 of the curve (fast and low), or its last value alone; or a function of the
-        recorded rounds and the curve, such as ``lf.RoundsTo(0.01)``. Smaller is better.
+        The mean over rounds of log10 of the curve (fast and low), or only its last value; or a function of the
+        recorded rounds and the curve that returns a number, such as ``lf.RoundsTo(0.01)``. Smaller is better.
     quantile : float
         The curve is this quantile of the metric over trials, with diverged trials as the worst: the median by default;
         0.9 asks for a setting that serves nearly every trial.
@@ -195,7 +195,8 @@ def tune(
     Raises
     ------
     TypeError
-        For something that is no algorithm.
+        If `algorithm` is not an algorithm, if `metric` or `score` cannot be called with these arguments, or if `score`
+        does not return a number.
     ValueError
         For no `grid`, or one beside a sequence of algorithms; algorithms of several classes; a field that the algorithm
         does not have, an empty grid, `extend` of a grid that is a sequence or that holds other values than numbers; or
@@ -236,8 +237,8 @@ def tune(
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
     wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
     wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}
-    wanted |= {"metrics": [] if callable(metric) else [metric]}
-    wanted |= {"record_every": rounds if callable(metric) and rounds else record_every}
+    wanted |= {"metrics": recorded(metric)}
+    wanted |= {"record_every": rounds if of_results(metric) and rounds else record_every}
     tried = next(steps)
     while True:
         found = [measured(simulate(one, problem, **wanted), metric) for one in tried]
@@ -277,6 +278,8 @@ def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margi
 
 def _check_score(name: str, value: Any) -> Any:
     """Return a score if it is a function or has a name."""
+    if callable(value) and not takes(value, 2):
+        raise TypeError(f"{name} = {shown(value)} must be a function of two arguments: the rounds and the curve")
     return value if callable(value) else check_choice(name, value, SCORES)
 
 

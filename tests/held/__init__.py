@@ -27,8 +27,8 @@ EXACT_LAW, SHORTCUT, AVERAGING = "docs/exact-law.md", "docs/shortcut.md", "docs/
 CLASSES = "docs/classes.md"
 START, NOTATION = "docs/start.md", "docs/notation.md"
 PAPER, WHERE = "docs/papers/flute.md", "docs/papers/where.md"
-ALGORITHMS, DATA, METRICS, PROBLEMS, TUNING = (
-    f"docs/guide/{name}.md" for name in ("algorithms", "data", "metrics", "problems", "tuning")
+ALGORITHMS, DATA, METRICS, PREDICT, PROBLEMS, TUNING = (
+    f"docs/guide/{name}.md" for name in ("algorithms", "data", "metrics", "predict", "problems", "tuning")
 )
 
 

@@ -24,6 +24,7 @@ from . import (
     METRICS,
     NOTATION,
     PAPER,
+    PREDICT,
     PROBLEMS,
     README,
     SHORTCUT,
@@ -115,6 +116,7 @@ EXEMPT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     ALGORITHMS: {FORMULA: ("the initial state (round 0)",)},
+    PREDICT: {FORMULA: ("m >= k + 4, k <= 16 |", "m = k + 2 or k + 3, or k > 16 |")},
     PROBLEMS: {FORMULA: ("Trial 7 of a seed is the same bits alone",)},
     WHERE: {
         FORMULA: (

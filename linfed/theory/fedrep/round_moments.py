@@ -6,14 +6,15 @@ The state is ``T``, the matrix of squared tangents of the principal angles in th
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.numerics.linalg import client_blocks, eigh, symmetric
+from linfed.numerics import trailing as last
+from linfed.numerics.linalg import client_blocks, eigh
 from linfed.theory.fedrep.state_evolution import Setting
 
 
@@ -61,15 +62,16 @@ class HeadTensors:
         """Return ``mean_i w_i w_i' (x) w_i w_i'`` as matrices (trials, k^2, k^2), pairs of indices along each side."""
         return self._spread(self.fourth)
 
-    def weighted(self, P: Array) -> tuple[Array, Array, Array]:
-        """Return ``mean_i q_i^j w_i w_i' (x) w_i w_i'`` with ``q_i = w_i'P w_i``, for j = 0, 1, 2, each as `full`."""
+    def weighted(self, P: Array) -> Array:
+        """Return ``mean_i q_i^j w_i w_i' (x) w_i w_i'``, ``q_i = w_i'P w_i``, each as `full`, for j = 0, 1, 2."""
         packing = Packing.of(P.shape[-1])
         twos = P[..., packing.twos[:, 0], packing.twos[:, 1]] * packing.times
         products = (twos[..., :, None] * twos[..., None, :]).reshape(*twos.shape[:-1], -1)
         fours = np.add.reduceat(np.take(products, packing.order, axis=-1), packing.starts, axis=-1)
-        once = (self.sixth @ twos[..., None])[..., 0]
-        twice = (self.eighth @ fours[..., None])[..., 0]
-        return self._spread(self.fourth), self._spread(once), self._spread(twice)
+        packed = np.empty((3, *fours.shape))
+        packed[0], packed[1] = self.fourth, (self.sixth @ twos[..., None])[..., 0]
+        packed[2] = (self.eighth @ fours[..., None])[..., 0]
+        return self._spread(packed)
 
     def _spread(self, packed: Array) -> Array:
         k = self.second.shape[-1]
@@ -130,13 +132,15 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
 
     Parameters
     ----------
-    T : ndarray (trials, ..., k, k)
-    second, fourth : ndarray (trials, ..., k, k), (trials, ..., k^2, k^2)
-        `HeadTensors.second` and `HeadTensors.full`, broadcast against T.
+    T : ndarray (trials, k, k, draws)
+    second : ndarray (trials, k)
+        The heads' second moments Gamma along the axes, which are its eigenvectors.
+    fourth : ndarray (trials, k^2, k^2)
+        `HeadTensors.full`.
 
     Returns
     -------
-    ndarray (trials, ..., k, k)
+    ndarray (trials, k, k, draws)
         ``N_mean^{-T} Q_mean N_mean^{-1}`` of `one_round_means`, as a rational function of T.
 
     Notes
@@ -145,23 +149,32 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
     ``A = I + eta c P Gamma`` it is ``A^{-T} [(I - eta c Gamma (I - P)) T (I - eta c (I - P) Gamma) + eta^2 (..)]
     A^{-1}``, what is left of V and F being as there with w_i for a_i and ``I + T`` for I.
     """
-    k, m, p, eta = T.shape[-1], setting.n_samples, setting.participants, setting.step_size
-    c, variance, identity = 1.0 - k / m, setting.noise_std**2, np.eye(k)
-    kept = symmetric(np.asarray(np.linalg.inv(identity + T)))  # I - P
-    P = symmetric(kept @ T)
-    inside = symmetric(P @ kept)
-    spread = (setting.dim - k - np.trace(P, axis1=-2, axis2=-1))[..., None, None]
-    both = np.stack([inside, P], axis=-3).reshape(*T.shape[:-2], 2, k * k)
-    by_inside, by_left = np.moveaxis((both @ fourth).reshape(*T.shape[:-2], 2, k, k), -3, 0)
-    inside_left = inner(inside, by_left) + variance * inner(inside, second)
-    left_squared = inner(P, by_left) + variance * (2.0 * inner(P, second) + variance)
-    across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
-    drawn = c / (m * p) * (by_inside + spread * (by_left + variance * second) + across * (identity + T))
-    chosen = c**2 * setting.share * (by_inside - second @ inside @ second)
-    moved = identity - eta * c * kept @ second
-    back = np.linalg.inv(identity + eta * c * P @ second)
-    Q = symmetric(moved.mT @ T @ moved + eta * eta * (drawn + chosen))
-    return symmetric(back.mT @ Q @ back)
+    (trials, k, _, draws), m, p, eta = T.shape, setting.n_samples, setting.participants, np.float64(setting.step_size)
+    c, variance, identity = 1.0 - k / m, setting.noise_std**2, eye(k)[..., None]
+    along = second[:, None, :, None]
+    whole = identity + T
+    kept = last.inverse(whole)  # I - P
+    P = last.symmetric(last.times(kept, T))
+    inside = last.symmetric(last.times(P, kept))
+    both = fourth @ np.concatenate([inside, P], axis=-1).reshape(trials, k * k, 2 * draws)
+    both = both.reshape(trials, k, k, 2 * draws)
+    by_inside, by_left = both[..., :draws], both[..., draws:]
+    spread = setting.dim - k - np.einsum("taan->tn", P)
+    across = (m - k + 1) * last.inner(inside, by_left) + spread * last.inner(P, by_left)
+    drawn = spread[:, None, None] * by_left
+    if variance:
+        inside_left, left = (variance * np.einsum("taan,ta->tn", each, second) for each in (inside, P))
+        across += (m - k + 1) * inside_left + spread * (2.0 * left + variance**2)
+        np.einsum("taan->tan", drawn)[:] += variance * spread[:, None] * second[..., None]
+    drawn += by_inside
+    drawn += (across / (m - k - 1))[:, None, None] * whole
+    moved = identity - eta * c * kept * along
+    Q = last.times(last.transposed(moved), last.times(T, moved))
+    Q += (eta**2 * c / (m * p)) * drawn
+    if setting.share:
+        Q += (eta * c) ** 2 * setting.share * (by_inside - last.transposed(along) * inside * along)
+    back = last.inverse(identity + P * (eta * c * along))
+    return last.symmetric(last.times(last.transposed(back), last.times(Q, back)))
 
 
 @dataclass(frozen=True)
@@ -205,12 +218,12 @@ class RoundLaw:
         mean = setting.step_size * (1.0 - k / setting.n_samples) * S @ tensors.second @ G
         gram = cholesky(sums.gram)
         inverse = np.asarray(np.linalg.inv(gram))
-        relative = kron(inverse, inverse)
-        rows, columns = np.tril_indices(k)
-        kept = rows * k + columns
-        cross = (sums.cross @ relative.mT)[..., kept]
-        own = (relative @ sums.gram_covariance @ relative.mT)[:, kept[:, None], kept]
-        covariance = np.block([[sums.inside, cross], [cross.mT, own]])
+        relative = kron(inverse, inverse)[:, triangle(k)[2]]
+        covariance = np.empty((len(S), k * k + relative.shape[1], k * k + relative.shape[1]))
+        covariance[:, : k * k, : k * k] = sums.inside
+        covariance[:, : k * k, k * k :] = cross = sums.cross @ relative.mT
+        covariance[:, k * k :, : k * k] = cross.mT
+        covariance[:, k * k :, k * k :] = sandwich(relative, sums.gram_covariance)
         scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         scale = np.where(scale > 0, scale, 1.0)[..., None]  # angles may differ by orders of magnitude
         root = scale * cholesky(covariance / (scale * scale.mT), 1e-10)
@@ -221,38 +234,42 @@ class RoundLaw:
         """Return how many Gaussian values a draw takes."""
         return k * k + k * (k + 1)
 
-    def drawn(self, values: Array) -> Array:
-        """Return factors X with ``X'X`` the next T (trials, draws, 2k, k) for Gaussian values (trials, draws, values).
+    def drawn(self, values: Array, right: Array) -> Array:
+        """Return factors X with ``X'X`` the next T (trials, 2k, k, draws) for Gaussian values (trials, values, draws).
 
-        Means over the draws of the root of Phi, and of the Wishart matrix, are made what they are in law.
+        Each is multiplied by the matrix `right` (trials, k, k). Means over the draws of the root of Phi, and of the
+        Wishart matrix, are made what they are in law.
         """
-        trials, draws, _ = values.shape
-        k = self.S.shape[-1]
-        rows, columns = np.tril_indices(k)
-        sums = values[..., : self.root.shape[-1]] @ self.root.mT
-        Y = self.mean[:, None] + sums[..., : k * k].reshape(trials, draws, k, k)
-        half = np.empty((trials, draws, k, k))
-        half[..., rows, columns] = half[..., columns, rows] = 0.5 * sums[..., k * k :]
-        half += np.eye(k)
-        half = half @ (self.gram @ np.linalg.inv(cholesky((half.mT @ half).mean(axis=1))))[:, None].mT
-        Z = self._wishart_root(values[..., self.root.shape[-1] :]) @ half
-        S, G = self.S[:, None], self.G[:, None]
-        return np.asarray(np.concatenate([S - G @ Y, Z], axis=-2) @ np.linalg.inv(G + S @ Y))
+        (trials, _, draws), k = values.shape, self.S.shape[-1]
+        identity, sums = eye(k)[..., None], self.root @ values[:, : self.root.shape[-1]]
+        moved = sums[:, : k * k].reshape(trials, k, k, draws)  # Y less its mean
+        half = 0.5 * sums[:, k * k + lower(k)] + identity
+        scale = np.linalg.inv(cholesky(last.mean_gram(half))).mT @ self.gram.mT
+        wishart, correction = self._wishart_root(values[:, self.root.shape[-1] :])
+        start = np.linalg.inv(self.G + self.S @ self.mean)
+        back = last.inverse(identity + last.left_times(start @ self.S, moved))
+        E = (self.S - self.G @ self.mean)[..., None] - last.left_times(self.G, moved)
+        Z = last.times(last.times(wishart, last.left_times(correction, half)), scale[..., None])
+        return last.times(np.concatenate([E, Z], axis=1), last.times(back, (start @ right)[..., None]))
 
-    def _wishart_root(self, values: Array) -> Array:
-        """Return factors of Wishart matrices of `outside` rows: Bartlett's, chi-squares after Wilson and Hilferty."""
-        k, d = self.S.shape[-1], self.outside
-        rows, columns = np.tril_indices(k)
-        W = np.zeros((*values.shape[:-1], k, k))
+    def _wishart_root(self, values: Array) -> tuple[Array, Array]:
+        """Return factors W of Wishart matrices of `outside` rows, and what corrects their mean, (trials, k, k).
+
+        ``W C`` with the correction C is the root. Bartlett's, chi-squares after Wilson and Hilferty.
+        """
+        (trials, _, draws), k, d = values.shape, self.S.shape[-1], self.outside
+        rows, columns, _ = triangle(k)
+        W = np.zeros((trials, k, k, draws))
         if d == 0:
-            return W
-        W[..., columns, rows] = values
-        for row in range(k):
-            width = 2.0 / (9.0 * max(d - row, 1))
-            chi = np.sqrt(max(d - row, 0)) * np.maximum(1.0 - width + np.sqrt(width) * W[..., row, row], 0.0) ** 1.5
-            W[..., row, :] *= row < d
-            W[..., row, row] = chi
-        return W @ np.linalg.inv(cholesky((W.mT @ W).mean(axis=1) / d))[:, None].mT
+            return W, np.zeros((trials, k, k))
+        W[:, columns, rows] = values
+        if d < k:
+            W[:, d:] = 0.0
+        diagonal, left = np.einsum("taan->tan", W), d - np.arange(k)[:, None]
+        width = 2.0 / (9.0 * np.maximum(left, 1))
+        cubed = np.maximum(1.0 - width + np.sqrt(width) * diagonal, 0.0)
+        diagonal[:] = np.sqrt(np.maximum(left, 0)) * cubed * np.sqrt(cubed)
+        return W, np.asarray(np.linalg.inv(cholesky(last.mean_gram(W) / d))).mT
 
 
 @dataclass(frozen=True)
@@ -279,49 +296,39 @@ class Fluctuations:
         """Return them at sines S and cosines G (trials, k, k)."""
         k, m, p, share = S.shape[-1], setting.n_samples, setting.participants, setting.share
         nu, left, f = m - k - 1, m - k, np.float64(setting.step_size / (p * m))
-        variance, identity = setting.noise_std**2, np.eye(k)
+        variance, identity = setting.noise_std**2, eye(k)
         P = S @ S
-        zero, one, two = tensors.weighted(P)
-        # Means of tau^(2j) w w' (x) w w', j = 0, 1, 2; of tau^(2j) w w', j = 0 .. 3; and of tau^(2j), j = 0 .. 4.
-        by = [zero, one + variance * zero, two + variance * (2.0 * one + variance * zero)]
-        pair = [tensors.second]
-        for fourth in by:
-            pair.append((P.reshape(-1, 1, k * k) @ fourth).reshape(-1, k, k) + variance * pair[-1])
-        scalar = [np.ones((len(S), 1, 1))]
-        for second in pair:
-            scalar.append(inner(P, second) + variance * scalar[-1])
+        # Means of q^j w w' (x) w w', j = 0, 1, 2; of q^j w w', j = 0 .. 3; and of q^j, j = 0 .. 4; q = w'P w.
+        by, pair, scalar = tensors.weighted(P), np.empty((4, *P.shape)), np.ones((5, len(P), 1, 1))
+        pair[0], pair[1:] = tensors.second, (P.reshape(-1, 1, k * k) @ by).reshape(3, -1, k, k)
+        scalar[1:] = (pair * P).sum(axis=(-2, -1), keepdims=True)
+        if variance:  # tau^2 = q + sigma^2 for q
+            for moments in (by, pair, scalar):
+                for j in range(1, len(moments)):
+                    moments[j:] += variance * moments[j - 1 : -1]
         SG, GG = kron(S, G), kron(G, G)
-        unit = kron(identity, identity)
-
-        means = sandwich(SG, by[0])
         sines, cosines = S @ pair[1] @ S, G @ pair[1] @ G
-        spread = (left + 1) * (means + kron(sines, identity) / nu) + kron(identity, cosines) + scalar[2] * unit / nu
-        mean = vec(S @ pair[0] @ G)
-        inside = p * f**2 * (left * spread - left**2 * means)
-        inside += (p * f * left) ** 2 * share * (means - mean * mean.mT)
+        drawn, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # of samples, and of who takes part
 
-        mu = cosines + scalar[2] / nu * identity
-        gram = p * f**2 * left * mu
+        mean, mu = vec(S @ pair[0] @ G), cosines + scalar[2] / nu * identity
+        inside = (drawn + chosen) * sandwich(SG, by[0]) - chosen * mean * mean.mT
+        add(inside, drawn * (left + 1) / nu * sines, "tabcb->tacb")
+        add(inside, drawn * mu, "tabad->tbda")
 
-        both, mixed = SG @ by[1] @ GG.mT, S @ pair[2] @ G
-        traced = vec(mixed) * vec(identity).mT
-        paired = kron(mixed, identity)
-        means = both + traced / nu
-        drawn = both + (traced + paired + swapped(paired)) / nu
-        cross = p * f**3 * (left * (left + 2) * drawn - left**2 * means)
-        cross += (p * left) ** 2 * f**3 * share * (means - mean * vec(mu).mT)
+        mixed, both = S @ pair[2] @ G, f * (2 * drawn + chosen)
+        cross = both * (SG @ by[1] @ GG.mT) - f * chosen * mean * vec(mu).mT
+        add(cross, both / nu * mixed, "tabcc->tabc")
+        add(cross, f * drawn * (left + 2) / nu * mixed, "tabcb->tacb", "tabbd->tadb")
 
-        both, mixed = sandwich(GG, by[2]), G @ pair[3] @ G
-        flat = vec(identity) * vec(identity).mT
-        traced = vec(mixed) * vec(identity).mT
-        traced = traced + traced.mT
-        paired = kron(mixed, identity) + kron(identity, mixed)
-        means = both + traced / nu + scalar[4] * flat / nu**2
-        pairs = paired + swapped(paired)
-        drawn = both + (traced + pairs) / nu + scalar[4] * (flat + unit + swapped(unit)) / (nu * (nu - 2))
-        gram_covariance = p * f**4 * (left * (left + 2) * drawn - left**2 * means)
-        gram_covariance += p**2 * f**4 * left**2 * share * (means - vec(mu) * vec(mu).mT)
-        return cls(inside, gram, gram_covariance, cross)
+        mixed, both, twice = G @ pair[3] @ G, f * both, f**2 * drawn * (left + 2) / nu
+        own = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
+        traced = (
+            both * (mixed / nu + scalar[4] / (2 * nu**2) * identity) + twice * scalar[4] / (nu * (nu - 2)) * identity
+        )
+        add(own, traced, "tabcc->tabc", "taacd->tcda")
+        paired = twice * (mixed + scalar[4] / (2 * (nu - 2)) * identity)
+        add(own, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
+        return cls(inside, drawn * mu, own, cross)
 
 
 def sine_and_cosine(T: Array) -> tuple[Array, Array]:
@@ -335,16 +342,33 @@ def sine_and_cosine(T: Array) -> tuple[Array, Array]:
 def cholesky(A: Array, share: float = 1e-15) -> Array:
     """Return Cholesky factors; a share of the mean diagonal is added to it, where digits end."""
     k = A.shape[-1]
-    added = share * np.trace(A, axis1=-2, axis2=-1) / k
-    return np.asarray(np.linalg.cholesky(A + added[..., None, None] * np.eye(k)))
+    added = share / k * A.trace(axis1=-2, axis2=-1)
+    return np.asarray(np.linalg.cholesky(A + added[..., None, None] * eye(k)))
+
+
+@functools.cache
+def eye(k: int) -> Array:
+    """Return the identity."""
+    return np.eye(k)
+
+
+@functools.cache
+def triangle(k: int) -> tuple[Indices, Indices, Indices]:
+    """Return rows, columns and places among all k^2 of the lower triangle's entries, row by row."""
+    rows, columns = np.tril_indices(k)
+    return rows, columns, rows * k + columns
+
+
+@functools.cache
+def lower(k: int) -> Indices:
+    """Return for each entry of a symmetric matrix (k, k) its number in the lower triangle, row by row."""
+    found = np.zeros((k, k), dtype=np.intp)
+    rows, columns, _ = triangle(k)
+    found[rows, columns] = found[columns, rows] = range(len(rows))
+    return found
 
 
 # --- stacks of matrices, and of tensors as matrices over pairs of indices ---------------------------------------
-
-
-def inner(A: Array, B: Array) -> Array:
-    """Return ``tr A'B`` as (..., 1, 1)."""
-    return (A * B).sum(axis=(-2, -1), keepdims=True)
 
 
 def vec(A: Array) -> Array:
@@ -359,15 +383,15 @@ def kron(A: Array, B: Array) -> Array:
     return product.reshape(*product.shape[:-4], k, k)
 
 
-def tensor(C: Array) -> Array:
-    """Return (..., k^2, k^2) as (..., k, k, k, k)."""
-    k = math.isqrt(C.shape[-1])
-    return C.reshape(*C.shape[:-2], k, k, k, k)
+def add(C: Array, A: Array, *places: str) -> None:
+    """Add ``A_xy`` to ``C[ab, cd]``, in place, where the two indices of abcd that are neither x nor y agree.
 
-
-def swapped(C: Array) -> Array:
-    """Return ``C[ab, dc]`` at (ab, cd)."""
-    return tensor(C).swapaxes(-1, -2).reshape(C.shape)
+    Each place is an einsum of such a diagonal, as "tabcb->tacb" for ``A_ac`` where b = d.
+    """
+    k = A.shape[-1]
+    for place in places:
+        entries = np.einsum(place, C.reshape(len(C), k, k, k, k))
+        entries += A[..., None]
 
 
 def sandwich(K: Array, C: Array) -> Array:

@@ -1,0 +1,127 @@
+"""Which quantities are predicted for which runs: the one source of the table in `predict` and in the guide."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import NamedTuple
+
+from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
+from linfed.algorithms.base import Algorithm
+from linfed.algorithms.fedrep import FedRep
+from linfed.algorithms.flute import FLUTE
+from linfed.algorithms.local_only import LocalOnly
+from linfed.algorithms.oracle import Oracle
+from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
+from linfed.prediction.others import SERVED
+
+NEAR_END = ("floor", "rate", "stability_edge", "best_step")
+
+WIDTH = 112
+
+
+class Entry(NamedTuple):
+    """What is predicted for one kind of run.
+
+    Parameters
+    ----------
+    algorithms : tuple of classes
+    runs : str
+        Which runs of these algorithms.
+    predicted : tuple of str
+        Names of the attributes of `Prediction` that are available.
+    range : str
+        Where the prediction holds.
+    """
+
+    algorithms: tuple[type[Algorithm], ...]
+    runs: str
+    predicted: tuple[str, ...]
+    range: str
+
+    @property
+    def title(self) -> str:
+        """The algorithms and the kind of run."""
+        return f"{', '.join(one.__name__ for one in self.algorithms)}: {self.runs}"
+
+
+FAMILY = (FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR)
+
+ENTRIES = (
+    Entry(
+        (FedRep,),
+        f"exact heads, fresh samples, m >= k + 4, k <= {LARGEST_RANK}",
+        ("distance", "low", "high", *NEAR_END),
+        SECOND_ORDER.validity,
+    ),
+    Entry(
+        (FedRep,),
+        f"exact heads, fresh samples, m = k + 2 or k + 3, or k > {LARGEST_RANK}",
+        ("distance", *NEAR_END),
+        MEANS.validity,
+    ),
+    Entry((FedRep,), "gradient heads, fresh samples", ("distance",), GRADIENT_HEADS.validity),
+    Entry(
+        (FedRep,),
+        "exact heads, fresh samples, ground truth of rank r > k",
+        ("distance", "floor", "rate"),
+        f"distance from the top-k subspace; {UNDER_PARAMETERISED.validity}",
+    ),
+    Entry((FedRep,), "exact heads, m <= k", ("distance",), "exact: B does not move"),
+    Entry(
+        (FedRep,),
+        "exact heads, fixed samples",
+        ("floor",),
+        "the minimum of the empirical risk, where angles are small and samples outnumber unknowns",
+    ),
+    Entry(
+        (FLUTE,),
+        "fresh samples, all clients participate",
+        ("rate", "stability_edge", "best_step"),
+        "near the truncation to rank k, at population",
+    ),
+    Entry(
+        (FLUTE,),
+        "fixed samples, all clients participate",
+        NEAR_END,
+        "near the truncation to rank k, at population; the floor to first order in 1/m",
+    ),
+    Entry(
+        FAMILY,
+        "one layer, fixed or given samples, full gradients",
+        NEAR_END,
+        "exact for these samples; with partial participation of the mean square over the draw of participants",
+    ),
+    Entry(
+        (FedRolex,),
+        "one layer, fixed or given samples, full gradients",
+        NEAR_END,
+        "exact for these samples, of the cycle of windows",
+    ),
+    Entry((LocalOnly,), "least squares or ridge, Gaussian x", ("floor",), SERVED),
+    Entry((Oracle,), "Gaussian x", ("distance", "floor"), f"distance 0; floor: {SERVED}"),
+)
+"""Every kind of run for which something is predicted."""
+
+
+def table() -> str:
+    """Return the table as text: of each kind of run what is predicted, and where it holds."""
+    lines = []
+    for entry in ENTRIES:
+        for start, text in (
+            ("", entry.title),
+            ("    predicted: ", ", ".join(entry.predicted)),
+            ("    range: ", entry.range),
+        ):
+            after = "      " if start else "  "
+            lines += textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=after)
+    return "\n".join(lines)
+
+
+def markdown_table() -> str:
+    """Return the table for a Markdown page, without the ranges."""
+    rows = [
+        f"| {', '.join(one.__name__ for one in entry.algorithms)} | {entry.runs} | "
+        f"{', '.join(f'`{name}`' for name in entry.predicted)} |"
+        for entry in ENTRIES
+    ]
+    return "\n".join(["| algorithm | runs | predicted |", "|---|---|---|", *rows])

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number
 from linfed.numerics.linalg import one_blas_thread
-from linfed.theory.fedrep.gradient_round import HeadsRound, HeadsState, Packing, medians
-from linfed.theory.fedrep.state_evolution import HeadMoments, StateEvolution, checked_sizes, checked_steps, start_at
-from linfed.theory.fedrep.wishart import GradientScalars, typical_tail
+from linfed.theory.fedrep.gradient_round import HeadsRound, HeadsState, medians
+from linfed.theory.fedrep.state_evolution import StateEvolution, checked_sizes, checked_steps, start_at
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +37,7 @@ class GradientHeadsEvolution(StateEvolution):
 
     head_gap: Array
     spread: Array
+    kick: Array
 
 
 def gradient_heads_evolution(
@@ -167,36 +167,36 @@ def gradient_heads_evolution(
     if len(counts) > 1:
         raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
     trials = counts.pop() if counts else None
-    tail = typical_tail(participants)
-    paths, gaps = [], []
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+    paths = []
+    with one_blas_thread(), np.errstate(all="ignore"):
         for t in range(trials or 1):
-            if t == 0 or heads.ndim == 3:
-                setting = HeadsRound(
-                    dim=dim,
-                    n_clients=n,
-                    n_samples=n_samples,
-                    participants=participants,
-                    variance=check_noise_std(noise_std) ** 2,
-                    packing=Packing.of(k),
-                    moments=HeadMoments.of(heads[t] if heads.ndim == 3 else heads),
-                )
-            first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
-            path = [HeadsState.start(first[0], first[1], setting.packing)]
+            setting = HeadsRound(
+                W=heads[t] if heads.ndim == 3 else heads,
+                dim=dim,
+                n_samples=n_samples,
+                participants=participants,
+                variance=check_noise_std(noise_std) ** 2,
+                head_steps=tau,
+            )
+            rng = np.random.default_rng(0)
+            state = setting.start(*(array[t] if array.ndim == 3 else array for array in (N, Q)))
+            path = [_kept(state)]
             for number, eta in enumerate(steps, 1):
-                scalars = GradientScalars.of(k, n_samples, tau, eta if alpha is None else alpha, tail)
-                path.append(setting.after(path[-1], eta, scalars))
-                if not path[-1].finite:
+                state = setting.after(state, eta, eta if alpha is None else alpha, rng)
+                if not state.finite:
                     raise ValueError(
                         f"step_size = {eta:g} is too large for these heads, their steps and this noise: no digits are "
                         f"left in round {number}"
                     )
+                path.append(_kept(state))
             paths.append(path)
-            gaps.append([setting.gap(state) for state in path])
-        N, Q, chance = (
-            np.array([[getattr(state, name) for state in path] for path in paths]) for name in ("N", "Q", "chance")
-        )
+        N, Q, chance, gap, kick = (np.array(each) for each in zip(*(map(np.array, zip(*path, strict=True)) for path in paths), strict=True))
         distance, spread = np.array([medians(*each) for each in zip(N, Q, chance, strict=True)]).swapaxes(0, 1)
-    out = (distance, N, Q, np.array(gaps), spread)
-    distance, N, Q, gap, spread = (array if trials is not None else array[0] for array in out)
-    return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap, spread=spread)
+    out = (distance, N, Q, gap, spread, kick[:, 1:])
+    distance, N, Q, gap, spread, kick = (array if trials is not None else array[0] for array in out)
+    return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap, spread=spread, kick=kick)
+
+
+def _kept(state: HeadsState) -> tuple[Array, Array, Array, float, float]:
+    """Return what is kept of a round, which is not the population."""
+    return state.N, state.Q, state.chance, state.gap, state.kick

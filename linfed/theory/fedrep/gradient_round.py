@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linfed._types import Array
 from linfed._types import Array, Generator, Indices
 from linfed.numerics.linalg import TINY, symmetric
 from linfed.theory.fedrep.wishart import gram_roots
@@ -37,14 +36,16 @@ class Packing:
         T[np.arange(len(rows)), columns, rows] = T[np.arange(len(rows)), rows, columns]
         return cls(T.reshape(len(rows), k * k))
 
-    def pack(self, A: Array) -> Array:
-        """Return the vector of the symmetric part of a matrix."""
-        return self.unpacking @ A.reshape(-1)
-
     def unpack(self, x: Array) -> Array:
         """Return the symmetric matrices (.., k, k) of vectors (.., K)."""
         k = math.isqrt(self.unpacking.shape[1])
         return (x @ self.unpacking).reshape(*x.shape[:-1], k, k)
+
+    def outer(self, x: Array, y: Array) -> Array:
+        """Return the vectors (K, b) of the symmetric parts of ``x_b y_b'``, for columns of x and y (k, b)."""
+        rows, columns = np.triu_indices(len(x))
+        weights = np.where(rows == columns, 0.5, math.sqrt(0.5))[:, None]
+        return np.asarray(weights * (x[rows] * y[columns] + x[columns] * y[rows]))
 
     def product(self, M: Array, L: Array) -> Array:
         """Return the maps (.., K, K) of vectors that take X to the symmetric part of ``M X L'``, for M (.., k, k)."""
@@ -61,8 +62,8 @@ class HeadsState:
     ----------
     N, Q : ndarray (k, k)
         Means of ``B*'B`` and ``B'(I - B*B*')B``.
-    lag : ndarray (copies, n, k)
-        ``delta_i = w_i - a_i``, each client's head less its best head ``a_i = N'w_i*``.
+    lag : ndarray (k, copies n)
+        ``delta_i = w_i - a_i``, each client's head less its best head ``a_i = N'w_i*``; client ``j % n`` in column j.
     chance : ndarray (K, K)
         Covariance of D if a run's Q is ``C (I + D) C'``, C the Cholesky factor of its mean.
     kick : float
@@ -83,23 +84,23 @@ class HeadsState:
     @property
     def gap(self) -> float:
         """Root mean square of ``||delta_i||``."""
-        return float(np.linalg.norm(self.lag)) / math.sqrt(self.lag.size / self.lag.shape[-1])
+        return float(np.linalg.norm(self.lag)) / math.sqrt(self.lag.shape[1])
 
 
 @dataclass(frozen=True)
 class _Messages:
-    """Participants' messages, one row each, given B.
+    """What participants send, one column each, given B.
 
     Parameters
     ----------
-    heads, lag : ndarray (b, k)
-        New heads w+, and what they are beyond the best ones.
-    inside : ndarray (b, k)
-        ``Z'r/m``, Z = X B: the gradient along B, less the head's factor.
+    heads, lag : ndarray (k, b)
+        New heads w+, and what they differ by from the best ones.
+    inside : ndarray (k, b)
+        ``Z'r/m`` with Z = X B and r the residual: the gradient ``X'r w+'/m`` along B, without its factor w+.
     along : ndarray (b,)
-        ``v'r/(m tau_i)``: its part along ``(I - BB') phi_i``, divided by the length of that.
+        ``v'r/(m tau_i)``: the same along ``(I - BB') phi_i``, divided by the length of that.
     length, noise : ndarray (b,)
-        ``||r||^2/m``, and the part of it that no head on these samples takes away.
+        ``||r||^2/m``, and its part outside the span of Z, which heads leave as it is.
     """
 
     heads: Array
@@ -125,34 +126,36 @@ class HeadsRound:
         """Return the state whose heads are 0."""
         n, k = self.W.shape
         copies = max(1, min(math.ceil(MESSAGES / self.participants), CLIENTS // n))
-        lag = np.broadcast_to(-self.W @ N, (copies, n, k))
+        lag = np.tile(-N.T @ self.W.T, copies)
         return HeadsState(N, Q, lag, np.zeros((k * (k + 1) // 2,) * 2))
 
     def after(self, state: HeadsState, eta: float, alpha: float, rng: Generator) -> HeadsState:
         """Return the state after a round; `gradient_heads_evolution` has the formulas."""
-        N, Q, (copies, n, k), p = state.N, state.Q, state.lag.shape, self.participants
-        eye, root = np.eye(k), _root(Q)
+        N, Q, (n, k), p = state.N, state.Q, self.W.shape, self.participants
+        eye, root, copies = np.eye(k), _root(Q), state.lag.shape[1] // n
         H = _polar(N)
         P = H @ Q @ H.T  # I - N N'
-        chosen = np.argpartition(rng.random((copies, n)), p - 1, axis=1)[:, :p] if p < n else np.arange(n)[None]
-        clients = np.broadcast_to(chosen, (copies, p)).reshape(-1)
-        W = self.W[clients]
-        squares = np.maximum(np.vecdot(W @ P, W) + self.variance, TINY)  # tau_i^2
-        lag = np.take_along_axis(state.lag, chosen[..., None], axis=1).reshape(-1, k)
-        sent = self._messages(W @ N, lag, squares, alpha, rng)
+        chosen = np.arange(copies * n)
+        if p < n:
+            drawn = np.argpartition(rng.random((copies, n)), p - 1, axis=1)[:, :p]
+            chosen = (drawn + n * np.arange(copies)[:, None]).reshape(-1)
+        clients = chosen % n
+        W = self.W.T[:, clients]
+        best = N.T @ W
+        squares = np.maximum((W * (P @ W)).sum(axis=0) + self.variance, TINY)  # tau_i^2
+        sent = self._messages(best, state.lag[:, chosen], squares, alpha, rng)
 
-        count, heads, along = len(W), sent.heads, W * sent.along[:, None]
-        inside, outside = sent.inside.T @ heads / count, along.T @ heads / count
+        count, heads, along = len(chosen), sent.heads, W * sent.along
+        inside, outside = sent.inside @ heads.T / count, along @ heads.T / count
         pull = inside - N.T @ outside
         moved = -eta * (N @ inside + P @ outside)
-        # What samples and participants add to Q: B's own directions, then all others.
-        off = sent.inside - (W @ N) * sent.along[:, None]
-        pulls = (off @ (np.zeros_like(Q) if root is None else root))[:, :, None] * heads[:, None, :]
-        spread = self._covariance(pulls.reshape(count, -1), clients).reshape(k, k, k, k)
+        # What samples and participants add to Q: along B's own directions, then along all others.
+        off = (np.zeros_like(Q) if root is None else root).T @ (sent.inside - best * sent.along)
+        spread = self._covariance((off[:, None] * heads).reshape(k * k, count), clients).reshape(k, k, k, k)
         share = (self.dim - k - np.trace(Q)) / (p * self.n_samples)
         length = share * sent.length
-        taken = np.vecdot(W @ N @ Q, W @ N) / squares * sent.length / (p * self.n_samples)
-        fresh = eta * eta * (np.einsum("jijl->il", spread) + (heads * (length - taken)[:, None]).T @ heads / count)
+        taken = (best * (Q @ best)).sum(axis=0) / squares * sent.length / (p * self.n_samples)
+        fresh = eta * eta * (np.einsum("jijl->il", spread) + (heads * (length - taken)) @ heads.T / count)
         change = symmetric(eta * eta * pull.T @ Q @ pull + fresh) - eta * (Q @ pull + pull.T @ Q)
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
         above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
@@ -161,8 +164,8 @@ class HeadsRound:
         turned = N_after @ above - moved  # N before the round less N after it
         Q_after = symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T))
         lags = state.lag.copy()
-        np.put_along_axis(lags, chosen[..., None], sent.lag.reshape(copies, p, k), axis=1)
-        lags += self.W @ turned
+        lags[:, chosen] = sent.lag
+        lags += np.tile(turned.T @ self.W.T, copies)
 
         now = _root(Q_after)
         if root is None or now is None:
@@ -171,17 +174,14 @@ class HeadsRound:
         kept = back @ (eye - eta * pull).T
         packing = Packing.of(k)
         # Relative changes of the squared tangents by each message: its length, and its part along the truth.
-        turn = along @ (eta * kept @ Q @ _inverse(N)).T
-        sizes = heads @ back.T
-        drawn = sizes * (eta * np.sqrt(length))[:, None]
-        relative = drawn[:, :, None] * drawn[:, None, :] + 2.0 * turn[:, :, None] * sizes[:, None, :]
-        added = self._covariance(relative.reshape(count, -1) @ packing.unpacking.T, clients)
+        turn = eta * kept @ Q @ _inverse(N) @ along
+        sizes = back @ heads
+        lengths = sizes * (eta * np.sqrt(length))
+        added = self._covariance(packing.outer(lengths, lengths) + 2.0 * packing.outer(turn, sizes), clients)
         old, new, dims = kept @ root, back @ fresh @ back.T, max(self.dim - 2 * k, 1)
         rows = 2.0 / dims * (packing.product(new, new) + 2.0 * packing.product(old @ old.T, new))
-        noisy = sizes * (eta * np.sqrt(share * sent.noise))[:, None]
-        towards = W @ H @ root / np.sqrt(squares)[:, None]
-        response = _outer(noisy, packing).T @ _outer(towards, packing) / count
-        step = packing.product(old, old) + response
+        noisy, towards = sizes * (eta * np.sqrt(share * sent.noise)), root.T @ H.T @ W / np.sqrt(squares)
+        step = packing.product(old, old) + packing.outer(noisy, noisy) @ packing.outer(towards, towards).T / count
         before = step @ state.chance @ step.T
         if not np.isfinite(before + added + rows).all():
             return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance), math.inf)
@@ -190,39 +190,34 @@ class HeadsRound:
 
     def _messages(self, best: Array, lag: Array, squares: Array, alpha: float, rng: Generator) -> _Messages:
         """Draw messages of clients, exactly in distribution given B and their heads."""
-        (count, k), m = best.shape, self.n_samples
-        T = gram_roots(rng, count, k, m) if m >= k else rng.standard_normal((count, m, k))
-        noise = np.sqrt(squares)[:, None] * rng.standard_normal((count, T.shape[1]))
+        (k, count), m = best.shape, self.n_samples
+        drawn = gram_roots(rng, count, k, m) if m >= k else rng.standard_normal((count, m, k))
+        T = np.ascontiguousarray(np.moveaxis(drawn, 0, -1))
+        noise = np.sqrt(squares) * rng.standard_normal((T.shape[0], count))
         rest = squares * (rng.chisquare(m - k, count) if m > k else np.zeros(count))
         for _ in range(self.head_steps):
-            r = np.einsum("bij,bj->bi", T, lag) - noise
-            lag = lag - alpha / m * np.einsum("bij,bi->bj", T, r)
-        r = np.einsum("bij,bj->bi", T, lag) - noise
+            r = np.einsum("ijb,jb->ib", T, lag) - noise
+            lag = lag - alpha / m * np.einsum("ijb,ib->jb", T, r)
+        r = np.einsum("ijb,jb->ib", T, lag) - noise
         return _Messages(
             heads=best + lag,
             lag=lag,
-            inside=np.einsum("bij,bi->bj", T, r) / m,
-            along=(np.vecdot(noise, r) - rest) / (m * squares),
-            length=(np.vecdot(r, r) + rest) / m,
+            inside=np.einsum("ijb,ib->jb", T, r) / m,
+            along=((noise * r).sum(axis=0) - rest) / (m * squares),
+            length=((r * r).sum(axis=0) + rest) / m,
             noise=rest / m,
         )
 
     def _covariance(self, values: Array, clients: Indices) -> Array:
-        """Return the covariance of a mean of values (b, K) over a run's p participants, drawn without replacement."""
-        n, p = len(self.W), self.participants
-        mean = values.mean(axis=0)
-        values = values - mean
-        covariance = values.T @ values / (len(values) * p)
+        """Return the covariance of a mean of values (K, b) over a run's p participants, drawn without replacement."""
+        n, p, count = len(self.W), self.participants, values.shape[1]
+        values = values - values.mean(axis=1)[:, None]
+        covariance = values @ values.T / (count * p)
         if p > 1:  # two participants are different clients
-            sums = np.stack([np.bincount(clients, column, n) for column in values.T], axis=1)
-            of_client = sums / np.sqrt(np.maximum(np.bincount(clients, minlength=n), 1))[:, None]
-            covariance -= (p - 1) / (p * (n - 1)) * (of_client.T @ of_client) / len(values)
+            sums = np.stack([np.bincount(clients, row, n) for row in values])
+            of_client = sums / np.sqrt(np.maximum(np.bincount(clients, minlength=n), 1))
+            covariance -= (p - 1) / (p * (n - 1)) * (of_client @ of_client.T) / count
         return np.asarray(covariance)
-
-
-def _outer(x: Array, packing: Packing) -> Array:
-    """Return the vectors (b, K) of the matrices ``x x'`` of rows."""
-    return np.asarray((x[:, :, None] * x[:, None, :]).reshape(len(x), -1) @ packing.unpacking.T)
 
 
 def _of_logarithm(covariance: Array) -> Array:

@@ -149,14 +149,19 @@ class HeadsRound:
         inside, outside = sent.inside @ heads.T / count, along @ heads.T / count
         pull = inside - N.T @ outside
         moved = -eta * (N @ inside + P @ outside)
-        # What samples and participants add to Q: along B's own directions, then along all others.
-        off = (np.zeros_like(Q) if root is None else root).T @ (sent.inside - best * sent.along)
-        spread = self._covariance((off[:, None] * heads).reshape(k * k, count), clients).reshape(k, k, k, k)
+        # A message's change of N, relative, and of squared tangents: both times w+'.
+        kept = eye - eta * pull
+        turn = -eta * _inverse(N + moved) @ (N @ sent.inside + P @ along)
+        tilt = eta * (best * sent.along - sent.inside) - kept @ turn
+        both = (np.stack([tilt, turn])[:, :, None] * heads).reshape(2 * k * k, count)
+        both = self._covariance(both, clients).reshape(2, k, k, 2, k, k)
+        lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])
         share = (self.dim - k - np.trace(Q)) / (p * self.n_samples)
         length = share * sent.length
         taken = (best * (Q @ best)).sum(axis=0) / squares * sent.length / (p * self.n_samples)
-        fresh = eta * eta * (np.einsum("jijl->il", spread) + (heads * (length - taken)) @ heads.T / count)
-        change = symmetric(eta * eta * pull.T @ Q @ pull + fresh) - eta * (Q @ pull + pull.T @ Q)
+        fresh = eta * eta * (heads * (length - taken)) @ heads.T / count
+        fresh += np.einsum("ijal,ia->jl", both[0, :, :, 0], Q)
+        change = symmetric(lost.T @ Q @ lost + fresh) - Q @ lost - lost.T @ Q
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
         above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above
@@ -171,14 +176,13 @@ class HeadsRound:
         if root is None or now is None:
             return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance))
         back = np.linalg.solve(now, np.linalg.inv(R).T)
-        kept = back @ (eye - eta * pull).T
         packing = Packing.of(k)
         # Relative changes of the squared tangents by each message: its length, and its part along the truth.
-        turn = eta * kept @ Q @ _inverse(N) @ along
+        tilt = back @ kept.T @ Q @ tilt
         sizes = back @ heads
         lengths = sizes * (eta * np.sqrt(length))
-        added = self._covariance(packing.outer(lengths, lengths) + 2.0 * packing.outer(turn, sizes), clients)
-        old, new, dims = kept @ root, back @ fresh @ back.T, max(self.dim - 2 * k, 1)
+        added = self._covariance(packing.outer(lengths, lengths) + 2.0 * packing.outer(tilt, sizes), clients)
+        old, new, dims = back @ kept.T @ root, back @ fresh @ back.T, max(self.dim - 2 * k, 1)
         rows = 2.0 / dims * (packing.product(new, new) + 2.0 * packing.product(old @ old.T, new))
         noisy, towards = sizes * (eta * np.sqrt(share * sent.noise)), root.T @ H.T @ W / np.sqrt(squares)
         step = packing.product(old, old) + packing.outer(noisy, noisy) @ packing.outer(towards, towards).T / count

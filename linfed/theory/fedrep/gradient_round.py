@@ -156,10 +156,10 @@ class HeadsRound:
         both = (np.stack([tilt, turn])[:, :, None] * heads).reshape(2 * k * k, count)
         both = self._covariance(both, clients).reshape(2, k, k, 2, k, k)
         lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])
-        share = (self.dim - k - np.trace(Q)) / (p * self.n_samples)
-        length = share * sent.length
-        taken = (best * (Q @ best)).sum(axis=0) / squares * sent.length / (p * self.n_samples)
-        fresh = eta * eta * (heads * (length - taken)) @ heads.T / count
+        # Directions in which a message is Gaussian: all but B's and that of (I - BB') phi_i.
+        dims = self.dim - k - np.trace(Q) - (best * (Q @ best)).sum(axis=0) / squares
+        length = eta * eta / (p * self.n_samples) * sent.length
+        fresh = (heads * (length * dims)) @ heads.T / count
         fresh += np.einsum("ijal,ia->jl", both[0, :, :, 0], Q)
         change = symmetric(lost.T @ Q @ lost + fresh) - Q @ lost - lost.T @ Q
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
@@ -177,14 +177,18 @@ class HeadsRound:
             return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance))
         back = np.linalg.solve(now, np.linalg.inv(R).T)
         packing = Packing.of(k)
-        # Relative changes of the squared tangents by each message: its length, and its part along the truth.
-        tilt = back @ kept.T @ Q @ tilt
-        sizes = back @ heads
-        lengths = sizes * (eta * np.sqrt(length))
-        added = self._covariance(packing.outer(lengths, lengths) + 2.0 * packing.outer(tilt, sizes), clients)
-        old, new, dims = back @ kept.T @ root, back @ fresh @ back.T, max(self.dim - 2 * k, 1)
-        rows = 2.0 / dims * (packing.product(new, new) + 2.0 * packing.product(old @ old.T, new))
-        noisy, towards = sizes * (eta * np.sqrt(share * sent.noise)), root.T @ H.T @ W / np.sqrt(squares)
+        # Relative changes of squared tangents by each message: its length, and its part along the truth.
+        sizes, left = back @ heads, back @ kept.T @ Q
+        lengths = sizes * np.sqrt(length)
+        added = packing.outer(lengths, lengths) * dims + 2.0 * packing.outer(left @ tilt, sizes)
+        added = self._covariance(added, clients)
+        # The Gaussian part: squares of noise, and noise along what is there, none of it along (I - BB') phi_i.
+        old, new = back @ kept.T @ root, lengths @ lengths.T / count
+        absent = packing.outer(left @ best / np.sqrt(squares), lengths)
+        rows = 2.0 * dims.mean() * packing.product(new, new)
+        rows += 4.0 * (packing.product(old @ old.T, new) - absent @ absent.T / count)
+        noisy = sizes * (eta * np.sqrt(dims / (p * self.n_samples) * sent.noise))
+        towards = root.T @ H.T @ W / np.sqrt(squares)
         step = packing.product(old, old) + packing.outer(noisy, noisy) @ packing.outer(towards, towards).T / count
         before = step @ state.chance @ step.T
         if not np.isfinite(before + added + rows).all():

@@ -172,6 +172,10 @@ def test_runs_tell_other_predictions_apart(monkeypatch, wrong, setting, allowed)
 
 SPREADS = {
     "noise of samples": {"n": 80, "d": 6, "k": 1, "m": 6, "eta": 0.3, "alpha": 0.5, "tau": 1, "delta": 0.3},
+    "noise of labels": {
+        **{"n": 80, "d": 6, "k": 1, "m": 6, "eta": 0.3, "alpha": 0.5, "tau": 1, "delta": 0.3},
+        "noise_std": 1.0,
+    },
     "choice of participants": {
         **{"n": 80, "d": 80, "k": 1, "m": 40, "eta": 0.3, "alpha": 0.5, "tau": 2, "delta": 0.3},
         "p": 20,
@@ -194,6 +198,7 @@ def test_runs_spread_as_predicted(name):
         head_steps=setting["tau"],
         head_step_size=setting["alpha"],
         participants=setting.get("p"),
+        noise_std=setting.get("noise_std", 0.0),
         delta=setting["delta"],
     )
     spread = np.log(measured(run, 2000)).std(axis=0)

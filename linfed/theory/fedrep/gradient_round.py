@@ -184,9 +184,11 @@ class HeadsRound:
         added = self._covariance(added, clients)
         # The Gaussian part: squares of noise, and noise along what is there, none of it along (I - BB') phi_i.
         old, new = back @ kept.T @ root, lengths @ lengths.T / count
-        absent = packing.outer(left @ best / np.sqrt(squares), lengths)
+        plane = left @ (N.T + kept @ _inverse(N + moved) @ P)  # of noise in span(B, B*), which turns N as well
+        across = plane @ H @ np.linalg.inv(root).T
+        absent = packing.outer(plane @ W / np.sqrt(squares), lengths)
         rows = 2.0 * dims.mean() * packing.product(new, new)
-        rows += 4.0 * (packing.product(old @ old.T, new) - absent @ absent.T / count)
+        rows += 4.0 * (packing.product(across @ across.T, new) - absent @ absent.T / count)
         noisy = sizes * (eta * np.sqrt(dims / (p * self.n_samples) * sent.noise))
         towards = root.T @ H.T @ W / np.sqrt(squares)
         step = packing.product(old, old) + packing.outer(noisy, noisy) @ packing.outer(towards, towards).T / count

@@ -174,7 +174,7 @@ SPREADS = {
     "noise of samples": {"n": 80, "d": 6, "k": 1, "m": 6, "eta": 0.3, "alpha": 0.5, "tau": 1, "delta": 0.3},
     "noise of labels": {
         **{"n": 80, "d": 6, "k": 1, "m": 6, "eta": 0.3, "alpha": 0.5, "tau": 1, "delta": 0.3},
-        "noise_std": 1.0,
+        "noise_std": 0.6,
     },
     "choice of participants": {
         **{"n": 80, "d": 80, "k": 1, "m": 40, "eta": 0.3, "alpha": 0.5, "tau": 2, "delta": 0.3},

@@ -110,24 +110,23 @@ def gradient_heads_evolution(
         tau times   delta <- delta - (alpha/m) Z'(Z delta - tau_i v),    then r = Z delta - tau_i v
         it sends    z = Z'r/m,   c = v'r/(m tau_i),   l = |r|^2/m,   w+ = a + delta
 
-    which has the exact distribution given B. With means over the population and D = d - k - tr Q, the round's means,
-    exact given B and the heads, are
+    which is exact in distribution given B. With means over the population::
 
-    ::
-
-        Y_in = mean z w+',   Y_out = mean w* c w+',   L_i = (z - c a) w+',   L = mean L_i = Y_in - N'Y_out
+        Y_in = mean z w+',   Y_out = mean w* c w+',   L = Y_in - N'Y_out,   K = I - eta L
         N~ = N - eta (N Y_in + P Y_out)
-        Q~ = (I - eta L)'Q (I - eta L) + eta^2 F + eta^2/(p m) mean l (D - a'Q a/tau_i^2) w+ w+'
-        QR    R'R = N~'N~ + Q~,   N <- N~ R^{-1},   Q <- R^{-T} Q~ R^{-1}
-        heads    delta_i <- delta_i + J'w_i* for all clients, J = N before the round less N after it
+        e_i = -eta N~^{-1} (N z + P w* c) w+',   x_i = -eta (z - c a) w+' - K e_i
+        Q~ = (K - E xe)'Q (K - E xe) + E x'Qx + eta^2/(p m) mean l (d - k - tr Q - a'Q a/tau_i^2) w+ w+'
+        QR      R'R = N~'N~ + Q~,   N <- N~ R^{-1},   Q <- R^{-T} Q~ R^{-1}
+        heads   delta_i <- delta_i + J'w_i* for all clients, J = N before the round less N after it
 
-    F is the fluctuation of L's mean over participants, ``E (dL'Q dL)``. Near B* nothing cancels: the distance falls as
-    far as floating point goes.
+    e and x are a message's relative change of N and its change of the tangents ``E~ N~^{-1}``; E is over the
+    fluctuation of their means over p of n participants. So the mean of the squared tangents is right to second order
+    in that fluctuation. Near B* nothing cancels: the distance falls as far as floating point goes.
 
-    About its mean, a run's squared tangents have a relative fluctuation. A round changes it linearly, and adds the
-    d - 2k Gaussian rows of the samples' noise and the covariance over participants of ``eta^2 D/(p m) l w+ w+'`` and
-    ``2 eta sym((I - eta L)'Q N^{-1} w* c w+')``. What a round adds is taken to be log-normal. The distance is the
-    median of ``lambda_max`` over 256 fixed Gaussian points.
+    About their mean, a run's squared tangents have a relative fluctuation. A round changes it linearly, and adds three
+    parts: the covariance over participants of ``eta^2 (d - k - ..)/(p m) l w+ w+' + 2 sym(K'Q x)``, the Gaussian noise
+    outside span(B, B*), and that in it. What a round adds is taken to be log-normal; that later rounds remember the
+    noise of heads is left out. The distance is the median of ``lambda_max`` over at least 256 fixed Gaussian points.
 
     Random numbers have a fixed seed: equal arguments give equal results. The population's own error is that of a mean
     over ``max(1, min(8000/p, 2^18/n))`` runs.

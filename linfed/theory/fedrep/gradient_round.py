@@ -12,7 +12,7 @@ from linfed.numerics.linalg import TINY, symmetric
 from linfed.theory.fedrep.wishart import gram_roots
 
 DRAWS = 256
-"""Fixed Gaussian points that a round's median is taken over."""
+"""Fixed Gaussian points that a round's median is taken over, at least."""
 
 MESSAGES = 8000
 """Messages that a round's means are taken over, at least, unless that takes more than `CLIENTS` clients."""
@@ -257,7 +257,9 @@ def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
     A run's Q is taken to be ``C (I + (D - l I)/2)^2 C' exp(l)``, l the mean of D's diagonal, scaled to the mean of Q.
     """
     k, packing = Q.shape[-1], Packing.of(Q.shape[-1])
-    half = np.random.default_rng(0).standard_normal((DRAWS // 2, chance.shape[-1]))
+    count = chance.shape[-1]
+    half = np.random.default_rng(0).standard_normal((max(DRAWS // 2, 2 * count), count))
+    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / len(half)), half.T).T  # of covariance I
     points, eye = np.concatenate([half, -half]), np.eye(k)
     out = np.zeros((2, len(Q)))
     out[0] = np.sqrt(np.clip(np.linalg.eigvalsh(Q)[:, -1], 0.0, 1.0))

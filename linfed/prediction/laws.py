@@ -232,7 +232,7 @@ GRADIENT_HEADS = Law(
     name="gradient heads",
     source="theory.gradient_heads_evolution: means over a population of clients, the median over runs",
     validity="12 clients a round or more, starts up to 0.95, rounds in which participants add at most 0.4 to the "
-    "variance of log distance^2: the median of runs within 10 %, within 6 % in 95 % of 162 settings; without a band",
+    "variance of log distance^2: the median of runs within 10 %, within 6 % in 95 % of 165 settings; without a band",
     curves=singly(_gradient_heads),
     near=lambda case: {},
     participants=12,

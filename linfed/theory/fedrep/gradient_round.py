@@ -161,7 +161,7 @@ class HeadsRound:
         length = eta * eta / (p * self.n_samples) * sent.length
         fresh = (heads * (length * dims)) @ heads.T / count
         fresh += np.einsum("ijal,ia->jl", both[0, :, :, 0], Q)
-        change = symmetric(lost.T @ Q @ lost + fresh) - Q @ lost - lost.T @ Q
+        change = symmetric(np.asarray(lost.T @ Q @ lost + fresh, dtype=np.float64)) - Q @ lost - lost.T @ Q
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
         above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above

@@ -287,6 +287,7 @@ EXTREME = {
     "heads of rank 1": {"W": np.outer(np.arange(6.0), [1.0, 1.0])},
     "heads that are 0": {"W": np.zeros((6, 2))},
     "at the truth": {"delta": 0.0},
+    "at the truth, many clients": {"delta": 0.0, "W": normal(60, 3, seed=1), "dim": 40, "n_samples": 8},
     "at a right angle": {"delta": 1.0},
     "nearly at a right angle": {"delta": 1 - 1e-9},
     "much noise": {"noise_std": 1e6},

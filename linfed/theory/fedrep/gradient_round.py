@@ -155,13 +155,15 @@ class HeadsRound:
         tilt = eta * (best * sent.along - sent.inside) - kept @ turn
         both = (np.stack([tilt, turn])[:, :, None] * heads).reshape(2 * k * k, count)
         both = self._covariance(both, clients).reshape(2, k, k, 2, k, k)
+        both /= 1.0 + np.einsum("ijij", both[1, :, :, 1]) ** 2  # no expansion where N is nearly singular
         lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])
         # Directions in which a message is Gaussian: all but B's and that of (I - BB') phi_i.
         dims = self.dim - k - np.trace(Q) - (best * (Q @ best)).sum(axis=0) / squares
         length = eta * eta / (p * self.n_samples) * sent.length
         fresh = (heads * (length * dims)) @ heads.T / count
         fresh += np.einsum("ijal,ia->jl", both[0, :, :, 0], Q)
-        change = symmetric(np.asarray(lost.T @ Q @ lost + fresh, dtype=np.float64)) - Q @ lost - lost.T @ Q
+        change: Array = np.asarray(lost.T @ Q @ lost + fresh - Q @ lost - lost.T @ Q, dtype=np.float64)
+        change = symmetric(change)
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
         above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above
@@ -213,7 +215,7 @@ class HeadsRound:
             heads=best + lag,
             lag=lag,
             inside=np.einsum("ijb,ib->jb", T, r) / m,
-            along=((noise * r).sum(axis=0) - rest) / (m * squares),
+            along=np.where(squares > TINY, ((noise * r).sum(axis=0) - rest) / (m * squares), 0.0),
             length=((r * r).sum(axis=0) + rest) / m,
             noise=rest / m,
         )

@@ -532,6 +532,33 @@ MUTATIONS = {
     "simulation/new_clients.py": [
         Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
     ],
+    "theory/fedrep/gradient_round.py": [
+        Mutation(
+            "half the noise along what is there",
+            "rows += 4.0 * (packing",
+            "rows += 2.0 * (packing",
+            "gradient_heads_evolution:spread",
+        ),
+        Mutation(
+            "half the turn by participants",
+            "+ 2.0 * packing.outer(left @ tilt",
+            "+ packing.outer(left @ tilt",
+            "gradient_heads_evolution:spread",
+        ),
+        Mutation(
+            "noise along a client's own direction",
+            "- absent @ absent.T / count",
+            "",
+            "gradient_heads_evolution:spread",
+        ),
+        Mutation("participants with replacement", "if p > 1:", "if False:", "gradient_heads_evolution:spread"),
+        Mutation(
+            "tangents to first order",
+            'lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])',
+            "lost = eta * pull",
+            "gradient_heads_evolution:median",
+        ),
+    ],
     "theory/fedrep/state_evolution.py": [
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
         Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),

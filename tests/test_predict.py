@@ -447,9 +447,9 @@ DOUBTS = {
     "long away": (
         {"heads": lf.GradientHeads(steps=9, step_size=0.3)},
         {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
-        "single clients that have long sat out",
+        "participants add",
     ),
-    "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "head steps times"),
+    "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "participants add"),
 }
 
 

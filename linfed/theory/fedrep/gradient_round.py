@@ -1,4 +1,4 @@
-"""One round of FedRep with gradient heads, in moments: means of B and of all heads, and what fluctuates about them."""
+"""One round of FedRep with gradient heads: B's mean over a population of clients, and B's fluctuation over runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Generator, Indices
 from linfed.numerics.linalg import TINY, symmetric
-from linfed.theory.fedrep.state_evolution import HeadMoments, set_share
-from linfed.theory.fedrep.wishart import GradientScalars
+from linfed.theory.fedrep.wishart import gram_roots
 
 DRAWS = 256
-"""Fixed Gaussian points that a round's median is taken over."""
+"""Fixed Gaussian points that a round's median is taken over, at least."""
+
+MESSAGES = 8000
+"""Messages that a round's means are taken over, at least, unless that takes more than `CLIENTS` clients."""
+
+CLIENTS = 2**18
+"""Clients in the population, at most, if the run has fewer."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,16 @@ class Packing:
         T[np.arange(len(rows)), columns, rows] = T[np.arange(len(rows)), rows, columns]
         return cls(T.reshape(len(rows), k * k))
 
-    def pack(self, A: Array) -> Array:
-        """Return the vector of the symmetric part of a matrix."""
-        return self.unpacking @ A.reshape(-1)
-
     def unpack(self, x: Array) -> Array:
         """Return the symmetric matrices (.., k, k) of vectors (.., K)."""
         k = math.isqrt(self.unpacking.shape[1])
         return (x @ self.unpacking).reshape(*x.shape[:-1], k, k)
+
+    def outer(self, x: Array, y: Array) -> Array:
+        """Return the vectors (K, b) of the symmetric parts of ``x_b y_b'``, for columns of x and y (k, b)."""
+        rows, columns = np.triu_indices(len(x))
+        weights = np.where(rows == columns, 0.5, math.sqrt(0.5))[:, None]
+        return np.asarray(weights * (x[rows] * y[columns] + x[columns] * y[rows]))
 
     def product(self, M: Array, L: Array) -> Array:
         """Return the maps (.., K, K) of vectors that take X to the symmetric part of ``M X L'``, for M (.., k, k)."""
@@ -49,198 +56,194 @@ class Packing:
 
 @dataclass(frozen=True)
 class HeadsState:
-    """B, and the law of the heads of clients that last took part 0, 1, .. rounds ago (or never), one row each.
+    """B, its fluctuation over runs, and the heads of a population of clients: copies of a run's n clients.
 
     Parameters
     ----------
     N, Q : ndarray (k, k)
-        ``B*'B`` and ``B'(I - B*B*')B``.
-    weights : ndarray (S,)
-        Shares of clients.
-    lag : ndarray (S, k, k)
-        ``delta_i = w_i - a_i`` has mean ``lag' w_i*``.
-    spread, extra : ndarray (S, K, K) and (S, K)
-        ``delta_i delta_i'`` has, as a vector, mean ``spread x_i + extra`` with x_i that of ``w_i* w_i*'``.
-    stale : ndarray (S, 4)
-        First four moments of the lag that comes from when a client took part, as a share of its best head.
+        Means of ``B*'B`` and ``B'(I - B*B*')B``.
+    lag : ndarray (k, copies n)
+        ``delta_i = w_i - a_i``, each client's head less its best head ``a_i = N'w_i*``; client ``j % n`` in column j.
     chance : ndarray (K, K)
-        Covariance of D where a run's Q is ``C (I + D) C'``, C the Cholesky factor of its mean.
+        Covariance of D if a run's Q is ``C (I + D) C'``, C the Cholesky factor of its mean.
+    kick : float
+        What the last round's participants added to the largest eigenvalue of `chance`, to first order.
     """
 
     N: Array
     Q: Array
-    weights: Array
     lag: Array
-    spread: Array
-    extra: Array
-    stale: Array
     chance: Array
-
-    @classmethod
-    def start(cls, N: Array, Q: Array, packing: Packing) -> HeadsState:
-        """Return the state whose heads are 0."""
-        spread = packing.product(N.T, N.T)
-        extra = np.zeros((1, len(spread)))
-        return cls(N, Q, np.ones(1), -N[None], spread[None], extra, np.ones((1, 4)), np.zeros_like(spread))
+    kick: float = 0.0
 
     @property
     def finite(self) -> bool:
-        """Whether numbers are left."""
-        return all(bool(np.isfinite(array).all()) for array in (self.N, self.Q, self.lag, self.spread))
+        """Whether all numbers are finite."""
+        return all(bool(np.isfinite(array).all()) for array in (self.N, self.Q, self.lag))
+
+    @property
+    def gap(self) -> float:
+        """Root mean square of ``||delta_i||``."""
+        return float(np.linalg.norm(self.lag)) / math.sqrt(self.lag.shape[1])
 
 
 @dataclass(frozen=True)
-class _Fresh:
-    """What a round's samples add to Q at a step of 1.
+class _Messages:
+    """What participants send, one column each, given B.
 
     Parameters
     ----------
-    mean : ndarray (k, k)
-    response : ndarray (K, K)
-        How it follows Q, as a map of vectors.
-    variance : float
-        Relative variance of its size over lengths of residuals and sets of participants.
+    heads, lag : ndarray (k, b)
+        New heads w+, and what they differ by from the best ones.
+    inside : ndarray (k, b)
+        ``Z'r/m`` with Z = X B and r the residual: the gradient ``X'r w+'/m`` along B, without its factor w+.
+    along : ndarray (b,)
+        ``v'r/(m tau_i)``: the same along ``(I - BB') phi_i``, divided by the length of that.
+    length, noise : ndarray (b,)
+        ``||r||^2/m``, and its part outside the span of Z, which heads leave as it is.
     """
 
-    mean: Array
-    response: Array
-    variance: float
+    heads: Array
+    lag: Array
+    inside: Array
+    along: Array
+    length: Array
+    noise: Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsRound:
-    """Sizes of a round and the true heads' moments."""
+    """A run's true heads (n, k), sizes, label noise variance, and steps on heads."""
 
+    W: Array
     dim: int
-    n_clients: int
     n_samples: int
     participants: int
     variance: float
-    packing: Packing
-    moments: HeadMoments
+    head_steps: int
 
-    @property
-    def ages(self) -> int:
-        """For how many rounds heads are kept: a client that took part longer ago is one that hardly a run has."""
-        if self.participants == self.n_clients:
-            return 1
-        absent = 1.0 - self.participants / self.n_clients
-        return 1 + math.ceil(math.log(self.n_clients) / -math.log(absent))
+    def start(self, N: Array, Q: Array) -> HeadsState:
+        """Return the state whose heads are 0."""
+        n, k = self.W.shape
+        copies = max(1, min(math.ceil(MESSAGES / self.participants), CLIENTS // n))
+        lag = np.tile(-N.T @ self.W.T, copies)
+        return HeadsState(N, Q, lag, np.zeros((k * (k + 1) // 2,) * 2))
 
-    @property
-    def share(self) -> float:
-        """`set_share` of these clients and participants."""
-        return set_share(self.n_clients, self.participants)
-
-    def gap(self, state: HeadsState) -> float:
-        """Return the root mean square of ``||delta_i||``."""
-        second = state.spread @ self.packing.pack(self.moments.second) + state.extra
-        return math.sqrt(max(float(np.trace(self.packing.unpack(state.weights @ second))), 0.0))
-
-    def after(self, state: HeadsState, eta: float, s: GradientScalars) -> HeadsState:
-        """Return the state after a round; the formulas are those of `gradient_heads_evolution`."""
-        N, Q, pack, weights = state.N, state.Q, self.packing.pack, state.weights
-        second, eye = self.moments.second, np.eye(len(N))
-        lag = np.tensordot(weights, state.lag, 1)
+    def after(self, state: HeadsState, eta: float, alpha: float, rng: Generator) -> HeadsState:
+        """Return the state after a round; `gradient_heads_evolution` has the formulas."""
+        N, Q, (n, k), p = state.N, state.Q, self.W.shape, self.participants
+        eye, root, copies = np.eye(k), _root(Q), state.lag.shape[1] // n
         H = _polar(N)
-        trace, left, gamma = pack(eye), pack(H @ Q @ H.T), pack(second)
-        # The participants' new heads, as the law of delta is kept.
-        spread = s.A1 * state.spread + trace[:, None] * (s.A2 * (trace @ state.spread) + s.b * left)[:, None]
-        extra = s.A1 * state.extra + (s.A2 * (state.extra @ trace) + s.b * self.variance)[:, None] * trace
-        # Means of the message: inside span(B), and of w_i* against what leaves it.
-        gaps = weights @ (state.spread @ gamma + state.extra)
-        inside = s.k1 * lag.T @ second @ N + s.p1 * self.packing.unpack(gaps)
-        inside += (s.p2 * (trace @ gaps) - s.k2 * (left @ gamma + self.variance)) * eye
-        drawn_to = s.g0 * N + s.g1 * lag
-        pull = inside + N.T @ second @ drawn_to
-        moved = eta * (H @ Q @ H.T @ second @ drawn_to - N @ inside)
-        drawn = self._drawn(state, s, spread, extra, H)
-        fresh = eta * eta * (drawn.mean + self._chosen(state, s, lag, drawn_to, pull))
-        change = symmetric(eta * eta * pull.T @ Q @ pull + fresh) - eta * (Q @ pull + pull.T @ Q)
+        P = H @ Q @ H.T  # I - N N'
+        chosen = np.arange(copies * n)
+        if p < n:
+            drawn = np.argpartition(rng.random((copies, n)), p - 1, axis=1)[:, :p]
+            chosen = (drawn + n * np.arange(copies)[:, None]).reshape(-1)
+        clients = chosen % n
+        W = self.W.T[:, clients]
+        best = N.T @ W
+        squares = np.maximum((W * (P @ W)).sum(axis=0) + self.variance, TINY)  # tau_i^2
+        sent = self._messages(best, state.lag[:, chosen], squares, alpha, rng)
+
+        count, heads, along = len(chosen), sent.heads, W * sent.along
+        inside, outside = sent.inside @ heads.T / count, along @ heads.T / count
+        pull = inside - N.T @ outside
+        moved = -eta * (N @ inside + P @ outside)
+        # A message's change of N, relative, and of squared tangents: both times w+'.
+        kept = eye - eta * pull
+        turn = -eta * _inverse(N + moved) @ (N @ sent.inside + P @ along)
+        tilt = eta * (best * sent.along - sent.inside) - kept @ turn
+        both = (np.stack([tilt, turn])[:, :, None] * heads).reshape(2 * k * k, count)
+        both = self._covariance(both, clients).reshape(2, k, k, 2, k, k)
+        both /= 1.0 + np.einsum("ijij", both[1, :, :, 1]) ** 2  # no expansion where N is nearly singular
+        lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])
+        # Directions in which a message is Gaussian: all but B's and that of (I - BB') phi_i.
+        dims = self.dim - k - np.trace(Q) - (best * (Q @ best)).sum(axis=0) / squares
+        length = eta * eta / (p * self.n_samples) * sent.length
+        fresh = (heads * (length * dims)) @ heads.T / count
+        fresh += np.einsum("ijal,ia->jl", both[0, :, :, 0], Q)
+        change: Array = np.asarray(lost.T @ Q @ lost + fresh - Q @ lost - lost.T @ Q, dtype=np.float64)
+        change = symmetric(change)
         # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
         above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above
-        after: Array = np.asarray(np.linalg.solve(R.T, (N + moved).T).T, dtype=np.float64)
-        turned = after @ above - moved  # N before the round less N after it
+        N_after: Array = np.asarray(np.linalg.solve(R.T, (N + moved).T).T, dtype=np.float64)
+        turned = N_after @ above - moved  # N before the round less N after it
         Q_after = symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T))
-        return HeadsState(
-            after,
-            Q_after,
-            *self._aged(state, s, lag, spread, extra, turned),
-            self._chance(state, s, eye - eta * pull, eta, drawn, R, Q_after),
+        lags = state.lag.copy()
+        lags[:, chosen] = sent.lag
+        lags += np.tile(turned.T @ self.W.T, copies)
+
+        now = _root(Q_after)
+        if root is None or now is None:
+            return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance))
+        back = np.linalg.solve(now, np.linalg.inv(R).T)
+        packing = Packing.of(k)
+        # Relative changes of squared tangents by each message: its length, and its part along the truth.
+        sizes, left = back @ heads, back @ kept.T @ Q
+        lengths = sizes * np.sqrt(length)
+        added = packing.outer(lengths, lengths) * dims + 2.0 * packing.outer(left @ tilt, sizes)
+        added = self._covariance(added, clients)
+        # The Gaussian part: squares of noise, and noise along what is there, none of it along (I - BB') phi_i.
+        old, new = back @ kept.T @ root, lengths @ lengths.T / count
+        plane = left @ (N.T + kept @ _inverse(N + moved) @ P)  # of noise in span(B, B*), which turns N as well
+        across = plane @ H @ np.linalg.inv(root).T
+        absent = packing.outer(plane @ W / np.sqrt(squares), lengths)
+        rows = 2.0 * dims.mean() * packing.product(new, new)
+        rows += 4.0 * (packing.product(across @ across.T, new) - absent @ absent.T / count)
+        noisy = sizes * (eta * np.sqrt(dims / (p * self.n_samples) * sent.noise))
+        towards = root.T @ H.T @ W / np.sqrt(squares)
+        step = packing.product(old, old) + packing.outer(noisy, noisy) @ packing.outer(towards, towards).T / count
+        before = step @ state.chance @ step.T
+        if not np.isfinite(before + added + rows).all():
+            return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance), math.inf)
+        kick = float(np.linalg.eigvalsh(added)[-1])
+        return HeadsState(N_after, Q_after, lags, before + _of_logarithm(added + rows), kick)
+
+    def _messages(self, best: Array, lag: Array, squares: Array, alpha: float, rng: Generator) -> _Messages:
+        """Draw messages of clients, exactly in distribution given B and their heads."""
+        (k, count), m = best.shape, self.n_samples
+        drawn = gram_roots(rng, count, k, m) if m >= k else rng.standard_normal((count, m, k))
+        T = np.ascontiguousarray(np.moveaxis(drawn, 0, -1))
+        noise = np.sqrt(squares) * rng.standard_normal((T.shape[0], count))
+        rest = squares * (rng.chisquare(m - k, count) if m > k else np.zeros(count))
+        for _ in range(self.head_steps):
+            r = np.einsum("ijb,jb->ib", T, lag) - noise
+            lag = lag - alpha / m * np.einsum("ijb,ib->jb", T, r)
+        r = np.einsum("ijb,jb->ib", T, lag) - noise
+        return _Messages(
+            heads=best + lag,
+            lag=lag,
+            inside=np.einsum("ijb,ib->jb", T, r) / m,
+            along=np.where(squares > TINY, ((noise * r).sum(axis=0) - rest) / (m * squares), 0.0),
+            length=((r * r).sum(axis=0) + rest) / m,
+            noise=rest / m,
         )
 
-    def _aged(
-        self, state: HeadsState, s: GradientScalars, lag: Array, spread: Array, extra: Array, turned: Array
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        """Return the weights and the law of the heads after a round that has moved the best ones."""
-        product, taken, w = self.packing.product, self.participants / self.n_clients, state.weights
-        kept = slice(0, 0 if taken == 1.0 else self.ages - 1)
-        lags = np.concatenate([s.f1 * lag[None], state.lag[kept]])
-        spreads = np.concatenate([np.tensordot(w, spread, 1)[None], state.spread[kept]])
-        spreads = spreads + 2.0 * product(lags.mT, turned.T) + product(turned.T, turned.T)
-        weights = np.concatenate([[taken], (1.0 - taken) * w[kept]])
-        powers = np.arange(5)
-        stale = np.concatenate([(s.f1 ** powers[1:] * (w @ state.stale))[None], state.stale[kept]])
-        moments = np.concatenate([np.ones((len(stale), 1)), stale], axis=1)
-        before = math.sqrt(np.vdot(state.N @ state.N.T, self.moments.second)) + TINY  # of the best heads
-        longer = np.vdot(turned @ (turned - 2.0 * state.N).T, self.moments.second)
-        now = math.sqrt(max(before * before + longer, 0.0)) + TINY
-        by, to = before / now, longer / (before + now) / now
-        binomial = np.array([[math.comb(j, i) for i in range(5)] for j in range(5)])
-        affine = binomial * by**powers * to ** np.maximum(powers[:, None] - powers, 0)
-        extras = np.concatenate([(w @ extra)[None], state.extra[kept]])
-        return weights / weights.sum(), lags + turned, spreads, extras, moments @ affine[1:].T
+    def _covariance(self, values: Array, clients: Indices) -> Array:
+        """Return the covariance of a mean of values (K, b) over a run's p participants, drawn without replacement."""
+        n, p, count = len(self.W), self.participants, values.shape[1]
+        values = values - values.mean(axis=1)[:, None]
+        covariance = values @ values.T / (count * p)
+        if p > 1:  # two participants are different clients
+            sums = np.stack([np.bincount(clients, row, n) for row in values])
+            of_client = sums / np.sqrt(np.maximum(np.bincount(clients, minlength=n), 1))
+            covariance -= (p - 1) / (p * (n - 1)) * (of_client @ of_client.T) / count
+        return np.asarray(covariance)
 
-    def _drawn(self, state: HeadsState, s: GradientScalars, spread: Array, extra: Array, H: Array) -> _Fresh:
-        """Return what the participants' samples add to Q, given the second moments of their new heads."""
-        N, Q, product, fourth, w = state.N, state.Q, self.packing.product, self.moments.fourth, state.weights
-        trace, gamma, left = (self.packing.pack(A) for A in (np.eye(len(N)), self.moments.second, H @ Q @ H.T))
-        heads = product(N.T, N.T) + 2.0 * s.f1 * product(state.lag.mT, N.T) + spread  # of w+ w+'
-        length = s.k3 * (trace @ state.spread) + s.r2 * left  # of |r|^2/m
-        rest = s.k3 * (state.extra @ trace) + s.r2 * self.variance
-        weighted = length @ fourth
-        totals = length @ gamma + rest
-        mean = w @ (np.einsum("sij,sj->si", heads, weighted + rest[:, None] * gamma) + totals[:, None] * extra)
-        m1, m2, m3, m4 = state.stale.T
-        crossed = s.k3 * (w @ (s.f1 * s.f1 * (m4 - m2 * m2) - 2.0 * s.f1 * (m3 - m1 * m2)))
-        late = crossed * (N.T @ self.moments.weighted(N @ N.T) @ N)
-        share = (self.dim - len(N) - np.trace(Q)) / (self.participants * self.n_samples)
-        response = share * s.r2 * np.tensordot(w, heads, 1) @ fourth @ product(H, H)
-        squares = w @ (np.vecdot(weighted, length) + rest * (2.0 * (length @ gamma) + rest))
-        squares = squares / ((w @ totals) ** 2 + TINY)
-        variance = 2.0 / (self.n_samples * self.participants) * squares + self.share * (squares - 1.0)
-        return _Fresh(share * (self.packing.unpack(mean) + late), response, float(variance))
 
-    def _chosen(self, state: HeadsState, s: GradientScalars, lag: Array, drawn_to: Array, pull: Array) -> Array:
-        """Return what the choice of participants adds to Q, for a step of 1."""
-        if self.share == 0.0:
-            return np.zeros_like(state.Q)
-        N, Q, weighted = state.N, state.Q, self.moments.weighted
-        crossed = drawn_to.T @ weighted(symmetric(N @ Q @ lag.T)) @ N
-        mean = drawn_to.T @ weighted(symmetric(N @ Q @ N.T)) @ drawn_to + s.k1 * (crossed + crossed.T)
-        mean += s.k1**2 * N.T @ weighted(symmetric(lag @ Q @ lag.T)) @ N
-        return np.asarray(self.share * (mean - pull.T @ Q @ pull))
+def _of_logarithm(covariance: Array) -> Array:
+    """Return the covariance of logarithms of log-normal values with this relative covariance, axis by axis."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.log1p(np.maximum(values, 0.0))) @ vectors.T)
 
-    def _chance(
-        self, state: HeadsState, s: GradientScalars, kept: Array, eta: float, drawn: _Fresh, R: Array, after: Array
-    ) -> Array:
-        """Return the covariance of the relative fluctuation of Q after the round."""
-        N, Q, pack, product = state.N, state.Q, self.packing.pack, self.packing.product
-        before, now = _root(Q), _root(after)
-        if before is None or now is None:
-            return np.zeros_like(state.chance)
-        back = np.linalg.solve(now, np.linalg.inv(R).T)
-        old, new = back @ kept.T @ before, eta * eta * back @ drawn.mean @ back.T
-        step = product(old, old) + eta * eta * product(back, back) @ drawn.response @ product(before, before)
-        freedom = max(self.dim - 2 * len(N), 1)
-        rows = 2.0 / freedom * (product(new, new) + 2.0 * product(old @ old.T, new))
-        best = product(N.T, N.T) @ self.moments.fourth @ product(N.T, N.T).T
-        mean = pack(N.T @ self.moments.second @ N)
-        clients = 2.0 / (self.n_samples * self.participants) * best + self.share * (best - np.outer(mean, mean))
-        turn = 2.0 * eta * s.g0 * product(back, back @ kept.T @ Q)
-        sizes = drawn.variance * np.outer(pack(new), pack(new))
-        return np.asarray(step @ state.chance @ step.T + rows + turn @ clients @ turn.T + sizes)
+
+def _inverse(N: Array) -> Array:
+    """Return the inverse, or the transpose if there is none."""
+    try:
+        return np.asarray(np.linalg.inv(N))
+    except np.linalg.LinAlgError:
+        return N.T
 
 
 def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
@@ -256,7 +259,9 @@ def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
     A run's Q is taken to be ``C (I + (D - l I)/2)^2 C' exp(l)``, l the mean of D's diagonal, scaled to the mean of Q.
     """
     k, packing = Q.shape[-1], Packing.of(Q.shape[-1])
-    half = np.random.default_rng(0).standard_normal((DRAWS // 2, chance.shape[-1]))
+    count = chance.shape[-1]
+    half = np.random.default_rng(0).standard_normal((max(DRAWS // 2, 2 * count), count))
+    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / len(half)), half.T).T  # of covariance I
     points, eye = np.concatenate([half, -half]), np.eye(k)
     out = np.zeros((2, len(Q)))
     out[0] = np.sqrt(np.clip(np.linalg.eigvalsh(Q)[:, -1], 0.0, 1.0))

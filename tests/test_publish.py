@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.statistics.findings import judge
 from linfed.study.run import save_tables
+from linfed.study.saved import recorded
 
 PATH = Path(__file__).parent.parent / "docs" / "publish.py"
 
@@ -47,7 +49,8 @@ def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
 
 
 def described(**changes):
-    return {"quick": False, "claims": [{"text": "it is so"}], "commit": "a" * 40} | changes
+    claim = judge((1.0, 0.9, 1.1), least=0.5, text="it is so", where="n = 1", statistic="share", source="a paper")
+    return {"quick": False, "claims": [recorded(claim)], "commit": "a" * 40} | changes
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from helpers import Held, assert_same, each, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
+from linfed.errors import WorkerError
 from linfed.numerics.streams import Stream, generators
 from linfed.simulation import job
 from linfed.simulation.class_metrics import CLASS_METRICS
@@ -728,6 +729,9 @@ class Fatal(lf.FedRep):
         os._exit(1)
 
 
-def test_a_worker_that_dies_is_explained():
-    with pytest.raises(RuntimeError, match=r"workers = 2: a worker process died.*put them into a module"):
+@pytest.mark.parametrize(("interactive", "why"), [(False, "put them into a module"), (True, "Terminated")])
+def test_a_worker_that_dies_is_explained(interactive, why, monkeypatch):
+    """In a notebook, loky sends classes by value: there is nothing to put into a module."""
+    monkeypatch.setattr("linfed.system.processes._interactive", lambda: interactive)
+    with pytest.raises(WorkerError, match=f"^workers = 2: a worker process died.*{why}"):
         lf.simulate(Fatal(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(5), rounds=2, trials=2, workers=2)

@@ -61,6 +61,10 @@ TOO_LARGE = {
         ["trials = 1000000000"],
     ),
     "a grid": (lambda: lf.grid(RUN, seed=range(LARGE)), ["1000000000 cells", "at most 1000000"]),
+    "a grid of a tuning": (
+        lambda: lf.tune(RANDOM, PROBLEM, data=RUN.data, rounds=1, grid={"step_size": range(1, LARGE)}),
+        ["999999999 cells", "step_size (999999999)"],
+    ),
     "a product": (
         lambda: lf.grid(RUN, **{"seed": range(10**5), "data.n_samples": range(1, 10**5 + 1)}),
         ["10000000000 cells", "seed (100000)", "data.n_samples (100000)"],

@@ -32,7 +32,7 @@ from linfed.problems import Problem
 from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
 from linfed.study.choice import MARGIN, SCORES, check_made_small, of_results
-from linfed.study.grid import Row, at_path, changed, check_path, differing
+from linfed.study.grid import Row, at_path, changed, check_count, check_path, differing
 from linfed.study.search import Search, Tries, Tuning, attempts, measured, recorded
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -319,6 +319,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
                 raise ValueError(f"grid[{name!r}] = {shown(values)} must be a sequence of values to try")
             if len(values) == 0:
                 raise ValueError(f"grid[{name!r}] is empty; give at least one value")
+        check_count({name: len(values) for name, values in grid.items()})
         settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     else:
         settings = [dict(setting) for setting in grid]

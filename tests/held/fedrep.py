@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from linfed.study.progress import about
+
 from . import FINDINGS, README, Results, fixed, held, median, only, per_cent, short, spread, tally, verdict, word
 
 SIZES = (5, 10, 20)
@@ -17,6 +19,12 @@ def caption(results: Results):
     told = f"d = {shared['dim']}, k = {shared['rank']}, m = {shared['n_samples']}, {part} of the clients per round"
     yield f"as this code draws it: {told}, noise variance {short(shared['noise_variance'], 0)}."
     yield f"Steps are tuned for the fewest rounds to distance {near(results)} (dashed)"
+
+
+@held(README, "fedrep-fig3")
+def seconds(results: Results):
+    """The time that `linfed list` names."""
+    yield f"After {about(results.record('fedrep-fig3')['seconds'])} on two cores"
 
 
 @held(FINDINGS, "fedrep-fig3")

@@ -98,7 +98,7 @@ def test_loky(serial):
     try:
         assert_serial(serial, lf.sweep(CELLS, executor=executor))
     finally:
-        executor.shutdown(kill_workers=True)
+        executor.shutdown()
 
 
 @pytest.mark.long

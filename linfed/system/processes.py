@@ -62,7 +62,7 @@ def _loky_pool(workers: int, tasks: int) -> Iterator[Executor]:
     """Return a context with an executor of loky's (extra ``parallel``)."""
     import loky
 
-    executor = loky.ProcessPoolExecutor(min(workers, tasks))
+    executor = loky.ProcessPoolExecutor(min(workers, tasks), initializer=_keep_no_semaphore)
     try:
         yield executor
     finally:
@@ -117,16 +117,20 @@ class _Pool(ProcessPoolExecutor):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with(watched: Connection[Any, Any]) -> None:
-    """End this worker as soon as the other end of a pipe is closed, which the end of its process does.
+def _keep_no_semaphore() -> None:
+    """Give the progress bars of this worker a lock of threads.
 
-    Progress bars of a worker share a lock of threads: tqdm's own lock is a semaphore, which a worker that ends at once
-    would leave to the resource tracker, with a warning.
+    tqdm's own lock is a semaphore, which a worker that ends at once leaves to the resource tracker, with a warning.
     """
     from tqdm.std import tqdm
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     tqdm.set_lock(threading.RLock())
+
+
+def _end_with(watched: Connection[Any, Any]) -> None:
+    """End this worker as soon as the other end of a pipe is closed, which the end of its process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _keep_no_semaphore()
 
     def watch() -> None:
         watched.poll(None)  # nothing is ever sent

@@ -85,7 +85,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
 DECILES = {
     "averaging-family-runs": ("to_best", "to_own", "end", "settled", "spread", "drift"),
     "fedrep-state-evolution-curves": ("distance",),
-    "flute-theorem55-runs": REGION,
+    "flute-theorem55-runs": REGION,  # on an axis of their own, beside columns of trials
     "shortcut-bound-terms": (*TERMS, "distance"),
 }
 """Columns of trials of which the least, the deciles and the largest are kept, in the place of trials: for bands."""
@@ -183,7 +183,11 @@ def reduced(key: str, table: lf.Table) -> lf.Table:
         table = lf.Table([{name: begun(value, FIRST[key]) for name, value in row.items()} for row in table.rows])
     return lf.Table(
         [
-            {name: smaller(value, name in told) for name, value in row.items() if name not in dropped(key, row)}
+            {
+                name: smaller(value, name in told, beside=key == "flute-theorem55-runs")
+                for name, value in row.items()
+                if name not in dropped(key, row)
+            }
             for row in table.rows
         ]
     )
@@ -197,12 +201,14 @@ def begun(value: Any, count: int) -> Any:
     return lf.Along(kept, **{name: one[:count] if name == "round" else one for name, one in value.axes.items()})
 
 
-def smaller(value: Any, deciles: bool = False) -> Any:
-    """Return a value of a row, reduced."""
+def smaller(value: Any, deciles: bool = False, beside: bool = False) -> Any:
+    """Return a value of a row, reduced; deciles that stand beside columns of trials have an axis of their own."""
+    shares = np.linspace(0, 1, 11)
     if deciles and isinstance(value, np.ndarray):
-        return smaller(np.quantile(value, np.linspace(0, 1, 11)))
+        return smaller(np.quantile(value, shares))
     if deciles:
-        return smaller(lf.Along(np.quantile(value.values, np.linspace(0, 1, 11), axis=0), **value.axes))
+        axes = {"quantile": shares, **value.axes} if beside else value.axes
+        return smaller(lf.Along(np.quantile(value.values, shares, axis=0), **axes))
     if isinstance(value, np.ndarray):
         return rounded(value)
     if not isinstance(value, lf.Along):

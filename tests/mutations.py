@@ -624,7 +624,7 @@ MUTATIONS = {
         Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "views:tuning"),
         Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
         Mutation(
-            "a function of some trials", "count = 1 if callable(self.metric) else ", "count = ", "store:bit_for_bit"
+            "a function of some trials", "count = 1 if of_results(self.metric) else ", "count = ", "store:bit_for_bit"
         ),
     ],
     "study/canonical.py": [

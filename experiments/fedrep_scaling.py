@@ -109,7 +109,10 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     chosen, every = (("n", "kappa"), JOINT) if quick else (None, None)
     sweeps = [cell for cell in flute_theorem51.cells(quick)["floors"] if cell.sweep in FLUTE_IN]
     return {
-        "samples": [*_cells(SAMPLES_IN, base, chosen), *_cells(joint, replace(base, step=BEST), every)],
+        "samples": [
+            *_cells(SAMPLES_IN, base, chosen and (*chosen, "k")),
+            *_cells(joint, replace(base, step=BEST), every),
+        ],
         "rounds": _cells(ROUNDS_IN, rounds, chosen),
         "fixed": _cells(FIXED_IN, fixed, chosen),
         "near": [Threshold(**sizes, trials=base.trials) for sizes in NEAR[: 1 if quick else None]],

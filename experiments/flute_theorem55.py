@@ -81,9 +81,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(held)), layout="constrained")
     for position, one in enumerate(reversed(held)):
         estimate, low, high = least_constant(one)
-        high = high if math.isfinite(high) else 10.0 * estimate  # open above: too few trials
-        error = [[max(0.0, estimate - low)], [max(0.0, high - estimate)]]
-        ax.errorbar([estimate], [position], xerr=error, **look("FLUTE") | {"linestyle": "none", "capsize": 2})
+        above = math.isinf(high)  # too few trials: an arrow
+        reach = estimate if above else max(0.0, high - estimate)
+        shape = look("FLUTE") | {"linestyle": "none", "capsize": 2}
+        ax.errorbar([estimate], [position], xerr=[[max(0.0, estimate - low)], [reach]], xlolims=above, **shape)
     ax.set_yticks(range(len(held)), [one["setting"] for one in reversed(held)])
     xlabel = "least constant with which the bound holds up to the covered round, in 95 % of trials"
     ax.set(xscale="log", xlabel=xlabel)

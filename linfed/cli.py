@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import signal
 import sys
@@ -13,9 +12,6 @@ from contextlib import ExitStack, contextmanager
 from linfed.commands import modules
 from linfed.commands.interrupts import end, interrupt, signals, stopped
 from linfed.commands.parsing import Parser
-
-OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF)
-"""What the system may say of a standard output that takes no more."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,10 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _discard_output()
             return 128 + 13
         except OSError as error:
-            if error.errno not in OUTPUT_ERRORS or error.filename is not None:
+            if not _output_fails():
                 raise
             _discard_output()
-            return stopped(f"the standard output cannot be written: {error.strerror}", 1)
+            print(f"linfed: the standard output cannot be written: {error.strerror}", file=sys.stderr)
+            return 1
         except KeyboardInterrupt as error:
             return stopped("interrupted", 128 + int(error.args[0] if error.args else signal.SIGINT))
 
@@ -77,6 +74,15 @@ def standard_streams() -> Iterator[None]:
                 setattr(sys, name, None)
 
 
+def _output_fails() -> bool:
+    """Return whether the standard output takes no more: what it holds still cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
 def _discard_output() -> None:
     """Send the standard output to the null device: Python flushes it once more when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -93,12 +99,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given.command is None:
         top.print_help()
         return 2
-    from linfed.errors import UsageError, WorkerError, WriteError
+    from linfed.errors import SizeError, UsageError, WorkerError, WriteError
 
     try:
         check_working_folder()
         return int(given.run(given))
-    except UsageError as error:
+    except (SizeError, UsageError) as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
     except (WorkerError, WriteError) as error:

@@ -129,9 +129,10 @@ def check_progress(value: object) -> bool:
     if value is not None and not isinstance(value, bool | np.bool_):
         raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")
     stream = sys.stderr
-    if stream is None or stream.closed:
+    if stream is None or getattr(stream, "closed", False):
         return True
-    return not (stream.isatty() if value is None else value)
+    is_terminal = getattr(stream, "isatty", None)
+    return not ((is_terminal is not None and is_terminal()) if value is None else value)
 
 
 def is_integer(value: object) -> TypeGuard[int]:

@@ -141,4 +141,4 @@ def test_only_what_is_printed_with_theta_is_judged_from_both_sides(power, bounde
     found = of_kappa(power)
     assert found["The least m grows at most as Theorem 1's in kappa"] is bounded
     assert found["Theorem 1's m is tight in kappa"] is tight
-    assert found["The samples per client over all rounds grow like kappa^4"] is total
+    assert found["The samples per client over rounds that grow like kappa^2 grow like kappa^4"] is total

@@ -73,9 +73,18 @@ def test_a_row_may_count_the_settings_of_one_kind_only():
         _claim(sentence.text, "elsewhere: k = 2", "VIOLATED", 1.0),
         _claim(sentence.text, f"{sentence.among[0]}k = 2", "SUPPORTED", 0.5),
     ]
-    found = rows({sentence.experiment: {"claims": [*claims, *_others(sentence.experiment, sentence.text)]}})
+    every = [*claims, *_others(sentence.experiment, sentence.text)]
+    found = rows({sentence.experiment: {"quick": True, "claims": every}})
     row = next(row for row in found if row.judged == f"{sentence.text}, {sentence.among[1]}")
     assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
+
+
+def test_a_kind_of_settings_that_is_not_there_is_told():
+    """Of a full run: a quick one may lack it."""
+    sentence = next(one for one in SENTENCES if one.among[0])
+    claims = [_claim(sentence.text, "elsewhere", "HOLDS", 0.0), *_others(sentence.experiment, sentence.text)]
+    with pytest.raises(ValueError, match="has no setting that begins with"):
+        rows({sentence.experiment: {"claims": claims}})
 
 
 def test_the_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():

@@ -729,7 +729,7 @@ class Fatal(lf.FedRep):
         os._exit(1)
 
 
-@pytest.mark.parametrize(("interactive", "why"), [(False, "put them into a module"), (True, "Terminated")])
+@pytest.mark.parametrize(("interactive", "why"), [(False, "below if __name__ == .__main__."), (True, "Terminated")])
 def test_a_worker_that_dies_is_explained(interactive, why, monkeypatch):
     """In a notebook, loky sends classes by value: there is nothing to put into a module."""
     monkeypatch.setattr("linfed.system.processes._interactive", lambda: interactive)

@@ -188,10 +188,13 @@ def distance_from(Q1: Array, B2: Array) -> Array:
 
 
 def _orthonormal_span(B: Array) -> Array:
-    """Return an orthonormal basis of each column space: the basis itself where it is one already."""
+    """Return an orthonormal basis of each column space, the basis itself if it is one; columns of zeros stay."""
     gram = B.mT @ B
     good = np.abs(gram - np.eye(B.shape[-1])).max(axis=(-2, -1)) < 8 * np.finfo(float).eps
-    return B if good.all() else np.where(good[..., None, None], B, orthonormalize(B))
+    if good.all():
+        return B
+    basis = np.where(B.any(axis=-2, keepdims=True), orthonormalize(B), 0.0)
+    return np.where(good[..., None, None], B, basis)
 
 
 def root_of_gram(gram: Array) -> Array:

@@ -38,8 +38,8 @@ SQUARE = (
 )
 
 SQUARE_EDGE = (
-    "of the mean square: below it runs converge; above it the mean square diverges, though a single run may hold out "
-    "up to about a third longer"
+    "of the mean square: below it the mean square stays bounded; above it the mean square diverges, though single runs "
+    "may still converge at steps up to about 1.3 times it"
 )
 
 SPREADS = "of the rate in mean square only: the spread about the mean's end grows with the step"

@@ -14,15 +14,15 @@ from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import LawError, shown
+from linfed.numerics.linalg import distance_from
 from linfed.prediction.answers import Curves, Prediction, Quantity
 from linfed.prediction.cases import Case, heads_of
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import obstacle
-from linfed.simulation.job import Job, seconds_of_a_trial
+from linfed.simulation.job import Job, no_reference, seconds_of_a_trial
 from linfed.simulation.loop import first_state
-from linfed.simulation.metrics import subspace_distance
 from linfed.theory.fedrep.fixed_samples import fixed_sample_floor
 from linfed.theory.flute.low_rank import truncation_floor
 
@@ -114,13 +114,15 @@ def _missing(case: Case) -> Iterator[str]:
 def _still(case: Case) -> Curves:
     """Return the start's distance in every round."""
     k, init = case.algorithm.rank, case.algorithm.initialisation
+    if reason := no_reference(case.problem, k):
+        raise LawError(f"no distance is predicted: {reason}")
     found = []
     for number in range(case.job.trials):
         if isinstance(init, AtDistance | TrueSubspace):
             found.append(init.delta if isinstance(init, AtDistance) else 0.0)
             continue
         reference = case.problem.truth(case.job.seed, [number]).reference(k)
-        found.append(float(subspace_distance(first_state(case.job, number).array("B"), reference)[0]))
+        found.append(float(distance_from(reference, first_state(case.job, number).array("B"))[0]))
     return Curves(np.repeat(np.array(found)[:, None], case.job.rounds + 1, axis=1))
 
 

@@ -106,7 +106,7 @@ def checked_job(
         metrics,
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
-        no_reference=_no_reference(problem, algorithm.columns),
+        no_reference=no_reference(problem, algorithm.columns),
         columns=algorithm.columns,
         truth_rank=None if problem is None else problem.truth_rank,
         fixed=not isinstance(data, FreshSamples),
@@ -130,7 +130,7 @@ def checked_job(
     )
 
 
-def _no_reference(problem: Problem | None, columns: int) -> str:
+def no_reference(problem: Problem | None, columns: int) -> str:
     """Return why a representation of `columns` columns has no unique reference subspace, or an empty string."""
     said: Callable[[int], str] | None = getattr(problem, "no_reference", None)
     return said(columns) if columns and said is not None else ""

@@ -38,8 +38,11 @@ SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": area, "final": f
 
 
 def of_results(metric: object) -> bool:
-    """Return whether a metric is a function of a whole result, which is measured once, at the end."""
-    return callable(metric) and takes(metric, 1)
+    """Return whether a metric is a function of a whole result, which is measured once, at the end.
+
+    A function that takes two arguments is one of state and truth, as in `simulate`.
+    """
+    return callable(metric) and not takes(metric, 2)
 
 
 def check_made_small(metric: object) -> None:

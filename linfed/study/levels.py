@@ -39,6 +39,8 @@ class Level(Configuration):
     def __post_init__(self) -> None:
         if callable(self.metric) and not takes(self.metric, 2):
             raise TypeError(f"metric = {shown(self.metric)} must be a function of two arguments: state and truth")
+        if callable(self.metric) and not self.column:
+            raise TypeError(f"metric = {shown(self.metric)} has no name: define a function with def")
         if not self.column:
             raise TypeError(f"metric = {shown(self.metric)} must be the name of a column, e.g. 'subspace_distance'")
         check_fields(self, level=positive, side=one_of(BELOW, ABOVE), ever=check_bool)

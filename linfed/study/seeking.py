@@ -14,7 +14,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, instance, optional, positive, takes
 from linfed.algorithms.base import Algorithm
-from linfed.errors import LawError, check_bool, check_integer, check_number, is_integer, is_real, shown
+from linfed.errors import LawError, SizeError, check_bool, check_integer, check_number, is_integer, is_real, shown
 from linfed.prediction import predict
 from linfed.simulation.participation import n_participants
 from linfed.statistics.crossings import Search, crossing_of, replicates_of
@@ -112,7 +112,7 @@ class Least(Configuration):
                 cell = self._at(end)
                 if isinstance(cell, Run):
                     cell.check()
-            except (TypeError, ValueError) as error:
+            except (SizeError, TypeError, ValueError) as error:
                 error.add_note(f"at the end of the range, {name} = {end:g}")
                 raise
 
@@ -164,7 +164,7 @@ class Least(Configuration):
         return {**self._answer(search), **columns}
 
     def _of_rounds(self, row: Row, **other: Any) -> Search:
-        found: Along = row[self.reaches.column]
+        found: Along = self._column(row)
         margins = np.minimum.accumulate(self.reaches.margins(found.values), axis=1)
         rounds = [int(one) for one in found.axes["round"]]
         ends: dict[str, Any] = {"start": rounds[0], "least": rounds[0], "most": rounds[-1]}
@@ -233,11 +233,14 @@ class Least(Configuration):
         whole = dataclasses.replace(cell, trials=last)
         return Part(part_of=whole, part_first=first, part_last=last) if isinstance(cell, Run) else whole
 
-    def _margins(self, row: Row, first: int, last: int) -> Array:
+    def _column(self, row: Row) -> Any:
         if self.reaches.column not in row:
             known = ", ".join(map(repr, row))
             raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.column!r}; it has {known}")
-        value = row[self.reaches.column]
+        return row[self.reaches.column]
+
+    def _margins(self, row: Row, first: int, last: int) -> Array:
+        value = self._column(row)
         margins = self.reaches.misses(value.values if isinstance(value, Along) else value)
         margins = margins if self._is_run else margins[first:]
         if margins.shape != (last - first,):

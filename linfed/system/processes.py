@@ -49,12 +49,13 @@ def _why(error: BrokenExecutor, by_value: bool) -> str:
     """Return what may have happened to a worker that died, and what to do."""
     if by_value:
         return shown(error)
-    where = "a notebook or a prompt" if _interactive() else "a script's own file"
-    extra = ", or pip install 'linfed[parallel]'" if _interactive() else ""
-    return (
-        "it was killed, the memory ran out, or it could not start (classes and functions that "
-        f"{where} defines are not found there: put them into a module, use workers = 1{extra})"
+    advice = (
+        "classes and functions that a notebook or a prompt defines are not found there: put them into a module, use "
+        "workers = 1, or pip install 'linfed[parallel]'"
+        if _interactive()
+        else "a script must start its work below if __name__ == '__main__', and define its classes and functions above"
     )
+    return f"it was killed, the memory ran out, or it could not start ({advice})"
 
 
 @contextmanager

@@ -364,7 +364,15 @@ def spectral_radius(moments: OverwrittenMoments | FullMoments, tolerance: float 
     operator = LinearOperator((moments.size,) * 2, matvec=moments.apply, dtype=float)
     for subspace in (20, 80):
         try:
-            found = eigs(operator, k=1, v0=first, ncv=subspace, tol=tolerance, maxiter=60, return_eigenvectors=False)
+            found = eigs(
+                operator,
+                k=1,
+                v0=first,
+                ncv=min(subspace, moments.size),
+                tol=tolerance,
+                maxiter=60,
+                return_eigenvectors=False,
+            )
             return float(np.abs(found[0]))
         except ArpackNoConvergence:
             continue

@@ -121,14 +121,14 @@ def fixed_sample_floor(
     A client's head minimises ``||y - F w||^2/(1 + w'V w)`` with rows of F = X(B* + U D) of covariance I + C: least
     squares with a *negative* ridge. With ``rho^2 = w'C(I+C)^{-1}w``, ``tau^2 = sigma^2 + rho^2``,
     ``l = tau^2 (m-k)/(1 + w'Vw)`` and V, w in the coordinates in which the features are standard, V~ and w~, twice its
-    mean excess risk is, to second order in V::
+    mean excess risk is, to second order in V where ``tau^2 << ||w||^2`` (terms in V^2 without w are left out: at
+    sigma = ||w|| = k = 1 a quarter of the coefficient of V^2)::
 
         rho^2 + tau^2 k/nu + (m-1)/((m-k) nu (m-k-3)) (2 tau^2 l tr V~ + l^2 (1 - 2/(m-k)) ||V~ w~||^2)
 
     The last part is what a client of the training pays beside a new one, for having had a say in B. Of ``1 - 2/(m-k)``,
     ``1 + 2/(m-k)`` is the variance of the residual, and ``-4/(m-k)`` that l falls where the head's own error makes
-    ``w'Vw`` larger. Cost O(n k^2) in
-    each of some tens of rounds, more near the end of the solutions.
+    ``w'Vw`` larger. Cost O(n k^2) in each of some tens of rounds, more near the end of the solutions.
 
     **Deviations**: an addition; the two terms of the first order are the two phases of the known minimax rate.
 

@@ -13,7 +13,16 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.errors import check_number
 from linfed.numerics.linalg import qr_positive
 from linfed.simulation import Round
-from linfed.statistics.findings import OWN_PREDICTION, Finding, joined, judge, judge_failures, judge_identity, quoted
+from linfed.statistics.findings import (
+    OWN_PREDICTION,
+    OWN_THRESHOLD,
+    Finding,
+    joined,
+    judge,
+    judge_failures,
+    judge_identity,
+    quoted,
+)
 from linfed.statistics.intervals import Measured, binomial_share, median_interval
 from linfed.theory.fedrep.theorem1 import PRINTED, SAME_BATCH
 from linfed.theory.fedrep.theorem1_runs import Theorem1Run
@@ -81,13 +90,15 @@ def judge_theorem1(
     if allowed >= 1.0:
         vacuous = joined(vacuous, f"it allows a failure probability of {allowed:g}")
     told = _EXPONENTS.get(exponent, f"{exponent:g} T")
+    who = _SAYS if exponent == PRINTED else _TO_T
     finding = judge_failures(
         failed,
         allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
         text=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round"
         + (f", if m is what it asks for with C = {constant:g}" if assumed else ""),
         where=where,
-        source=_SAYS if exponent == PRINTED else _TO_T,
+        source=f"{who}; C = {constant:g} is an {OWN_THRESHOLD}" if assumed else f"nobody: {who} under hypotheses only",
+        theorem=assumed,
         hypotheses=run.hypotheses(constant) if assumed else (),
         vacuous=vacuous,
         note=note,

@@ -375,6 +375,7 @@ def scaling_theta(results: Results):
     fourth = results.claim(name, f"The samples per client over {total}")
     linear = results.claim(name, f"Where d / p rules the samples per client over {constant}")
     logarithm = results.claim(name, "With many clients the least m grows like log(n) + d/n")
+    yield f"kappa^4 over rounds that grow like kappa^2 is {verdict(fourth)}"
     yield f"over rounds that grow like kappa^2 is {verdict(fourth)} ({fourth.estimate:.2f} {fourth.between(two)}), and"
     yield f"and k over a fixed number of rounds, where d/p rules, is {verdict(linear)}"
     yield f"where d/p rules, is {verdict(linear)} ({linear.estimate:.2f} {linear.between(two)})."

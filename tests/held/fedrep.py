@@ -273,7 +273,8 @@ def theorem_1(results: Results):
     yield f"its unnamed constant C at 1: it HOLDS in {holds} of {len(claims)} settings"
     faster = results.claims(name, bound.replace("(T/2)", "(T)"))
     assert tally(faster, "HOLDS", "VIOLATED", "VACUOUS") == [holds, violated, vacuous]
-    yield f"is VIOLATED in the {word(violated)} settings with two clients (there C = 1 is too small), and VACUOUS for one participant"
+    told = f"is VIOLATED in the {word(violated)} settings with two clients (there C = 1 is too small)"
+    yield f"{told}, and VACUOUS for one participant"
     enough = results.claims(name, "C = 1 is enough")
     rare = "C = 1 is enough for the failure probability that the theorem allows, in the first round, k = 1"
     rarely = results.claims(name, rare)

@@ -75,9 +75,9 @@ def standard_streams() -> Iterator[None]:
 
 
 def _output_fails() -> bool:
-    """Return whether the standard output takes no more: what it holds still cannot be written."""
+    """Return whether the standard output takes no more, by one more line: Python may have dropped what it held."""
     try:
-        sys.stdout.flush()
+        print(flush=True)
     except OSError:
         return True
     return False

@@ -286,7 +286,7 @@ def test_advice_is_of_where_the_function_is_defined(monkeypatch, file):
     with pytest.raises(WorkerError) as raised, processes.worker_pool(2, 2):
         raise BrokenProcessPool
     assert ("linfed[parallel]" in str(raised.value)) is not file
-    assert ("a script's own file" in str(raised.value)) is file
+    assert ("below if __name__ == '__main__'" in str(raised.value)) is file
 
 
 OF_A_NOTEBOOK = """

@@ -50,7 +50,8 @@ def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
 
 def described(**changes):
     claim = judge((1.0, 0.9, 1.1), least=0.5, text="it is so", where="n = 1", statistic="share", source="a paper")
-    return {"quick": False, "claims": [recorded(claim)], "commit": "a" * 40} | changes
+    claims = [recorded(claim) | {"most": None, "hypotheses": []}]  # as JSON has them
+    return {"quick": False, "claims": claims, "commit": "a" * 40} | changes
 
 
 @pytest.mark.parametrize(

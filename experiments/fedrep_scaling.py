@@ -210,7 +210,8 @@ def _measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, co
         low, high = (np.array([row[name] for row in rows]) for name in ("predicted_low", "predicted_high"))
         seen = ax.dataLim.frozen()
         shape = {"color": colour, "alpha": 0.15, "linewidth": 0}
-        ax.fill_between([row[field] for row in rows], low, np.minimum(high, 1e9), **shape)
+        within = [not row["predicted_censored"] for row in rows]  # elsewhere one end is beyond the search
+        ax.fill_between([row[field] for row in rows], low, np.minimum(high, 1e9), where=within, **shape)
         ax.dataLim.set(seen)  # an interval that is open above ends at the panel's top
         ax.autoscale_view()
 

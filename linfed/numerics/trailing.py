@@ -60,9 +60,13 @@ def inverse(A: Array) -> Array:
     of 0 gives values that are not finite.
     """
     if A.shape[1] == 2:
-        (a, b), (c, d) = A[:, 0].swapaxes(0, 1), A[:, 1].swapaxes(0, 1)
-        adjugate = np.stack([d, -b, -c, a], axis=1).reshape(A.shape)
-        return adjugate / (a * d - b * c)[:, None, None]
+        a, b, c, d = A[:, 0, 0], A[:, 0, 1], A[:, 1, 0], A[:, 1, 1]
+        determinant, found = a * d - b * c, np.empty_like(A)
+        np.divide(d, determinant, out=found[:, 0, 0])
+        np.divide(-b, determinant, out=found[:, 0, 1])
+        np.divide(-c, determinant, out=found[:, 1, 0])
+        np.divide(a, determinant, out=found[:, 1, 1])
+        return found
     A = A.copy()
     for j in range(A.shape[1]):
         pivot, column = 1.0 / A[:, j, j], A[:, :, j, None].copy()
@@ -106,5 +110,7 @@ def largest_eigenpair(A: Array) -> tuple[Array, Array]:
     long = np.hypot(half, off)
     far = np.abs(half) + long
     far = far if long.all() else np.where(long > 0, far, 1.0)
-    vector = np.where((half > 0)[:, None], np.stack([far, off], axis=1), np.stack([off, far], axis=1))
-    return 0.5 * (A[:, 0, 0] + A[:, 1, 1]) + long, vector / np.sqrt(np.einsum("tan,tan->tn", vector, vector))[:, None]
+    length, first = np.sqrt(far * far + off * off), half > 0
+    far, off, vector = far / length, off / length, np.empty_like(A[:, 0])
+    vector[:, 0], vector[:, 1] = np.where(first, far, off), np.where(first, off, far)
+    return 0.5 * (A[:, 0, 0] + A[:, 1, 1]) + long, vector

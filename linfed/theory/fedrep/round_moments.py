@@ -244,24 +244,29 @@ class RoundLaw:
         identity, sums = eye(k)[..., None], self.root @ values[:, : self.root.shape[-1]]
         moved = sums[:, : k * k].reshape(trials, k, k, draws)  # Y less its mean
         half = 0.5 * sums[:, k * k + lower(k)] + identity
-        scale = np.linalg.inv(cholesky(last.mean_gram(half))).mT @ self.gram.mT
-        wishart, correction = self._wishart_root(values[:, self.root.shape[-1] :])
-        start = np.linalg.inv(self.G + self.S @ self.mean)
+        wishart = self._wishart_root(values[:, self.root.shape[-1] :])
+        means = np.empty((3, trials, k, k))  # the third is the mean of N
+        means[0], means[1], means[2] = last.mean_gram(half), eye(k), self.G + self.S @ self.mean
+        if self.outside:
+            means[1] = last.mean_gram(wishart) / self.outside
+        means[:2] = cholesky(means[:2]).mT
+        half_correction, correction, start = np.linalg.inv(means)
+        scale = half_correction @ self.gram.mT
         back = last.inverse(identity + last.left_times(start @ self.S, moved))
         E = (self.S - self.G @ self.mean)[..., None] - last.left_times(self.G, moved)
         Z = last.times(last.times(wishart, last.left_times(correction, half)), scale[..., None])
         return last.times(np.concatenate([E, Z], axis=1), last.times(back, (start @ right)[..., None]))
 
-    def _wishart_root(self, values: Array) -> tuple[Array, Array]:
-        """Return factors W of Wishart matrices of `outside` rows, and what corrects their mean, (trials, k, k).
+    def _wishart_root(self, values: Array) -> Array:
+        """Return factors W (trials, k, k, draws), ``W'W`` a Wishart matrix of `outside` rows, for Gaussian values.
 
-        ``W C`` with the correction C is the root. Bartlett's, chi-squares after Wilson and Hilferty.
+        Bartlett's decomposition, with chi-squares after Wilson and Hilferty.
         """
         (trials, _, draws), k, d = values.shape, self.S.shape[-1], self.outside
         rows, columns, _ = triangle(k)
         W = np.zeros((trials, k, k, draws))
         if d == 0:
-            return W, np.zeros((trials, k, k))
+            return W
         W[:, columns, rows] = values
         if d < k:
             W[:, d:] = 0.0
@@ -269,7 +274,7 @@ class RoundLaw:
         width = 2.0 / (9.0 * np.maximum(left, 1))
         cubed = np.maximum(1.0 - width + np.sqrt(width) * diagonal, 0.0)
         diagonal[:] = np.sqrt(np.maximum(left, 0)) * cubed * np.sqrt(cubed)
-        return W, np.asarray(np.linalg.inv(cholesky(last.mean_gram(W) / d))).mT
+        return W
 
 
 @dataclass(frozen=True)
@@ -307,20 +312,21 @@ class Fluctuations:
                 for j in range(1, len(moments)):
                     moments[j:] += variance * moments[j - 1 : -1]
         SG, GG = kron(S, G), kron(G, G)
-        sines, cosines = S @ pair[1] @ S, G @ pair[1] @ G
+        right = pair @ G
+        sines, cosines = S @ pair[1] @ S, G @ right[1]
         drawn, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # of samples, and of who takes part
 
-        mean, mu = vec(S @ pair[0] @ G), cosines + scalar[2] / nu * identity
+        mean, mu = vec(S @ right[0]), cosines + scalar[2] / nu * identity
         inside = (drawn + chosen) * sandwich(SG, by[0]) - chosen * mean * mean.mT
         add(inside, drawn * (left + 1) / nu * sines, "tabcb->tacb")
         add(inside, drawn * mu, "tabad->tbda")
 
-        mixed, both = S @ pair[2] @ G, f * (2 * drawn + chosen)
+        mixed, both = S @ right[2], f * (2 * drawn + chosen)
         cross = both * (SG @ by[1] @ GG.mT) - f * chosen * mean * vec(mu).mT
         add(cross, both / nu * mixed, "tabcc->tabc")
         add(cross, f * drawn * (left + 2) / nu * mixed, "tabcb->tacb", "tabbd->tadb")
 
-        mixed, both, twice = G @ pair[3] @ G, f * both, f**2 * drawn * (left + 2) / nu
+        mixed, both, twice = G @ right[3], f * both, f**2 * drawn * (left + 2) / nu
         own = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
         traced = (
             both * (mixed / nu + scalar[4] / (2 * nu**2) * identity) + twice * scalar[4] / (nu * (nu - 2)) * identity

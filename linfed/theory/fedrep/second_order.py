@@ -319,8 +319,8 @@ class Chart:
         twice = np.where(self.rows == self.columns, 1.0, 2.0)[:, None]
         along = response.mT @ (own[:, self.rows] * own[:, self.columns] * twice)
         along /= np.maximum(np.sqrt(np.einsum("tvn,tvn->tn", along, along)), np.finfo(float).tiny)[:, None]
-        ranks = np.argsort(np.argsort(squared, axis=-1, kind="stable"), axis=-1, kind="stable")
-        wanted = self.scores[(self.reverse ^ mask)[ranks]]
+        order, wanted = np.argsort(squared, axis=-1, kind="stable"), np.empty_like(squared)
+        wanted[np.arange(len(order))[:, None], order] = self.scores[self.reverse ^ mask]
         return values + (wanted - np.einsum("tvn,vn->tn", along, values))[:, None] * along
 
     def matrices(self, coordinates: Array) -> Array:

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.algorithms.solvers import ClosedForm as ClosedForm
     from linfed.algorithms.solvers import GradientSteps as GradientSteps
+    from linfed.cells.run import Run as Run
     from linfed.data.digits import load_digits as load_digits
     from linfed.data.given_classes import GivenClasses as GivenClasses
     from linfed.data.samples import FixedSamples as FixedSamples
@@ -81,6 +82,8 @@ if TYPE_CHECKING:
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.plotting.panels import curves as curves
+    from linfed.plotting.panels import page as page
     from linfed.prediction import Prediction as Prediction
     from linfed.prediction import Quantity as Quantity
     from linfed.prediction import predict as predict
@@ -97,6 +100,12 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.search.grid_search import Tuning as Tuning
+    from linfed.search.levels import above as above
+    from linfed.search.levels import below as below
+    from linfed.search.selection import RoundsTo as RoundsTo
+    from linfed.search.tuning import Tuned as Tuned
+    from linfed.search.tuning import tune as tune
     from linfed.simulation import Round as Round
     from linfed.simulation import iterate as iterate
     from linfed.simulation import simulate as simulate
@@ -110,21 +119,12 @@ if TYPE_CHECKING:
     from linfed.statistics.findings import Hypothesis as Hypothesis
     from linfed.statistics.findings import Verdict as Verdict
     from linfed.statistics.fits import fit as fit
-    from linfed.study.along import Along as Along
-    from linfed.study.cells import Run as Run
-    from linfed.study.choice import RoundsTo as RoundsTo
-    from linfed.study.grid import grid as grid
-    from linfed.study.least import least as least
-    from linfed.study.levels import above as above
-    from linfed.study.levels import below as below
-    from linfed.study.pages import curves as curves
-    from linfed.study.pages import page as page
-    from linfed.study.search import Tuning as Tuning
-    from linfed.study.store import Store as Store
-    from linfed.study.sweep import sweep as sweep
-    from linfed.study.table import Table as Table
-    from linfed.study.tuning import Tuned as Tuned
-    from linfed.study.tuning import tune as tune
+    from linfed.sweeps.find_smallest import least as least
+    from linfed.sweeps.store import Store as Store
+    from linfed.sweeps.sweep import sweep as sweep
+    from linfed.tables.grid import grid as grid
+    from linfed.tables.labeled_array import Along as Along
+    from linfed.tables.table import Table as Table
 
 __version__ = "0.1.0"
 
@@ -132,7 +132,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ALGORITHMS": "linfed.algorithms",
     "Algorithm": "linfed.algorithms.base",
-    "Along": "linfed.study.along",
+    "Along": "linfed.tables.labeled_array",
     "Asks": "linfed.algorithms.base",
     "AtDistance": "linfed.algorithms.initial",
     "ClosedForm": "linfed.algorithms.solvers",
@@ -186,44 +186,44 @@ _PUBLIC = {
     "RandomSubspace": "linfed.algorithms.initial",
     "Result": "linfed.simulation.results",
     "Round": "linfed.simulation",
-    "RoundsTo": "linfed.study.choice",
-    "Run": "linfed.study.cells",
+    "RoundsTo": "linfed.search.selection",
+    "Run": "linfed.cells.run",
     "SharedRepresentation": "linfed.problems",
     "SharedWithShortcuts": "linfed.problems",
     "SizeError": "linfed.errors",
     "SmallRandom": "linfed.algorithms.initial",
     "State": "linfed.algorithms.base",
     "Status": "linfed.simulation.status",
-    "Store": "linfed.study.store",
+    "Store": "linfed.sweeps.store",
     "StoreWarning": "linfed.errors",
     "SweepError": "linfed.errors",
-    "Table": "linfed.study.table",
+    "Table": "linfed.tables.table",
     "TrueSubspace": "linfed.algorithms.initial",
     "Truth": "linfed.problems",
-    "Tuned": "linfed.study.tuning",
-    "Tuning": "linfed.study.search",
+    "Tuned": "linfed.search.tuning",
+    "Tuning": "linfed.search.grid_search",
     "UnderParameterized": "linfed.problems",
     "UniformCube": "linfed.problems.designs",
     "UniformSphere": "linfed.problems.designs",
     "Verdict": "linfed.statistics.findings",
-    "above": "linfed.study.levels",
-    "below": "linfed.study.levels",
+    "above": "linfed.search.levels",
+    "below": "linfed.search.levels",
     "classwise_split": "linfed.data.splits",
-    "curves": "linfed.study.pages",
+    "curves": "linfed.plotting.panels",
     "dirichlet_split": "linfed.data.splits",
     "fit": "linfed.statistics.fits",
-    "grid": "linfed.study.grid",
+    "grid": "linfed.tables.grid",
     "iterate": "linfed.simulation",
-    "least": "linfed.study.least",
+    "least": "linfed.sweeps.find_smallest",
     "load_digits": "linfed.data.digits",
-    "page": "linfed.study.pages",
+    "page": "linfed.plotting.panels",
     "predict": "linfed.prediction",
     "shortcut_error": "linfed.simulation.metrics",
     "simulate": "linfed.simulation",
     "subspace_distance": "linfed.simulation.metrics",
-    "sweep": "linfed.study.sweep",
+    "sweep": "linfed.sweeps.sweep",
     "theory": "linfed.theory",
-    "tune": "linfed.study.tuning",
+    "tune": "linfed.search.tuning",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -6,6 +6,7 @@ Run ``python docs/render.py``; `tests/test_numbers.py` compares. A template is t
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from pathlib import Path
@@ -40,6 +41,7 @@ def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
     )
     made.globals |= vocabulary.FUNCTIONS | {"lf": lf}
     made.filters |= vocabulary.FILTERS
+    made.tests |= {"match": lambda text, pattern: vocabulary.matches(pattern, text), "finite": math.isfinite}
     return made
 
 
@@ -55,10 +57,9 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
     try:
         return environment(folder).get_template(name).render()
     except Exception as error:
-        if isinstance(error, jinja2.TemplateSyntaxError):
-            number = error.lineno
-        else:
-            number = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(path)][-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path) and frame.lineno]
+        number = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else lines[-1] if lines else 1
         line = path.read_text(encoding="utf-8").splitlines()[number - 1].strip()
         raise ValueError(f"{name}, line {number}: {line}\n{type(error).__name__}: {error}") from error
 

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import re
+import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -283,6 +284,12 @@ def mean_and_error(values: Any) -> str:
     return f"{known.mean():.1f} ± {stats.sem(known):.1f}{left}"
 
 
+def fill(text: str, width: int) -> str:
+    """Return a list in Markdown, each item wrapped to lines below a width."""
+    options = {"width": width, "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    return "".join(textwrap.fill(line, **options) + "\n" for line in text.splitlines())
+
+
 def statements_table(statements: Sequence[Any]) -> str:
     """Return statements of theory as a Markdown table."""
     header = ("statement", "source", "verdicts", "measured, where it is nearest to failing", "where")
@@ -300,6 +307,6 @@ FILTERS = {
     one.__name__: one
     for one in (
         *(about, counts, all_counts, only, verdict, tally, verdicts, judged, median, fixed, percent, interval),
-        *(word_after, measured, span, compact, scientific, next_power_of_ten, thousands, word, times, mean_and_error, statements_table),
+        *(word_after, measured, span, compact, scientific, next_power_of_ten, thousands, word, times, mean_and_error, fill, statements_table),
     )
 }

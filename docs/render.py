@@ -6,7 +6,6 @@ Run ``python docs/render.py``; `tests/test_numbers.py` compares. A template is t
 
 from __future__ import annotations
 
-import math
 import sys
 import traceback
 from pathlib import Path
@@ -16,7 +15,6 @@ import jinja2
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
-import linfed as lf  # noqa: E402
 from docs import vocabulary  # noqa: E402
 
 TEMPLATES = TOP / "docs" / "templates"
@@ -25,7 +23,9 @@ SUFFIX = ".jinja"
 
 def pages() -> dict[str, str]:
     """Return the path of each page with numbers, from the top of the repository, and the name of its template."""
-    found = sorted(path.relative_to(TEMPLATES).as_posix().removesuffix(SUFFIX) for path in TEMPLATES.rglob(f"*{SUFFIX}"))
+    found = sorted(
+        path.relative_to(TEMPLATES).as_posix().removesuffix(SUFFIX) for path in TEMPLATES.rglob(f"*{SUFFIX}")
+    )
     return {page if page == "README.md" else f"docs/{page}": page + SUFFIX for page in found}
 
 
@@ -39,9 +39,9 @@ def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals |= vocabulary.FUNCTIONS | {"lf": lf}
+    made.globals |= vocabulary.GLOBALS
     made.filters |= vocabulary.FILTERS
-    made.tests |= {"match": lambda text, pattern: vocabulary.matches(pattern, text), "finite": math.isfinite}
+    made.tests |= vocabulary.TESTS
     return made
 
 
@@ -51,27 +51,36 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
     Raises
     ------
     ValueError
-        If an expression is wrong: with the template, the line and what it says.
+        If an expression is wrong: with the template, the lines that lead to it, and what is wrong.
     """
     path = folder / name
     try:
         return environment(folder).get_template(name).render()
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path) and frame.lineno]
-        number = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else lines[-1] if lines else 1
-        line = path.read_text(encoding="utf-8").splitlines()[number - 1].strip()
-        raise ValueError(f"{name}, line {number}: {line}\n{type(error).__name__}: {error}") from error
+        numbers = [frame.lineno for frame in frames if frame.filename == str(path) and frame.lineno]
+        if isinstance(error, jinja2.TemplateSyntaxError):
+            numbers = [error.lineno]
+        source = path.read_text(encoding="utf-8").splitlines()
+        lines = [f"  line {number}: {source[number - 1].strip()}" for number in dict.fromkeys(numbers)]
+        raise ValueError("\n".join([f"{path}:", *lines, f"{type(error).__name__}: {error}"])) from error
 
 
 def main() -> int:
-    """Write all pages, and name those that changed."""
+    """Write all pages, name those that changed, and return 1 if a template is wrong."""
+    status = 0
     for page, template in pages().items():
-        path, text = TOP / page, render(template)
+        path = TOP / page
+        try:
+            text = render(template)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            status = 1
+            continue
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(page)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import json
+import math
 import re
 import textwrap
 import tomllib
@@ -111,13 +112,16 @@ def shared(experiment: str, table: str) -> Mapping[str, Any]:
 
 
 @functools.cache
+def _benchmarks() -> dict[tuple[str, str], Mapping[str, Any]]:
+    rows = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["name"], row["sizes"]): row for row in rows}
+
+
 def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
     """Return a row of benchmarks.json: its ``ratio``, or ``ours`` of what has no rival."""
-    rows = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
-    for row in rows:
-        if (row["name"], row["sizes"]) == (name, sizes):
-            return row
-    raise LookupError(f"benchmarks.json has no row {name!r}, {sizes!r}")
+    if (name, sizes) not in _benchmarks():
+        raise LookupError(f"benchmarks.json has no row {name!r}, {sizes!r}")
+    return _benchmarks()[name, sizes]
 
 
 def scoreboard(*, short: bool = False) -> str:
@@ -296,17 +300,46 @@ def statements_table(statements: Sequence[Any]) -> str:
     return markdown_table(header, [(one.text, one.source, one.verdict, one.measured, one.where) for one in statements])
 
 
-FUNCTIONS = {
-    one.__name__: one
-    for one in (
-        *(record, claims, claim, table, shared, benchmark, scoreboard, theory),
-        *(module, tuning_margin, python_version, check, slowest_rate),
-    )
+GLOBALS = {
+    "lf": lf,
+    "benchmark": benchmark,
+    "check": check,
+    "claim": claim,
+    "claims": claims,
+    "module": module,
+    "python_version": python_version,
+    "record": record,
+    "scoreboard": scoreboard,
+    "shared": shared,
+    "slowest_rate": slowest_rate,
+    "table": table,
+    "theory": theory,
+    "tuning_margin": tuning_margin,
 }
 FILTERS = {
-    one.__name__: one
-    for one in (
-        *(about, counts, all_counts, only, verdict, tally, verdicts, judged, median, fixed, percent, interval),
-        *(word_after, measured, span, compact, scientific, next_power_of_ten, thousands, word, times, mean_and_error, fill, statements_table),
-    )
+    "about": about,
+    "all_counts": all_counts,
+    "compact": compact,
+    "counts": counts,
+    "fill": fill,
+    "fixed": fixed,
+    "interval": interval,
+    "judged": judged,
+    "mean_and_error": mean_and_error,
+    "measured": measured,
+    "median": median,
+    "next_power_of_ten": next_power_of_ten,
+    "only": only,
+    "percent": percent,
+    "scientific": scientific,
+    "span": span,
+    "statements_table": statements_table,
+    "tally": tally,
+    "thousands": thousands,
+    "times": times,
+    "verdict": verdict,
+    "verdicts": verdicts,
+    "word": word,
+    "word_after": word_after,
 }
+TESTS = {"finite": math.isfinite, "match": lambda text, pattern: matches(pattern, text)}

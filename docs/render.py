@@ -39,9 +39,10 @@ def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals |= vocabulary.GLOBALS
-    made.filters |= vocabulary.FILTERS
-    made.tests |= vocabulary.TESTS
+    functions = {name: one for name, one in vars(vocabulary).items() if callable(one) and not isinstance(one, type)}
+    made.globals |= functions | {"lf": vocabulary.lf}
+    made.filters |= functions
+    made.tests["match"] = lambda text, pattern: vocabulary.matches(pattern, text)
     return made
 
 

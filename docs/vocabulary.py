@@ -1,5 +1,7 @@
 """What the templates of the pages can say: committed findings, tables, settings and ratios, and how numbers are shown.
 
+Every function here can be called in an expression, ``span(values, 2)``, or be its filter, ``values | span(2)``.
+
 A finding is a claim of an experiment's record, a mapping: ``text``, ``where`` (the setting), ``estimate``, ``low``,
 ``high``, ``verdict``, ``detail`` and the other keys of the JSON.
 """
@@ -10,7 +12,6 @@ import functools
 import importlib
 import inspect
 import json
-import math
 import re
 import textwrap
 import tomllib
@@ -111,6 +112,11 @@ def shared(experiment: str, table: str) -> Mapping[str, Any]:
     return record(experiment)["tables"][table]["shared"]
 
 
+def full_run_time(experiment: str) -> str:
+    """Return how long the committed run took, as `linfed list` does: "about 80 s"."""
+    return about(record(experiment)["seconds"])
+
+
 @functools.cache
 def _benchmarks() -> dict[tuple[str, str], Mapping[str, Any]]:
     rows = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
@@ -203,6 +209,11 @@ def judged(claims: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def median(values: Any) -> float:
     """Return the median over trials as figures and findings have it: that of a trial, diverged ones the worst."""
     return float(quantiles(np.asarray(values, dtype=float))[0])
+
+
+def count_diverged(curves: Any) -> int:
+    """Return how many of the trials of curves (trials, rounds) do not end at a finite value."""
+    return int((~np.isfinite(curves[:, -1])).sum())
 
 
 def slowest_rate(table: lf.Table) -> float:
@@ -298,48 +309,3 @@ def statements_table(statements: Sequence[Any]) -> str:
     """Return statements of theory as a Markdown table."""
     header = ("statement", "source", "verdicts", "measured, where it is nearest to failing", "where")
     return markdown_table(header, [(one.text, one.source, one.verdict, one.measured, one.where) for one in statements])
-
-
-GLOBALS = {
-    "lf": lf,
-    "benchmark": benchmark,
-    "check": check,
-    "claim": claim,
-    "claims": claims,
-    "module": module,
-    "python_version": python_version,
-    "record": record,
-    "scoreboard": scoreboard,
-    "shared": shared,
-    "slowest_rate": slowest_rate,
-    "table": table,
-    "theory": theory,
-    "tuning_margin": tuning_margin,
-}
-FILTERS = {
-    "about": about,
-    "all_counts": all_counts,
-    "compact": compact,
-    "counts": counts,
-    "fill": fill,
-    "fixed": fixed,
-    "interval": interval,
-    "judged": judged,
-    "mean_and_error": mean_and_error,
-    "measured": measured,
-    "median": median,
-    "next_power_of_ten": next_power_of_ten,
-    "only": only,
-    "percent": percent,
-    "scientific": scientific,
-    "span": span,
-    "statements_table": statements_table,
-    "tally": tally,
-    "thousands": thousands,
-    "times": times,
-    "verdict": verdict,
-    "verdicts": verdicts,
-    "word": word,
-    "word_after": word_after,
-}
-TESTS = {"finite": math.isfinite, "match": lambda text, pattern: matches(pattern, text)}

@@ -78,7 +78,7 @@ def claims(
         for one in record(experiment)["claims"]
         if one["text"] == text
         and any(matches(setting, one["where"]) for setting in settings or ["*"])
-        and not matches(without, one["where"])
+        and not (without and matches(without, one["where"]))
         and matches(statistic, one["statistic"])
     ]
     if not found:

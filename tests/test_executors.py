@@ -345,7 +345,7 @@ def test_an_executor_that_is_broken_is_one_line():
 def test_an_executor_that_takes_no_more_is_one_line():
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
-    assert_one_line(lambda: lf.sweep(CELLS, executor=executor), ["executor = ", "takes no more"], WorkerError)
+    assert_one_line(lambda: lf.sweep(CELLS, executor=executor), ["executor = ", "accepts no more tasks"], WorkerError)
 
     class Calls:
         def submit(self, function):

@@ -301,7 +301,7 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
         ({"most": 8}, ValueError, "start = 16 must lie from least = 1 to most = 8"),
         ({"predicted": True}, ValueError, "predicted = True"),
         ({"step_size": 0.5}, ValueError, "step_size = 0.5 must be a function"),
-        ({"nope": 3}, TypeError, "least has no argument 'nope'; those of lf.sweep are store, executor"),
+        ({"nope": 3}, TypeError, "least has no argument 'nope'; lf.sweep allows store, executor"),
         ({"least": lambda: 3}, TypeError, "least = .* must be a number, or a function of the cell"),
         ({"least": lambda cell: -1}, ValueError, "least = -1 must be a positive"),
     ],

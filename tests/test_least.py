@@ -251,7 +251,7 @@ def test_least_rounds_are_those_of_the_run():
 
 def test_steps_are_tuned_or_set_at_every_size():
     tuned = lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.4)}, trials=4)
-    with pytest.warns(lf.EdgeWarning, match="step_size is an end"):
+    with pytest.warns(lf.EdgeWarning, match="step_size is at the edge"):
         table = lf.least("data.n_samples", replace(RUN, algorithm=tuned), reaches=LEVEL, trials=8)
     assert (table["step_size"], table["at_edge"]) == (0.4, "step_size")
     options = {"trials": 8, "step_size": lf.theory.best_step_size, "least": 4}
@@ -302,7 +302,7 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
         ({"predicted": True}, ValueError, "predicted = True"),
         ({"step_size": 0.5}, ValueError, "step_size = 0.5 must be a function"),
         ({"nope": 3}, TypeError, "least has no argument 'nope'; lf.sweep allows store, executor"),
-        ({"least": lambda: 3}, TypeError, "least = .* must be a number, or a function of the cell"),
+        ({"least": lambda: 3}, TypeError, "least = .* must be a number or a function of the cell"),
         ({"least": lambda cell: -1}, ValueError, "least = -1 must be a positive"),
     ],
 )

@@ -163,12 +163,12 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
 
     wrapped = functools.wraps(ran)(lambda: 1)
     for value in (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__})):
-        assert_one_line(lambda v=value: Description(v), ["store= cannot tell", "a module defines"], TypeError)
-    assert_one_line(lambda: Description(np.random.default_rng(0)), ["Generator", "give a seed"], TypeError)
-    assert_one_line(lambda: Description(itself), ["in itself"], TypeError)
+        assert_one_line(lambda v=value: Description(v), ["store= cannot identify", "level of a module"], TypeError)
+    assert_one_line(lambda: Description(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
+    assert_one_line(lambda: Description(itself), ["contain itself"], TypeError)
     with (tmp_path / "open").open("w") as file:
         assert_one_line(lambda: Description(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
-    assert_one_line(lambda: lf.sweep([Of(lambda: 1)], store=tmp_path), ["store= cannot tell"], TypeError)
+    assert_one_line(lambda: lf.sweep([Of(lambda: 1)], store=tmp_path), ["store= cannot identify"], TypeError)
     assert values(lf.sweep([Of(lambda: 1)])) == [1]
 
 
@@ -354,14 +354,14 @@ def test_a_file_that_has_changed_since_it_was_imported_is_refused(name, old, new
     if told is None:
         lf.sweep([own_cell.Own(n=2)], store=tmp_path)
         return
-    fragments = [f"what {told} computes", repr(str(modules / name)), "which has changed since"]
+    fragments = [f"results of {told}", repr(str(modules / name)), "has changed since it was imported"]
     assert_one_line(lambda: lf.sweep([own_cell.Own(n=2)], store=tmp_path), fragments)
     assert lf.sweep([own_cell.Own(n=2)])["value"]
 
 
 def test_linfed_that_has_changed_since_it_was_imported_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("linfed.sweeps.code_hash.STARTED", 0.0)
-    assert_one_line(lambda: lf.sweep([Square(1)], store=tmp_path), ["cannot save results of this process", "restart Python"])
+    assert_one_line(lambda: lf.sweep([Square(1)], store=tmp_path), ["cannot save", "this process", "restart"])
 
 
 def test_functions_and_what_partials_hold_count(modules):
@@ -444,7 +444,7 @@ def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp
     written(modules / "own_cell.py", "FACTOR = 5", "FACTOR = 7")
     monkeypatch.setattr(own_cell, "FACTOR", 7)
     assert len(lf.Store(tmp_path).missing(cells)) == 2
-    with pytest.warns(lf.StoreWarning, match="2 of 2 cells were computed by another version of the code and are reused"):
+    with pytest.warns(lf.StoreWarning, match="2 of 2 cells were computed by another version of the code"):
         assert values(lf.sweep(cells, store=tmp_path, keep=True)) == [second[0], first[1]]
     lf.sweep(cells[:1], store=tmp_path)
     with pytest.warns(lf.StoreWarning, match="1 of 2 cells"):
@@ -582,7 +582,7 @@ def test_missing_cells_and_the_table_of_what_is_there(tmp_path):
     assert RAN == []
     for path in (tmp_path / "file", ""):
         (tmp_path / "file").write_text("")
-        assert_one_line(lambda path=path: lf.Store(path), ["store = ", "no folder to write in"])
+        assert_one_line(lambda path=path: lf.Store(path), ["store = ", "must be a folder"])
 
 
 def test_stores_merge_by_copying(tmp_path):
@@ -850,7 +850,7 @@ class Does:
         ("is_long", r"ValueError: (a word )+.{0,10}\.\.\. \("),
         ("has_a_number_for_a_name", "TypeError: a row has a column 1: names"),
         ("has_an_axis_for_a_name", "ValueError: a row has a column 'a//b'"),
-        ("changes_itself", "ValueError: its run has changed its own fields"),
+        ("changes_itself", r"ValueError: run\(\) has changed the cell's fields"),
     ],
 )
 @pytest.mark.parametrize("threads", [0, 1])

@@ -625,7 +625,7 @@ def test_a_cell_that_raises_is_named(tmp_path):
     assert_one_line(lambda: lf.sweep(RUN), ["cells = Run(", "lf.grid(run, ...)"], TypeError)
     (tmp_path / "file").write_text("")
     for store in (tmp_path / "file", ""):
-        assert_one_line(lambda store=store: lf.sweep([RUN], store=store), ["store = ", "no folder to write in"])
+        assert_one_line(lambda store=store: lf.sweep([RUN], store=store), ["store = ", "must be a folder"])
 
 
 def test_equal_cells_on_threads_have_one_file(tmp_path):

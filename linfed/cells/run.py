@@ -44,7 +44,7 @@ class Run(Configuration):
     - ``status``: the status of each trial, "COMPLETED", "DIVERGED" or "SINGULAR_HEAD" (see `Status`); ``diverged``:
       whether it is "DIVERGED";
     - ``participants``: the number of participants per round;
-    - ``floats_sent``: the floats sent so far, along ``round``;
+    - ``floats_sent``: the number of floats that server and participants have exchanged so far, along ``round``;
     - ``engine``: the engine used;
     - for a tuned algorithm, the chosen value of each hyper-parameter (e.g. ``step_size``), ``at_edge``, and the
       settings tried (`Tuning.columns`).

@@ -174,7 +174,7 @@ class Table:
         )
 
     def __getitem__(self, name: str) -> Any:
-        """Return a column: the value of a single row, or the stacked values of several rows; or the labels of an axis."""
+        """Return a column (the value of a single row, the stacked values of several rows) or the labels of an axis."""
         check_instance("column", name, str, "the name of a column; to select rows, use where() or by()")
         if not self.rows:
             raise ValueError(f"cannot read column {name!r} of an empty table; did where() match no row?")
@@ -394,7 +394,7 @@ def _checked(name: str, value: Any) -> Any:
             raise TypeError(f"{name} must be an array of numbers, Booleans or strings, got dtype {value.dtype}")
         if value.ndim > 1:
             raise TypeError(
-                f"{name} must have shape (trials,), got {value.shape}; for further axes, use lf.Along(values, axis=labels)"
+                f"{name} must have shape (trials,), got {value.shape}; for more axes, use lf.Along(values, axis=labels)"
             )
         return value
     if isinstance(value, np.ndarray):

@@ -233,7 +233,7 @@ def test_a_grid_stops_widening():
     with pytest.warns(lf.EdgeWarning, match="is the largest value of its grid"):
         tuning = extended("step_size", [1.0, 1.1], 1e6, margin=0.0)
     assert len(tuning.settings) == 2 + 10
-    with pytest.warns(lf.EdgeWarning, match="the best heads.steps = 1 is the least"):
+    with pytest.warns(lf.EdgeWarning, match="the best heads.steps = 1 is the smallest"):
         tuning = extended("heads.steps", [1, 2, 3], 0.5, GRADIENT)
     assert [setting["heads.steps"] for setting in tuning.settings] == [1, 2, 3]
 
@@ -311,7 +311,7 @@ def test_scores_final_and_own():
         ({"step_size": []}, "empty"),
         ({}, "must name at least one hyper-parameter"),
         ([], "must name at least one hyper-parameter"),
-        ([{"step_size": 0.1}, {"representation_steps": 2}], "different fields"),
+        ([{"step_size": 0.1}, {"representation_steps": 2}], "must have the same fields"),
     ],
 )
 def test_bad_grids(grid, fragment):

@@ -146,9 +146,7 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     for number, key in enumerate(keys):
         if key in keys[:number]:
             told = ", ".join(f"{name} = {value!r}" for name, value in zip(index, key, strict=True)) or "no index"
-            raise ValueError(
-                f"rows {keys.index(key)} and {number} have the same {told}; name columns that identify each row"
-            )
+            raise ValueError(f"rows {keys.index(key)} and {number} have {told}; name columns that identify each row")
     others = [name for name in varying(rows) if name not in index.values()] if len(rows) > 1 else []
     for row in rows:
         numbers = {name: row[name] for name in others if not isinstance(row.get(name), Along | np.ndarray | None)}

@@ -38,7 +38,7 @@ class Along:
         if not lengths or self.values.shape[1 if self.trials else 0 :] != lengths:
             raise ValueError(
                 f"values must have shape {lengths} along {', '.join(axes) or 'an axis'}, or this after an axis of "
-                f"trials, got {self.values.shape}"
+                f"trials, got shape {self.values.shape}"
             )
 
     @property

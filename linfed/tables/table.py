@@ -394,7 +394,8 @@ def _checked(name: str, value: Any) -> Any:
             raise TypeError(f"{name} must be an array of numbers, Booleans or strings, got dtype {value.dtype}")
         if value.ndim > 1:
             raise TypeError(
-                f"{name} must have shape (trials,), got {value.shape}; for more axes, use lf.Along(values, axis=labels)"
+                f"{name} must have shape (trials,), got shape {value.shape}; for more axes, use "
+                "lf.Along(values, axis=labels)"
             )
         return value
     if isinstance(value, np.ndarray):

@@ -112,7 +112,7 @@ def test_rows_of_different_columns_stand_in_one_table():
     assert table.where(x=2.0)["a"] == 1
     assert table.where(y="w")["a"] == 2
     assert [key for key, _ in table.by("y")] == [None, "w"]
-    with pytest.raises(ValueError, match="some of the rows have no 'x'"):
+    with pytest.raises(ValueError, match="some rows have no column 'x'"):
         table["x"]
 
 

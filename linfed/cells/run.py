@@ -97,8 +97,8 @@ class Run(Configuration):
         Returns
         -------
         generator or None
-            Yields lists of cells, first those of the tuning, then those of the run's trials. It receives their rows and
-            returns the row of the run. None if the run is short, or a subclass replaces `run` or `Tuned.tune`.
+            Yields lists of cells, first for the tuning, then for the run's trials. It receives their rows and returns
+            the row of the run. None if the run is short, or a subclass replaces `run` or `Tuned.tune`.
         """
         tuned = isinstance(self.algorithm, Tuned) and type(self.algorithm).tune is not Tuned.tune
         if type(self).run is not Run.run or tuned:  # a subclass may run something else

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FAR, MANY = 20, 0.005
-"""Visible difference of a colour channel (0 to 255), and the largest share of such pixels that a palette may cause."""
+"""Difference of a colour channel (0 to 255) that is visible, and the largest share of pixels that may differ so."""
 
 
 def shrunk(drawn: Path | BinaryIO, width: int) -> Image:

@@ -226,7 +226,7 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
     method : str
         Method of the last line.
     run_with : sequence of mapping
-        Options of its run in groups, the most important group first. A label has only as many groups as are needed to
+        Options of its run in groups, the most important group first. A label uses no more groups than are needed to
         distinguish the lines.
     """
     _NAMED[ax.lines[-1]] = method, str(ax.lines[-1].get_label()), run_with
@@ -337,7 +337,7 @@ def draw_curve(
     values : ndarray (trials, R)
         The values, NaN if a trial has diverged.
     ax : Axes, optional
-        Axes to plot into; by default those of a new figure.
+        Axes to plot into; a new figure by default.
     label, ylabel : str
         Label of the line, and of the vertical axis.
     band : bool
@@ -345,7 +345,7 @@ def draw_curve(
     method : str or tuple, optional
         Method whose look to use, or a look; `label` by default.
     options : mapping, optional
-        Properties of the matplotlib line, which replace those of the look.
+        Properties of the matplotlib line, which take precedence over the look.
 
     Returns
     -------

@@ -124,9 +124,9 @@ def page(
     ----------
     table : Table
         The table to plot.
-    column, row : str, optional
+    column, row : str, or int for `row`, optional
         Columns of the table: the figure has one column of panels for each value of `column`, and one row of panels for
-        each value of `row`; one by default. If `row` is an integer, there are so many rows with the same parts of the
+        each value of `row`; one by default. An integer is the number of rows, which all show the same parts of the
         table.
     title : str or callable, optional
         Title of each column of panels: a format string for the value of `column`, or a function of it. The default is
@@ -310,7 +310,8 @@ def curves(
 def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:
     """Plot coinciding lines as one: the median and the 10-90 % band of all their trials, in the look of the first.
 
-    The lines in `names` are joined, without those that the table does not have. The other arguments are as in `curves`.
+    `names` lists the lines to join; names that the table does not have are ignored. The other arguments are as in
+    `curves`.
     """
     parts = [table.where(**{by: name}) for name in names if name in table.values(by)]
     for name, part in zip(names, parts, strict=False):
@@ -354,7 +355,7 @@ def steps(
 ) -> None:
     """Plot each method's tuning score against the settings tried (`Tuning.columns`), with the chosen one circled.
 
-    Methods without tuning and settings that diverged are left out. Of several settings with the same x, the best score
+    Methods without tuning and settings that diverged are left out. If several settings have the same x, the best score
     is shown.
     """
     for name, part in table.by(by):

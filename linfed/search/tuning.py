@@ -55,7 +55,7 @@ class Tuned(Configuration):
     grid, metric, score, quantile, margin, extend, trials
         As in `tune`.
     rounds : int, optional
-        Number of rounds of the tuning runs; by default that of the run.
+        Number of rounds of the tuning runs; by default as many as the run has.
 
     Notes
     -----
@@ -212,10 +212,10 @@ def tune(
     All settings see the same ground truths, data and participants.
 
     Many step sizes may converge to the same point (e.g. with exact heads on fixed data), so that only rounding errors
-    would decide between them. Therefore the smallest setting within the margin is chosen: the one with the smallest
-    value of the grid's first field, among these the smallest value of the second field, and so on. Fields that are not
-    numbers are ignored, and equal settings keep the grid's order. NaN scores are never chosen. If the final values are
-    rounding errors that differ by more than the margin, use "area", which scores the whole curve.
+    would decide between them. Therefore the smallest setting within the margin is chosen. Settings are compared by the
+    grid's first field, then by the second field, and so on. Fields that are not numbers are ignored, and equal settings
+    keep the grid's order. NaN scores are never chosen. If the final values are rounding errors that differ by more than
+    the margin, use "area", which scores the whole curve.
 
     The grid is extended by its last ratio. It is extended by its last difference if it contains 0 or a negative number,
     or if the field is an integer and the ratio does not give one.

@@ -65,13 +65,13 @@ def code_digest(owners: Iterable[Any]) -> str:
 
 
 def check_loaded(owners: Iterable[Any]) -> None:
-    """Raise if a file that counts has changed since it was imported, so that its hash is not that of the running code.
+    """Raise if a file that counts has changed since it was imported: its hash would not match the running code.
 
     Raises
     ------
     ValueError
-        If a function, or a constant that is a number or a string, differs from the file of its module, or if a file of
-        linfed is newer than this process.
+        If a function or a constant (a number or a string) differs from the file of its module, or a file of linfed is
+        newer than this process.
     """
     for _, entry in _counted_files():
         if entry.stat().st_mtime > STARTED:
@@ -110,7 +110,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _functions(values: Iterable[Any], module: str) -> Iterator[FunctionType]:
-    """Yield those of the given functions, and methods of the given classes, that are defined in a module."""
+    """Yield the functions, and the methods of the classes, among `values` that are defined in the module."""
     for value in values:
         value = inspect.unwrap(value) if callable(value) else value
         if getattr(value, "__module__", None) != module:

@@ -110,19 +110,19 @@ def least(
     The search doubles or halves the size until it has a bracket, then bisects on a log scale. It then spends trials at
     both ends of the bracket, and beyond them, until binomial tails (Clopper-Pearson) exclude `share`. There are up to
     ``L = 1 + log2(trials/batch)`` looks, each with error ``(1 - confidence)/(2 L)``. Trial j has the same seed at all
-    sizes (common random numbers), so errors are correlated over sizes, and an error away from the threshold is also one
-    at the threshold. In simulations at a nominal 95 %, the interval covered at least 97 %, both for identical trials at
-    all sizes and for independent ones.
+    sizes (common random numbers). Errors are therefore correlated over sizes, and an error away from the threshold is
+    also one at the threshold. In simulations at a nominal 95 %, the interval covered at least 97 %, both for identical
+    trials at all sizes and for independent ones.
 
     Within the bracket, ``crossing`` interpolates the share-quantile of the margins over trials, so it resolves a
     threshold between two integers even if the share jumps from 0 to 1. For ``"round"``, a trial counts from the first
     round in which it reaches the level.
 
     Predictions differ between trials because ground truths and initialisations do. The search over predictions follows
-    the same rules as the search over runs: the prediction of trial j is for the ground truth and the initialisation of
-    trial j of the runs, and the interval is for random ground truths and initialisations. It uses at most as many
-    trials as were measured. It starts at the measured size, with first steps of the size of the resolution; the result
-    does not depend on where it starts.
+    the same rules as the search over runs. The prediction of trial j is for the ground truth and the initialisation of
+    trial j of the runs. The interval accounts for random ground truths and initialisations. The number of trials is at
+    most the number of measured ones. The search starts at the measured size and first changes it by the resolution;
+    the result does not depend on where it starts.
 
     Examples
     --------

@@ -148,7 +148,7 @@ class Source:
                 yield from (part for _, part in self._imported(node))
 
     def aliased(self, name: str | None, attributes: set[str]) -> Iterator[Part]:
-        """Yield the parts that an imported name refers to; if it is a module, those of its attributes."""
+        """Yield the parts that an imported name refers to; if it is a module, the parts for its attributes."""
         for module, within in self.aliases[name]:
             whole = within is not None or not attributes or "" in attributes or module.startswith(f"{name}.")
             yield from [(module, within)] if whole else [(module, attribute) for attribute in attributes]

@@ -21,7 +21,7 @@ SIZES = ("trials", "rounds", "n_clients", "dim")
 """Fields whose product is the weight of a cell without an attribute ``cost``."""
 
 SLOPE, CERTAINTY = 0.5, 2.0
-"""Prior exponent of run time against weight, and its strength, as a sum of squares of log weights."""
+"""Prior exponent of run time against weight; strength of the prior, as a sum of squared log weights."""
 
 OFTEN = 0.2
 """Minimum number of seconds between two updates of the bar."""

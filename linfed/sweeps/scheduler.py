@@ -366,9 +366,8 @@ def _sendable(error: BaseException) -> Exception:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     note = f"{frame.filename}:{frame.lineno}"
     try:
-        if isinstance(error, Exception) and not isinstance(
-            error, BrokenExecutor
-        ):  # the scheduler would blame the executor
+        # The scheduler would take a BrokenExecutor raised by a cell for an error of its own executor.
+        if isinstance(error, Exception) and not isinstance(error, BrokenExecutor):
             error.add_note(note)
             pickle.loads(pickle.dumps(error))
             return error

@@ -41,9 +41,9 @@ def sweep(
         attribute ``cost``, the most expensive ones start first.
     store : Store or path, optional
         Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
-        fields have changed, or the code that can change its numbers: that of linfed, of the cell's own classes and
-        functions, and of everything that these use or import. Comments, docstrings and plotting code do not count. Data
-        files and environment variables are not tracked: pass what matters as a field.
+        fields have changed, or the code that can change its numbers: linfed, the cell's classes and functions, and
+        everything that these use or import. Comments, docstrings and plotting code do not count. Data files and
+        environment variables are not tracked: pass what matters as a field.
     executor : concurrent.futures.Executor, optional
         Any object with ``submit``, e.g. from loky, ``dask.distributed.Client(...).get_executor(pure=False)`` or
         ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down.

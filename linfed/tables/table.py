@@ -254,7 +254,7 @@ class Table:
     def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
         """Write `records` to CSV files and return their paths.
 
-        Records along a combination of axes get a file of their own, e.g. ``table-round.csv`` next to ``table.csv``.
+        Each combination of axes has a separate file, e.g. ``table-round.csv`` next to ``table.csv``.
         """
         return export.to_csv(self._named(short), path)
 

@@ -308,7 +308,7 @@ def test_scores_final_and_own():
     [
         ({"step_sizes": [0.1]}, "did you mean 'step_size'"),
         ({"heads.step_size": [0.1]}, "ExactHeads has no field 'step_size'; allowed: 'ridge'"),
-        ({"step_size": []}, "empty"),
+        ({"step_size": []}, "must have at least one value"),
         ({}, "must name at least one hyper-parameter"),
         ([], "must name at least one hyper-parameter"),
         ([{"step_size": 0.1}, {"representation_steps": 2}], "must have the same fields"),

@@ -34,7 +34,7 @@ class Run(Configuration):
     algorithm : Algorithm or Tuned
         The algorithm; ``lf.Tuned(base=..., grid=...)`` is tuned first, on separate trials.
     problem, data, rounds, participation, trials, seed, metrics, record_every, engine
-        As in `simulate`. They are checked when the cell runs.
+        As in `simulate`. They are checked when the cell is run, not when it is created.
 
     Notes
     -----

@@ -31,7 +31,7 @@ UNBOUNDED = 2**62
 """Budget of a search over predictions, which stops at the number of measured trials."""
 
 RANGE = 1024
-"""By default, real-valued sizes are searched from ``start / RANGE`` to ``start * RANGE``."""
+"""By default, sizes are searched up to ``start * RANGE``: real-valued ones from ``start / RANGE``, integers from 1."""
 
 Rows: TypeAlias = Generator[Sequence[Cell], Sequence[Row], Any]
 """Generator that yields cells and receives their rows."""

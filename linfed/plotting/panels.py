@@ -124,10 +124,11 @@ def page(
     ----------
     table : Table
         The table to plot.
-    column, row : str, or int for `row`, optional
-        Columns of the table: the figure has one column of panels for each value of `column`, and one row of panels for
-        each value of `row`; one by default. An integer is the number of rows, which all show the same parts of the
-        table.
+    column : str, optional
+        Column of the table; the figure has one column of panels for each of its values, by default one in all.
+    row : str or int, optional
+        Column of the table; the figure has one row of panels for each of its values, by default one in all. An integer
+        is the number of rows, which all show the same parts of the table.
     title : str or callable, optional
         Title of each column of panels: a format string for the value of `column`, or a function of it. The default is
         e.g. ``"n_samples = {}"``.

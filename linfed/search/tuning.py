@@ -299,7 +299,7 @@ def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -
     if not isinstance(algorithm, Sequence) or isinstance(algorithm, str):
         check_algorithm(algorithm)
         if grid is None:
-            raise ValueError("grid = None must name a hyper-parameter; or pass a sequence of algorithms")
+            raise ValueError("grid = None must name at least one hyper-parameter; or pass a sequence of algorithms")
         return algorithm, grid
     if grid is not None:
         raise ValueError(f"grid = {shown(grid)} cannot be combined with a sequence of algorithms, which is the grid")
@@ -318,7 +318,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
                 raise ValueError(f"grid[{name!r}] = {shown(values)} must be a sequence of values to try")
             if len(values) == 0:
-                raise ValueError(f"grid[{name!r}] is empty; give at least one value")
+                raise ValueError(f"grid[{name!r}] must have at least one value")
         check_count({name: len(values) for name, values in grid.items()})
         settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     else:

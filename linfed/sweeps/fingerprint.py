@@ -112,7 +112,9 @@ class Description:
         try:
             made = known(value) if known is not None else value.__reduce_ex__(4)
         except Exception:
-            raise TypeError(f"store= cannot describe {shown(value)}, a {type(value).__name__}") from None
+            raise TypeError(
+                f"store= cannot describe {shown(value)}: pickle does not support {type(value).__name__}"
+            ) from None
         kind = self._named(type(value))
         if isinstance(made, str):
             if hasattr(value, "__wrapped__"):  # a function with a cache

@@ -12,7 +12,7 @@ from linfed._types import Array, Mask
 from linfed.algorithms.fedrep import FedRep
 from linfed.errors import check_number
 from linfed.numerics.linalg import qr_positive
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
 from linfed.statistics.findings import (
     OWN_PREDICTION,
     OWN_THRESHOLD,

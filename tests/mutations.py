@@ -559,8 +559,10 @@ MUTATIONS = {
             "gradient_heads_evolution:median",
         ),
     ],
-    "theory/fedrep/state_evolution.py": [
+    "theory/fedrep/arguments.py": [
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
+    ],
+    "theory/fedrep/state_evolution.py": [
         Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
     ],
     "theory/fedrep/under_parameterised.py": [

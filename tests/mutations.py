@@ -194,8 +194,8 @@ MUTATIONS = {
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
         Mutation(
             "the server's mean of NC",
-            "W = W - server * nc_gradient_to(",
-            "W = W - server / W.shape[1] * nc_gradient_to(",
+            "W = W - server * nc_gradient(",
+            "W = W - server / W.shape[1] * nc_gradient(",
             "class_algorithms:flute",
         ),
         Mutation("the sum of B", "B=B.mean(axis=1)", "B=B.sum(axis=1)", "class_algorithms:flute"),

@@ -30,7 +30,7 @@ from linfed.simulation.engines import open_source
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.measured import measured_samples
 from linfed.simulation.metrics import LOSSES, METRICS, MetricTable, client_losses, client_risks, squared_errors
-from linfed.simulation.new_clients import adapted, known_problem, losses_on, n_clients_of, new_client_risks
+from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
 from linfed.simulation.status import LEFT_OUT, Status
 from linfed.statistics.quantiles import quantiles
@@ -429,8 +429,17 @@ class Result:
         """
         self._check_coordinates("losses()")
         samples = some_samples(X, y)
-        samples.check_sizes(n_clients_of(self), self.final.dim, "the run had")
+        samples.check_sizes(self._n_clients(), self.final.dim, "the run had")
         return self._or_nan(losses_on(self.final, samples, self.trials))
+
+    def _n_clients(self) -> int | None:
+        """Return the number of clients; None if neither data, problem nor state has it."""
+        for source in (self.data, self.problem):
+            known: int | None = getattr(source, "n_clients", None)
+            if known is not None:
+                return known
+        rows = (array.shape[1] for name, array in self.final.arrays().items() if name in self.final.per_client)
+        return next((count for count in rows if count > 1), None)
 
     def adapt(self, X: Samples, y: Samples) -> State:
         """Return the state of clients that took no part in the training, each fitted on samples of its own.

@@ -1,7 +1,7 @@
 """The subspace distance, the sine of the largest principal angle, of Gaussian tangents of B at B*.
 
-`typical_distance` is its median over runs and `mean_distance` its mean, for tangents of any covariance and from fixed draws.
-`largest_sine` is the mean in closed form, for tangents of equal variance in all directions.
+`typical_distance` is its median over runs and `mean_distance` its mean, both from fixed draws and for tangents of any
+covariance. `largest_sine` is the mean in closed form, for tangents of equal variance in all directions.
 """
 
 from __future__ import annotations

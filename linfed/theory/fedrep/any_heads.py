@@ -12,7 +12,7 @@ from linfed._types import Array
 from linfed.errors import check_array, check_noise_std, check_number
 from linfed.numerics.linalg import eigvalsh, one_blas_thread, quiet
 from linfed.theory.fedrep.arguments import checked_sizes, set_share
-from linfed.theory.fedrep.state_evolution import HeadMoments
+from linfed.theory.fedrep.state_evolution import HeadMoments, packed, packing, unpacked
 
 SPANNED = 1e-13
 """The least eigenvalue of Gamma, as a share of the largest, at which the heads still count as spanning k dimensions."""
@@ -106,12 +106,8 @@ class LocalMap:
                 "grows, and there is no floor"
             )
         drive = variance * (dim - k) * self.drawn * (self.second + variance / self.spare * np.eye(k))
-        rows, columns = np.triu_indices(k)
-        scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
-        entries = np.linalg.solve(self.linear - step_size * self.quadratic, step_size * drive[rows, columns] * scale)
-        X = np.empty((k, k))
-        X[rows, columns] = X[columns, rows] = entries / scale
-        return X
+        entries = np.asarray(np.linalg.solve(self.linear - step_size * self.quadratic, packed(step_size * drive)))
+        return unpacked(entries, k)
 
     def _at(self, step_size: float) -> Array:
         return np.asarray(np.eye(len(self.linear)) - step_size * self.linear + step_size * step_size * self.quadratic)
@@ -120,8 +116,7 @@ class LocalMap:
 def _packed_kron(A: Array, B: Array) -> Array:
     """Return the matrix of ``X -> (A X B + B X A)/2`` on packed symmetric matrices, for symmetric A and B."""
     k = len(A)
-    rows, columns = np.triu_indices(k)
-    scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    rows, columns, scale = packing(k)
     pairs = (
         A[np.ix_(rows, rows)] * B[np.ix_(columns, columns)]
         + A[np.ix_(rows, columns)] * B[np.ix_(columns, rows)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 from linfed.errors import check_array, check_noise_std, check_number, check_shape
 from linfed.numerics.linalg import client_blocks, one_blas_thread, symmetric
 from linfed.theory.fedrep.arguments import (
@@ -231,9 +231,8 @@ class HeadMoments:
     def of(cls, W: Array) -> HeadMoments:
         """Return the moments of heads (n, k), in blocks of clients: O(n k^4) and bounded memory."""
         n, k = W.shape
-        rows, columns = np.triu_indices(k)
+        rows, columns, scale = packing(k)
         second, fourth = np.zeros((k, k)), np.zeros((len(rows), len(rows)))
-        scale = np.where(rows == columns, 1.0, math.sqrt(2.0))
         with np.errstate(over="ignore", invalid="ignore"):  # `_evolved` reports what overflows
             for _, clients in client_blocks(1, n, len(rows)):
                 block = W[clients]
@@ -244,14 +243,27 @@ class HeadMoments:
 
     def weighted(self, A: Array) -> Array:
         """Return ``mean_i (w_i'A w_i) w_i w_i'`` (k, k) for a symmetric A."""
-        k = len(A)
-        rows, columns = np.triu_indices(k)
-        above = rows != columns
-        packed = A[rows, columns] * np.where(above, math.sqrt(2.0), 1.0)
-        entries = (self.fourth @ packed) / np.where(above, math.sqrt(2.0), 1.0)
-        out = np.empty((k, k))
-        out[rows, columns] = out[columns, rows] = entries
-        return out
+        return unpacked(self.fourth @ packed(A), len(A))
+
+
+def packing(k: int) -> tuple[Indices, Indices, Array]:
+    """Return rows and columns of the entries on and above the diagonal, and their factors: sqrt(2) above it."""
+    rows, columns = np.triu_indices(k)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2.0))
+
+
+def packed(A: Array) -> Array:
+    """Return a symmetric matrix (k, k) as a vector (k(k+1)/2,) of the same norm."""
+    rows, columns, scale = packing(len(A))
+    return np.asarray(A[rows, columns] * scale)
+
+
+def unpacked(entries: Array, k: int) -> Array:
+    """Return the symmetric matrix (k, k) of a vector that `packed` returned."""
+    rows, columns, scale = packing(k)
+    out = np.empty((k, k))
+    out[rows, columns] = out[columns, rows] = entries / scale
+    return out
 
 
 @dataclass(frozen=True, kw_only=True)

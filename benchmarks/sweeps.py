@@ -14,8 +14,8 @@ import numpy as np
 
 import linfed as lf
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Target, interleaved
-from linfed.study.schedule import compute
-from linfed.study.store import keys_of
+from linfed.sweeps.scheduler import compute
+from linfed.sweeps.store import keys_of
 
 RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5),

@@ -24,7 +24,7 @@ from sphinx.application import Sphinx  # noqa: E402
 from sphinx.config import Config  # noqa: E402
 
 import linfed  # noqa: E402
-from linfed.study.experiments import experiment_files  # noqa: E402
+from linfed.reproduction.experiments import experiment_files  # noqa: E402
 
 EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
 

@@ -19,8 +19,8 @@ from typing import Any
 import pictures
 from PIL import Image, ImageOps
 
-from linfed.study.captions import caption
-from linfed.study.experiments import experiment_files, load
+from linfed.plotting.captions import caption
+from linfed.reproduction.experiments import experiment_files, load
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"

@@ -18,9 +18,9 @@ from PIL.PngImagePlugin import PngInfo
 
 from linfed.figures.png import shrunk
 from linfed.figures.style import style
-from linfed.study.captions import drawn_sizes
-from linfed.study.experiments import load
-from linfed.study.run import load_tables
+from linfed.plotting.captions import drawn_sizes
+from linfed.reproduction.experiments import load
+from linfed.reproduction.run import load_tables
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"

@@ -12,9 +12,9 @@ unless told ``--anyway``. What is left of each experiment NAME:
 With ``--add`` the experiments that OUT has are published beside those that are there; each is of one commit, and the
 folder's README names it.
 
-Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is. What ships
-with the package of these runs, their verdicts and seconds (``linfed/study/committed.json.gz``), is written as well;
-``--record`` writes that alone, from the folder as it is.
+Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is. The verdicts
+and seconds of these runs, which ship with the package (``linfed/reproduction/committed.json.gz``), are written as well;
+``--record`` writes only them, from the folder as it is.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.errors import UsageError
-from linfed.study.committed import Settings, write_record
-from linfed.study.experiments import experiment_files, load
-from linfed.study.run import load_tables, settings_of
+from linfed.reproduction.committed import Settings, write_record
+from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.run import load_tables, settings_of
 from linfed.system import files
 
 TOP = Path(__file__).resolve().parent.parent

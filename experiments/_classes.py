@@ -24,8 +24,8 @@ from scipy import stats
 import linfed as lf
 from linfed.algorithms.general_flute import random_heads
 from linfed.figures.style import label, look
+from linfed.plotting.panels import Figures
 from linfed.simulation.class_metrics import mean_of_those
-from linfed.study.pages import Figures
 
 LOCAL, STAR = 5, 10
 """Local steps, and those on the head of FedRep* and FLUTE*."""

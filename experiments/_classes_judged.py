@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
+from linfed.reproduction.caveats import lost
 from linfed.statistics.findings import OWN_PREDICTION, Finding, joined, judge, quoted
-from linfed.study.notes import lost
 
 from ._classes import (
     BASELINES,

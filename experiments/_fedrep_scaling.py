@@ -12,7 +12,7 @@ import numpy as np
 from scipy import optimize
 
 import linfed as lf
-from linfed.study.seeking import Least
+from linfed.cells.smallest_size import Least
 from linfed.theory.fedrep.arguments import set_share
 
 FRESH, FIXED = "fresh", "fixed"

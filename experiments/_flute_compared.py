@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.plotting.panels import steps
+from linfed.reproduction.caveats import edges, lost, unsettled
 from linfed.statistics import gains
 from linfed.statistics.findings import Finding, joined, quoted
 from linfed.statistics.intervals import quantiles
-from linfed.study.notes import edges, lost, unsettled
-from linfed.study.pages import steps
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, FLUTE_STEP, METHODS, RIVALS, SPEEDS, STEP_SIZES, TUNED, Setting
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS, PAGE_WIDTH, look, plain_ticks
-from linfed.study.pages import bars, drawn_from
+from linfed.plotting.panels import bars, drawn_from
 from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
 
 from ._theorem1 import ALLOWED, DRAWN, FEW, GRID, MOVES, NAMES, OF_TRIALS, PLAIN

@@ -36,9 +36,9 @@ from linfed.algorithms.averaging.scaffold import Controlled
 from linfed.algorithms.models import weighted_mean
 from linfed.figures.style import draw_level
 from linfed.numerics.linalg import take_clients
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, share, smaller
 from linfed.statistics.intervals import first_round_below, median_ratio
-from linfed.study.pages import Figures
 
 SUMMARY = "The averaging family: fixed points, drift, variance and floats sent of its seven algorithms"
 

@@ -27,9 +27,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import draw_level, label, look
+from linfed.plotting.panels import Figures, as_one
+from linfed.search.selection import at_edge, smallest, within
 from linfed.statistics.findings import Finding
-from linfed.study.choice import at_edge, smallest, within
-from linfed.study.pages import Figures, as_one
 
 from ._fedrep import FEDAVG, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples

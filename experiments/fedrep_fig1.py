@@ -36,10 +36,10 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import draw_level, label
+from linfed.plotting.panels import Figures, as_one, tuning_figure
+from linfed.reproduction.caveats import edges, lost
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import clustered_share, median_ratio, worst
-from linfed.study.notes import edges, lost
-from linfed.study.pages import Figures, as_one, tuning_figure
 
 from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients, true_noise
 

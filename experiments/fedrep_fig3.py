@@ -29,11 +29,11 @@ from typing import Any
 
 import linfed as lf
 from linfed.figures.style import draw_level
+from linfed.plotting.panels import Figures
+from linfed.reproduction.caveats import edges
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import first_round_below
-from linfed.study.notes import edges
-from linfed.study.pages import Figures
 
 from ._fedrep import NOTEBOOK, PAPER, Setting, true_noise
 

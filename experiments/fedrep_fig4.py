@@ -38,10 +38,10 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import COLUMN_WIDTH, draw_curve, label
+from linfed.plotting.panels import Figures, tuning_figure
+from linfed.reproduction.caveats import edges, lost
 from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
 from linfed.statistics.intervals import median_interval, worst
-from linfed.study.notes import edges, lost
-from linfed.study.pages import Figures, tuning_figure
 
 from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, Tuned, true_noise
 

@@ -23,9 +23,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import COLUMN_WIDTH
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import largest_factor, median_interval
-from linfed.study.pages import Figures
 from linfed.system.memory import peak_memory
 
 from ._fedrep import Setting

@@ -42,8 +42,8 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS, label, look
+from linfed.plotting.panels import Figures, bars, heat_map, level, place
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures, bars, heat_map, level, place
 from linfed.theory import at_exact_heads
 
 from . import _fedrep_pays_judged as judged

@@ -23,8 +23,8 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import COLUMN_WIDTH, look
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding, judge
-from linfed.study.pages import Figures
 
 from ._fedrep_noisy import NEAR, OWN, Noisy, over, price
 

@@ -33,8 +33,8 @@ import numpy as np
 import linfed as lf
 from linfed.figures.laws import draw_law
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, look, same_scale
+from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures, drawn_from
 
 from . import _fedrep_scaling_judged as judged
 from . import flute_theorem51

@@ -29,8 +29,8 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import draw_level, look
 from linfed.numerics.linalg import orthonormalize
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding, judge
-from linfed.study.pages import Figures
 
 from ._fedrep_noisy import NEAR, OWN, Noisy, at_the_end, over
 from ._fedrep_rivals import Averaged, KnownHeads, MatrixStep, RefittedEvery

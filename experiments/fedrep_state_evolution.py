@@ -27,9 +27,9 @@ import numpy as np
 import linfed as lf
 from linfed import theory
 from linfed.figures.style import KINDS
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import Measured, bootstrap_interval, median_interval
-from linfed.study.pages import Figures
 
 SUMMARY = "what theory predicts of a run, over what is measured, in eight regimes of FedRep"
 

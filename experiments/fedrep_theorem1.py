@@ -35,9 +35,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import style
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
 from linfed.statistics.intervals import median_interval
-from linfed.study.pages import Figures
 from linfed.theory.fedrep import theorem1, theorem1_judges
 
 from ._theorem1 import ALLOWED, DRAWN, FEW, GRID, LEAST, MOVES, NAMES, Judged, Least, SameBatch, Sizes, Tail, drawn

@@ -30,8 +30,8 @@ import numpy as np
 import linfed as lf
 from linfed.data.class_sources import held_out
 from linfed.numerics.layers import composed
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures
 
 from ._classes import METHODS, WEIGHTS, Contest, figures
 from ._classes_judged import judged

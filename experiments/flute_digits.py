@@ -28,8 +28,8 @@ from functools import cache
 from typing import Any
 
 import linfed as lf
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures
 
 from ._classes import METHODS, WEIGHTS, Contest, figures
 from ._classes_judged import judged

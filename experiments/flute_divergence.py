@@ -31,9 +31,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS
+from linfed.plotting.panels import Figures, bars, heat_map, level, place
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, quoted, share
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
-from linfed.study.pages import Figures, bars, heat_map, level, place
 from linfed.theory.flute import judge_divergence, judge_unbounded
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, Weighted

@@ -43,9 +43,9 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS, draw_level, look
 from linfed.numerics.linalg import orthonormalize
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, judge_identity, quoted, share, smaller
 from linfed.statistics.intervals import first_round_below, quantiles
-from linfed.study.pages import Figures
 
 from ._flute import FLUTE_STEP, spectrum
 

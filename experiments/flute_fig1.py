@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import linfed as lf
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures
 
 from ._flute import FEDREP_RI, RIVALS, SPEEDS, STEP_SIZES
 from ._flute_compared import Comparison, at_speeds, curves_figure, ends_lower, gains_more, order_claims, tuning_figure

@@ -40,10 +40,10 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import draw_level
+from linfed.plotting.panels import Figures, bars
 from linfed.statistics.findings import Finding, joined, judge, quoted, share
 from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import probability_smaller, worst
-from linfed.study.pages import Figures, bars
 
 from ._flute import FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, STEP_SIZES, TUNED, Setting
 from ._flute_compared import (

@@ -31,9 +31,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import look, shades
+from linfed.plotting.panels import Figures, tuning_figure
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, quoted, smaller
 from linfed.statistics.intervals import quantiles, worst
-from linfed.study.pages import Figures, tuning_figure
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, TUNED, Weighted
 

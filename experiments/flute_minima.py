@@ -33,9 +33,9 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import look
 from linfed.numerics.linalg import orthonormalize
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_THRESHOLD, judge, share
 from linfed.statistics.intervals import clustered_difference
-from linfed.study.pages import Figures
 from linfed.theory import at_exact_heads
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, METHODS

@@ -23,7 +23,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import shades
-from linfed.study.pages import Figures
+from linfed.plotting.panels import Figures
 from linfed.theory import flute
 
 from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, settings, trace_of

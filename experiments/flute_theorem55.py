@@ -26,7 +26,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import PAGE_WIDTH, draw_level, look, plain_ticks, shades
-from linfed.study.pages import Figures, drawn_from
+from linfed.plotting.panels import Figures, drawn_from
 from linfed.theory import flute
 
 from ._flute_followed import ALLOWED, BASE, FIXED, POPULATION, SPOILT, Followed, least_constant, settings, trace_of

@@ -25,8 +25,8 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
-from linfed.study.pages import Figures
 from linfed.theory import shortcut
 
 SUMMARY = "shortcut draft: its equations as identities over a run, and the terms of its bound (22)"

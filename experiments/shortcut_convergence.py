@@ -37,9 +37,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import draw_curve, draw_level, label, look, numbered_ticks
+from linfed.plotting.panels import Figures, tuning_figure
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, joined, judge, share, smaller
 from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
-from linfed.study.pages import Figures, tuning_figure
 
 from ._shortcut import LEARNED, Sized
 

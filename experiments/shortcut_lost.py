@@ -29,8 +29,8 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import draw_level, shades
 from linfed.numerics.linalg import span_distance
+from linfed.plotting.panels import Figures, bars
 from linfed.statistics.findings import OWN_PREDICTION, Finding, share
-from linfed.study.pages import Figures, bars
 from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
 
 from ._shortcut import LEARNED, Sized

@@ -39,10 +39,10 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS
 from linfed.numerics.linalg import singular_values
+from linfed.plotting.panels import Figures, heat_map
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, share
 from linfed.statistics.intervals import median_interval, quantiles
 from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
-from linfed.study.pages import Figures, heat_map
 
 from ._shortcut import LEARNED, Sized
 

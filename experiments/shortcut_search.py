@@ -28,9 +28,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS, LOOKS, label, look
+from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, judge
 from linfed.statistics.intervals import median_interval, quantiles, worst
-from linfed.study.pages import Figures
 
 from ._shortcut import Sized
 

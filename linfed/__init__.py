@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.algorithms.solvers import ClosedForm as ClosedForm
     from linfed.algorithms.solvers import GradientSteps as GradientSteps
+    from linfed.cells.run import Run as Run
     from linfed.data.digits import load_digits as load_digits
     from linfed.data.given_classes import GivenClasses as GivenClasses
     from linfed.data.samples import FixedSamples as FixedSamples
@@ -84,6 +85,8 @@ if TYPE_CHECKING:
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.plotting.panels import curves as curves
+    from linfed.plotting.panels import page as page
     from linfed.prediction import Prediction as Prediction
     from linfed.prediction import Quantity as Quantity
     from linfed.prediction import predict as predict
@@ -100,6 +103,12 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.search.grid_search import Tuning as Tuning
+    from linfed.search.levels import above as above
+    from linfed.search.levels import below as below
+    from linfed.search.selection import RoundsTo as RoundsTo
+    from linfed.search.tuning import Tuned as Tuned
+    from linfed.search.tuning import tune as tune
     from linfed.simulation.engines import ENGINES as ENGINES
     from linfed.simulation.loop import Round as Round
     from linfed.simulation.loop import iterate as iterate
@@ -113,21 +122,12 @@ if TYPE_CHECKING:
     from linfed.statistics.findings import Hypothesis as Hypothesis
     from linfed.statistics.findings import Verdict as Verdict
     from linfed.statistics.fits import fit as fit
-    from linfed.study.along import Along as Along
-    from linfed.study.cells import Run as Run
-    from linfed.study.choice import RoundsTo as RoundsTo
-    from linfed.study.grid import grid as grid
-    from linfed.study.least import least as least
-    from linfed.study.levels import above as above
-    from linfed.study.levels import below as below
-    from linfed.study.pages import curves as curves
-    from linfed.study.pages import page as page
-    from linfed.study.search import Tuning as Tuning
-    from linfed.study.store import Store as Store
-    from linfed.study.sweep import sweep as sweep
-    from linfed.study.table import Table as Table
-    from linfed.study.tuning import Tuned as Tuned
-    from linfed.study.tuning import tune as tune
+    from linfed.sweeps.find_smallest import least as least
+    from linfed.sweeps.store import Store as Store
+    from linfed.sweeps.sweep import sweep as sweep
+    from linfed.tables.grid import grid as grid
+    from linfed.tables.labeled_array import Along as Along
+    from linfed.tables.table import Table as Table
 
 __version__ = "0.1.0"
 

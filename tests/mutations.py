@@ -46,7 +46,12 @@ class Mutation(NamedTuple):
 # By the file of linfed/ in which they are made.
 MUTATIONS = {
     "numerics/linalg.py": [
-        Mutation("one orthonormal basis for all", "return B if good.all()", "return B if good.any()", "linalg"),
+        Mutation(
+            "one orthonormal basis for all",
+            "if good.all():\n        return B",
+            "if good.any():\n        return B",
+            "linalg",
+        ),
         Mutation("unequal ranks swapped", "Q1.shape[-1] < Q2", "Q1.shape[-1] > Q2", "linalg"),
         Mutation("columns of zeros count", "if Q1.shape == Q2.shape and not", "if False and not", "reference"),
         Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
@@ -434,7 +439,7 @@ MUTATIONS = {
             "second_order:mean_map",
         ),
     ],
-    "study/seeking.py": [
+    "cells/smallest_size.py": [
         Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "least:budget"),
         Mutation("a few truths for all", "predicted_of = int(row", "predicted_of = 3 or int(row", "least:truths"),
     ],
@@ -612,7 +617,7 @@ MUTATIONS = {
     "theory/new_clients.py": [
         Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
     ],
-    "study/tuning.py": [
+    "search/tuning.py": [
         Mutation(
             "tuning on the run's own trials",
             'wanted |= {"seed": tuning_seed(seed),',
@@ -621,7 +626,7 @@ MUTATIONS = {
         ),
         Mutation("the same in pieces", "seed=tuning_seed(seed),", "seed=seed,", "store:bit_for_bit"),
     ],
-    "study/search.py": [
+    "search/grid_search.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
         Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "views:tuning"),
         Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
@@ -629,7 +634,7 @@ MUTATIONS = {
             "a function of some trials", "count = 1 if of_results(self.metric) else ", "count = ", "store:bit_for_bit"
         ),
     ],
-    "study/canonical.py": [
+    "sweeps/fingerprint.py": [
         Mutation("floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "store:texts"),
         Mutation(
             "sets in their order",
@@ -639,11 +644,9 @@ MUTATIONS = {
         ),
         Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
     ],
-    "study/code.py": [
+    "sweeps/code_hash.py": [
         Mutation("shipped experiments count not", "Path(shipped).resolve() in path.parents or ", "", "cli:by_cell"),
-        Mutation(
-            "all shipped experiments count for each cell", '    f"{SHIPPED}/",\n', "", "cli:by_cell store:own_code"
-        ),
+        Mutation("all shipped experiments count for each cell", "    SHIPPED,\n", "", "cli:by_cell store:own_code"),
         Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
         Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
         Mutation(
@@ -653,7 +656,7 @@ MUTATIONS = {
             "store:refused",
         ),
     ],
-    "study/source.py": [
+    "sweeps/module_source.py": [
         Mutation(
             "what a statement changes", "ast.Attribute | ast.Subscript", "ast.Attribute", "store:code_that_counts"
         ),
@@ -662,17 +665,17 @@ MUTATIONS = {
         ),
         Mutation("what registers itself", "told |= _loaded(other).keys() & assigned", "pass", "store:code_that_counts"),
     ],
-    "study/store.py": [
+    "sweeps/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
     ],
-    "study/progress.py": [
+    "sweeps/progress.py": [
         Mutation("work of cells that run is told twice", "max(0.0, total - begun)", "total", "progress"),
         Mutation("seconds as costs are", "CERTAINTY * SLOPE) / (x @ x + CERTAINTY)", "1e9) / 1e9", "progress"),
         Mutation("one cell as long as any", "weights ** max(slope, 0.0)", "weights**0", "progress"),
     ],
-    "study/saved.py": [
+    "reproduction/records.py": [
         Mutation(
             "the first ends, whatever the verdict",
             'if finding.verdict.value == claim["verdict"]',
@@ -680,7 +683,7 @@ MUTATIONS = {
             "cli:findings_that_they_were",
         ),
     ],
-    "study/committed.py": [
+    "reproduction/committed.py": [
         Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),
         Mutation(
             "no setting but the number of rows is compared",
@@ -689,11 +692,11 @@ MUTATIONS = {
             "cli:other_settings",
         ),
     ],
-    "study/means.py": [
+    "sweeps/executors.py": [
         Mutation("cells of a worker that died are lost", "again.extend(line.lost)", "pass", "executors:dies"),
         Mutation("any number pending", "len(running) < pending and", "", "executors:pending"),
     ],
-    "study/schedule.py": [
+    "sweeps/scheduler.py": [
         Mutation("pieces as they end", "found[piece.part] =", "found[long.found.index(None)] =", "executors:ends"),
         Mutation(
             "all shards run the same", "order = order[number - 1 :: count]", "order = order[::count]", "store:merge"
@@ -706,11 +709,11 @@ MUTATIONS = {
             "store:stages",
         ),
     ],
-    "study/export.py": [
+    "tables/export.py": [
         Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),
         Mutation("words are not repeated", 'v.dtype.kind in "bU"', 'v.dtype.kind in ""', "diverged"),
     ],
-    "study/cells.py": [
+    "cells/run.py": [
         Mutation(
             "every part has the first trials",
             "range(self.part_first, self.part_last)",

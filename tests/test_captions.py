@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.study.captions import captions, entries, entry, sizes
-from linfed.study.experiments import experiment_files, load
-from linfed.study.pages import drawn_from
+from linfed.plotting.captions import captions, entries, entry, sizes
+from linfed.plotting.panels import drawn_from
+from linfed.reproduction.experiments import experiment_files, load
 
 TOP = Path(__file__).parent.parent
 

@@ -15,8 +15,8 @@ from linfed import cli
 from linfed.algorithms.fedrod import TwoHeads
 from linfed.data.sources import Sizes
 from linfed.errors import UsageError
-from linfed.study.experiments import load
-from linfed.study.recipe import recipe
+from linfed.reproduction.experiments import load
+from linfed.reproduction.recipe import recipe
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 

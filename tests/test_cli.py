@@ -24,11 +24,12 @@ import linfed
 import linfed as lf
 from linfed import cli
 from linfed.figures import style
-from linfed.study import code, committed
-from linfed.study.experiments import experiment_files, experiments_folder, load
-from linfed.study.run import load_tables, settings_of
-from linfed.study.saved import claims_of, read_saved
-from linfed.study.store import keys_of
+from linfed.reproduction import committed
+from linfed.reproduction.experiments import experiment_files, experiments_folder, load
+from linfed.reproduction.records import claims_of, read_saved
+from linfed.reproduction.run import load_tables, settings_of
+from linfed.sweeps import code_hash
+from linfed.sweeps.store import keys_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,7 +37,7 @@ TOY = '''
 """An experiment small enough for a test."""
 from dataclasses import dataclass
 import numpy as np
-from linfed.study.grid import grid
+from linfed.tables.grid import grid
 from linfed.statistics.findings import judge
 
 SUMMARY = "a toy"
@@ -153,7 +154,7 @@ def test_the_code_of_shipped_experiments_counts_by_cell(tmp_path, monkeypatch):
     shipped.rename(shipped.with_name(f"shipped_{tmp_path.name}"))
     shipped = shipped.with_name(f"shipped_{tmp_path.name}")
     (shipped / "toy_two.py").write_text(TOY)
-    monkeypatch.setattr(code, "INSTALLED", (*code.INSTALLED, tmp_path / "site"))
+    monkeypatch.setattr(code_hash, "INSTALLED", (*code_hash.INSTALLED, tmp_path / "site"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     cells = {name: load(name, shipped).cells(True)["values"] for name in ("toy-one", "toy-two")}
 
@@ -542,7 +543,7 @@ def test_json_is_strict(toy):
 
 
 def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
-    from linfed.study import schedule
+    from linfed.sweeps import scheduler as schedule
 
     def interrupted(*arguments):
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from held import COMMITTED, README, TOP, pages
 from PIL import Image
 
 import linfed as lf
-from linfed.study.experiments import experiment_files
+from linfed.reproduction.experiments import experiment_files
 
 DOCS = TOP / "docs"
 EXPERIMENTS = set(experiment_files(TOP / "experiments"))

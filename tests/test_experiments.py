@@ -15,12 +15,12 @@ from test_judges import cell_classes
 import linfed as lf
 from linfed import cli
 from linfed.figures import style
+from linfed.plotting.captions import entries, entry
+from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.run import load_tables
 from linfed.statistics.findings import Verdict, by_sentence, judge
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import clustered_share
-from linfed.study.captions import entries, entry
-from linfed.study.experiments import experiment_files, load
-from linfed.study.run import load_tables
 from tests.conftest import TOGETHER
 
 FOLDER = Path(__file__).parent.parent / "experiments"

@@ -14,7 +14,7 @@ from linfed.data import splits
 from linfed.data.class_sources import FixedClassSource
 from linfed.data.samples import given_batch
 from linfed.data.sources import Sizes
-from linfed.study.canonical import Description
+from linfed.sweeps.fingerprint import Description
 from linfed.system import memory
 
 N, D, C = 4, 5, 3

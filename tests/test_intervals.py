@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from linfed.report.scoreboard import measured
+from linfed.reproduction.records import claims_of, recorded
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge
 from linfed.statistics.fits import fit_exponent
@@ -30,7 +31,6 @@ from linfed.statistics.intervals import (
 )
 from linfed.statistics.lines import line_findings
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant
-from linfed.study.saved import claims_of, recorded
 
 ERROR_RATE = 1e-4
 """Probability with which each comparison of a measured coverage fails although the interval covers as stated."""

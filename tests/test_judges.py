@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import linfed as lf
-from linfed.study.experiments import experiment_files, load
+from linfed.reproduction.experiments import experiment_files, load
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 EXPERIMENTS = tuple(experiment_files(FOLDER))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.cells.smallest_size import Least
 from linfed.statistics.crossings import Search, crossing_of, replicates_of, verdict
-from linfed.study.seeking import Least
 
 REACHES = lf.below("error", 1.0)
 
@@ -273,13 +273,13 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
     for path in tmp_path.glob("*.cell"):
         if b'"path"' in path.read_bytes():  # the answers, not the runs
             path.unlink()
-    from linfed.study.cells import Part
+    from linfed.cells.run import Part
 
     def forbidden(self):
         raise AssertionError("a run that is there was run again")
 
     monkeypatch.setattr(Part, "run", forbidden)
-    from linfed.study import schedule
+    from linfed.sweeps import scheduler as schedule
 
     monkeypatch.setattr(schedule, "compute", forbidden)
     again = lf.least("data.n_samples", cells, reaches=LEVEL, trials=16, store=tmp_path)

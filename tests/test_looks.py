@@ -13,11 +13,11 @@ from PIL import Image
 
 import linfed as lf
 from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, look, plain_ticks, same_scale, shades, style
-from linfed.study.captions import drawn_sizes
-from linfed.study.experiments import experiment_files, load
-from linfed.study.overview import _looks
-from linfed.study.pages import as_one
-from linfed.study.run import load_tables
+from linfed.plotting.captions import drawn_sizes
+from linfed.plotting.panels import as_one
+from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.overview import _looks
+from linfed.reproduction.run import load_tables
 
 TOP = Path(__file__).parent.parent
 COMMITTED = TOP / "results" / "committed"

@@ -30,7 +30,7 @@ from held import (
 )
 from PIL import Image
 
-from linfed.study.experiments import experiment_files
+from linfed.reproduction.experiments import experiment_files
 
 assert all((averaging, classes, fedrep, flute, scoreboard, shortcut, speed))  # their import fills HELD
 

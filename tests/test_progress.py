@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.study.means import Means
-from linfed.study.progress import Bar, Work, about, cost_of, is_shown, say, weight_of
-from linfed.study.schedule import run_cells
+from linfed.sweeps.executors import Means
+from linfed.sweeps.progress import Bar, Work, about, cost_of, is_shown, say, weight_of
+from linfed.sweeps.scheduler import run_cells
 
 
 @dataclass(frozen=True)

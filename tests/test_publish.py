@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.reproduction.records import recorded
+from linfed.reproduction.run import save_tables
 from linfed.statistics.findings import judge
-from linfed.study.run import save_tables
-from linfed.study.saved import recorded
 
 PATH = Path(__file__).parent.parent / "docs" / "publish.py"
 

@@ -15,11 +15,11 @@ import linfed as lf
 from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures import style
-from linfed.study import overview, swept
-from linfed.study.along import Along
-from linfed.study.overview import drawn
-from linfed.study.recipe import recipe
-from linfed.study.swept import report, sweep_file
+from linfed.reproduction import overview, swept
+from linfed.reproduction.overview import drawn
+from linfed.reproduction.recipe import recipe
+from linfed.reproduction.swept import report, sweep_file
+from linfed.tables.labeled_array import Along
 
 BASE = """
 rounds = 5

@@ -28,7 +28,7 @@ from linfed.report.page import page
 from linfed.report.svg import chart, symbols
 from linfed.report.theory import sections
 from linfed.report.write import collected
-from linfed.study.experiments import load
+from linfed.reproduction.experiments import load
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"

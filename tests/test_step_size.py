@@ -11,8 +11,8 @@ import references as ref
 
 import linfed as lf
 from linfed.errors import UsageError
-from linfed.study.canonical import Description
-from linfed.study.recipe import recipe
+from linfed.reproduction.recipe import recipe
+from linfed.sweeps.fingerprint import Description
 
 ROUNDS = 6
 SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}

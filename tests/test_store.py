@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import shutil
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,11 +18,11 @@ import pytest
 
 import linfed
 import linfed as lf
+from linfed.cells.smallest_size import Least
 from linfed.errors import WriteError
-from linfed.study import code
-from linfed.study.canonical import Description
-from linfed.study.code import code_digest, statements
-from linfed.study.store import keys_of
+from linfed.sweeps.code_hash import _counted_files, code_digest, statements
+from linfed.sweeps.fingerprint import Description
+from linfed.sweeps.store import keys_of
 from tests.helpers import assert_one_line, each
 
 RAN = []
@@ -359,7 +360,7 @@ def test_a_file_that_has_changed_since_it_was_imported_is_refused(name, old, new
 
 
 def test_linfed_that_has_changed_since_it_was_imported_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(code, "STARTED", 0.0)
+    monkeypatch.setattr("linfed.sweeps.code_hash.STARTED", 0.0)
     assert_one_line(lambda: lf.sweep([Square(1)], store=tmp_path), ["what this process computes", "start anew"])
 
 
@@ -377,7 +378,7 @@ def test_functions_and_what_partials_hold_count(modules):
 def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
     package = tmp_path / "linfed"
     shipped = "_shipped/experiments/toy.py"  # which counts where a cell is of it
-    files = ("data/batch.py", "figures/style.py", "study/pages.py", "study/tuning.py", "commands/show.py", shipped)
+    files = ("data/batch.py", "figures/style.py", "plotting/panels.py", "search/tuning.py", "commands/show.py", shipped)
     for name in (*files, "cli.py", "__init__.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("x = 1\n")
@@ -389,9 +390,9 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
         ("data/batch.py", "x = 1  # said\n", 0),
         ("data/batch.py", '"""Said."""\nx = 1\n', 0),
         ("data/batch.py", "x = 2\n", 1),
-        ("study/tuning.py", "x = 2\n", 1),
+        ("search/tuning.py", "x = 2\n", 1),
         ("figures/style.py", "x = 2\n", 0),
-        ("study/pages.py", "x = 2\n", 0),
+        ("plotting/panels.py", "x = 2\n", 0),
         ("cli.py", "x = 2\n", 0),
         ("commands/show.py", "x = 2\n", 0),
         (shipped, "x = 2\n", 0),
@@ -401,6 +402,34 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
         (package / name).write_text(text)
         os.utime(package / name, ns=(0, 10**9 * (second + 1)))
         assert ran(cells, store) == count, (name, text)
+
+
+def test_every_module_that_runs_while_a_cell_is_computed_counts():
+    """A module that moves into a subpackage that does not count would keep stale cells."""
+    problem, data = lf.SharedRepresentation(n_clients=4, dim=3, rank=1), lf.FreshSamples(n_samples=3)
+    tuned = lf.Tuned(base=lf.FedRep(rank=1, step_size=1.0), grid={"step_size": (1e-3, 1.0, 1e3)}, trials=2)
+    run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), problem=problem, data=data, rounds=3, trials=2)
+    level = lf.below("subspace_distance", 0.5)
+    cells = [
+        replace(run, algorithm=tuned),
+        replace(run, data=lf.FixedSamples(n_samples=3)),
+        Least(base=run, path="data.n_samples", reaches=level, least=2, most=8, trials=8, batch=4),
+    ]
+    package, files = Path(linfed.__file__).parent, set()
+
+    def note(frame, event, _):
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        for cell in cells:
+            cell.run()
+    finally:
+        sys.setprofile(None)
+    executed = {Path(name).relative_to(package).as_posix() for name in files if name.startswith(f"{package}{os.sep}")}
+    assert {"algorithms/fedrep.py", "cells/smallest_size.py", "search/tuning.py", "tables/grid.py"} <= executed
+    assert executed <= {name for name, _ in _counted_files()}
 
 
 def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp_path, monkeypatch):
@@ -662,7 +691,8 @@ def slow(monkeypatch):
 @pytest.fixture
 def made(monkeypatch):
     """Return a list of the trials that are simulated in pieces."""
-    from linfed.study import cells, search
+    from linfed.cells import run as cells
+    from linfed.search import grid_search as search
 
     trials = []
     for module in (cells, search):
@@ -887,7 +917,7 @@ def test_threads_do_not_silence_what_comes_after(tmp_path):
 
 
 def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
-    from linfed.study import schedule
+    from linfed.sweeps import scheduler as schedule
 
     with ThreadPoolExecutor(1) as executor:
         assert len(lf.sweep([Square(1)], store=tmp_path, executor=executor)) == 1

@@ -9,8 +9,8 @@ import pytest
 from helpers import assert_one_line, normal
 
 import linfed as lf
-from linfed.study.notes import edges, lost, unsettled
-from linfed.study.pages import bars, heat_map, level, median_level, place, steps
+from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
+from linfed.reproduction.caveats import edges, lost, unsettled
 
 # --- grids ---------------------------------------------------------------------------------------------------
 

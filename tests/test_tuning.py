@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.study.grid import at_path
+from linfed.tables.grid import at_path
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
 SETTING = {"data": lf.FreshSamples(8), "rounds": 30, "trials": 5}

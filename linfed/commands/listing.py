@@ -23,9 +23,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the lists."""
     from linfed.algorithms import ALGORITHMS
-    from linfed.study.committed import committed_runs
-    from linfed.study.experiments import experiment_files, experiments_folder, summary_of
-    from linfed.study.progress import about
+    from linfed.reproduction.committed import committed_runs
+    from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
+    from linfed.sweeps.progress import about
 
     folder, results = experiments_folder(given.experiments), results_folder(given)
     print("algorithms")
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _states(name: str, results: Path) -> str:
     """Return which runs of an experiment there are, e.g. ``full, quick``."""
-    from linfed.study.saved import state_of
+    from linfed.reproduction.records import state_of
 
     found = dict.fromkeys(state_of(name, folder) for folder in (results, results / "quick"))
     return ", ".join(state for state in found if state) or "-"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from linfed.errors import SweepError
-    from linfed.study.means import Means
+    from linfed.sweeps.executors import Means
 
 SHARD_DONE = "shard {} is done; copy the cells of all into one folder and run it without --shard"
 
@@ -71,7 +71,7 @@ def add_means(command: argparse.ArgumentParser) -> None:
 def means(given: argparse.Namespace) -> Iterator[Means]:
     """Return a context with where cells are to be run, in which warnings are a line each."""
     from linfed.errors import StoreWarning, UsageError
-    from linfed.study.means import Means
+    from linfed.sweeps.executors import Means
     from linfed.system.machine import processors
 
     if given.workers is not None and given.workers < 1:

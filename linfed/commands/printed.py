@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from linfed.commands.colours import painted
+from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import Finding, Verdict, findings_table
-from linfed.study.run import Reproduction
 
 QUICK = "QUICK run: fewer trials and smaller sizes, to see that all works; its verdicts are not those of the full run"
 

@@ -13,7 +13,7 @@ from linfed.commands.interrupts import interrupt, signals
 from linfed.commands.options import SHARD_DONE, add_experiments, add_means, failed, means, results_folder
 
 if TYPE_CHECKING:
-    from linfed.study.run import Options, Reproduction
+    from linfed.reproduction.run import Options, Reproduction
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,8 +47,8 @@ def add_printed(command: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the experiments, or draw and judge what earlier runs saved."""
     from linfed.errors import UsageError
-    from linfed.study.experiments import experiment_files, experiments_folder
-    from linfed.study.run import Options, writable_folder
+    from linfed.reproduction.experiments import experiment_files, experiments_folder
+    from linfed.reproduction.run import Options, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0)):
         value = getattr(given, name)
@@ -74,9 +74,9 @@ def run(given: argparse.Namespace) -> int:
 def redraw(given: argparse.Namespace) -> int:
     """Draw and judge what earlier runs saved; all is those that there are."""
     from linfed.errors import UsageError
-    from linfed.study.experiments import experiment_files, experiments_folder
-    from linfed.study.run import Options, load_tables, writable_folder
-    from linfed.study.saved import state_of
+    from linfed.reproduction.experiments import experiment_files, experiments_folder
+    from linfed.reproduction.records import state_of
+    from linfed.reproduction.run import Options, load_tables, writable_folder
 
     folder, out = experiments_folder(given.experiments), results_folder(given)
     saved = [name for name in experiment_files(folder) if state_of(name, out)]
@@ -95,7 +95,7 @@ def redraw(given: argparse.Namespace) -> int:
 
 def wanted(names: Sequence[str], everything: Sequence[str], folder: Path) -> list[str]:
     """Return the experiments that are asked for; every mistake is found before the first computation."""
-    from linfed.study.experiments import check_known, load
+    from linfed.reproduction.experiments import check_known, load
 
     for name in names:
         if name != "all":
@@ -109,7 +109,7 @@ def wanted(names: Sequence[str], everything: Sequence[str], folder: Path) -> lis
 def check_strict(given: argparse.Namespace, names: Sequence[str]) -> None:
     """Raise where there are no verdicts to compare with."""
     from linfed.errors import UsageError
-    from linfed.study.committed import committed_runs
+    from linfed.reproduction.committed import committed_runs
 
     if not given.strict:
         return
@@ -124,8 +124,8 @@ def through(names: Sequence[str], folder: Path, options: Options, given: argpars
     """Run one experiment after the other, print what came of each and of all, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
-    from linfed.study.progress import say
-    from linfed.study.run import reproduce
+    from linfed.reproduction.run import reproduce
+    from linfed.sweeps.progress import say
 
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
     status, runs = 0, dict[str, "Reproduction"]()
@@ -152,8 +152,8 @@ def through(names: Sequence[str], folder: Path, options: Options, given: argpars
 
 def _ahead(name: str, options: Options, place: str) -> str:
     """Return which run comes now, and how long the committed one took, if it is the same."""
-    from linfed.study.committed import committed_runs
-    from linfed.study.progress import about
+    from linfed.reproduction.committed import committed_runs
+    from linfed.sweeps.progress import about
 
     known = committed_runs().get(name)
     same = not (options.quick or options.draw or options.trials)
@@ -167,8 +167,8 @@ def _compared(runs: dict[str, Reproduction]) -> int:
     Where settings differ, verdicts may, and say nothing of the code: they are not compared.
     """
     from linfed.errors import UsageError
-    from linfed.study.committed import differences, other_settings
-    from linfed.study.saved import recorded
+    from linfed.reproduction.committed import differences, other_settings
+    from linfed.reproduction.records import recorded
 
     told, others = [], []
     for name, done in runs.items():

@@ -22,7 +22,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print what saved runs found."""
     from linfed.commands.printed import claims_table, tally
-    from linfed.study.saved import captions_of, claims_of, read_saved
+    from linfed.reproduction.records import captions_of, claims_of, read_saved
 
     folder = results_folder(given)
     for name, described in {name: read_saved(name, folder) for name in given.names}.items():

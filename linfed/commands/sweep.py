@@ -25,7 +25,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the grid, and print what came of it."""
     from linfed.errors import SweepError
-    from linfed.study.swept import report, sweep_file
+    from linfed.reproduction.swept import report, sweep_file
 
     os.environ["MPLBACKEND"] = "Agg"
     with means(given) as where, signals(interrupt):

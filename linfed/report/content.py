@@ -10,8 +10,8 @@ from linfed.report.compare import Comparison
 from linfed.report.pictures import Shown
 from linfed.report.scoreboard import Record, Row
 from linfed.report.theory import Statement
+from linfed.reproduction.records import claims_of
 from linfed.statistics.findings import Verdict
-from linfed.study.saved import claims_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from linfed.errors import UsageError
 from linfed.figures.png import shrunk
 from linfed.figures.style import style
+from linfed.plotting.captions import captions
 from linfed.report.lines import Chart, read
 from linfed.report.scoreboard import Record
-from linfed.study.captions import captions
-from linfed.study.experiments import load
-from linfed.study.run import load_tables
-from linfed.study.saved import captions_of
+from linfed.reproduction.experiments import load
+from linfed.reproduction.records import captions_of
+from linfed.reproduction.run import load_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from linfed.errors import UsageError
-from linfed.study.saved import read_record
+from linfed.reproduction.records import read_record
 
 Record: TypeAlias = Mapping[str, Any]
 """What ``NAME.json`` of a run holds."""

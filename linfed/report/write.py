@@ -16,8 +16,8 @@ from linfed.report.page import page
 from linfed.report.pictures import shown
 from linfed.report.scoreboard import Record, Row
 from linfed.report.theory import sections
-from linfed.study.experiments import experiments_folder
-from linfed.study.run import writable_folder
+from linfed.reproduction.experiments import experiments_folder
+from linfed.reproduction.run import writable_folder
 from linfed.system.files import replacing
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from linfed.study.progress import about
+from linfed.sweeps.progress import about
 
 from . import FINDINGS, README, Results, fixed, held, median, only, per_cent, short, spread, tally, verdict, word
 

@@ -12,7 +12,7 @@ import inspect
 import tomllib
 
 import linfed as lf
-from linfed.study.experiments import load
+from linfed.reproduction.experiments import load
 
 from . import (
     ALGORITHMS,

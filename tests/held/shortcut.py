@@ -5,7 +5,7 @@ import importlib.util
 
 import numpy as np
 
-from linfed.study.experiments import load
+from linfed.reproduction.experiments import load
 
 from . import EXACT_LAW, FINDINGS, SHORTCUT, TOP, Results, fixed, held, median, only, per_cent, short, spread, verdict
 

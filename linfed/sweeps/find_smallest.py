@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from linfed._values import takes
+from linfed.cells.smallest_size import Least
 from linfed.errors import shown, suggestion
-from linfed.study.grid import Cell, checked_cells
-from linfed.study.levels import Level
-from linfed.study.seeking import Least
-from linfed.study.sweep import sweep
-from linfed.study.table import Table
+from linfed.search.levels import Level
+from linfed.sweeps.sweep import sweep
+from linfed.tables.grid import Cell, checked_cells
+from linfed.tables.table import Table
 
 
 def least(

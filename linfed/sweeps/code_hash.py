@@ -24,25 +24,27 @@ from typing import Any
 
 import linfed
 from linfed.errors import shown
-from linfed.study.experiments import SHIPPED
-from linfed.study.source import Part, digest_of, source_of
+from linfed.sweeps.module_source import Part, digest_of, source_of
 
 STARTED = time.time()
 """About when linfed was imported."""
 
-NO_NUMBERS = (
-    "__init__.py",
-    "__main__.py",
-    f"{SHIPPED}/",
-    "cli.py",
-    "commands/",
-    "figures/",
-    "report/",
-    *(f"study/{name}.py" for name in ("axes", "canonical", "code", "experiments", "export", "kinds", "means", "notes")),
-    *(f"study/{name}.py" for name in ("committed", "overview", "pages", "progress", "recipe", "run", "saved")),
-    *(f"study/{name}.py" for name in ("schedule", "source", "store", "sweep", "swept")),
+SHIPPED = "_shipped"
+"""Folder of the installed package that holds ``experiments/``; in a checkout they lie next to the package."""
+
+NOT_COUNTED = (
+    SHIPPED,
+    "commands",
+    "figures",
+    "plotting",
+    "report",
+    "reproduction",
+    "sweeps",
 )
-"""What of linfed changes no number: what draws, keeps, sends and prints. Experiments that it brings count by cell."""
+"""Subpackages whose code cannot change a cell's numbers. Shipped experiments count only for their own cells."""
+
+ENTRY_POINTS = ("__init__.py", "__main__.py", "cli.py")
+"""Modules at the top of linfed that cannot change a cell's numbers either."""
 
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 """Folders of Python and of installed packages."""
@@ -139,9 +141,9 @@ def _counted_files(folder: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     with os.scandir(Path(linfed.__file__).parent / folder) as entries:
         for entry in entries:
             name = f"{folder}{entry.name}"
-            if entry.is_dir():
+            if entry.is_dir() and name not in NOT_COUNTED:
                 yield from _counted_files(f"{name}/")
-            elif name.endswith(".py") and not name.startswith(NO_NUMBERS):
+            elif name.endswith(".py") and (folder or name not in ENTRY_POINTS):
                 yield name, entry
 
 

@@ -14,15 +14,15 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, instance, optional, positive, takes
 from linfed.algorithms.base import Algorithm
+from linfed.cells.run import Part, Run
 from linfed.errors import LawError, SizeError, check_bool, check_integer, check_number, is_integer, is_real, shown
 from linfed.prediction import predict
+from linfed.search.levels import Level
+from linfed.search.tuning import Tuned
 from linfed.simulation.participation import n_participants
 from linfed.statistics.crossings import Search, crossing_of, replicates_of
-from linfed.study.along import Along
-from linfed.study.cells import Part, Run
-from linfed.study.grid import Cell, Row, at_path, changed, check_path, checked_cells
-from linfed.study.levels import Level
-from linfed.study.tuning import Tuned
+from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_cells
+from linfed.tables.labeled_array import Along
 
 ROUND = "round"
 """The path of the number of rounds, of which one run knows all."""

@@ -1,7 +1,7 @@
 """Which cells of a sweep are computed, in what pieces, and what becomes of what comes back.
 
 This process alone writes into the store, as soon as a cell's rows are there. A cell that raises costs no other cell
-anything. Where the pieces run is the matter of `linfed.study.means`.
+anything. Where the pieces run is the matter of `linfed.sweeps.executors`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+from linfed.cells.run import Run
 from linfed.errors import WorkerError, shown
 from linfed.numerics.linalg import one_blas_thread
-from linfed.study.canonical import Description
-from linfed.study.cells import Run
-from linfed.study.code import check_loaded, code_digest
-from linfed.study.grid import Cell, Row, fields_of
-from linfed.study.means import Errands, Means, Piece, spread, workers_of
-from linfed.study.progress import Bar, cost_of
-from linfed.study.store import Done, Key, Store, keys_of, seed_of
-from linfed.study.table import Table
-from linfed.study.tuning import SAY_EDGES
+from linfed.search.tuning import SAY_EDGES
+from linfed.sweeps.code_hash import check_loaded, code_digest
+from linfed.sweeps.executors import Errands, Means, Piece, spread, workers_of
+from linfed.sweeps.fingerprint import Description
+from linfed.sweeps.progress import Bar, cost_of
+from linfed.sweeps.store import Done, Key, Store, keys_of, seed_of
 from linfed.system.machine import provenance
+from linfed.tables.grid import Cell, Row, fields_of
+from linfed.tables.table import Table
 
 SHOWN_ERROR = 500
 """Characters of an error that a line shows."""

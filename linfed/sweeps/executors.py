@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from linfed.errors import WorkerError, check_bool, check_integer, check_progress, shown
-from linfed.study.grid import Cell
 from linfed.system.processes import worker_pool
+from linfed.tables.grid import Cell
 
 UNKNOWN = 1000
 """Pieces that are pending at a time on an executor that does not say how many workers it has."""

@@ -1,8 +1,8 @@
 """The store of a sweep: a folder with a file for each finished cell, which says of what it is and is believed only so.
 
-A file's name is the digest of the cell's configuration (`linfed.study.canonical`) and of the code that computed it
-(`linfed.study.code`). It is written by rename, and begins with a digest of all that follows: what a crash, a copy or
-another program left behind is found out when it is read, set aside, and computed anew. Two stores merge by copying.
+A file's name is the hash of the cell's configuration (`linfed.sweeps.fingerprint`) and of the code that computed it
+(`linfed.sweeps.code_hash`). It is written by rename, and begins with a hash of all that follows: a file that a crash, a
+copy or another program damaged is detected when it is read, set aside, and recomputed. Two stores merge by copying.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import numpy as np
 
 from linfed._types import Json
 from linfed.errors import StoreWarning, shown
-from linfed.study.canonical import Description, text_of
-from linfed.study.code import code_digest
-from linfed.study.grid import Cell, checked_cells, plain
-from linfed.study.table import Table
+from linfed.sweeps.code_hash import code_digest
+from linfed.sweeps.fingerprint import Description, text_of
 from linfed.system.files import replacing
+from linfed.tables.grid import Cell, checked_cells, plain
+from linfed.tables.table import Table
 
 FORMAT = 1
 """Of a cell's file."""

@@ -24,9 +24,9 @@ from linfed.figures.style import (
     style,
 )
 from linfed.statistics.quantiles import quantiles
-from linfed.study.along import Along
-from linfed.study.export import varying
-from linfed.study.table import Table
+from linfed.tables.export import varying
+from linfed.tables.labeled_array import Along
+from linfed.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

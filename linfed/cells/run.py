@@ -15,14 +15,14 @@ from linfed.data.samples import Data
 from linfed.errors import check_instance
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
+from linfed.search.tuning import Tuned
 from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate, simulate_trials
 from linfed.simulation.status import Status
-from linfed.study.along import Along
-from linfed.study.grid import Cell, Row
-from linfed.study.tuning import Tuned
+from linfed.tables.grid import Cell, Row
+from linfed.tables.labeled_array import Along
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,12 @@ from concurrent.futures import Executor
 
 from linfed.errors import DivergenceWarning, EdgeWarning, SweepError, shown
 from linfed.simulation.status import LEFT_OUT
-from linfed.study.export import told_diverged
-from linfed.study.grid import Cell, checked_cells
-from linfed.study.means import Means
-from linfed.study.schedule import Cells, run_cells
-from linfed.study.store import Store
-from linfed.study.table import Table
+from linfed.sweeps.executors import Means
+from linfed.sweeps.scheduler import Cells, run_cells
+from linfed.sweeps.store import Store
+from linfed.tables.export import told_diverged
+from linfed.tables.grid import Cell, checked_cells
+from linfed.tables.table import Table
 
 SHOWN_FAILURES = 5
 """Cells that raised, of which a message tells."""

@@ -21,12 +21,12 @@ import numpy as np
 
 from linfed.errors import UsageError, check_choice, is_real, suggestion
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, SHARES, Look, look, shades
+from linfed.plotting.captions import sizes
+from linfed.plotting.panels import curves, drawn_from, page, rows_of
+from linfed.reproduction.axes import Point, told
+from linfed.reproduction.kinds import check_keys, listed
 from linfed.statistics.quantiles import quantiles
-from linfed.study.axes import Point, told
-from linfed.study.captions import sizes
-from linfed.study.kinds import check_keys, listed
-from linfed.study.pages import curves, drawn_from, page, rows_of
-from linfed.study.table import Table
+from linfed.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

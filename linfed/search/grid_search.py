@@ -23,13 +23,13 @@ from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
+from linfed.search.selection import area, at_edge, beyond, edge_message, of_results, smallest, within
 from linfed.simulation.job import MOST_PIECES, Job, checked_job, seconds_of_a_trial
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate_trials
-from linfed.study.along import Along
-from linfed.study.choice import area, at_edge, beyond, edge_message, of_results, smallest, within
-from linfed.study.grid import Row, changed, plain
+from linfed.tables.grid import Row, changed, plain
+from linfed.tables.labeled_array import Along
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

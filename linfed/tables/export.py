@@ -17,10 +17,10 @@ from linfed.errors import DivergenceWarning, shown
 from linfed.figures import html as page
 from linfed.simulation.status import LEFT_OUT
 from linfed.statistics.quantiles import quantiles
-from linfed.study.along import Along
-from linfed.study.grid import Row
 from linfed.system.extras import optional
 from linfed.system.files import named_file, replacing
+from linfed.tables.grid import Row
+from linfed.tables.labeled_array import Along
 
 Rows: TypeAlias = Sequence[Row]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from linfed.errors import UsageError, shown, suggestion
+from linfed.reproduction.committed import committed_runs
 from linfed.statistics.findings import Finding, Hypothesis, Verdict
-from linfed.study.committed import committed_runs
 
 ENDS = (-math.inf, math.nan, math.inf)
 """What the null of an interval's end may have been."""

@@ -16,7 +16,7 @@ from linfed._values import Configuration, takes
 from linfed.algorithms.base import Algorithm
 from linfed.errors import check_number, is_real, shown
 from linfed.figures.style import SHARES
-from linfed.study.grid import at_path, changed
+from linfed.tables.grid import at_path, changed
 
 MARGIN = 0.01
 """Scores that differ by no more than this share of the best are taken as equal: the smallest setting has it."""

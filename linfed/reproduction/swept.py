@@ -14,18 +14,18 @@ from types import MappingProxyType
 import numpy as np
 
 from linfed.errors import DivergenceWarning, EdgeWarning, UsageError
+from linfed.plotting.captions import write_caption
+from linfed.reproduction.axes import told
+from linfed.reproduction.overview import FIGURES, caption, drawn, short
+from linfed.reproduction.recipe import Recipe, read_recipe
+from linfed.reproduction.run import store_in, writable_folder
 from linfed.statistics.quantiles import quantiles
-from linfed.study.axes import told
-from linfed.study.captions import write_caption
-from linfed.study.means import Means
-from linfed.study.overview import FIGURES, caption, drawn, short
-from linfed.study.recipe import Recipe, read_recipe
-from linfed.study.run import store_in, writable_folder
-from linfed.study.schedule import run_cells
-from linfed.study.sweep import whole_table
-from linfed.study.table import Table
+from linfed.sweeps.executors import Means
+from linfed.sweeps.scheduler import run_cells
+from linfed.sweeps.sweep import whole_table
 from linfed.system.files import write_json
 from linfed.system.machine import provenance
+from linfed.tables.table import Table
 
 PRINTED_ROWS = 60
 """Rows of a report."""
@@ -47,7 +47,7 @@ class Swept:
 
 
 def sweep_file(path: str | os.PathLike[str], *, out: str | None = None, means: Means | None = None) -> Swept | None:
-    """Run the cells that a TOML file describes (`linfed.study.recipe`), and write what came of them.
+    """Run the cells that a TOML file describes (`linfed.reproduction.recipe`), and write what came of them.
 
     Parameters
     ----------

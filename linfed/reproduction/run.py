@@ -1,4 +1,4 @@
-"""Running an experiment: run its cells, save their tables, draw them, judge the claims (`linfed.study.experiments`).
+"""Running an experiment: compute its cells, save their tables, draw them and judge the claims.
 
 Everything is saved before anything is drawn; a saved run can be drawn and judged anew.
 """
@@ -18,22 +18,22 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed.errors import SweepError, UsageError
+from linfed.plotting.captions import captions, write_caption
+from linfed.reproduction.committed import Settings
+from linfed.reproduction.experiments import load
+from linfed.reproduction.records import read_saved, recorded
 from linfed.statistics.findings import Finding, by_sentence
-from linfed.study import export
-from linfed.study.along import Along
-from linfed.study.captions import captions, write_caption
-from linfed.study.committed import Settings
-from linfed.study.experiments import load
-from linfed.study.grid import fields_of
-from linfed.study.means import Means
-from linfed.study.progress import say
-from linfed.study.saved import read_saved, recorded
-from linfed.study.schedule import run_cells
-from linfed.study.store import Store
-from linfed.study.sweep import told_failures
-from linfed.study.table import Table
+from linfed.sweeps.executors import Means
+from linfed.sweeps.progress import say
+from linfed.sweeps.scheduler import run_cells
+from linfed.sweeps.store import Store
+from linfed.sweeps.sweep import told_failures
 from linfed.system.files import write_json
 from linfed.system.machine import commit, provenance
+from linfed.tables import export
+from linfed.tables.grid import fields_of
+from linfed.tables.labeled_array import Along
+from linfed.tables.table import Table
 
 Tables: TypeAlias = dict[str, Table]
 

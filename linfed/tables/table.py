@@ -16,10 +16,10 @@ import numpy as np
 
 from linfed._types import Json
 from linfed.errors import check_instance, check_unmasked, shown, suggestion
-from linfed.study import export
-from linfed.study.along import Along
-from linfed.study.grid import Row, fields_of, plain
 from linfed.system import files
+from linfed.tables import export
+from linfed.tables.grid import Row, fields_of, plain
+from linfed.tables.labeled_array import Along
 
 FORMAT = 1
 """Of a table's file."""

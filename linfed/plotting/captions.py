@@ -19,9 +19,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from linfed.errors import is_real
-from linfed.study.pages import rows_of
-from linfed.study.table import Table
+from linfed.plotting.panels import rows_of
 from linfed.system.files import replacing
+from linfed.tables.table import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ def captions(
     -------
     dict of str
         Each in one line: what the docstring says, or where it has no entry the experiment's ``SUMMARY``, and the sizes
-        of the rows that `lf.page` was given (`linfed.study.pages.drawn_from`), or else of all tables.
+        of the rows that `lf.page` was given (`linfed.plotting.panels.drawn_from`), or else of all tables.
     """
     if figures is None:
         import matplotlib.pyplot as plt

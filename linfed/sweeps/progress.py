@@ -13,9 +13,9 @@ import numpy as np
 from tqdm.std import tqdm
 
 from linfed._types import Array
+from linfed.cells.run import Run
 from linfed.errors import check_progress, is_real
-from linfed.study.cells import Run
-from linfed.study.grid import Cell, fields_of
+from linfed.tables.grid import Cell, fields_of
 
 SIZES = ("trials", "rounds", "n_clients", "dim")
 """Fields whose product weighs a cell that tells no cost of its own."""

@@ -32,7 +32,7 @@
     "algorithm.rank" = [2, 3]             # of every algorithm
     "rounds, trials" = [[50, 20], [200, 5]]
 
-    [figure]                              # optional: see linfed.study.overview
+    [figure]                              # optional: see linfed.reproduction.overview
     x = "round"
 """
 
@@ -46,15 +46,15 @@ from pathlib import Path
 from typing import Any
 
 from linfed.algorithms import Algorithm
+from linfed.cells.run import Run
 from linfed.errors import SizeError, UsageError, shown
+from linfed.reproduction import kinds
+from linfed.reproduction.axes import Changes, Point, grid_of, read_axes, sort_at, where
+from linfed.reproduction.kinds import Keys, at, one_line, quoted
+from linfed.reproduction.overview import Layout, layout
+from linfed.search.selection import RoundsTo
+from linfed.search.tuning import Tuned
 from linfed.simulation.job import bytes_per_trial, checked_job
-from linfed.study import kinds
-from linfed.study.axes import Changes, Point, grid_of, read_axes, sort_at, where
-from linfed.study.cells import Run
-from linfed.study.choice import RoundsTo
-from linfed.study.kinds import Keys, at, one_line, quoted
-from linfed.study.overview import Layout, layout
-from linfed.study.tuning import Tuned
 from linfed.system.memory import budget_bytes
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(Run) if field.name not in ("algorithm", "problem", "data"))

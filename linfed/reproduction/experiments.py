@@ -17,9 +17,7 @@ from types import ModuleType
 
 import linfed
 from linfed.errors import UsageError, suggestion
-
-SHIPPED = "_shipped"
-"""Folder of the installed package that holds ``experiments/``, which lies beside the package in a checkout."""
+from linfed.sweeps.code_hash import SHIPPED
 
 EXTRAS = {
     "dask": "cluster",

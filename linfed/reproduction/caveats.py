@@ -7,7 +7,7 @@ import numpy as np
 from linfed.figures.style import label
 from linfed.statistics.findings import joined
 from linfed.statistics.quantiles import quantiles
-from linfed.study.table import Table
+from linfed.tables.table import Table
 
 
 def edges(table: Table, by: str = "method") -> str:

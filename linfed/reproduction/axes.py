@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from linfed.cells.run import Run
 from linfed.errors import SizeError, UsageError, shown
-from linfed.study.cells import Run
-from linfed.study.grid import at_path, changed, check_count, check_path
-from linfed.study.kinds import DATA, PROBLEMS, Sort, a_table, as_value, at, flat, one_line, quoted, sort_of
-from linfed.study.tuning import Tuned
+from linfed.reproduction.kinds import DATA, PROBLEMS, Sort, a_table, as_value, at, flat, one_line, quoted, sort_of
+from linfed.search.tuning import Tuned
+from linfed.tables.grid import at_path, changed, check_count, check_path
 
 Changes: TypeAlias = dict[str, Any]
 """Values by dotted path."""

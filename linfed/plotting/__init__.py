@@ -1,0 +1,1 @@
+"""Figures of tables: panels and captions."""

@@ -1,0 +1,1 @@
+"""Experiments: finding and running them, and their records."""

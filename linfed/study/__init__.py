@@ -1,1 +1,0 @@
-"""From a grid to a verdict: grids of cells, the tables they fill, figures and findings."""

@@ -1,0 +1,1 @@
+"""Sweeps: schedule, executors and store."""

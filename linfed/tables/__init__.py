@@ -1,0 +1,1 @@
+"""Tables: cells of a grid, their rows, and files."""

@@ -13,7 +13,7 @@ from scipy import optimize
 
 import linfed as lf
 from linfed.cells.smallest_size import Least
-from linfed.theory.fedrep.state_evolution import set_share
+from linfed.theory.fedrep.arguments import set_share
 
 FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"

@@ -10,6 +10,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.simulation.participation import n_participants
+from linfed.statistics.intervals import least_passing
 from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs, theorem1_tail
 
 PLAIN = ("dim", "rank", "n_clients", "participants", "n_samples", "step_size", "noise_std")
@@ -158,7 +159,7 @@ class Least(Setting):
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
         predicted = theorem1.fedrep_predicted_samples(step_size=step, smallest=weak, allowed=ALLOWED, **sizes)
         tried = sorted(failed)
-        least = theorem1_judges.least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
+        least = least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
         counts = {"failed": lf.Along([failed[m] for m in tried], tried=tried)}
         names = dict(zip(("least", "least_low", "least_high"), least, strict=True))
         return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}

@@ -32,7 +32,8 @@ from linfed.figures.laws import draw_law
 from linfed.figures.style import PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
-from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
+from linfed.statistics.fits import fit_exponent
+from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"

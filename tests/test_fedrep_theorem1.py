@@ -316,14 +316,6 @@ def test_rates():
     assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
 
 
-def test_least_passing():
-    tried, failed = [5, 3, 12, 4, 8, 6], [2, 100, 0, 40, 0, 3]
-    assert judges.least_passing(tried, failed, 100, allowed=0.05) == (5.0, 4.0, 8.0)
-    assert judges.least_passing(tried, [2, 100, 0, 40, 0, 7], 100, allowed=0.05)[0] == 8.0
-    assert judges.least_passing([3, 4], [100, 50], 100, allowed=0.05) == (np.inf, 4.0, np.inf)
-    assert judges.least_passing([3, 4], [0, 0], 100, allowed=0.05) == (3.0, 0.0, 3.0)
-
-
 # --- runs ----------------------------------------------------------------------------------------------------
 
 

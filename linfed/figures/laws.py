@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.figures.style import look, plain_ticks
-from linfed.statistics.scaling import fit_exponent
+from linfed.statistics.fits import fit_exponent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

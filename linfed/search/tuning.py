@@ -31,8 +31,8 @@ from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.search.grid_search import Search, Tries, Tuning, attempts, measured, recorded
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
-from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
+from linfed.simulation.run import simulate
 from linfed.tables.grid import Row, at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]

@@ -10,14 +10,14 @@ from linfed.theory.fedrep.any_heads import (
     local_factor,
     local_floor,
     stability_edge,
-    typical_distance,
 )
 from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
+from linfed.theory.fedrep.largest_angle import largest_sine, typical_distance
 from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
 from linfed.theory.fedrep.pays import federation_pays_from, fixed_sample_edge
 from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
-from linfed.theory.fedrep.schedule import best_step_schedule, largest_sine, mean_squared_sine, schedule_asymptote
+from linfed.theory.fedrep.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.fedrep.theorem1 import (

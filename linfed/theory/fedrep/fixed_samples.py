@@ -11,17 +11,14 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_bool, check_noise_std, check_shape
-from linfed.theory.fedrep.state_evolution import checked_sizes
-from linfed.theory.fedrep.wishart import gram_roots
+from linfed.theory.fedrep.arguments import checked_sizes
+from linfed.theory.fedrep.largest_angle import mean_distance
 
 ITERATIONS, TOLERANCE = 20_000, 1e-12
 """Of the fixed point: the most rounds, and the relative change in one below which it is found."""
 
 STEEP = 0.4
 """Tangent of the largest angle from which on the law is not near."""
-
-DRAWS, PROBE = 400, (20260111, 71)
-"""Gaussian matrices for the mean of a largest singular value, and their seed; nobody draws data from it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,7 +154,7 @@ def fixed_sample_floor(
         C = variance * share * (inverse + variance / (m - k - 1) * inverse @ inverse)
     else:
         V, C = _fixed_point(heads, share, variance, m - k - 1)
-    distance = _mean_sine(C, d - k)
+    distance = mean_distance(C, d - k)
     _warn(distance, m - k, variance)
     excess = client_excess(heads, V, C, m, variance)
     return FixedSampleFloor(covariance=C, distance=distance, risk=0.5 * (excess + variance), leverage=V)
@@ -225,17 +222,6 @@ def _shrunk(C: Array) -> Array:
 def _quadratic(W: Array, A: Array) -> Array:
     """Return ``w_i'A w_i``, (.., n)."""
     return np.asarray(np.vecdot(W @ A, W))
-
-
-def _mean_sine(C: Array, rows: int) -> Array:
-    """Return the mean sine of the largest angle whose tangents are `rows` Gaussian rows of covariance C/rows."""
-    k = C.shape[-1]
-    R = gram_roots(np.random.default_rng(PROBE), DRAWS, k, rows)
-    good = np.asarray(np.isfinite(C).all(axis=(-2, -1)))
-    values, vectors = np.linalg.eigh(np.where(good[..., None, None], C, np.eye(k)))
-    root = vectors * np.sqrt(np.maximum(values, 0.0) / rows)[..., None, :]
-    tangent = np.linalg.norm(R @ root[..., None, :, :], ord=2, axis=(-2, -1))
-    return np.asarray(np.where(good, (tangent / np.hypot(1.0, tangent)).mean(axis=-1), np.nan))
 
 
 def _warn(distance: Array, spare: int, variance: float) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from linfed.errors import check_integer, check_noise_std, check_number
-from linfed.theory.fedrep.state_evolution import checked_sizes, set_share
+from linfed.errors import check_noise_std, check_number
+from linfed.theory.fedrep.arguments import checked_isotropic_sizes, set_share
 
 
 def one_round_factor(
@@ -143,7 +143,5 @@ def _near_truth(
     dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None
 ) -> tuple[float, float, float]:
     """Return c, f and g of `one_round_factor`."""
-    k = check_integer("rank", rank)
-    n = check_integer("n_clients", n_clients, minimum=k)  # fewer heads are not isotropic
-    d, m, p = checked_sizes(dim, k, n, n_samples, participants)
+    d, k, n, m, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
     return 1.0 - k / m, (k - 1) * set_share(n, p), (d - k + 1) * k / (p * m)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_integer, check_number, check_square
 from linfed.problems import Truth
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._laws import check_covariance, check_gaussian
@@ -127,8 +127,7 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
     ----------
     FLUTE paper, Appendix C.1, "Varying gamma1 and gamma2".
     """
-    A = check_array("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
-    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     step_ratio = check_number("step_ratio", step_ratio, positive=True)
     least = np.linalg.eigvalsh(A)[..., 0].min(axis=-1)
     return np.asarray(np.maximum(least, 0.0) / (2.0 * step_ratio))

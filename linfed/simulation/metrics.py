@@ -169,7 +169,9 @@ def plan_metrics(
             elif name in OF_HEADS and columns == 0:
                 absent[name] = "the algorithm learns no heads at a shared representation B"
         elif not truth:
-            absent[name] = "it requires the ground truth, but the data were given without one (problem=lf.GivenTruth(...))"
+            absent[name] = (
+                "it requires the ground truth, but the data were given without one (problem=lf.GivenTruth(...))"
+            )
         elif name in ("subspace_distance", "mean_truncation_error") and columns == 0:
             absent[name] = "the algorithm learns no representation B"
         elif name == "mean_truncation_error" and truth_rank is not None and truth_rank <= columns:
@@ -287,7 +289,7 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     Examples
     --------
     >>> import linfed as lf
-    >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2)
+    >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
     >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), rounds=2,
     ...                      metrics=[lf.shortcut_error])
     >>> result.metrics

@@ -192,20 +192,20 @@ CALLS = {
     ),
     "oracle without a truth": (
         lambda: run(lf.Oracle(rank=2), None, data=GIVEN),
-        ["Oracle needs a truth", "reference subspace", "problem="],
+        ["Oracle requires a ground truth", "reference subspace", "problem="],
     ),
     "oracle above the clients": (
         lambda: run(lf.Oracle(rank=3), truth(S=np.eye(2, 6))),
-        ["Oracle needs rank = 3 at most the truth's, 2"],
+        ["Oracle requires rank = 3 to be at most the rank of the ground truth, 2"],
     ),
-    "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle needs rank = 3", "2"]),
+    "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle requires rank = 3", "2"]),
     "oracle below a given subspace": (
         lambda: run(lf.Oracle(rank=2), truth(Phi=ones(8, 6), B=np.eye(6)[:, :3])),
         ["rank 2", "3"],
     ),
     "the true subspace without a truth": (
         lambda: run(fedrep(init=lf.TrueSubspace()), None, data=GIVEN),
-        ["FedRep needs a truth", "reference subspace", "problem="],
+        ["FedRep requires a ground truth", "reference subspace", "problem="],
     ),
     "an oracle's init": (lambda: lf.Oracle(rank=2, init="random"), ["init"]),
     "samples to draw": (lambda: lf.FixedSamples(3).draw("shared"), ["problem = 'shared'", "lf.SharedRepresentation"]),
@@ -717,7 +717,7 @@ CALLS = {
     ),
     "distance above the clients": (
         lambda: run(fedrep(rank=3, init=lf.AtDistance(0.5)), truth(S=np.eye(2, 6))),
-        ["init = AtDistance(delta=0.5) needs rank = 3 at most the truth's, 2"],
+        ["init = AtDistance(delta=0.5) requires rank = 3 to be at most the rank of the ground truth, 2"],
     ),
     "distance in too few dimensions": (
         lambda: run(fedrep(rank=2, init=lf.AtDistance(0.5)), shared(dim=3)),

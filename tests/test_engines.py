@@ -420,17 +420,17 @@ OBSTACLES = {
     "compressed, another law": (
         fedrep(), truth(design="cube"), lf.FreshSamples(12), "compressed", "Gaussian x only; here: 'auto', 'explicit'$"
     ),
-    "compressed, rows": (Own(), truth(), lf.FreshSamples(12), "compressed", "Own may ask for single samples"),
-    "projected, rows": (Own(), truth(), lf.FreshSamples(12), "projected", "Own asks for more than features at one B"),
+    "compressed, rows": (Own(), truth(), lf.FreshSamples(12), "compressed", "Own may use single samples"),
+    "projected, rows": (Own(), truth(), lf.FreshSamples(12), "projected", "Own uses more than the features at one B"),
     "projected, quadratic": (
         lf.FedAvg(step_size=0.1), truth(), lf.FreshSamples(12), "projected",
-        "FedAvg asks for more than features at one B; here: 'auto', 'explicit', 'compressed'$",
+        "FedAvg uses more than the features at one B; use 'auto', 'explicit', 'compressed'$",
     ),
     "projected, representation steps": (
         fedrep(representation_steps=2), truth(), lf.FreshSamples(12), "projected", "FedRep asks for more"
     ),
     "projected, fixed samples": (
-        fedrep(), truth(), lf.FixedSamples(12), "projected", "fixed samples are seen at more than one B"
+        fedrep(), truth(), lf.FixedSamples(12), "projected", "fixed samples are used at more than one B"
     ),
     "projected, given samples": (fedrep(), truth(), given([12] * 6), "projected", "fixed samples are seen"),
     "projected, another law": (
@@ -440,17 +440,17 @@ OBSTACLES = {
     "chain, fixed samples": (fedrep(), truth(), lf.FixedSamples(12), "chain", "fixed samples are seen"),
     "chain, dense truth": (
         fedrep(), lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9)), lf.FreshSamples(5), "chain",
-        "the truth is not known to be.*'explicit', 'projected'$",
+        "the ground truth must have the form.*'explicit', 'projected'$",
     ),
     "chain, truth with a shortcut": (
-        fedrep(), truth(S=normal(6, 9)), lf.FreshSamples(5), "chain", "the truth is not known to be"
+        fedrep(), truth(S=normal(6, 9)), lf.FreshSamples(5), "chain", "the ground truth must have the form"
     ),
     "chain, covariance": (
         fedrep(), truth(design=lf.Gaussian(covariance=np.arange(1.0, 10.0))), lf.FreshSamples(5), "chain",
         "x is not isotropic",
     ),
     "chain, small dimension": (
-        fedrep(d=5), truth(d=5), lf.FreshSamples(5), "chain", r"it needs d >= r \+ 2k = 6, and d is 5"
+        fedrep(d=5), truth(d=5), lf.FreshSamples(5), "chain", r"it requires d >= r \+ 2k = 6, but d = 5"
     ),
 }  # fmt: skip
 
@@ -462,7 +462,7 @@ def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
         simulate(algorithm, problem, data, engine=engine)
     if engine in ENGINES:
         assert isinstance(caught.value, lf.EngineError)
-        assert str(caught.value).startswith(f"engine = '{engine}' cannot serve: ")
+        assert str(caught.value).startswith(f"engine = '{engine}' does not support this run: ")
         assert "\n" not in str(caught.value)
 
 

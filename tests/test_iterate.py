@@ -355,7 +355,7 @@ BAD = {
     "factors of other trials": (
         {"algorithm": lf.FLUTE(rank=2, step_size=0.1, init=(normal(2, 9, 2), normal(6, 2))), "trials": 3},
         ValueError,
-        "trials = 3, but init has arrays for 2 trials",
+        "trials = 3 must be 2: init has arrays for 2 trials",
     ),
     "one trial too large": (
         {"problem": lf.UnderParameterized(n_clients=10**7, dim=10**5, rank=3), "data": lf.FixedSamples(10**5)},

@@ -325,7 +325,7 @@ def test_a_subset_of_metrics_has_the_same_numbers(nine):
     assert list(result.metrics) == ["risk", "subspace_distance"]
     for name in result.metrics:
         assert np.array_equal(result.metrics[name], nine(case).metrics[name])
-    with pytest.raises(KeyError, match="absent: it was not asked for"):
+    with pytest.raises(KeyError, match="absent: it was not requested"):
         result.metrics["parameter_error"]
     assert list(run(case, metrics="risk", trials=1).metrics) == ["risk"]
     assert list(run(case, metrics=[], trials=1).metrics) == []
@@ -501,7 +501,7 @@ def test_given_data_need_no_truth():
     assert result.final.B.shape == (2, 6, 2)
     assert list(result.metrics) == ["train_loss"]
     for name in lf.METRICS.keys() - {"train_loss", "test_loss", *CLASS_METRICS}:
-        with pytest.raises(KeyError, match="absent: it needs the truth"):
+        with pytest.raises(KeyError, match="absent: it requires the ground truth"):
             result.metrics[name]
 
 

@@ -18,7 +18,7 @@ CLASS_METRICS: dict[str, str] = {
     "train_accuracy": "`accuracy` on the training samples",
     "global_nc2": "(1/n) sum_i ||H_i H_i'/||H_i H_i'||_F - (u u') o (I - 11'/c)/sqrt(c - 1)||_F, row j of H_i the head "
     "of class j, u 1 at the client's classes; without clients whose heads are 0",
-    "local_nc2": "`global_nc2` with the client's number of classes c_i instead of c; without clients that have one class",
+    "local_nc2": "`global_nc2` with the client's number of classes c_i instead of c; without clients of one class",
 }
 """Definition of each classification metric."""
 

@@ -32,8 +32,8 @@ ENGINES = {
     "explicit": "all rows of X; supports any distribution of x and any algorithm",
     "compressed": "at most d + 1 pseudo-samples per client; requires full-batch quadratic losses, and Gaussian x if "
     "samples are fresh",
-    "projected": "at most k + 1 pseudo-samples per client, none of dimension d; requires fresh Gaussian samples used at "
-    "one B per round",
+    "projected": "at most k + 1 pseudo-samples per client, none of dimension d; requires fresh Gaussian samples, used "
+    "at one B per round",
     "chain": "as projected, in a frame of r + 2k dimensions; requires low-rank ground truths and isotropic x; keeps B "
     "only up to a rotation",
 }

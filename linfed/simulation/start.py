@@ -1,4 +1,4 @@
-"""Arrays that an algorithm or an initialisation may request before the first round, without access to the ground truth."""
+"""Initial arrays and random numbers for algorithms and initialisations, without access to the ground truth."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Asked:
         spanned = int(reference.any(axis=-2).sum(axis=-1).min())
         if spanned < rank:
             raise ValueError(
-                f"{self._told} requires a reference subspace of rank {rank}, but the regressors span {spanned} dimensions"
+                f"{self._told} requires a reference subspace of rank {rank}, but the regressors have rank {spanned}"
             )
         return reference
 

@@ -307,5 +307,5 @@ def fill(text: str, width: int) -> str:
 
 def statements_table(statements: Sequence[Any]) -> str:
     """Return statements of theory as a Markdown table."""
-    header = ("statement", "source", "verdicts", "measured, where it is nearest to failing", "where")
+    header = ("claim", "source", "verdicts", "measured in the setting nearest to failing", "setting")
     return markdown_table(header, [(one.text, one.source, one.verdict, one.measured, one.where) for one in statements])

@@ -173,7 +173,11 @@ CALLS = {
             ("rank above dim", {"rank": 7}, ["rank = 7", "at most dim = 6"]),
             ("unknown init", {"init": "randm"}, ["init = 'randm'", "did you mean 'random'?"]),
             ("init of another shape", {"init": np.ones((6, 3))}, ["init", "(6, 3)", "(d, k) = (6, 2)"]),
-            ("init of a larger rank", {"init": lf.AtDistance(0.5), "rank": 4}, ["AtDistance", "rank = 4 at most"]),
+            (
+                "init of a larger rank",
+                {"init": lf.AtDistance(0.5), "rank": 4},
+                ["AtDistance", "rank = 4 to be at most"],
+            ),
         )
     },
     "FedRoD without a rank": (lambda: lf.FedRoD(step_size=0.1), ["rank"]),
@@ -621,7 +625,7 @@ CALLS = {
         lambda: run(rounds=10**30, record_every=10**30),
         [f"rounds = {10**30}", "from 0 to 9223372036854775807"],
     ),
-    "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "larger record_every"]),
+    "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "record_every = 1 must be larger"]),
     "moments of too many dimensions": (
         lambda: run(problem=shared(dim=200_000), data=lf.FreshSamples(2)),
         ["init = Moments", "200000 x 200000 matrix", "lf.Moments(clients=...)", "lf.AtDistance(delta)"],

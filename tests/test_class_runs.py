@@ -105,7 +105,7 @@ def test_which_metrics_there_are_by_default():
         ("global_nc2", WITHOUT_B["LG-FedAvg"], DATA, "no heads at a shared representation"),
         ("local_nc2", WITHOUT_B["FedAvg"], DATA, "no heads at a shared representation"),
         ("train_accuracy", FLUTE, lf.FreshSamples(9), "samples are fresh in every round"),
-        ("train_loss", FLUTE, lf.FreshSamples(9), "'test_loss' and 'accuracy'"),
+        ("train_loss", FLUTE, lf.FreshSamples(9), "use 'test_loss' or 'accuracy'"),
         ("risk", FLUTE, DATA, "it exists only for regression, but the samples have 4 classes"),
         ("parameter_error", FLUTE, DATA, "it exists only for regression"),
         ("mean_client_error", FLUTE, DATA, "it exists only for regression"),
@@ -126,9 +126,9 @@ def test_numbers_have_no_accuracy():
     problem = lf.SharedRepresentation(n_clients=5, dim=6, rank=2)
     result = lf.simulate(lf.FedAvg(step_size=0.1), problem, data=DATA, rounds=1)
     for name in ("accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2"):
-        with pytest.raises(KeyError, match="it is of classes"):
+        with pytest.raises(KeyError, match="it exists only for classification"):
             result.metrics[name]
-    assert_one_line(lambda: result.clients("accuracy"), ["accuracy", "it is of classes"])
+    assert_one_line(lambda: result.clients("accuracy"), ["accuracy", "it exists only for classification"])
     assert_one_line(lambda: run().clients("acuracy"), ["'acuracy'", "did you mean 'accuracy'"])
 
 

@@ -88,9 +88,9 @@ def test_experiments_of_one_run_alone_are_a_remark():
     assert compare(both, runs(claim())).remarks == ["only the first run has two"]
     assert compare(runs(claim()), both).remarks == ["only the second run has two"]
     assert compare(runs(claim()), runs(claim(), quick=True)).remarks == [
-        "a quick run against a full one, whose numbers differ: one"
+        "a quick run is compared with a full run, so numbers differ: one"
     ]
-    assert compare(runs(claim()), runs()).remarks == ["one of the runs did not end: one"]
+    assert compare(runs(claim()), runs()).remarks == ["one of the runs is not finished: one"]
     with pytest.raises(UsageError, match="no experiment in common: one; and two"):
         compare(runs(claim()), runs(claim(), name="two"))
 
@@ -112,4 +112,4 @@ def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_pat
         (tmp_path / name / "one.json").write_text(json.dumps(runs(claim(verdict=verdict))["one"]))
     arguments = ["compare", str(tmp_path / "before"), str(tmp_path / "after" / "one.json"), *["--strict"] * strict]
     assert cli.main(arguments) == int(strict and moved)
-    assert f"verdicts that moved: {int(moved)}" in capsys.readouterr().out
+    assert f"changed verdicts: {int(moved)}" in capsys.readouterr().out

@@ -140,7 +140,7 @@ def test_what_is_served_is_measured_and_told(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "_class", lambda described: None)  # as in a process that never had it
     unknown = lf.Result.load(tmp_path / "mixed.npz")
     np.testing.assert_array_equal(unknown.final.own, result.final.own)
-    with pytest.raises(ValueError, match="Mixed of the final state is not imported, .*: import it"):
+    with pytest.raises(ValueError, match=r"Mixed of the final state is not imported, .*: import it"):
         unknown.final.predictors()
     again = lf.Result.load(unknown.save(tmp_path / "again.npz"))
     with pytest.raises(ValueError, match="import it before loading"):

@@ -195,8 +195,8 @@ def test_what_is_recorded():
         (run(data=lf.GivenSamples(X, y)), "risk", "it requires the ground truth"),
         (run(problem=truth), "train_loss", r"it was not requested \(metrics=\)"),
         (run(metrics=["test_loss"]), "train_loss", r"it was not requested \(metrics=\)"),
-        (fresh, "train_loss", "fresh samples.* is 'risk'"),
-        (fresh, "test_loss", "fresh samples.* is 'risk'"),
+        (fresh, "train_loss", "samples are fresh.* 'risk' is"),
+        (fresh, "test_loss", "samples are fresh.* 'risk' is"),
         (fixed, "train_loss", "it was not requested"),
         (fixed, "test_loss", "no held-out samples"),
     ):
@@ -207,8 +207,8 @@ def test_what_is_recorded():
 @pytest.mark.parametrize(
     ("data", "name", "reason"),
     [
-        (lf.FreshSamples(5), "train_loss", "fresh samples"),
-        (lf.FreshSamples(5), "test_loss", "fresh samples"),
+        (lf.FreshSamples(5), "train_loss", "samples are fresh"),
+        (lf.FreshSamples(5), "test_loss", "samples are fresh"),
         (lf.FixedSamples(5), "test_loss", "no held-out samples"),
         (lf.GivenSamples(*DATA["arrays"][0]), "test_loss", "no held-out samples"),
     ],

@@ -340,7 +340,7 @@ CALLS = {
     ),
     "clients beside a problem": (
         lambda: fedrep().new_clients([3], clients=5, problem=PROBLEM),
-        ["clients = 5", "problem has 6"],
+        ["clients = 5", "must be 6, the number of clients of problem"],
     ),
     "trials of a problem": (
         lambda: fedrep().new_clients([3], problem=lf.GivenTruth(Phi=normal(2, 4, 7))),

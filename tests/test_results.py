@@ -569,7 +569,7 @@ def with_format(path, **changes):
             {"format": 7, "version": "9.9"},
             ["by linfed 9.9", "format 7, but this version reads only format 1", "a newer linfed"],
         ),
-        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, newer than"]),
+        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, but this version reads only format 1"]),
         ({"format": "x"}, ["has format x,", "reads format 1"]),
     ],
 )

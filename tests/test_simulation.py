@@ -512,12 +512,12 @@ def test_given_data_need_no_truth():
             lf.LocalOnly(),
             {"subspace_distance": "no representation", "mean_truncation_error": "no representation"},
         ),
-        (EXACT, {"mean_truncation_error": f"the truth has rank {PROBLEM.rank} <= k"}),
+        (EXACT, {"mean_truncation_error": f"the ground truth has rank {PROBLEM.rank} <= k"}),
     ],
 )
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
-    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "fresh samples")
+    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "samples are fresh")
     assert set(result.metrics) == set(lf.METRICS) - set(absent) - set(CLASS_METRICS)
     for name, reason in absent.items():
         with pytest.raises(KeyError, match=f"absent: .*{reason}"):

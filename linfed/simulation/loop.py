@@ -68,7 +68,7 @@ class Round:
     def batch(self) -> Batch:
         """Batch of the clients' samples, valid until the next round begins; round 0 raises a ValueError."""
         if self._batch is None:
-            raise ValueError("number = 0 must be at least 1 for a batch: round 0 is the initial state")
+            raise ValueError("round 0 is the initial state and has no batch: use a later round")
         return self._batch
 
 

@@ -59,7 +59,9 @@ class ResolvedStart:
         if init != job.algorithm.initialisation:
             check_initialisation(init, rank, job.algorithm, job.problem, job.data)
             if init.n_trials not in (None, job.trials):
-                raise ValueError(f"trials = {job.trials} must be {init.n_trials}: init has arrays for so many trials")
+                raise ValueError(
+                    f"trials = {job.trials} must be {init.n_trials}: init has arrays for {init.n_trials} trials"
+                )
             if init.needs_batch:
                 raise ValueError(
                     f"{told_initialisation(init, job.algorithm)} requires a first batch, whose memory was not counted: "

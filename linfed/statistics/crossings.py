@@ -1,8 +1,8 @@
 """Search for the smallest size at which a share of the trials succeeds, and its estimate with bootstrap replicates.
 
 The *margin* of a trial at a size is the number of decades by which it misses its level, so a trial succeeds if its
-margin is at most 0. Trials are paired: trial j has the same seed at all sizes. The share of successes is assumed to grow
-with the size.
+margin is at most 0. Trials are paired: trial j has the same seed at all sizes. The share of successes is assumed to
+grow with the size.
 """
 
 from __future__ import annotations
@@ -150,10 +150,11 @@ class Search:
     Notes
     -----
     The search has four stages. It doubles or halves the size until it has a bracket. It bisects the bracket (in the
-    logarithm) down to the resolution. It doubles the trials at both ends of the bracket until the binomial tails decide.
-    Last it moves outwards to sizes that they can decide. A size is tested up to ``L = 1 + log2(trials/batch)`` times, so
-    each test has error probability ``(1 - confidence)/(2 L)``. There is no correction for the number of sizes: with
-    paired trials, an error beyond the threshold is also an error at the threshold.
+    logarithm) down to the resolution. It doubles the trials at both ends of the bracket until the binomial tails
+    decide. Last it moves outwards to sizes that they can decide. A size is tested up to
+    ``L = 1 + log2(trials/batch)`` times, so each test has error probability ``(1 - confidence)/(2 L)``. There is no
+    correction for the number of sizes: with paired trials, an error beyond the threshold is also an error at the
+    threshold.
     """
 
     start: float
@@ -199,7 +200,7 @@ class Search:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Largest size that significantly fails (0 if none), and smallest that significantly succeeds (infinite if none).
+        """Largest size that significantly fails (0 if none) and smallest that significantly succeeds (or infinity).
 
         If the two are out of order (`violations`), the first is the largest failing size below the second.
         """

@@ -1,7 +1,7 @@
 """Comparison of two methods on paired trials: which is faster and by what factor, and which ends with a lower error.
 
-The rounds of a trial are infinite if the run does not reach its level, and NaN if the trial has no level. If a median is
-infinite, the true median lies beyond the last round, so a gain may be known only between bounds.
+The rounds of a trial are infinite if the run does not reach its level, and NaN if the trial has no level. If a median
+is infinite, the true median lies beyond the last round, so a gain may be known only between bounds.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def judge_more_speed(rounds: Mapping[int, Array], last: int, *, name: str, signe
 
 
 def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, **said: Any) -> Finding:
-    """Judge that a method reduces the final error of its competitor more at the smallest of some sizes than at the largest.
+    """Judge that a competitor's final error is reduced more at the smallest of some sizes than at the largest.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Confidence intervals over trials: exact for shares and quantiles, over clusters for shared data, else by bootstrap."""
+"""Confidence intervals over trials: exact for shares and quantiles, over clusters for shared data, or by bootstrap."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Judges of a predicted threshold per data set, compared with the best common threshold of all data sets.
 
-Runs lie on an ascending grid of points, e.g. weights or sizes, and each run has a yes-or-no outcome. Theory predicts for
-each data set the point at which the outcome changes (the line). The prediction is useful if it is right for more runs
-than the oracle threshold: the best single threshold for all data sets, chosen in hindsight.
+Runs lie on an ascending grid of points, e.g. weights or sizes, and each run has a yes-or-no outcome. Theory predicts
+for each data set the point at which the outcome changes (the line). The prediction is useful if it is right for more
+runs than the oracle threshold: the best single threshold for all data sets, chosen in hindsight.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The reference: every public name by topic, the command line and the benchmarks, generated when the site is built.
+"""Reference pages of the site: every public name by topic, the command line and the benchmarks.
 
-`GROUPS` has every name of `linfed` and `linfed.theory` once, which `tests/test_docs.py` holds.
+`GROUPS` must contain every name of `linfed` and `linfed.theory` once; `tests/test_docs.py` checks this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import linfed as lf
 
 
 class Group(NamedTuple):
-    """A page of the reference: its title, what it is about, and its names."""
+    """Page of the reference: its title, a one-line summary and its names."""
 
     title: str
     about: str
@@ -30,7 +30,7 @@ class Group(NamedTuple):
 GROUPS = {
     "running": Group(
         "Running",
-        "One run of an algorithm on all trials and clients, and what comes back.",
+        "Run an algorithm on all trials and clients, and use the results.",
         (
             "simulate",
             "iterate",
@@ -44,8 +44,8 @@ GROUPS = {
         ),
     ),
     "problems": Group(
-        "Problems and laws of x",
-        "What is true: regressors, noise and the law of the samples.",
+        "Problems and distributions of x",
+        "Ground truths: regressors, noise and the distribution of the samples.",
         (
             *("SharedRepresentation", "UnderParameterized", "SharedWithShortcuts", "GivenTruth", "Problem", "Truth"),
             *("Classes", "ClassTruth"),
@@ -54,7 +54,7 @@ GROUPS = {
     ),
     "data": Group(
         "Data",
-        "What clients see.",
+        "Samples of the clients.",
         (
             *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
             "load_digits",
@@ -62,7 +62,7 @@ GROUPS = {
     ),
     "algorithms": Group(
         "Algorithms",
-        "What learns. `lf.ALGORITHMS` has each by its name.",
+        "Federated algorithms and baselines. `lf.ALGORITHMS` contains them by name.",
         (
             *(
                 "FedRep",
@@ -82,7 +82,7 @@ GROUPS = {
     ),
     "initialisations": Group(
         "Initialisations",
-        "Where B begins, alone or with the heads.",
+        "Initial representations B, with or without heads.",
         (
             *("Moments", "RandomSubspace", "AtDistance", "GivenSubspace", "TrueSubspace", "Initial"),
             *("SmallRandom", "GivenFactors", "InitialFactors"),
@@ -90,25 +90,25 @@ GROUPS = {
     ),
     "studies": Group(
         "Studies",
-        "From a grid of runs to a table, a figure and a verdict.",
+        "Grids of runs, tables, figures, tuning and verdicts.",
         (
             *("Run", "grid", "sweep", "Store", "Table", "Along", "page", "curves", "tune", "Tuned", "Tuning"),
             *("RoundsTo", "Finding", "Hypothesis", "Verdict"),
         ),
     ),
     "sizes": Group(
-        "Predictions and least sizes",
-        "What theory says of a run, and how many samples, clients or rounds it takes.",
+        "Predictions and smallest sizes",
+        "Predict a run, and find the smallest sufficient number of samples, clients or rounds.",
         ("predict", "Prediction", "Quantity", "least", "above", "below", "fit"),
     ),
     "errors": Group(
         "Errors and warnings",
-        "What goes wrong, by name; wrong arguments raise ValueError or TypeError.",
+        "Errors and warnings of linfed. Invalid arguments raise ValueError or TypeError.",
         ("EngineError", "LawError", "SizeError", "SweepError", "DivergenceWarning", "EdgeWarning", "StoreWarning"),
     ),
     "theory-fedrep": Group(
         "Theory of FedRep",
-        "State evolution, floors, edges, schedules and Theorem 1.",
+        "State evolution, noise floors, stability edges, schedules and Theorem 1.",
         (
             *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
             *("theory.second_order_evolution", "theory.SecondOrder", "theory.typical_distance"),
@@ -128,7 +128,7 @@ GROUPS = {
     ),
     "theory-flute": Group(
         "Theory of FLUTE",
-        "Theorem 5.5, rates, floors and the edge of divergence.",
+        "Theorem 5.5, rates, floors and the divergence threshold.",
         (
             *("theory.flute_trace", "theory.FluteTrace", "theory.ThetaCoordinates", "theory.flute_bound"),
             *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
@@ -138,14 +138,14 @@ GROUPS = {
     ),
     "theory-shortcut": Group(
         "Theory of the shortcut draft",
-        "Its identities and bound, and where B goes.",
+        "Identities and the bound of the draft, and the limit of B.",
         (
             *("theory.shortcut_trace", "theory.ShortcutTrace", "theory.ShortcutRound", "theory.shortcut_loss_rounds"),
             *("theory.shortcut_repulsion", "theory.shortcut_spectrum_hypothesis", "theory.top_subspace_distance"),
         ),
     ),
     "theory-collapse": Group(
-        "Theory of classes",
+        "Theory of classification",
         "Neural collapse: simplices, the minimum of cross-entropy over free features, and floors of Global NC2.",
         (
             *("theory.simplex_etf", "theory.collapsed_minimum", "theory.CollapsedMinimum"),
@@ -153,7 +153,7 @@ GROUPS = {
         ),
     ),
     "theory-others": Group(
-        "Theory of averaging, clients alone and new clients",
+        "Theory of averaging, local baselines and new clients",
         "Fixed points and exact risks.",
         (
             *("theory.fedavg_fixed_point", "theory.fedavg_iteration_matrix", "theory.fedavg_rate"),
@@ -165,18 +165,18 @@ GROUPS = {
     ),
 }
 CONSTANTS = ("ALGORITHMS", "ENGINES", "METRICS")
-"""Those of them that are dictionaries."""
+"""Public names that are dictionaries."""
 MODULE = ("theory",)
-"""Public names that are modules: their names are in groups of their own."""
+"""Public names that are modules; the groups contain the names in these modules."""
 
 
 def public() -> set[str]:
-    """Return every public name, as `GROUPS` spells them."""
+    """Return every public name, in the form used in `GROUPS`."""
     return {*lf.__all__, *(f"theory.{name}" for name in lf.theory.__all__)} - {*MODULE}
 
 
 def listed(name: str) -> Iterator[str]:
-    """Yield a constant's entries, as reST."""
+    """Yield the entries of a constant as lines of reStructuredText."""
     value = getattr(lf, name)
     yield from (name, "-" * len(name), "")
     for key, about in value.items():
@@ -185,7 +185,7 @@ def listed(name: str) -> Iterator[str]:
 
 
 def group_page(group: Group) -> str:
-    """Return the page of a group: a table of its names, then each in full, then its constants."""
+    """Return the page of a group: a table of its names, the documentation of each, and its constants."""
     constants = [name for name in group.names if name in CONSTANTS]
     names = [name for name in group.names if name not in CONSTANTS]
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
@@ -197,7 +197,7 @@ def group_page(group: Group) -> str:
 
 
 def directive(name: str) -> list[str]:
-    """Return what documents a name in full."""
+    """Return the Sphinx directive that documents a name."""
     value = operator.attrgetter(name)(lf)
     if not inspect.isclass(value):
         return [f".. autofunction:: linfed.{name}"]
@@ -227,7 +227,7 @@ def benchmarks() -> str:
     lines = [
         "# Benchmarks\n",
         f"All rows of `results/committed/benchmarks.json`, measured on {escaped('; '.join(machines))} by `python -m "
-        "benchmarks --full`. [Speed](../../speed.md) has what they say.\n",
+        "benchmarks --full`. [Speed](../../speed.md) explains them.\n",
         escaped(told["method"]) + "\n",
         table(head, (tuple(map(escaped, measured(row))) for row in told["rows"])),
     ]
@@ -235,7 +235,7 @@ def benchmarks() -> str:
 
 
 def measured(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a benchmark's row."""
+    """Return the cells of the row of a benchmark."""
     unit = row.get("unit", "")
     times = (f"{row[side]:.3g} {unit}" if row.get(side) is not None else "-" for side in ("ours", "other"))
     ratio = f"{row['ratio']:.3g} [{', '.join(f'{one:.3g}' for one in row['quartiles'])}]" if row.get("ratio") else "-"
@@ -255,7 +255,7 @@ INDEX = """# Reference
 
 
 def write(folder: Path) -> None:
-    """Write the reference into a folder."""
+    """Write the reference pages to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, group in GROUPS.items():
         changed(folder / f"{name}.rst", group_page(group).encode())

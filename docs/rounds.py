@@ -1,6 +1,6 @@
-"""Draw docs/rounds.png: one round of FedRep, FLUTE, the shortcut variant and SCAFFOLD, who holds and who sends what.
+"""Draw docs/rounds.png: the state and the messages in one round of FedRep, FLUTE, FedRep with a shortcut and SCAFFOLD.
 
-Run ``python docs/rounds.py``. The picture carries the digest of this file, which `tests/test_docs.py` compares.
+Run ``python docs/rounds.py``. The picture contains the hash of this file, which `tests/test_docs.py` checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVER, CLIENT, INK, PALE = "#DCEAF5", "#FBEBD3", "#333333", "#777777"
 
 
 class Round(NamedTuple):
-    """What a panel says; lists are lines of text."""
+    """Texts of a panel; a tuple contains lines."""
 
     title: str
     server: tuple[str, ...]
@@ -48,7 +48,7 @@ ROUNDS = (
         ),
         "$B,\\ w_i$",
         r"$\nabla_B f_i,\ \nabla_{w_i} f_i$",
-        "keeps  $X_i, y_i$  alone",
+        "keeps only  $X_i, y_i$",
         ("two gradients at  $(B, w_i)$,", "of one residual  $X_i B w_i - y_i$"),
     ),
     Round(
@@ -81,7 +81,7 @@ ROUNDS = (
 
 
 def box(axes: Axes, bottom: float, height: float, colour: str, shift: float = 0.0) -> None:
-    """Draw a box with round corners over the width of a panel."""
+    """Draw a box with rounded corners across a panel."""
     shape = FancyBboxPatch(
         (0.04 + shift, bottom - shift),
         0.88,
@@ -118,7 +118,7 @@ def panel(axes: Axes, one: Round) -> None:
 
 
 def digest() -> str:
-    """Return the digest of this file."""
+    """Return the hash of this file."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 

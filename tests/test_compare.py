@@ -67,7 +67,7 @@ def test_rounding_is_no_move():
 def test_what_is_said_otherwise_is_told():
     found = compare(runs(claim()), runs(claim(least=0.6, said="at least 0.6")))
     assert len(found.said) == 1
-    assert "said: at least 0.5 -> at least 0.6" in told(found, "A", "B")
+    assert "claimed: at least 0.5 -> at least 0.6" in told(found, "A", "B")
 
 
 def test_claims_are_matched_by_what_names_them():
@@ -91,7 +91,7 @@ def test_experiments_of_one_run_alone_are_a_remark():
         "a quick run is compared with a full run, so numbers differ: one"
     ]
     assert compare(runs(claim()), runs()).remarks == ["one of the runs is not finished: one"]
-    with pytest.raises(UsageError, match="no experiment in common: one; and two"):
+    with pytest.raises(UsageError, match="no experiment in common: one; two"):
         compare(runs(claim()), runs(claim(), name="two"))
 
 

@@ -249,7 +249,7 @@ def test_tables_that_cannot_be_meant_are_named():
         lf.fit("m ~ n^a", {"n": [1, 2], "m": [1, 2, 3]})
     with pytest.raises(ValueError, match="must be a table with rows"):
         lf.fit("m ~ n^a", lf.Table([]))
-    with pytest.raises(ValueError, match=r"censored = .* must hold"):
+    with pytest.raises(ValueError, match=r"censored = .* must contain"):
         lf.fit("m ~ n^a", {"n": [1, 2], "m": [1, 2]}, censored=["no", ""])
     several = {"n": [1, 2, 3, 2], "d": [1, 1, 1, 2], "m": [1, 2, 3, 4]}
     for words, said in (

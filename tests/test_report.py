@@ -206,7 +206,7 @@ def test_the_page_says_all_that_the_record_does(checked, toy):
         *("SUPPORTED", "NOT SUPPORTED", "HYPOTHESES FAIL", "VACUOUS")
     ]
     for told in ("machine", "commit"):
-        assert str(record[told] or "not known")[:12] in text
+        assert str(record[told] or "unknown")[:12] in text
     assert SUMMARY in text
 
 
@@ -291,7 +291,7 @@ def no_experiments(tmp_path):
 
 def test_without_the_experiment_its_png_files_are_shown(toy, no_experiments):
     found = collected(str(toy[1]), experiments=no_experiments).shown["toy-fall"]
-    assert ["its figures are the PNG files" in remark for remark in found.remarks] == [True]
+    assert ["the figures are the PNG files" in remark for remark in found.remarks] == [True]
     assert [one.stem for one in found.pictures] == ["toy-fall", "toy-fall-map"]
     for one in found.pictures:
         assert one.kind == "image/png"
@@ -345,7 +345,7 @@ def test_the_committed_results_are_whole(no_experiments):
     assert checked.wrong == []
     claims = sum(len(one["claims"]) for one in found.records.values())
     assert claims > 1000
-    bodies = checked.text.count("said: ")
+    bodies = checked.text.count("claimed: ")
     assert bodies >= claims
     assert f"{claims:,} claims in {len(found.records)} experiments" in plain_lines(checked.text)
     assert len(found.scoreboard) == len({(row.experiment, row.judged) for row in found.scoreboard})

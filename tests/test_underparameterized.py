@@ -438,11 +438,15 @@ def test_the_chain_measures_the_error_to_the_truncation():
 
 
 ABSENT = {
-    "of the learned rank": (lf.FLUTE(rank=3, step_size=0.1), problem(rank=3), "the ground truth has rank 3 <= k = 3"),
+    "of the learned rank": (
+        lf.FLUTE(rank=3, step_size=0.1),
+        problem(rank=3),
+        "it equals mean_client_error: the ground truth has rank 3 <= k = 3",
+    ),
     "of a smaller rank": (
         lf.FLUTE(rank=3, step_size=0.1),
         problem(spectrum=[2, 1]),
-        "the ground truth has rank 2 <= k = 3",
+        "it equals mean_client_error: the ground truth has rank 2 <= k = 3",
     ),
     "shared": (lf.FedRep(rank=2, step_size=0.1), DENSE["shared"], None),
     "no representation": (lf.LocalOnly(), problem(), "the algorithm learns no representation B"),

@@ -1003,7 +1003,7 @@ def test_samples_in_law_are_refused_where_they_cannot_serve():
         run(engine="explicit")
     with pytest.raises(EngineError, match=r"m = 4 is at most d = 4"):
         run(m=4)
-    with pytest.raises(EngineError, match=r"x must be Gaussian"):
+    with pytest.raises(EngineError, match=r"requires Gaussian x"):
         run(problem=made((3, 4), design="rademacher"))
     with pytest.raises(EngineError, match=r"fixed samples are used at more than one B"):
         run(engine="projected")

@@ -62,7 +62,8 @@ def test_figures_keep_their_style_when_they_are_saved_later():
 SLOWLY_DRAWN = {
     "fedrep-pays",
     "fedrep-refitting",
-    "fedrep-scaling",
+    "fedrep-rounds",
+    "fedrep-samples",
     "fedrep-theorem1",
     "flute-classification",
     "flute-digits",

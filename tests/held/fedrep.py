@@ -328,27 +328,28 @@ def remembering_heads(results: Results):
     yield f"a/(t + t0) with both tuned is as good ({verdict(tuned)}, {tuned.estimate:.2f} {tuned.between(fixed(2))})"
 
 
-@held(FINDINGS, "fedrep-scaling")
+@held(FINDINGS, "fedrep-samples")
 def scaling_predictions(results: Results):
-    name, two = "fedrep-scaling", fixed(2)
-    samples, rounds = (results.claim(name, f"The least {what} what lf.predict says") for what in ("m is", "rounds are"))
+    two = fixed(2)
+    samples = results.claim("fedrep-samples", "The least m is what lf.predict says")
+    rounds = results.claim("fedrep-rounds", "The least rounds are what lf.predict says")
     settings = [one.where.split()[0] for one in (samples, rounds)]
     yield f"**{verdict([samples, rounds])}**: `lf.predict` says the least m, to a factor of {samples.estimate:.2f}"
     yield f"to a factor of {samples.estimate:.2f} {samples.between(two)} in the worst of {settings[0]} settings"
     yield f"and the fewest rounds, to {rounds.estimate:.2f} {rounds.between(two)} in the worst of {settings[1]}."
-    table = results.table("fedrep-scaling-samples")
+    table = results.table("fedrep-samples-samples")
     yield f"what half of up to {max(table.values('trials'))} runs need to come"
     ends = f"from distance {only(table.values('delta'))} to {only(table.values('level'))}"
     yield f"{ends}, up to {max(table.values('n_clients')):,} clients and d = {max(table.values('dim')):,}."
 
 
-@held(FINDINGS, "fedrep-scaling")
+@held(FINDINGS, "fedrep-samples")
 def scaling_exponents(results: Results):
-    name, two = "fedrep-scaling", fixed(2)
+    name, two = "fedrep-samples", fixed(2)
     held_ = {letter: results.claim(name, f"m - k - 1 grows like d k / p: in {letter}") for letter in "pdk"}
     p, d, k = (f"{held_[letter].estimate:.2f}" for letter in "pdk")
     yield f"grows like d k/p: {verdict(held_.values())}, with exponents {p} in p, {d} in d and {k} in k."
-    rounds = results.claim(name, "The rounds grow like kappa^2")
+    rounds = results.claim("fedrep-rounds", "The rounds grow like kappa^2")
     assert verdict(results.claim(name, "kappa raises no m")) == verdict(rounds) == "HOLDS"
     half = "With Theorem 1's m, c = 1, half of the runs come from distance 0.9 to 0.01 in all settings"
     enough = results.claim(name, half)
@@ -369,9 +370,9 @@ def scaling_exponents(results: Results):
     yield f"and in k where d/p rules ({square.estimate:.2f} {square.between(two)} for 2)."
 
 
-@held(FINDINGS, "fedrep-scaling")
+@held(FINDINGS, "fedrep-samples")
 def scaling_theta(results: Results):
-    name, two = "fedrep-scaling", fixed(2)
+    name, two = "fedrep-samples", fixed(2)
     total, constant = "rounds that grow like kappa^2 grow like kappa^4", "a fixed number of rounds grow like k"
     fourth = results.claim(name, f"The samples per client over {total}")
     linear = results.claim(name, f"Where d / p rules the samples per client over {constant}")
@@ -384,10 +385,12 @@ def scaling_theta(results: Results):
     yield f"with many clients (its power is {logarithm.estimate:.2f} {logarithm.between(two)} for 1)."
 
 
-@held(FINDINGS, "fedrep-scaling")
+@held(FINDINGS, "fedrep-samples")
 def scaling_laws(results: Results):
-    name, two = "fedrep-scaling", fixed(2)
-    near = results.claims(name, "Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n")
+    name, two = "fedrep-samples", fixed(2)
+    near = results.claims(
+        "fedrep-near-truth", "Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n"
+    )
     assert {(one.least, one.most) for one in near} == {(0.98, 1.02)}
     told = f"within 2 % in {len(near)} of {len(near)} settings ({verdict(near)})"
     yield f"the threshold near B* is p m = (d-k+1) k/(7 + k/m), {told}"
@@ -398,10 +401,11 @@ def scaling_laws(results: Results):
     assert (verdict(short_), verdict(long_)) == ("SUPPORTED", "INCONCLUSIVE")
     yield f"A run of 40 rounds needs {short_.estimate:.2f} times as many samples {short_.between(two)},"
     yield f"one of 640 rounds {long_.estimate:.2f} times {long_.between(two)}."
-    spectrum = results.claim(name, "On fixed samples the least m is what Marchenko and Pastur's spectrum says")
+    spectral = "On fixed samples the least m is what Marchenko and Pastur's spectrum says"
+    spectrum = results.claim("fedrep-fixed-samples", spectral)
     worst = f"{spectrum.where.split()[0]} settings is off by {spectrum.estimate:.2f} {spectrum.between(two)}"
     yield f"{verdict(spectrum)} at {100 * (spectrum.most - 1):.0f} % (the worst of {worst})."
-    floor = results.claim(name, "FLUTE's floor is a power of (d + n - k)/(n m)")
+    floor = results.claim("flute-theorem51", "FLUTE's floor is a power of (d + n - k)/(n m)")
     yield f"FLUTE's floor is a power of (d + n - k)/(n m): {verdict(floor)}, {floor.estimate:.2f} {floor.between(two)}."
 
 

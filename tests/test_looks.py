@@ -60,6 +60,7 @@ def test_figures_keep_their_style_when_they_are_saved_later():
 
 
 SLOWLY_DRAWN = {
+    "fedrep-bound-samples",
     "fedrep-pays",
     "fedrep-refitting",
     "fedrep-rounds",

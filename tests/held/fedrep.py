@@ -275,6 +275,7 @@ def theorem_1(results: Results):
     assert tally(faster, "HOLDS", "VIOLATED", "VACUOUS") == [holds, violated, vacuous]
     told = f"is VIOLATED in the {word(violated)} settings with two clients (there C = 1 is too small)"
     yield f"{told}, and VACUOUS for one participant"
+    name = "fedrep-bound-samples"
     enough = results.claims(name, "C = 1 is enough")
     rare = "C = 1 is enough for the failure probability that the theorem allows, in the first round, k = 1"
     rarely = results.claims(name, rare)

@@ -93,7 +93,7 @@ DECILES = {
 ABOUT = """# Full runs of every experiment
 
 Written by `docs/publish.py`; the pictures in `docs/` are drawn from here (`python docs/pictures.py`), and
-`tests/test_numbers.py` holds the numbers in README.md and docs/*.md against it. A run of your own writes into
+`python docs/render.py` takes the numbers in README.md and docs/ from here. A run of your own writes into
 `results/`, beside this folder.
 
 | experiments | commit | machine | versions | BLAS |

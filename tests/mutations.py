@@ -486,8 +486,13 @@ MUTATIONS = {
             "the numbers of both runs are shifted alike, and are compared with each other alone",
         ),
     ],
-    "report/svg.py": [
-        Mutation("markers upside down", "{tall * (1 - y):.1f}) {scale}", "{tall * y:.1f}) {scale}", "report:markers"),
+    "report/pictures.py": [
+        Mutation(
+            "a report's figure without the style",
+            'with style(), mpl.rc_context({"svg',
+            'with mpl.rc_context({"svg',
+            "report:style",
+        ),
     ],
     "report/scoreboard.py": [
         Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),

@@ -5,16 +5,23 @@ import json
 import operator
 import re
 import sys
+import tomllib
 from collections import Counter
 
 import pytest
-from held import COMMITTED, README, TOP, pages
 from PIL import Image
 
 import linfed as lf
+from docs.vocabulary import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
 
-DOCS = TOP / "docs"
+README, DOCS = "README.md", TOP / "docs"
+PAGES = [
+    path.relative_to(TOP).as_posix()
+    for path in sorted(DOCS.rglob("*.md"))
+    if not any(part.startswith("_") for part in path.relative_to(DOCS).parts)
+]
+REPOSITORY = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 EXPERIMENTS = set(experiment_files(TOP / "experiments"))
 
 
@@ -39,7 +46,7 @@ def not_run(text):
     return [block for block in blocks if not block.startswith(">>> ") or "+SKIP" in block]
 
 
-@pytest.mark.parametrize("name", [README, *pages()])
+@pytest.mark.parametrize("name", [README, *PAGES])
 def test_every_block_of_python_is_run(name):
     assert not_run((TOP / name).read_text(encoding="utf-8")) == []
 
@@ -60,6 +67,75 @@ def test_a_block_that_is_not_run_is_found(text):
 def test_the_readme_is_two_screens():
     text = re.sub(r"(?s)<!-- scoreboard -->.*<!-- /scoreboard -->", "", (TOP / README).read_text(encoding="utf-8"))
     assert len(text.split()) < 800
+
+
+# --- names and links -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [README, *PAGES])
+def test_names_and_links_are_there(name):
+    text = (TOP / name).read_text(encoding="utf-8")
+    named = {
+        one for names in re.findall(r"linfed\s+reproduce((?:\s+[a-z]+-[a-z0-9-]+)+)", text) for one in names.split()
+    }
+    assert named <= EXPERIMENTS
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        path = in_the_repository(link) if link.startswith("https:") else (TOP / name).parent / link
+        assert path is None or path.exists(), link
+
+
+def in_the_repository(link):
+    """Return the path that a link to the repository means; None for one that leads elsewhere."""
+    found = re.fullmatch(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/main/(.+)", link)
+    assert found or REPOSITORY not in link, link
+    return TOP / found[1] if found else None
+
+
+def test_links_of_the_readme_are_whole():
+    """A package index shows the page away from the files beside it."""
+    links = re.findall(r"\]\(([^)]+)\)", (TOP / README).read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+# --- settings ------------------------------------------------------------------------------------------------
+
+COLUMNS = {"m": "n_samples", "n": "n_clients", "d": "dim", "k": "rank", "eta": "step_size", "m_new": "n_new"}
+"""The tables' columns, or axes, of the letters in the pages."""
+
+ELSEWHERE = {"docs/averaging.md": {"n = 12", "d = 5"}, "docs/shortcut.md": {"m = 1"}}
+"""Settings of tests and of a script."""
+
+
+@pytest.fixture(scope="module")
+def known():
+    """The values of each of COLUMNS in the committed tables."""
+    found = {column: set() for column in COLUMNS.values()}
+    for path in COMMITTED.glob("*.npz"):
+        table = lf.Table.load(path)
+        for row in table:
+            for column in {*found} & {*row.columns}:
+                found[column].add(float(row[column]))
+        if any("n_new" in row.axes(column) for row in table for column in row.columns):
+            found["n_new"] |= set(map(float, table["n_new"]))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted({README, *PAGES} - {"docs/theory.md", "docs/scoreboard.md"}))
+def test_settings_that_a_page_names_are_in_the_committed_tables(name, known):
+    text = re.sub(r"(?s)```.*?```|`[^`]*`", "", (TOP / name).read_text(encoding="utf-8"))
+    number = r"\d[\d,]*(?:\.\d+)?\b"
+    unknown = set()
+    for letter, values in re.findall(
+        rf"(?<![\w./])({'|'.join(COLUMNS)}) = ({number}(?:(?:, {number})* (?:and|to) {number}(?! of))?)",
+        " ".join(text.split()),
+    ):
+        unknown |= {
+            f"{letter} = {value}"
+            for value in re.findall(number, values)
+            if float(value.replace(",", "")) not in known[COLUMNS[letter]]
+        }
+    assert unknown == ELSEWHERE.get(name, set())
 
 
 # --- the reference -------------------------------------------------------------------------------------------
@@ -154,7 +230,7 @@ def test_what_the_table_of_places_names_is_there():
 
 
 def test_every_experiment_is_in_the_pages_of_papers():
-    text = "".join((TOP / name).read_text(encoding="utf-8") for name in pages(DOCS / "papers"))
+    text = "".join((TOP / name).read_text(encoding="utf-8") for name in PAGES if name.startswith("docs/papers/"))
     assert {name for name in EXPERIMENTS if f"`{name}`" not in text} == set()
 
 

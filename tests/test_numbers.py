@@ -1,231 +1,118 @@
-"""Every number in README.md and docs/*.md that rests on an experiment is the committed results'.
+"""Every page with numbers is what its template makes of the committed results, which are full runs."""
 
-The numbers are listed in `held`, a module for each paper; a new one needs its line there.
-"""
-
-import functools
 import importlib.util
 import re
-import tomllib
 
+import numpy as np
 import pytest
-from held import (
-    EXACT_LAW,
-    FINDINGS,
-    HELD,
-    README,
-    SHORTCUT,
-    SPEED,
-    TOP,
-    Results,
-    averaging,
-    classes,
-    fedrep,
-    flute,
-    pages,
-    scoreboard,
-    settings,
-    shortcut,
-    speed,
-)
 from PIL import Image
 
+from docs import render, vocabulary
+from docs.vocabulary import COMMITTED, TOP, record
 from linfed.reproduction.experiments import experiment_files
 
-assert all((averaging, classes, fedrep, flute, scoreboard, shortcut, speed))  # their import fills HELD
-
-GENERATED = ("docs/theory.md", "docs/scoreboard.md")
-DOCUMENTS = (README, *(name for name in pages() if name not in GENERATED))
-BENCHMARKS = "benchmarks.json"
-REPOSITORY = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
-VERDICTS = r"NOT SUPPORTED|SUPPORTED|INCONCLUSIVE|VACUOUS|HOLDS|VIOLATED|HYPOTHESES FAIL"
+PAGES = render.pages()
 
 
-@pytest.fixture(scope="module")
-def results():
-    return Results()
-
-
-def plain(text):
-    """Return a text in one line."""
-    return " ".join(text.split())
-
-
-def document(name):
-    return (TOP / name).read_text(encoding="utf-8")
-
-
-def measured(source, results):
-    """Return whether there is a run to hold numbers against: of the benchmarks there need not be one."""
-    return source != BENCHMARKS or (results.folder / BENCHMARKS).exists()
-
-
-def nearest(fragment, text):
-    """Return what a text has in the place of a fragment, as far as can be told."""
-    words, wanted = text.split(), fragment.split()
-    starts = range(max(1, len(words) - len(wanted) + 1))
-    first = max(starts, key=lambda i: sum(one == other for one, other in zip(words[i:], wanted, strict=False)))
-    return " ".join(words[first : first + len(wanted)])
-
-
-def missing(name, text, source, fragments):
-    """Return what a document ought to say and does not, with what it says."""
-    return [
-        f"\n{name} does not say what the results say ({source}):\n  results: {one}\n  {name}: {nearest(one, text)}"
-        for one in map(plain, fragments)
-        if one not in text
-    ]
-
-
-@pytest.mark.parametrize(("name", "source", "fragments"), HELD, ids=[f"{one[1]}: {one[2].__name__}" for one in HELD])
-def test_numbers_are_those_of_the_results(name, source, fragments, results):
-    if not measured(source, results):
-        pytest.skip("the benchmarks' results are not committed")
-    told = missing(name, plain(document(name)), source, fragments(results))
-    assert not told, "\n".join(told)
-
-
-# --- that none is missing ------------------------------------------------------------------------------------
-
-
-def prose(name, text, results):
-    """Return a document in one line, without the sections that rest on no experiment, and without blocks of code."""
-    unmeasured = ["Ratios"] if name == SPEED and not measured(BENCHMARKS, results) else []
-    for title in (*settings.UNCHECKED.get(name, ()), *unmeasured):
-        text, count = re.subn(rf"(?ms)^## {title}$.*?(?=^## |\Z)", "", text)
-        assert count, f"{name} has no section {title!r}"
-    text = re.sub(r"(?s)```.*?```", "", text)
-    return plain(re.sub(r"(?m)^ {4}.*$", "", text) if name in (EXACT_LAW, SHORTCUT) else text)
-
-
-def occurrences(fragment, text):
-    at = text.find(fragment)
-    while at >= 0:
-        yield at, at + len(fragment)
-        at = text.find(fragment, at + 1)
-
-
-@functools.cache
-def known_values(results):
-    """Return the values of each field of `settings.FIELDS` in the committed tables, as words."""
-    found = {column: set() for column in settings.FIELDS.values()}
-    for path in results.folder.glob("*.npz"):
-        table = results.table(path.stem)
-        for row in table.rows:
-            for column, values in found.items():
-                values |= {float(row[column])} if column in row else set()
-        if "n_new" in (axis for row in table.rows for value in row.values() for axis in getattr(value, "axes", ())):
-            found["n_new"] |= {float(value) for value in table["n_new"]}
-    return found
-
-
-def unheld(name, text, fragments, known):
-    """Return the digits and verdicts of a text in one line that nothing holds, each with what stands around it."""
-    free = [True] * len(text)
-
-    def hold(start, end):
-        free[start:end] = [False] * (end - start)
-
-    exempt = [one for fragments_ in settings.EXEMPT.get(name, {}).values() for one in fragments_]
-    for one in (*map(plain, fragments), *exempt):
-        for span in occurrences(one, text):
-            hold(*span)
-    for pattern in (*settings.NAMES, r"`[^`]*`", r"\]\([^)]*\)"):  # code, targets of links
-        for match in re.finditer(pattern, text):
-            hold(*match.span())
-    for match in re.finditer(settings.SETTING, text):
-        values = [float(value.replace(",", "").rstrip(".")) for value in re.findall(settings.NUMBER, match["values"])]
-        if set(values) <= known[settings.FIELDS[match["letter"]]]:
-            hold(*match.span())
-    places = []
-    for match in re.finditer(rf"\d+|\b(?:{VERDICTS})\b", text):
-        if any(free[match.start() : match.end()]):
-            if places and match.start() < places[-1][1] + 30:  # told with the one before it
-                places[-1] = (places[-1][0], match.end())
-            else:
-                places.append(match.span())
-    return [f"{name}: .. {text[max(0, start - 50) : end + 30]} .." for start, end in places]
-
-
-@functools.cache
-def all_fragments(name, results):
-    """Return all fragments of a document that there are results for."""
-    return [
-        one
-        for document_, source, fragments in HELD
-        if document_ == name and measured(source, results)
-        for one in fragments(results)
-    ]
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_no_number_is_without_a_source(name, results):
-    text = prose(name, document(name), results)
-    told = unheld(name, text, all_fragments(name, results), known_values(results))
-    assert not told, "no line of tests/held/ holds\n" + "\n".join(told)
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_exemption_is_used(name):
-    text = plain(document(name))
-    assert [one for fragments in settings.EXEMPT.get(name, {}).values() for one in fragments if one not in text] == []
-
-
-# --- that the test can fail ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def right(results):
-    """A text that says what the results say of FINDINGS, its fragments, and the settings' values."""
-    fragments = [*map(plain, all_fragments(FINDINGS, results))]
-    return " And ".join(fragments), fragments, known_values(results)
-
-
-def test_changed_digits_are_found(right):
-    text, fragments, known = right
-    assert not missing(FINDINGS, text, "", fragments)
-    for fragment in [one for one in fragments if re.search(r"\d", one)][::7]:
-        changed = text.replace(fragment, re.sub(r"\d+", r"\g<0>7", fragment))
-        assert missing(FINDINGS, changed, "", fragments), fragment
-        assert unheld(FINDINGS, changed, fragments, known), fragment
-
-
-@pytest.mark.parametrize("added", ["It falls by 7 %.", "At m = 171 it fails.", "This is SUPPORTED.", "Of 50 trials 3."])
-def test_an_added_number_is_found(added, right):
-    text, fragments, known = right
-    assert not unheld(FINDINGS, text, fragments, known)
-    assert unheld(FINDINGS, f"{text} {added}", fragments, known)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_what_its_template_makes_of_the_committed_results(page):
+    text = (TOP / page).read_text(encoding="utf-8")
+    assert text == render.render(PAGES[page]), "edit the template, and run python docs/render.py"
 
 
 @pytest.mark.parametrize("spoiled", [{"verdict": "INCONCLUSIVE"}, {"estimate": 0.123}, {"low": 0.0123}])
-def test_a_changed_claim_is_found(spoiled, results):
-    other, record = Results(), results.record("flute-theorem51")
-    changed = [{**one, **(spoiled if "Delta^-5" in one["text"] else {})} for one in record["claims"]]
-    other.record = lambda name: record | {"claims": changed}
-    text = " ".join(map(plain, flute.theorem_51(results)))
-    (told,) = missing(FINDINGS, text, "flute-theorem51", flute.theorem_51(other))
-    assert told.startswith(
-        "\ndocs/findings.md does not say what the results say (flute-theorem51):\n  results: in Delta"
-    )
-    assert f"{FINDINGS}: in Delta it is INCONCLUSIVE" in told
+def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
+    """And nothing of the page but the sentence on it."""
+    claim = vocabulary.claim("flute-theorem51", "As the gap closes the error grows at most like Delta^-5")
+    before = render.render(PAGES["docs/findings.md"]).splitlines()
+    for key, value in spoiled.items():
+        monkeypatch.setitem(claim, key, value)
+    after = render.render(PAGES["docs/findings.md"]).splitlines()
+    changed = [line for line, other in zip(before, after, strict=True) if line != other]
+    assert len(changed) == 1
+    assert "Delta^" in changed[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{{ nothing }}", "UndefinedError: 'nothing' is undefined"),
+        ("{{ claim('fedrep-fig1', 'no').verdict }}", "LookupError: fedrep-fig1 has no claim 'no' with setting"),
+        ("{{ table('fedrep-fig1-clients', n_samples=6)['median'] }}", "no row is left to take 'median' from"),
+        ("{{ 1 | }}", "TemplateSyntaxError: "),
+        ("{% do check(1 > 2) %}", "AssertionError: the results no longer say what this sentence says"),
+    ],
+)
+def test_a_mistake_in_a_template_is_told_with_its_line(line, told, tmp_path):
+    (tmp_path / "page.md.jinja").write_text(f"# Title\n\nIt is {line}.\n")
+    with pytest.raises(ValueError, match=r"page\.md\.jinja:\n  line 3: It is ") as caught:
+        render.render("page.md.jinja", tmp_path)
+    assert f"It is {line}." in str(caught.value)
+    assert told in str(caught.value)
+
+
+# --- what expressions can use --------------------------------------------------------------------------------
+
+
+def test_claims_are_chosen_by_setting_and_statistic():
+    name, text = "fedrep-fig1", "Local only improves with m"
+    assert len(vocabulary.claims(name, text)) == 8
+    assert len(vocabulary.claims(name, text, "paper*")) == 4
+    assert len(vocabulary.claims(name, text, "paper: m = 10*", "paper: m = 20*", without="*5")) == 2
+    assert vocabulary.claim(name, text, "paper: m = 20*", statistic="*mean client*")["verdict"] == "NOT SUPPORTED"
+    with pytest.raises(LookupError, match="choose one setting"):
+        vocabulary.claim(name, text, "paper*")
+    with pytest.raises(ValueError, match="the values differ"):
+        vocabulary.verdict(vocabulary.claims(name, text))
+
+
+def test_what_is_counted():
+    found = [{"verdict": one} for one in ("HOLDS", "VACUOUS", "HOLDS", "HYPOTHESES FAIL")]
+    assert vocabulary.verdicts(found) == "HOLDS 2, VACUOUS 1, HYPOTHESES FAIL 1"
+    assert vocabulary.tally(found, "HOLDS") == 2
+    assert len(vocabulary.judged(found)) == 3
+    assert vocabulary.all_counts([{"detail": "49 of 50"}, {"detail": "7 of 50"}], 0) == [49, 7]
+    assert vocabulary.median([np.nan, 1.0, np.nan]) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (vocabulary.measured({"estimate": 1.234, "low": 1.0, "high": 1.5}), "1.23 [1.00, 1.50]"),
+        (vocabulary.interval({"low": 0.894, "high": 0.98}, 0, percent=True), "[89, 98]"),
+        (vocabulary.span([0.3, 0.123], 2), "0.12 to 0.30"),
+        (vocabulary.span([0.121, 0.119], 2), "0.12"),
+        (vocabulary.scientific(5.92e-4), "5.9e-4"),
+        (vocabulary.scientific(1e12, 0), "1e12"),
+        (vocabulary.scientific(vocabulary.next_power_of_ten(3e-15), 0), "1e-14"),
+        (" ".join(map(vocabulary.compact, (1.526, 0.0454, 5.92e-4))), "1.53 0.045 5.9e-4"),
+        (" ".join(map(vocabulary.times, (0.279, 7.71))), "0.28 7.7"),
+        (vocabulary.mean_and_error(np.array([1.0, np.nan, 3.0])), "2.0 ± 1.0 (2 of 3)"),
+        (vocabulary.word_after("rounds to distance 0.01; more", "distance"), "0.01"),
+        (vocabulary.word(0) + vocabulary.word(12), "nonetwelve"),
+        (vocabulary.fill("- one two three\n", 9), "- one two\n  three\n"),
+    ],
+)
+def test_how_numbers_are_shown(shown, text):
+    assert shown == text
 
 
 # --- what is committed ---------------------------------------------------------------------------------------
 
 
-def test_the_committed_results_are_full_runs(results):
+def test_the_committed_results_are_full_runs():
     names = experiment_files(TOP / "experiments")
-    assert {path.stem for path in results.folder.glob("*.json")} - {"benchmarks"} == set(names)
-    records = [results.record(name) for name in names]
-    assert not any(record["quick"] for record in records)
-    assert all(record["claims"] for record in records)
-    about = (results.folder / "README.md").read_text(encoding="utf-8")
-    for name, record in zip(names, records, strict=True):
-        assert re.fullmatch("[0-9a-f]{40}", record["commit"])
-        assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {record['commit']} \|", about)
-    tables = {f"{name}-{key}" for name, record in zip(names, records, strict=True) for key in record["tables"]}
-    assert {path.stem for path in results.folder.glob("*.npz")} == tables
-    assert sum(path.stat().st_size for path in results.folder.iterdir()) < 10e6
+    assert {path.stem for path in COMMITTED.glob("*.json")} - {"benchmarks"} == set(names)
+    records = [record(name) for name in names]
+    assert not any(run["quick"] for run in records)
+    assert all(run["claims"] for run in records)
+    about = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    for name, run in zip(names, records, strict=True):
+        assert re.fullmatch("[0-9a-f]{40}", run["commit"])
+        assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {run['commit']} \|", about)
+    tables = {f"{name}-{key}" for name, run in zip(names, records, strict=True) for key in run["tables"]}
+    assert {path.stem for path in COMMITTED.glob("*.npz")} == tables
+    assert sum(path.stat().st_size for path in COMMITTED.iterdir()) < 10e6
 
 
 def script(name):
@@ -234,11 +121,6 @@ def script(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_the_page_of_theory_is_made_from_the_committed_claims():
-    theory = script("theory")
-    assert document(GENERATED[0]) == theory.page(), "run python docs/theory.py"
 
 
 def test_the_pictures_are_those_of_the_committed_tables():
@@ -250,29 +132,3 @@ def test_the_pictures_are_those_of_the_committed_tables():
             if image.info.get(pictures.DIGEST) != pictures.digest(experiment) or image.width != width:
                 old.append(name)
     assert not old, f"run python docs/pictures.py {' '.join(old)}"
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_names_and_links_are_there(name):
-    text = document(name)
-    named = {
-        one for names in re.findall(r"linfed\s+reproduce((?:\s+[a-z]+-[a-z0-9-]+)+)", text) for one in names.split()
-    }
-    assert named <= set(experiment_files(TOP / "experiments"))
-    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-        path = in_the_repository(link) if link.startswith("https:") else (TOP / name).parent / link
-        assert path is None or path.exists(), link
-
-
-def in_the_repository(link):
-    """Return the path that a link to the repository means; None for one that leads elsewhere."""
-    found = re.fullmatch(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/main/(.+)", link)
-    assert found or REPOSITORY not in link, link
-    return TOP / found[1] if found else None
-
-
-def test_links_of_the_readme_are_whole():
-    """A package index shows the page away from the files beside it."""
-    links = re.findall(r"\]\(([^)]+)\)", document(README))
-    assert links
-    assert [link for link in links if not link.startswith("https://")] == []

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from docs.scoreboard import COMMITTED, PAGE, README, page, written
+from docs.vocabulary import COMMITTED
 from linfed.report.scoreboard import SENTENCES, markdown, number, records, rows
 
 
@@ -26,12 +26,6 @@ def test_every_sentence_is_judged_in_the_committed_runs(runs):
         assert sum(row.verdicts.values()) == len(claims)
         assert sentence.where in ("", row.where)
         assert row.where in {claim["where"] for claim in claims}
-
-
-def test_the_readme_and_the_page_have_it():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python docs/scoreboard.py"
-    text = README.read_text(encoding="utf-8")
-    assert written(text) == text, "run python docs/scoreboard.py"
 
 
 def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):

@@ -62,7 +62,7 @@ def figure(draw: Callable[[Axes], object]) -> str:
     from matplotlib.figure import Figure
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings: Any = dict.fromkeys(ink, _INK) | {"svg.fonttype": "none"}
+    settings: Any = dict.fromkeys(ink, _INK)
     with plotting.style(), mpl.rc_context(settings):
         drawn = Figure(figsize=(plotting.COLUMN_WIDTH, 0.62 * plotting.COLUMN_WIDTH))
         drawn.subplots_adjust(left=0.2, right=0.97, bottom=0.2, top=0.96)  # a layout engine takes as long as the figure

@@ -45,6 +45,7 @@ STYLE: Mapping[str, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 300,
     "pdf.fonttype": 42,  # TrueType, embedded: text stays text
+    "svg.fonttype": "none",
 }
 
 Look: TypeAlias = tuple[str, str, Any]

@@ -1,0 +1,88 @@
+"""Write the pages with numbers from their templates in docs/templates/ and from ``results/committed/``.
+
+Run ``python docs/render.py``; `tests/test_numbers.py` compares. A template is the page in Jinja2's language:
+``{{ expression }}`` stands where a number or a verdict does, and `docs/vocabulary.py` has what expressions can use.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+import jinja2
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP))
+
+from docs import vocabulary  # noqa: E402
+
+TEMPLATES = TOP / "docs" / "templates"
+SUFFIX = ".jinja"
+
+
+def pages() -> dict[str, str]:
+    """Return the path of each page with numbers, from the top of the repository, and the name of its template."""
+    found = sorted(
+        path.relative_to(TEMPLATES).as_posix().removesuffix(SUFFIX) for path in TEMPLATES.rglob(f"*{SUFFIX}")
+    )
+    return {page if page == "README.md" else f"docs/{page}": page + SUFFIX for page in found}
+
+
+def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
+    """Return the environment in which templates in a folder are rendered."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
+        extensions=["jinja2.ext.do"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    functions = {name: one for name, one in vars(vocabulary).items() if callable(one) and not isinstance(one, type)}
+    made.globals |= functions | {"lf": vocabulary.lf}
+    made.filters |= functions
+    made.tests["match"] = lambda text, pattern: vocabulary.matches(pattern, text)
+    return made
+
+
+def render(name: str, folder: Path = TEMPLATES) -> str:
+    """Return the page of a template.
+
+    Raises
+    ------
+    ValueError
+        If an expression is wrong: with the template, the lines that lead to it, and what is wrong.
+    """
+    path = folder / name
+    try:
+        return environment(folder).get_template(name).render()
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        numbers = [frame.lineno for frame in frames if frame.filename == str(path) and frame.lineno]
+        if isinstance(error, jinja2.TemplateSyntaxError):
+            numbers = [error.lineno]
+        source = path.read_text(encoding="utf-8").splitlines()
+        lines = [f"  line {number}: {source[number - 1].strip()}" for number in dict.fromkeys(numbers)]
+        raise ValueError("\n".join([f"{path}:", *lines, f"{type(error).__name__}: {error}"])) from error
+
+
+def main() -> int:
+    """Write all pages, name those that changed, and return 1 if a template is wrong."""
+    status = 0
+    for page, template in pages().items():
+        path = TOP / page
+        try:
+            text = render(template)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            status = 1
+            continue
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(page)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+"""What the templates of the pages can say: committed findings, tables, settings and ratios, and how numbers are shown.
+
+Every function here can be called in an expression, ``span(values, 2)``, or be its filter, ``values | span(2)``.
+
+A finding is a claim of an experiment's record, a mapping: ``text``, ``where`` (the setting), ``estimate``, ``low``,
+``high``, ``verdict``, ``detail`` and the other keys of the JSON.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import re
+import textwrap
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import linfed as lf
+from linfed.report import scoreboard as board
+from linfed.report.markdown import table as markdown_table
+from linfed.report.theory import sections
+from linfed.statistics.quantiles import quantiles
+from linfed.sweeps.progress import about
+
+TOP = Path(__file__).resolve().parent.parent
+COMMITTED = TOP / "results" / "committed"
+WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+# --- what is committed ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def record(experiment: str) -> dict[str, Any]:
+    """Return the committed record of an experiment; numbers of findings that are not finite are NaN."""
+    found = json.loads((COMMITTED / f"{experiment}.json").read_text(encoding="utf-8"))
+    for one in found["claims"]:
+        one |= {key: np.nan for key in ("estimate", "low", "high", "least", "most") if one[key] is None}
+    return found
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a text is as the pattern says, in which ``*`` stands for anything."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
+
+
+def claims(
+    experiment: str, text: str, *settings: str, without: str = "", statistic: str = "*"
+) -> list[Mapping[str, Any]]:
+    """Return the findings on a claim: in all settings, or in those that one of the patterns matches.
+
+    Parameters
+    ----------
+    experiment : str
+    text : str
+        The claim, word for word.
+    *settings : str
+        Patterns, in which ``*`` stands for anything; all settings by default.
+    without : str
+        A pattern of settings that are left out.
+    statistic : str
+        A pattern of the statistic.
+
+    Raises
+    ------
+    LookupError
+        If there is none.
+    """
+    found = [
+        one
+        for one in record(experiment)["claims"]
+        if one["text"] == text
+        and any(matches(setting, one["where"]) for setting in settings or ["*"])
+        and not (without and matches(without, one["where"]))
+        and matches(statistic, one["statistic"])
+    ]
+    if not found:
+        raise LookupError(f"{experiment} has no claim {text!r} with setting {settings}, statistic {statistic!r}")
+    return found
+
+
+def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Mapping[str, Any]:
+    """Return the one finding of `claims`; more than one is a LookupError."""
+    found = claims(experiment, text, *settings, **chosen)
+    if len(found) > 1:
+        raise LookupError(f"{experiment}: {text!r} was judged in {[one['where'] for one in found]}: choose one setting")
+    return found[0]
+
+
+@functools.cache
+def _table(name: str) -> lf.Table:
+    return lf.Table.load(COMMITTED / f"{name}.npz")
+
+
+def table(name: str, **values: Any) -> lf.Table:
+    """Return a committed table, e.g. "fedrep-fig1-clients", or its rows with these values in their columns.
+
+    ``table(...)["column"]`` is the value of one row, the stacked values of several.
+    """
+    return _table(name).where(**values)
+
+
+def shared(experiment: str, table: str) -> Mapping[str, Any]:
+    """Return the columns in which all rows of a committed table agree, by name."""
+    return record(experiment)["tables"][table]["shared"]
+
+
+def full_run_time(experiment: str) -> str:
+    """Return how long the committed run took, as `linfed list` does: "about 80 s"."""
+    return about(record(experiment)["seconds"])
+
+
+@functools.cache
+def _benchmarks() -> dict[tuple[str, str], Mapping[str, Any]]:
+    rows = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["name"], row["sizes"]): row for row in rows}
+
+
+def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
+    """Return a row of benchmarks.json: its ``ratio``, or ``ours`` of what has no rival."""
+    if (name, sizes) not in _benchmarks():
+        raise LookupError(f"benchmarks.json has no row {name!r}, {sizes!r}")
+    return _benchmarks()[name, sizes]
+
+
+def scoreboard(*, short: bool = False) -> str:
+    """Return the scoreboard as a Markdown table: all rows, or in short the main ones."""
+    rows = board.rows(board.records(COMMITTED))
+    return board.markdown((row for row in rows if row.main or not short), short=short)
+
+
+def theory() -> Mapping[str, Mapping[str, Any]]:
+    """Return the statements of theory by section and experiment."""
+    return sections(board.records(COMMITTED))
+
+
+def module(name: str) -> Any:
+    """Return a module of ``docs`` or ``experiments``, for what is set in code."""
+    return importlib.import_module(name)
+
+
+def tuning_margin() -> float:
+    """Return the share of the best score within which `lf.tune` takes the smallest setting."""
+    return inspect.signature(lf.tune).parameters["margin"].default
+
+
+def python_version() -> str:
+    """Return the lowest version of Python that the package supports."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project["requires-python"].removeprefix(">=")
+
+
+def check(condition: object) -> str:
+    """Return nothing; raise AssertionError if words that stand in the page are no longer true of the results."""
+    if not condition:
+        raise AssertionError("the results no longer say what this sentence says")
+    return ""
+
+
+# --- what is made of it --------------------------------------------------------------------------------------
+
+
+def counts(claim: Mapping[str, Any]) -> list[int]:
+    """Return the whole numbers in a finding's detail: of "49 of 50" 49 and 50."""
+    return [int(number) for number in re.findall(r"\d+", claim["detail"])]
+
+
+def all_counts(claims: Iterable[Mapping[str, Any]], place: int) -> list[int]:
+    """Return the number at this place of each finding's detail."""
+    return [counts(one)[place] for one in claims]
+
+
+def only(values: Iterable[Any]) -> Any:
+    """Return the one value of what must all be the same."""
+    different = set(values)
+    if len(different) != 1:
+        raise ValueError(f"the values differ: {sorted(different)}")
+    return different.pop()
+
+
+def verdict(claims: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
+    """Return the verdict of a finding, or the one that all of several have."""
+    return only(one["verdict"] for one in ([claims] if isinstance(claims, Mapping) else claims))
+
+
+def tally(claims: Iterable[Mapping[str, Any]], verdict: str) -> int:
+    """Return how many findings have this verdict."""
+    return sum(one["verdict"] == verdict for one in claims)
+
+
+def verdicts(claims: Iterable[Mapping[str, Any]]) -> str:
+    """Return how often which verdict was given, the most frequent first: "SUPPORTED 6, INCONCLUSIVE 3"."""
+    found = Counter(one["verdict"] for one in claims)
+    return ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
+
+
+def judged(claims: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the findings in settings in which the hypotheses of the claim hold."""
+    return [one for one in claims if one["verdict"] != "HYPOTHESES FAIL"]
+
+
+def median(values: Any) -> float:
+    """Return the median over trials as figures and findings have it: that of a trial, diverged ones the worst."""
+    return float(quantiles(np.asarray(values, dtype=float))[0])
+
+
+def count_diverged(curves: Any) -> int:
+    """Return how many of the trials of curves (trials, rounds) do not end at a finite value."""
+    return int((~np.isfinite(curves[:, -1])).sum())
+
+
+def slowest_rate(table: lf.Table) -> float:
+    """Return the smallest measured log rate over the predicted one, fitted from the distance 1e-3 to 1e-11."""
+    found = []
+    for row in table:
+        for curve, rate in zip(row["distance"], row["rate"], strict=True):
+            fitted = (curve < 1e-3) & (curve > 1e-11)
+            if fitted.sum() > 2:
+                found.append(np.polyfit(row["round"][fitted], np.log(curve[fitted]), 1)[0] / np.log(rate))
+    return min(found)
+
+
+def word_after(text: str, mark: str) -> str:
+    """Return the word that follows a mark in a detail or a statistic: of "rounds to distance 0.01" 0.01."""
+    return text.split(f"{mark} ", 1)[1].split()[0].rstrip(",;")
+
+
+# --- how it is shown -----------------------------------------------------------------------------------------
+
+
+def fixed(value: float, digits: int = 2, percent: bool = False) -> str:
+    """Return a number with so many decimals; in percent if asked."""
+    return f"{(100 if percent else 1) * value:.{digits}f}"
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """Return a share in percent."""
+    return fixed(value, digits, percent=True)
+
+
+def interval(claim: Mapping[str, Any], digits: int = 2, percent: bool = False) -> str:
+    """Return the interval of a finding: "[0.98, 1.03]"."""
+    return f"[{fixed(claim['low'], digits, percent)}, {fixed(claim['high'], digits, percent)}]"
+
+
+def measured(claim: Mapping[str, Any], digits: int = 2) -> str:
+    """Return the estimate of a finding with its interval: "1.02 [0.98, 1.03]"."""
+    return f"{fixed(claim['estimate'], digits)} {interval(claim, digits)}"
+
+
+def span(values: Iterable[float], digits: int | None = None, percent: bool = False) -> str:
+    """Return the smallest and the largest of some numbers, "48 to 50"; one where both look the same."""
+    ends = list(values)
+    low, high = (str(end) if digits is None else fixed(end, digits, percent) for end in (min(ends), max(ends)))
+    return low if low == high else f"{low} to {high}"
+
+
+def scientific(value: float, digits: int = 1) -> str:
+    """Return a number as "5.9e-4"."""
+    return re.sub(r"e([+-])0", r"e\1", f"{value:.{digits}e}").replace("e+", "e")
+
+
+def compact(value: float) -> str:
+    """Return a number with two decimals from 0.1 on, with two digits below: "1.53", "0.045", "5.9e-4"."""
+    return scientific(value) if value < 0.01 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+
+
+def next_power_of_ten(value: float) -> float:
+    """Return the smallest power of ten that is not below a value."""
+    return 10.0 ** np.ceil(np.log10(value))
+
+
+def thousands(value: float) -> str:
+    """Return a whole number with commas: "10,000"."""
+    return f"{value:,.0f}"
+
+
+def word(count: int) -> str:
+    """Return a number up to twelve as a word."""
+    return WORDS[count]
+
+
+def times(value: float) -> str:
+    """Return a ratio of speeds: with one decimal from 1 on, with two below."""
+    return fixed(value, 2 if value < 1 else 1)
+
+
+def mean_and_error(values: Any) -> str:
+    """Return a mean over trials with its standard error, and how many are left where some diverged."""
+    known = values[~np.isnan(values)]
+    left = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
+    return f"{known.mean():.1f} ± {stats.sem(known):.1f}{left}"
+
+
+def fill(text: str, width: int) -> str:
+    """Return a list in Markdown, each item wrapped to lines below a width."""
+    options = {"width": width, "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    return "".join(textwrap.fill(line, **options) + "\n" for line in text.splitlines())
+
+
+def statements_table(statements: Sequence[Any]) -> str:
+    """Return statements of theory as a Markdown table."""
+    header = ("statement", "source", "verdicts", "measured, where it is nearest to failing", "where")
+    return markdown_table(header, [(one.text, one.source, one.verdict, one.measured, one.where) for one in statements])

@@ -188,7 +188,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
         statistic="largest relative difference on the same data",
     )
-    return [*bounds, _one_constant(table), *predictions, step]
+    return [*bounds, _one_constant(table), *predictions, _power(table), step]
 
 
 def stays_at(part: lf.Table) -> str:
@@ -199,6 +199,20 @@ def stays_at(part: lf.Table) -> str:
     if len(set(values.values())) == 1:
         words = [f"{' = '.join(values)} = {next(iter(values.values())):,}"]
     return ", ".join([*words, *(["no noise"] if part.values("noise_std") == [0.0] else [])])
+
+
+def _power(table: lf.Table) -> lf.Finding:
+    """Judge the exponent of (d + n - k)/(n m) in the floor, over the sweeps in m, n above d and d above n."""
+    law = lf.fit("rms ~ ((d + n - k) / (n m))^a", table.where(sweep=["m", "n above d", "d above n"]))
+    return judge_exponent(
+        law.exponents["a"],
+        0.5,
+        kind="equal",
+        margin=0.05,
+        text="FLUTE's floor is a power of (d + n - k)/(n m)",
+        where=f"{law.points} settings",
+        source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+    )
 
 
 def _one_constant(table: lf.Table) -> lf.Finding:

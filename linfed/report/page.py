@@ -260,7 +260,7 @@ def _runs(records: Mapping[str, Record]) -> str:
         (
             _link(name),
             "QUICK" if one.get("quick") else "full",
-            f"{one.get('seconds', 0):,.1f}",
+            f"{one['seconds']:,.1f}" if "seconds" in one else "-",
             f"<code>{escape(re.sub('(?<=[0-9a-f]{12})[0-9a-f]+', '', commit_of(one)))}</code>",
             escape(machine_of(one)),
         )

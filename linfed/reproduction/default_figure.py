@@ -40,8 +40,11 @@ MOST = {"line": 12, "column": 6, "row": 4}
 MOST_BANDS = 6
 """Lines of a panel that have bands: more would cover each other."""
 
-MOST_PREDICTIONS = 24
+MOST_PREDICTIONS = 12
 """Curves of a figure that are predicted: a prediction may take seconds."""
+
+PREDICTED_TRIALS = 5
+"""Trials that are predicted of a run, the first ones: each has a start of its own."""
 
 Axis = tuple[str, list[str]]
 """The columns that vary together, as text, and what is written of the value in each row."""
@@ -152,21 +155,16 @@ def _class(row: Mapping[str, Any]) -> str:
 
 
 def _methods(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Return the name of each row's algorithm, with as much of its fields as tells it from others of its class."""
-    told = []
-    for row in rows:
-        like = [one for one in rows if _class(one) == _class(row)]
-        words = ["tuned"] if len({one["algorithm"] for one in like}) > 1 and row["algorithm"] == "Tuned" else []
-        for name in names:
-            own = name.removeprefix("algorithm.").removeprefix("base.")
-            if own in ("algorithm", "base") or row.get(name) is None:
-                continue
-            if len({repr(_field(one, own)) for one in like}) > 1 and name.count(".") == own.count(".") + 1 + (
-                row["algorithm"] == "Tuned" and ".base." in name
-            ):
-                words.append(f"{own} = {row[name]}")
-        told.append(", ".join([_class(row), *dict.fromkeys(words)]))
-    return told
+    """Return the name of each row's algorithm, with as many of its fields as tell it from others of its class."""
+    found = [_class(row) for row in rows]
+    fields = dict.fromkeys(name.removeprefix("algorithm.").removeprefix("base.") for name in names)
+    for own in ("", *(field for field in fields if field not in ("algorithm", "base"))):
+        values = [row["algorithm"] == "Tuned" if not own else _field(row, own) for row in rows]
+        differ = [{repr(other) for other, name in zip(values, found, strict=True) if name == one} for one in found]
+        for i, value in enumerate(values):
+            if len(differ[i]) > 1 and value is not None:
+                found[i] += f", {own} = {value}" if own else ", tuned" * value
+    return found
 
 
 def _field(row: Mapping[str, Any], own: str) -> Any:
@@ -191,7 +189,7 @@ def _run_of(row: Mapping[str, Any], cells: Sequence[Any]) -> Run | None:
 
 
 def _predicted(run: Run | None, rounds: Any) -> Any:
-    """Return the predicted distance of a run's first trial in these rounds; None where no prediction applies."""
+    """Return the predicted distance (trials, R) in these rounds of a run's first trials; None where there is none."""
     if run is None or isinstance(run.algorithm, Tuned):
         return None
     try:
@@ -201,9 +199,10 @@ def _predicted(run: Run | None, rounds: Any) -> Any:
             data=run.data,
             rounds=run.rounds,
             participation=run.participation,
+            trials=PREDICTED_TRIALS if run.trials is None else min(run.trials, PREDICTED_TRIALS),
             seed=run.seed,
         )
-        return np.atleast_2d(found.distance)[0, rounds]
+        return found.distance[:, rounds]
     except (SizeError, TypeError, ValueError):  # of no law, too
         return None
 
@@ -251,11 +250,18 @@ def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
     """Return a look for each line: a method's own, shades for numbers, and those of other kinds in turns."""
     classes = {row["=line"]: _class(row) for row in table.rows}
     own = {line: line if line in LOOKS else classes[line] for line in lines}
-    if all(" = " in line for line in lines) and len(set(own.values())) < len(lines):
+    if len(lines) > 1 and all(_is_number(line.rpartition(" = ")[2]) for line in lines):
         return dict(shades(lines))
     alone = [line for line in lines if own[line] in LOOKS and [*own.values()].count(own[line]) == 1]
     turns = iter(range(len(lines)))
     return {line: LOOKS[own[line]] if line in alone else tuple(look("", next(turns)).values()) for line in lines}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return np.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _cut_off(panels: Sequence[Axes], table: Table, y: str) -> None:
@@ -272,7 +278,7 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: b
     lines = len({row["=line"] for row in table.rows})
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
     parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
-    parts += ["black: the prediction of the first trial"] if predicted else []
+    parts += [f"black: predicted, median of the first {PREDICTED_TRIALS} trials"] if predicted else []
     parts += [text for text in (told_diverged(table.rows), edges(table, by="=line")) if text]
     parts += [f"not drawn: {', '.join(left_out)}"] if left_out else []
     return f"{'; '.join(parts)}. {sizes(table)}".strip()

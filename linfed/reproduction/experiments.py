@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import re
 import sys
@@ -203,14 +202,12 @@ def _importable(file: Path) -> str:
     wanted, kind = (folder / "__init__.py", "folder") if package else (file, "file")
     if package and not top.isidentifier():
         raise UsageError(f"{said}: {top!r} cannot be the name of a module; rename the folder")
+    imported = Path(getattr(sys.modules.get(top), "__file__", None) or "nowhere").resolve()
+    if top in sys.stdlib_module_names or (top in sys.modules and imported != wanted):
+        raise UsageError(f"{said}: {top!r} is the name of another module; rename the {kind}")
     root = str(folder.parent if package else folder)
     if root not in sys.path:
-        if top not in sys.modules and importlib.util.find_spec(top) is not None:
-            raise UsageError(f"{said}: {top!r} is the name of another module; rename the {kind}")
         sys.path.insert(0, root)
-    imported = getattr(sys.modules.get(top), "__file__", None)
-    if top in sys.stdlib_module_names or (top in sys.modules and Path(imported or "nowhere").resolve() != wanted):
-        raise UsageError(f"{said}: {top!r} is the name of another module; rename the {kind}")
     return f"{top}.{file.stem}" if package else top
 
 

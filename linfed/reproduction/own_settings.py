@@ -68,9 +68,8 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
     for path in settings:
         if not any(_resolved(path, one) for of_cells in fields.values() for one in of_cells):
             shorter = dict.fromkeys([*known, *(one.rpartition(".")[2] for one in known)])
-            raise UsageError(
-                f"--set {path}: no cell has this field{suggestion(path, shorter)}; fields: {', '.join(known)}"
-            )
+            hint = suggestion(path, shorter) or f"; there are: {', '.join(known)}"
+            raise UsageError(f"--set {path}: no cell has this field{hint}")
     found: dict[str, list[Any]] = {}
     for key, cells in lists.items():
         new = []

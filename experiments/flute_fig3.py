@@ -120,7 +120,8 @@ def ranks_figure(table: lf.Table) -> Any:
             of_error = part.values("panel") == [error]
             for turn, (method, own) in enumerate(part.by("method")):
                 values = own["final"] / own["truncation"] if of_error else np.minimum(own[LEVEL], 2.0 * last)
-                bars(ax, np.array(own["rank"]) + 0.15 * (turn - 1), values.T, method)
+                ranks = np.atleast_1d(own["rank"]) + 0.15 * (turn - 1)
+                bars(ax, ranks, np.atleast_2d(values).T, method)
             if not of_error:
                 ax.set_yscale("log")
                 ax.set_ylim(0.7, 3.0 * last)
@@ -136,6 +137,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     pairs, settings = at_speeds(runs, told, *SIZES), at_speeds(runs, told + ", k = {rank}", *SIZES, "rank")
     flute = runs.where(method=FLUTE, speed=list(SPEEDS[:2]))
     grown = at_speeds(flute, "{spectrum}, m = {n_samples}, k = {rank}", "spectrum", "n_samples", "rank")
+    grown = [(where, part) for where, part in grown if len(part.values("n_clients")) == 2]
     order = order_claims(settings)
     return [
         *(gains_more(*pair, rival, signed=False) for rival in RIVALS for pair in pairs),

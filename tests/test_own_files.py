@@ -19,7 +19,7 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
-from linfed.reproduction.experiments import cells_of, load_file
+from linfed.reproduction.experiments import cells_of, find, load_file, summary_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.records import read_saved
 from linfed.reproduction.run import Options, cells_ready
@@ -134,20 +134,26 @@ def test_a_run_goes_on_from_its_store_and_the_files_code_counts(capsys):
 
 def test_shards_of_a_file_are_put_together(capsys):
     write("my_grid.py", GRID)
-    for shard, said in (("1/2", "shard 1/2 is done"), ("2/2", "my-grid: ")):
+    for shard in ("1/2", "2/2"):
         assert run("reproduce", "my_grid.py", "--workers", 1, "--shard", shard, "--quick") == 0
-        assert capsys.readouterr().out.splitlines()[-1 if shard == "1/2" else 2].startswith(("my-grid", said))
+        assert ("shard 1/2 is done" in capsys.readouterr().out) is (shard == "1/2")
     assert read_saved("my-grid", Path("results/quick"))["reused"] == 2
 
 
-def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(capsys):
-    write("experiments/__init__.py", "")
-    write("experiments/mine_one.py", GRID.replace("import linfed as lf", 'import linfed as lf\nSUMMARY = "my summary"'))
-    for asked in ("mine-one", "mine_one", "experiments/mine_one.py"):
-        if "experiments" not in asked or sys.modules["experiments"].__file__.startswith(str(Path.cwd())):
-            assert run("reproduce", asked, "--quick", "--workers", 1, "--experiments", "experiments") in (0, 2)
+def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
+    package = folder / f"experiments_{folder.name}"
+    write(package / "__init__.py", "")
+    write(package / "mine_one.py", f"{GRID}\nSUMMARY = 'my summary'\n")
+    assert {find(asked, package).resolve() for asked in ("mine-one", "mine_one")} == {package / "mine_one.py"}
+    for asked in ("mine-one", package / "mine_one.py"):
+        assert run("reproduce", asked, "--quick", "--workers", 1, "--experiments", package) == 0
+    assert read_saved("mine-one", Path("results/quick"))["reused"] == 4
+    assert "file" not in read_saved("mine-one", Path("results/quick"))
+    assert summary_of("mine-one", package) == "my summary"
 
 
+ALONE = OWN.replace("from beside import LARGE", "LARGE = 1.0")
+STEEP = GRID.replace("rank=2, step_size=0.5", "rank=9, step_size=1")
 PROBLEM = "import linfed as lf\nlf.SharedRepresentation(n_clients=3, dim=1, rank=2)"
 
 MISTAKES = {
@@ -184,11 +190,11 @@ MISTAKES = {
     "set and option": ("c4.py", GRID, ["--set", "trials=9", "--trials", 3], ["--trials and --set trials exclude"]),
     "own rank": (
         "c5.py",
-        OWN.replace("from beside import LARGE", "LARGE = 1.0"),
+        ALONE,
         ["--set", "rank=4"],
         ["rank = 4 must"],
     ),
-    "own type": ("c6.py", OWN.replace("from beside import LARGE", "LARGE = 1.0"), ["--set", "dim=2.5"], ["an integer"]),
+    "own type": ("c6.py", ALONE, ["--set", "dim=2.5"], ["an integer"]),
 }
 
 
@@ -225,6 +231,15 @@ def test_another_file_of_the_same_name_keeps_its_results(capsys):
 # --- own settings --------------------------------------------------------------------------------------------
 
 
+SMALL = lf.SharedRepresentation(n_clients=6, dim=5, rank=2)
+FEDREP = lf.FedRep(rank=2, step_size=0.5)
+RUN = {
+    "algorithm": FEDREP,
+    "problem": lf.SharedRepresentation(n_clients=12, dim=8, rank=2),
+    "data": lf.FreshSamples(8),
+}
+
+
 @dataclass(frozen=True)
 class Plain:
     size: int = 3
@@ -232,7 +247,7 @@ class Plain:
     rate: float = 0.5
     word: str = "a"
     some: int | None = None
-    problem: lf.SharedRepresentation = lf.SharedRepresentation(n_clients=6, dim=5, rank=2)
+    problem: lf.SharedRepresentation = SMALL
 
     def run(self):
         return {"value": self.size}
@@ -245,22 +260,12 @@ def test_values_are_literals_and_other_texts_words():
 
 
 def test_fields_are_replaced_where_they_are_and_equal_cells_are_one():
-    lists = {"one": [Plain(size=n) for n in (1, 2)], "two": [lf.Run(**vars(RUN), rounds=3)]}
+    lists = {"one": [Plain(size=n) for n in (1, 2)], "two": [lf.Run(**RUN, rounds=3)]}
     found = with_settings(lists, {"size": 5, "dim": 7})
     assert found["one"] == [Plain(size=5, problem=lf.SharedRepresentation(n_clients=6, dim=7, rank=2))]
     assert found["two"][0].problem.dim == 7
     assert with_settings(lists, {"problem.n_clients": 9})["one"] != lists["one"]
     assert lists["one"] == [Plain(size=1), Plain(size=2)]
-
-
-@dataclass(frozen=True)
-class _Options:
-    algorithm: lf.FedRep = lf.FedRep(rank=2, step_size=0.5)
-    problem: lf.SharedRepresentation = lf.SharedRepresentation(n_clients=12, dim=8, rank=2)
-    data: lf.FreshSamples = lf.FreshSamples(8)
-
-
-RUN = _Options()
 
 
 @pytest.mark.parametrize(
@@ -286,8 +291,8 @@ def test_values_of_another_type_and_impossible_sizes_are_said(path, value, said)
 
 
 def test_a_tuned_algorithm_is_reached_and_what_it_chooses_is_not_set():
-    tuned = lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.3)}, trials=2)
-    runs = [lf.Run(**(vars(RUN) | {"algorithm": one}), rounds=3) for one in (RUN.algorithm, tuned)]
+    tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
+    runs = [lf.Run(**(RUN | {"algorithm": one}), rounds=3) for one in (FEDREP, tuned)]
     plain, found = with_settings({"runs": runs}, {"algorithm.rank": 3})["runs"]
     assert (plain.algorithm.rank, found.algorithm.base.rank) == (3, 3)
     with pytest.raises(UsageError, match=r"the tuning chooses it from algorithm.grid = \{'step_size'"):
@@ -308,7 +313,7 @@ def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     }
     table = lf.Table.load(where / "my-grid-runs.npz")
     assert (table["problem.n_clients"].tolist(), len(table)) == ([20, 20], 2)
-    assert "n = 20, m = 9, 2 rounds, 2 trials" in (where / "my-grid.txt").read_text()
+    assert "n = 20, m = 9, noise std 0, 2 rounds, 2 trials" in (where / "my-grid.txt").read_text()
     before = (where / "my-grid.txt").read_text()
     assert run("replot", "my_grid.py", "--out", where) == 0
     assert (where / "my-grid.txt").read_text() == before
@@ -318,6 +323,17 @@ def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     assert capsys.readouterr().out.startswith(said)
     assert run("report", where) == 0
     assert "n_clients = 20" in (where / "report.html").read_text()
+
+
+def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_settings(capsys):
+    text = f"{GRID}\ndef claims(tables):\n    first, second = tables['runs'].by('n_clients')\n    return []\n"
+    write("my_grid.py", text)
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
+    assert "0 claims" in capsys.readouterr().out
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1, "--set", "n_clients=9") == 0
+    out = capsys.readouterr().out
+    assert "my-grid: its claims cannot be judged with these settings (ValueError: not enough values to unpack" in out
+    assert "my-grid.png" in out
 
 
 def test_fields_of_every_experiment_can_be_set():
@@ -330,13 +346,11 @@ def test_fields_of_every_experiment_can_be_set():
 # --- the default figure --------------------------------------------------------------------------------------
 
 
-def drawn(cells, ends=lambda row: 0.1):
+def drawn(cells):
     """Return the default figure of cells that nothing was computed for, and its caption."""
     table = lf.Table.of(cells, [{} for _ in cells])
-    rows = [
-        row | {"subspace_distance": lf.Along(np.outer([1.0, 2.0, 3.0], [1.0, ends(row)]), round=[0, 1])}
-        for row in table.rows
-    ]
+    ends = lf.Along([[1.0, 0.1], [2.0, 0.2], [3.0, 0.3]], round=[0, 1])
+    rows = [row | {"subspace_distance": ends} for row in table.rows]
     return default_figure(lf.Table(rows), cells)
 
 
@@ -356,27 +370,27 @@ NAMES = ["FedRep", "FedAvg"]
     ("axes", "wanted"),
     [
         ({}, ([], [], ["FedRep"])),
-        ({"algorithm": (RUN.algorithm, FEDAVG)}, ([], [], NAMES)),
+        ({"algorithm": (FEDREP, FEDAVG)}, ([], [], NAMES)),
         (
-            {"algorithm": (RUN.algorithm, GRADIENT)},
-            ([], [], ["FedRep, heads = ExactHeads", "FedRep, heads = GradientHeads"]),
+            {"algorithm": (FEDREP, GRADIENT)},
+            ([], [], [f"FedRep, heads = {kind}Heads" for kind in ("Exact", "Gradient")]),
         ),
         ({"algorithm.step_size": (0.1, 0.2)}, ([], [], ["FedRep, step_size = 0.1", "FedRep, step_size = 0.2"])),
         ({"problem.n_clients": (9, 8)}, ([], [], ["n_clients = 9", "n_clients = 8"])),
         (
-            {"algorithm": (RUN.algorithm, FEDAVG), "data.n_samples": (8, 9), "rounds, seed": [(1, 2), (2, 3)]},
+            {"algorithm": (FEDREP, FEDAVG), "data.n_samples": (8, 9), "rounds, seed": [(1, 2), (2, 3)]},
             (["n_samples = 8", "n_samples = 9"], ["rounds = 1, seed = 2", "rounds = 2, seed = 3"], NAMES),
         ),
     ],
 )
 def test_lines_are_methods_and_panels_what_else_varies(axes, wanted):
-    figure, _ = drawn(lf.grid(lf.Run(**vars(RUN), rounds=1), **axes))
+    figure, _ = drawn(lf.grid(lf.Run(**RUN, rounds=1), **axes))
     assert shown(figure) == wanted
 
 
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkeypatch):
-    tuned = lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.3)}, trials=2)
-    cells = lf.grid(lf.Run(**vars(RUN), rounds=3, trials=2), algorithm=(RUN.algorithm, tuned))
+    tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
+    cells = lf.grid(lf.Run(**RUN, rounds=3, trials=2), algorithm=(FEDREP, tuned))
     with pytest.warns(lf.EdgeWarning):
         table = lf.sweep(cells)
     figure, caption = default_figure(table, cells)
@@ -384,21 +398,21 @@ def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkey
     assert "the best step of FedRep, tuned lies at the edge" in caption
     black = [line.get_ydata() for line in figure.axes[0].get_lines() if line.get_color() == "black"]
     for line, step in zip(black, (0.5, table.rows[1]["step_size"]), strict=True):
-        options = {"data": RUN.data, "rounds": 3, "trials": 2}
-        own = lf.predict(lf.FedRep(rank=2, step_size=step), RUN.problem, **options).distance
+        options = {"data": RUN["data"], "rounds": 3, "trials": 2}
+        own = lf.predict(lf.FedRep(rank=2, step_size=step), RUN["problem"], **options).distance
         np.testing.assert_array_equal(line, np.median(own, axis=0))
 
 
 def test_what_is_left_out_is_said():
-    axes = {"problem.n_clients": range(8, 16), "data.n_samples": (8, 9), "seed": (0, 1), "rounds": (1, 2)}
-    figure, caption = drawn(lf.grid(lf.Run(**vars(RUN), rounds=1), **axes))
+    axes = {"problem.n_clients": range(8, 16), "data.n_samples": (8, 9), "rounds": (1, 2), "seed": (0, 1)}
+    figure, caption = drawn(lf.grid(lf.Run(**RUN, rounds=1), **axes))
     assert "not drawn: n_clients = 10, n_clients = 13, seed = 1" in caption
     assert len(shown(figure)[0]) == 6
-    assert shown(figure)[1:] == (["n_samples = 8", "n_samples = 9"], ["rounds = 1", "rounds = 2"])
+    assert shown(figure)[2] == ["rounds = 1", "rounds = 2"]
 
 
 def test_many_lines_have_no_bands_and_no_prediction():
-    few, many = (drawn(lf.grid(lf.Run(**vars(RUN), rounds=1), seed=range(n)))[0] for n in (6, 13))
+    few, many = (drawn(lf.grid(lf.Run(**RUN, rounds=1), seed=range(n)))[0] for n in (6, 13))
     assert [len(figure.axes[0].collections) for figure in (few, many)] == [6, 0]
     assert len(shown(many)[2]) == 12
 
@@ -422,12 +436,37 @@ def test_methods_by_name_and_rows_that_lack_the_metric():
 
 
 def test_diverging_runs_are_said_and_cut_off():
-    runs = lf.grid(
-        lf.Run(**vars(RUN), rounds=12, trials=3), algorithm=(RUN.algorithm, lf.FedAvg(rank=2, step_size=50.0))
-    )
-    runs = lf.grid(runs[0], metrics=[("parameter_error",)], algorithm=[one.algorithm for one in runs])
+    run = lf.Run(**RUN, rounds=12, trials=3, metrics=("parameter_error",))
+    runs = lf.grid(run, algorithm=(FEDREP, lf.FedAvg(rank=2, step_size=50.0)))
     with pytest.warns(lf.DivergenceWarning):
         table = lf.sweep(runs)
     figure, caption = default_figure(table, runs)
     assert "3 of 6 trials diverged, in 1 of 2 rows" in caption
     assert figure.axes[0].get_ylim()[1] <= 1e4 * table.rows[0]["parameter_error"].values[:, 0].max()
+
+
+# --- the guide -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_file_in_the_guide_runs(monkeypatch):
+    monkeypatch.setattr("linfed.reproduction.default_figure.predict", None)
+    monkeypatch.setattr("linfed.reproduction.default_figure.MOST_PREDICTIONS", 0)
+    page = (ROOT / "docs" / "guide" / "sweeps.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```text\n(import linfed as lf\n.*?)```", page, re.S)
+    write("heads.py", text)
+    assert run("reproduce", "heads.py") == 0
+    table = lf.Table.load("results/heads-runs.npz")
+    assert len(table) == 8
+    assert set(table["step_size"]) == {0.3, 0.9}
+    assert (table["subspace_distance"][..., -1] < 0.1).mean() > 0.9
+    assert run("reproduce", "heads.py", *["--quick", "--set", "n_clients=40", "--set", "problem.noise_std=0.1"]) == 0
+    assert len(lf.Table.load("results/set/quick/heads-runs.npz")) == 4
+
+
+def test_the_commands_in_the_guide_can_be_meant():
+    page = (ROOT / "docs" / "guide" / "sweeps.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"linfed reproduce fedrep-fig1 --quick (.*)", page)
+    options = Options(quick=True, set=read_settings(settings.replace("--set", "").split()))
+    cells = cells_ready(ROOT / "experiments" / "fedrep_fig1.py", options)["clients"]
+    assert {(cell.dim, cell.rank) for cell in cells} == {(30, 4)}

@@ -27,6 +27,7 @@ def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
     lines = [f"{name}: {done.seconds:.1f} s{reused}"]
     if verbose:
         lines += [f"  wrote {path}" for path in done.files]
+    lines += [f"  {name}: {remark}" for remark in done.remarks]
     if done.claims is None:
         return "\n".join(
             [*lines, *(f"  {name}{'-' * bool(key)}{key}.png: {text}" for key, text in done.captions.items())]

@@ -9,7 +9,8 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -87,12 +88,14 @@ def default_folder(*, quick: bool, own: bool = False) -> str:
 class Reproduction:
     """What a run left: files in the order written, the claims, its settings, and whether it was a quick one.
 
-    Of an experiment that judges nothing the claims are None, and the captions of its figures are told instead.
+    `claims` is None where an experiment judges nothing. `captions` are those of the figures, and `remarks` say what own
+    settings do not permit.
     """
 
     files: list[Path]
     claims: list[Finding] | None
     captions: Mapping[str, str]
+    remarks: list[str]
     settings: Settings
     quick: bool
     cells: int
@@ -150,20 +153,37 @@ def reproduce(file: Path, options: Options) -> Reproduction | None:
         described["seconds"] = round(time.perf_counter() - started, 3)
         _save_json(name, described, [], out)  # so that a mistake in what follows costs no computation
     claims: list[Finding] | None = None
+    remarks, drawn, texts = list[str](), list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
         say(name, "judging the claims", options.means.progress)
-        claims = by_sentence(module.claims(tables))
+        with _own_settings_permit("its claims cannot be judged", described, remarks):
+            claims = by_sentence(module.claims(tables))
     described["judged"] = commit(file.parent)
     files.append(_save_json(name, described, claims or [], out))
     say(name, "drawing the figures", options.means.progress)
-    drawn, described["figures"] = _draw(name, module, tables, lists, out)
+    with _own_settings_permit("its figures cannot be drawn", described, remarks):
+        drawn, texts = _draw(name, module, tables, lists, out)
+    described["figures"] = texts
     _save_json(name, described, claims or [], out)
     files += drawn
     seconds = time.perf_counter() - started
     quick = bool(described["quick"])
     settings = settings_of(tables, lists)
     told: dict[str, Any] = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
-    return Reproduction(files=files, claims=claims, captions=described["figures"], settings=settings, **told)
+    told |= {"captions": texts, "remarks": remarks}
+    return Reproduction(files=files, claims=claims, settings=settings, **told)
+
+
+@contextmanager
+def _own_settings_permit(what: str, described: Mapping[str, Any], remarks: list[str]) -> Iterator[None]:
+    """Return a context in which an error under own settings becomes a remark: a claim may need all of an axis."""
+    try:
+        yield
+    except Exception as error:
+        if not described.get("set"):
+            raise
+        message = " ".join(str(error).split())
+        remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
 
 
 def cells_ready(file: Path, options: Options) -> dict[str, list[Any]]:

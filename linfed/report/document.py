@@ -10,6 +10,7 @@ from linfed.report.compare import Comparison
 from linfed.report.content import Content, commit_of, machine_of, remarks, totals
 from linfed.report.markdown import table
 from linfed.report.scoreboard import Record, counted, measured
+from linfed.reproduction.records import set_in
 from linfed.statistics.findings import OWN_PREDICTION
 
 PICTURES = "report_pictures"
@@ -138,7 +139,7 @@ def _runs(content: Content) -> str:
     rows = [
         (
             name,
-            "QUICK" if one.get("quick") else "full",
+            f"{'QUICK' if one.get('quick') else 'full'}{set_in(one)}",
             f"{one.get('seconds', 0):,.1f}",
             commit_of(one),
             machine_of(one),

@@ -81,6 +81,7 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
                 _check_not_tuned(full, cell)
             try:
                 new.append(changed(cell, changes))
+                getattr(new[-1], "problem", None)  # which raises where a cell's sizes allow none
             except (TypeError, ValueError) as error:
                 raise UsageError(f"--set: {_one_line(error)}") from None
         found[key] = _different(new)

@@ -170,6 +170,10 @@ def state_of(name: str, folder: Path) -> str:
 
 
 def kind_of_run(described: Mapping[str, Any]) -> str:
-    """Return which run a record is of: ``full`` or ``quick``, and the fields of its cells that were set."""
-    changes = [f"{name} = {value}" for name, value in described.get("set", {}).items()]
-    return ", ".join([f"{'quick' if described.get('quick') else 'full'} run", *changes])
+    """Return which run a record is of: a full or a quick one, and the fields of its cells that were set."""
+    return f"{'quick' if described.get('quick') else 'full'} run{set_in(described)}"
+
+
+def set_in(described: Mapping[str, Any]) -> str:
+    """Return the fields of a run's cells that were set, after a comma each."""
+    return "".join(f", {name} = {value}" for name, value in described.get("set", {}).items())

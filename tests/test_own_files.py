@@ -214,6 +214,15 @@ def test_a_mistake_is_one_line_before_anything_is_computed(name, capsys):
     assert not Path("ran.txt").exists()
 
 
+def test_another_module_of_the_name_is_not_run_in_its_place(monkeypatch, capsys):
+    for place in ("a", "b"):
+        write(f"{place}/same_name.py", GRID)
+        monkeypatch.syspath_prepend(str(Path(place).resolve()))
+    assert run("reproduce", "a/same_name.py", "--quick") == 2
+    assert "Python finds" in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
 def test_another_file_of_the_same_name_keeps_its_results(capsys):
     for place in ("a", "b"):
         write(f"{place}/same_name.py", GRID)

@@ -187,6 +187,10 @@ def load_file(file: Path) -> ModuleType:
             told = f"experiment {name_of(file)!r} needs {package}, which is missing: pip install {wanted!r}"
             raise UsageError(told) from None
         raise UsageError(_error_in(file, error)) from error
+    if Path(str(module.__file__)).resolve() != file.resolve():
+        raise UsageError(
+            f"{file}: Python finds {module.__file__} by the name {module_name!r}; rename the file or its folder"
+        )
     if not callable(getattr(module, "cells", None)):
         raise UsageError(
             f"{str(file)!r} has no function cells(quick), which returns a list of cells, e.g. lf.grid(...)"

@@ -168,7 +168,7 @@ def falls_with_n(where: str, table: lf.Table, *, relative: bool) -> Finding:
 
 def completes(where: str, table: lf.Table) -> Finding:
     """Return the claim that FLUTE with the main text's gradient completes at the paper's step."""
-    lost = np.isnan(table["final"])
+    lost = np.atleast_2d(np.isnan(table["final"]))
     shares = lost.mean(axis=1)
     told = ", ".join(f"{100 * each:.0f} %" for each in shares)
     return share(
@@ -178,5 +178,5 @@ def completes(where: str, table: lf.Table) -> Finding:
         text="FLUTE with the main text's gradient (factor 2) completes at the step 0.03",
         where=where,
         statistic="share of trials that do not diverge, at the worst of the ranks",
-        detail=f"diverged: {told} at k = {', '.join(str(k) for k in table['rank'])}",
+        detail=f"diverged: {told} at k = {', '.join(str(k) for k in table.values('rank'))}",
     )

@@ -419,7 +419,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     capsys.readouterr()
     assert run("show", "toy-one", "--out", "there") == 0
     shown = capsys.readouterr().out
-    assert shown.splitlines()[0].startswith("toy-one: full run, linfed")
+    assert shown.splitlines()[0].startswith("toy-one: full run, trials = 2, linfed")
     table = out[out.index("values are large") : out.index("toy-one: 1 claim")]
     assert table in shown
 

@@ -160,7 +160,7 @@ MISTAKES = {
     "no file": ("none.py", None, [], ["'none.py' does not exist"]),
     "no cells": ("a1.py", "x = 1", [], ["'a1.py' has no function cells(quick)"]),
     "empty": ("a2.py", "def cells(quick): return []", [], ["a2.py: cells() returned no cells"]),
-    "others": ("a3.py", "def cells(quick): return [3]", [], ["a3.py: cells[0] = 3 must be a lf.Run"]),
+    "others": ("a3.py", "def cells(quick): return [3]", [], ["a3.py: cells[0] = 3 must be an lf.Run"]),
     "table": ("a4.py", "def cells(quick): return {'a/b': []}", [], ["a4.py: cells() names a table 'a/b'"]),
     "syntax": ("a5.py", "x = 1\nx ==", [], ["a5.py, line 2: SyntaxError: invalid syntax"]),
     "error": ("a6.py", PROBLEM, [], ["a6.py, line 2: ValueError: rank = 2 must be at most dim = 1"]),

@@ -36,19 +36,41 @@ class SizeError(MemoryError):
     >>> import linfed as lf
     >>> algorithm, problem = lf.FedRep(rank=2, step_size=0.5), lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
     >>> try:
-    ...     lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=5, max_memory=100.0)
-    ... except lf.SizeError as error:
-    ...     print(str(error).startswith("max_memory = 100"))
-    True
+    ...     lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=5, memory_budget=100)
+    ... except lf.SizeError:
+    ...     print("needs more than 100 bytes")
+    needs more than 100 bytes
     """
 
 
 class EngineError(ValueError):
-    """Raised if the chosen engine does not support a run; the message names the engines that do."""
+    """Raised if the chosen engine does not support a run; the message names the engines that do.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
+    >>> try:
+    ...     lf.simulate(lf.FedAvg(step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5, engine="chain")
+    ... except lf.EngineError:
+    ...     print("use another engine")
+    use another engine
+    """
 
 
 class LawError(ValueError):
-    """Raised if no prediction is available for a run; the message gives the assumption that fails."""
+    """Raised if no prediction is available for a run; the message gives the assumption that fails.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
+    >>> try:
+    ...     lf.predict(lf.FedRoD(rank=2, step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5)
+    ... except lf.LawError:
+    ...     print("no prediction")
+    no prediction
+    """
 
 
 class UsageError(ValueError):

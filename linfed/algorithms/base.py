@@ -305,7 +305,7 @@ class Algorithm(Configuration, ABC):
     ...         return lf.State(S=state.S - self.step_size * gradient)
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2)
     >>> result = lf.simulate(OneGradientStep(step_size=0.5), problem, data=lf.FreshSamples(20), rounds=3)
-    >>> result.state.S.shape
+    >>> result.final.S.shape
     (1, 1, 5)
     """
 

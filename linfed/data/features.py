@@ -1,4 +1,4 @@
-"""The features of an explicit batch at one B, and closed-form heads with the gradient that comes next."""
+"""Features of an explicit batch at one B, and closed-form heads with the gradient on B."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplicitFit:
-    """Closed-form heads W (T, p, k), their residual (T, p, m) and ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
+    """Closed-form heads W (T, p, k), residuals r_i (T, p, m), gradient ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
 
     batch: ExplicitBatch
     W: Array
@@ -25,21 +25,21 @@ class ExplicitFit:
     gradient: Array
 
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
-        """Return the gradient at these heads, (T, d, k), at no cost but for weights that differ between clients."""
+        """Return the gradient at these heads, (T, d, k); free unless weights differ between clients."""
         share = 1.0 / self.W.shape[1] if weights is None else weights
         if np.ndim(share) == 0:
             return np.asarray(share * self.gradient)
         return self.batch.weighted_messages(self.W, self.residual, share)
 
     def shifted(self) -> ExplicitBatch:
-        """Return the same rows with the labels that these heads leave, exactly zero where they explain them."""
+        """Return the batch with these heads' residuals as labels, exactly zero for heads that interpolate."""
         return self.batch.with_labels(-self.residual)
 
 
 class ExplicitFeatures:
-    """The features ``Z_i = X_i B`` of an explicit batch, computed when first asked for.
+    """Features ``Z_i = X_i B`` of an explicit batch, computed at the first access.
 
-    A fit does not ask for them: its heads are solved block by block, with the gradient that comes next, in one pass.
+    A fit does not need them: it computes heads and the gradient on B block by block, in one pass.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class ExplicitFeatures:
 
     @property
     def _Z(self) -> Array:
-        """The features, feature-major (T, k, p, m)."""
+        """Features with the k columns before the clients, (T, k, p, m)."""
         if self._held is None:
             trials, p, m, _ = self._batch.shape
             self._held = np.empty((trials, self._B.shape[-1], p, m))
@@ -64,16 +64,16 @@ class ExplicitFeatures:
 
     @property
     def Z(self) -> Array:
-        """The features client by client, (T, p, m, k), read-only."""
+        """Features client by client, (T, p, m, k), read-only."""
         return readonly(np.moveaxis(self._Z, 1, -1))
 
     def fit(self, ridge: float = 0.0) -> ExplicitFit:
-        """Return the closed-form heads, and what they leave; cost O(p m (d k + k^2))."""
+        """Return the closed-form heads and their residuals; cost O(p m (d k + k^2))."""
         check_number("ridge", ridge, minimum=0.0)
         return self._batch.fit(self._B, ridge)
 
     def head_gradient(self, W: Array) -> Array:
-        """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); O(p m k^2) once, then O(p k^2) a call."""
+        """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p m k^2) once, then O(p k^2) per call."""
         if self._gram is None:
             Z, m = self._Z, self._batch.positive_counts[:, None, :]
             k = Z.shape[1]
@@ -96,7 +96,7 @@ class ExplicitFeatures:
         return residual
 
     def shifted(self, W: Array) -> ExplicitBatch:
-        """Return the same rows with labels ``y_i - Z_i w_i``."""
+        """Return the batch with labels ``y_i - Z_i w_i``."""
         return self._batch.with_labels(-self._residual(W))
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
@@ -105,10 +105,10 @@ class ExplicitFeatures:
         return self._batch.weighted_messages(W, self._residual(W), share)
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return the gradients of heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) whatever k.
+        """Return the gradients on heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) for any k.
 
         Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and ``sum_i
-        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) it costs O(p d^2).
+        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) the cost is O(p d^2).
         """
         messages = self._batch.messages(W @ self._B.mT, once=True)
         share = 1.0 / W.shape[1] if weights is None else weights

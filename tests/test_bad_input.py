@@ -315,7 +315,7 @@ CALLS = {
     },
     "joint without a ridge": (
         lambda: shortcut(solver=lf.ClosedForm(order="joint")),
-        ["solver = ClosedForm(order='joint')", "needs ridge > 0"],
+        ["solver = ClosedForm(order='joint')", "requires ridge > 0"],
     ),
     "rank above dim, shortcuts": (lambda: run(shortcut(rank=7)), ["rank = 7", "at most dim = 6"]),
     "init of another shape, shortcuts": (
@@ -346,17 +346,20 @@ CALLS = {
     },
     "sparse and orthogonal": (
         lambda: shortcuts(orthogonal=True, sparsity=2),
-        ["orthogonal = True excludes sparsity = 2"],
+        ["orthogonal = True cannot be combined with sparsity = 2"],
     ),
-    "sparse and uncorrelated": (lambda: shortcuts(uncorrelated=True, sparsity=2), ["excludes sparsity = 2"]),
+    "sparse and uncorrelated": (
+        lambda: shortcuts(uncorrelated=True, sparsity=2),
+        ["cannot be combined with sparsity = 2"],
+    ),
     "clusters and uncorrelated": (lambda: shortcuts(uncorrelated=True, clusters=3), ["clusters = 3"]),
     "too few clients for uncorrelated shortcuts": (
         lambda: shortcuts(uncorrelated=True, n_clients=2),
-        ["uncorrelated = True needs n_clients > rank", "2 <= 2"],
+        ["uncorrelated = True requires n_clients > rank", "2 <= 2"],
     ),
     "no room for orthogonal shortcuts": (
         lambda: shortcuts(orthogonal=True, rank=6),
-        ["orthogonal = True needs dim > rank", "6"],
+        ["orthogonal = True requires dim > rank", "6"],
     ),
     # --- participation ---
     "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
@@ -875,11 +878,11 @@ class OwnProblem:
     [
         (
             {"without": ("subspace_rank", "floats_per_trial")},
-            "has no subspace_rank, no floats_per_trial: see lf.Problem",
+            "must have the attributes subspace_rank, floats_per_trial: see lf.Problem",
         ),
-        ({"without": ("noise_std",)}, "has no noise_std: see lf.Problem"),
+        ({"without": ("noise_std",)}, "must have the attributes noise_std: see lf.Problem"),
         ({"without": ("truth",)}, "must be a problem, e.g. lf.SharedRepresentation"),
-        ({"design": "gaussian"}, "problem.design = 'gaussian' must be a law of x, e.g. lf.Gaussian"),
+        ({"design": "gaussian"}, "problem.design = 'gaussian' must be a distribution of x, e.g. lf.Gaussian"),
     ],
 )
 def test_what_a_problem_of_ones_own_lacks_is_named(without, message):

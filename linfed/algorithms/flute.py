@@ -112,9 +112,8 @@ class FLUTE(Scheduled):
         """Ratio ``eta_r / eta_l``, where eta_l includes the factor of the data gradient."""
         if self.server_step_size is None:
             return 1.0 / self.gradient_factor
-        return self.server_step_size / (
-            one_step(self.step_size, "the ratio of step sizes requires") * self.gradient_factor
-        )
+        step_size = one_step(self.step_size, "the ratio of step sizes requires")
+        return self.server_step_size / (step_size * self.gradient_factor)
 
     @property
     def initialisation(self) -> InitialFactors:

@@ -107,11 +107,11 @@ class ProjectedBatch:
             self._refuse("project at a second B")
         return self._features
 
-    def _refuse(self, question: str) -> Never:
+    def _refuse(self, question: str, engines: str = "'compressed' or 'explicit'") -> Never:
         """Raise EngineError for a method that requires more than features at one B."""
         raise EngineError(
             f"engine = {ENGINE!r} draws only features at one B and does not support batch.{question}; "
-            "use engine = 'compressed' or 'explicit'"
+            f"use engine = {engines}"
         )
 
     def gradient(self, theta: Array) -> Array:
@@ -142,8 +142,8 @@ class ProjectedBatch:
         self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
     ) -> Iterator[Batch]:
         """Raise EngineError: not supported by the projected engine."""
-        self._refuse("minibatches")
+        self._refuse("minibatches", "'explicit'")
 
     def split(self) -> tuple[Batch, Batch]:
         """Raise EngineError: not supported by the projected engine."""
-        self._refuse("split")
+        self._refuse("split", "'explicit'")

@@ -130,7 +130,7 @@ CALLS = {
             (lf.FedRolex, "model_share", (1.5, INF, 0.0), "positive finite number of at most 1"),
             (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
             (lf.Personalised, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
-            (lf.Personalised, "base", (lf.LocalOnly(),), "learns no representation B"),
+            (lf.Personalised, "base", (lf.LocalOnly(),), "an algorithm that learns a representation B"),
             (lf.Personalised, "base", (lf.FedRep, "FedRep", None), "must be an algorithm"),
         )
         for value in values
@@ -179,7 +179,7 @@ CALLS = {
     "FedRoD without a rank": (lambda: lf.FedRoD(step_size=0.1), ["rank"]),
     "no distance without a B": (
         lambda: run(lf.LGFedAvg(**FAMILY[lf.LGFedAvg]), metrics=["subspace_distance"]),
-        ["subspace_distance", "learns no representation B"],
+        ["subspace_distance", "an algorithm that learns a representation B"],
     ),
     "init of another shape, FedAvg": (
         lambda: run(fedavg(rank=2, init=ones(6, 3))),
@@ -480,15 +480,15 @@ CALLS = {
                 [ones(3), ones(3), ones(3), np.ma.masked_array(ones(3), [0, 0, 1])],
                 ["masked", "leave them out"],
             ),
-            "of digits": (np.full((4, 3, 2), "3"), [["3"] * 3] * 4, ["'3'", "no number"]),
-            "of bytes": (np.full((4, 3, 2), b"3"), np.full((4, 3), b"3"), ["3", "no number"]),
-            "of a digit among numbers": ([[[1.0, "2"]]], [[1.0, 2.0, "3"]] * 4, ["no number"]),
+            "of digits": (np.full((4, 3, 2), "3"), [["3"] * 3] * 4, ["'3'", "not a number"]),
+            "of bytes": (np.full((4, 3, 2), b"3"), np.full((4, 3), b"3"), ["3", "not a number"]),
+            "of a digit among numbers": ([[[1.0, "2"]]], [[1.0, 2.0, "3"]] * 4, ["not a number"]),
             "of digits as objects": (
                 np.full((4, 3, 2), "3", dtype=object),
                 np.full((4, 3), "3", dtype=object),
-                ["'3'", "no number"],
+                ["'3'", "not a number"],
             ),
-            "of None": (np.full((4, 3, 2), None), [[1.0, None, 1.0]] * 4, ["None", "no number"]),
+            "of None": (np.full((4, 3, 2), None), [[1.0, None, 1.0]] * 4, ["None", "not a number"]),
             "of dates": (
                 np.full((4, 3, 2), np.datetime64("2024-01-01")),
                 [[np.datetime64("2024-01-01")] * 3] * 4,
@@ -556,10 +556,13 @@ CALLS = {
     ),
     # --- given truth ---
     "no regressors": (lambda: truth(), ["B and W", "S", "Phi"]),
-    "heads without B": (lambda: truth(W=ones(4, 2), S=ones(4, 3)), ["W", "no B"]),
+    "heads without B": (lambda: truth(W=ones(4, 2), S=ones(4, 3)), ["W", "W requires B"]),
     "B without heads": (lambda: truth(B=ones(3, 2)), ["B and W"]),
-    "B beside S without heads": (lambda: truth(B=ones(3, 2), S=ones(4, 3)), ["no W", "Phi="]),
-    "Phi beside heads": (lambda: truth(Phi=ones(4, 3), B=ones(3, 2), W=ones(4, 2)), ["Phi", "not both"]),
+    "B beside S without heads": (lambda: truth(B=ones(3, 2), S=ones(4, 3)), ["B with S requires W", "Phi="]),
+    "Phi beside heads": (
+        lambda: truth(Phi=ones(4, 3), B=ones(3, 2), W=ones(4, 2)),
+        ["Phi", "Phi cannot be combined with W or S"],
+    ),
     "B of another dimension": (lambda: truth(B=ones(5, 2), Phi=ones(4, 3)), ["B", "(5, 2)", "(3, 2)"]),
     "heads of another rank": (lambda: truth(B=ones(3, 2), W=ones(4, 1)), ["B", "(3, 2)", "(3, 1)"]),
     "S of other clients": (lambda: truth(B=ones(3, 2), W=ones(4, 2), S=ones(5, 3)), ["S", "(5, 3)", "n = 4"]),

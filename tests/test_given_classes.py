@@ -567,11 +567,11 @@ CALLS = {
     "no least number": (lambda: dirichlet(min_samples=0), ["min_samples = 0", "at least 1"]),
     "too many samples wanted": (
         lambda: dirichlet(min_samples=5),
-        ["n_clients = 2 with min_samples = 5 need 10 samples", "8", "lower"],
+        ["n_clients = 2 with min_samples = 5 require 10 samples", "8", "reduce"],
     ),
     "too skewed": (
         lambda: dirichlet(concentration=1e-9, min_samples=3, n_clients=2, labels=[0] * 9 + [1]),
-        ["concentration = 1e-09", "1000 draws of trial 0", "min_samples = 3", "raise concentration"],
+        ["concentration = 1e-09", "1000 draws of trial 0", "min_samples = 3", "increase concentration"],
     ),
 }
 

@@ -208,7 +208,7 @@ def test_a_given_truth_of_dependent_columns_is_refused(name, parts):
     said = r"B of shape \(5, 2\) has rank 1, expected full column rank 2"
     with pytest.raises(ValueError, match=said):
         lf.GivenTruth(B=DEPENDENT[name], **parts)
-    with pytest.raises(ValueError, match=r"B of shape \(3, 5, 2\) has rank 1 in trial 1, expected 2"):
+    with pytest.raises(ValueError, match=r"B of shape \(3, 5, 2\) has rank 1 in trial 1, expected full column rank 2"):
         lf.GivenTruth(B=np.stack([B, DEPENDENT[name], B]), **parts)
 
 

@@ -86,13 +86,13 @@ class GivenTruth(Configuration):
                 array.setflags(write=False)
                 object.__setattr__(self, name, array)
         if self.Phi is not None and (self.W is not None or self.S is not None):
-            raise ValueError("GivenTruth(Phi=) cannot be combined with W= or S=, which are parts of Phi")
+            raise ValueError("Phi cannot be combined with W or S, which are parts of Phi")
         if self.Phi is None and self.S is None and (self.B is None or self.W is None):
-            raise ValueError("GivenTruth requires B= and W=, or S=, or Phi=")
+            raise ValueError("GivenTruth requires B and W, or S, or Phi")
         if self.W is not None and self.B is None:
-            raise ValueError("GivenTruth(W=) requires B=: the regressors are B w_i")
+            raise ValueError("W requires B: the regressors are B w_i")
         if self.S is not None and self.B is not None and self.W is None:
-            raise ValueError("GivenTruth(B=, S=) requires W=; for a reference subspace B and all regressors use Phi=")
+            raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi")
         self._check_sizes()
         self.design.check_dim(self.dim)
 

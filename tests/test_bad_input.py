@@ -179,7 +179,7 @@ CALLS = {
     "FedRoD without a rank": (lambda: lf.FedRoD(step_size=0.1), ["rank"]),
     "no distance without a B": (
         lambda: run(lf.LGFedAvg(**FAMILY[lf.LGFedAvg]), metrics=["subspace_distance"]),
-        ["subspace_distance", "an algorithm that learns a representation B"],
+        ["subspace_distance", "learns no representation B"],
     ),
     "init of another shape, FedAvg": (
         lambda: run(fedavg(rank=2, init=ones(6, 3))),

@@ -22,7 +22,7 @@ class ClassSource(Source):
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Raise EngineError: the method of moments supports only regression."""
-        raise EngineError("and supports only regression")
+        raise EngineError("and does not support classes")
 
 
 class FixedClassSource(HeldSource, ClassSource):

@@ -92,7 +92,7 @@ class GivenTruth(Configuration):
         if self.W is not None and self.B is None:
             raise ValueError("W requires B: the regressors are B w_i")
         if self.S is not None and self.B is not None and self.W is None:
-            raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi")
+            raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi=")
         self._check_sizes()
         self.design.check_dim(self.dim)
 

@@ -146,7 +146,7 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
 
 
 def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -> list[T]:
-    """Return the known values of a sequence, and raise if there are none; `what` is their noun in the message."""
+    """Return the known values of a sequence, or raise if it has no known value; the message calls them `what`."""
     check_instance(name, values, Iterable, f"a sequence of {what}")
     known = list(known)
     found = [value for value in values if value in known]
@@ -165,7 +165,7 @@ def check_bool(name: str, value: object) -> bool:
 def check_progress(value: object) -> bool:
     """Return tqdm's argument `disable` for `progress` = True, False or None (show on a terminal only).
 
-    The bar is also disabled if there is no standard error, as in a daemon.
+    The bar is also disabled without a standard error, as in a daemon.
     """
     if value is not None and not isinstance(value, bool | np.bool_):
         raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")

@@ -24,7 +24,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class State:
-    """State of an algorithm after a round: predictors ``theta_i = B w_i + s_i``, any part of which may be missing.
+    """State of an algorithm after a round: predictors ``theta_i = B w_i + s_i``, whose parts are all optional.
 
     Parameters
     ----------

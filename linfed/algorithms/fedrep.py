@@ -50,7 +50,7 @@ class FedRep(Scheduled):
         If `heads` is neither `ExactHeads` nor `GradientHeads`.
     ValueError
         If the rank is below 1, a step size is not positive, a name is unknown, or `rotate_heads` is True without
-        `orthonormalize`; in `simulate` also if the rank exceeds d, or the schedule does not have one value per round.
+        `orthonormalize`. `simulate` also raises if the rank exceeds d, or a schedule does not have one value per round.
 
     Notes
     -----

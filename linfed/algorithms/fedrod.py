@@ -70,8 +70,8 @@ class FedRoD(Averaging):
         (B, w) <- (B, w) + eta_s sum_{i in I} p_i ((B_i, w_i) - (B, w)),   (B_i, w_i) by local steps on f_i(B w)
 
     The second line is two-layer `FedAvg`: (B, w) does not depend on the v_i, which stay with the clients and start at
-    0. Clients predict with ``B (w + v_i)``. As for the heads of `FedRep`, the v_i are fitted at the B and w from before
-    the round, and the server's update of B and w then changes the predictor. A client that takes no part keeps its v_i.
+    0. Clients predict with ``B (w + v_i)``. Like the heads of `FedRep`, the v_i are fitted at the B and w from before
+    the round. The server's update of B and w then changes the predictor. A client that takes no part keeps its v_i.
     `fine_tune` refits the v_i after the last round.
 
     With exact heads, m >= k and no ridge ``w + v_i`` is FedRep's head at that B; with m < k it is the solution nearest

@@ -50,8 +50,8 @@ class FLUTE(Scheduled):
     Raises
     ------
     ValueError
-        If the rank is below 1, a step size or weight is out of range, or `init` is invalid; in `simulate` also if the
-        rank exceeds d or an array has the wrong shape.
+        If the rank is below 1, a step size or weight is out of range, or `init` is invalid. `simulate` also raises if
+        the rank exceeds d or an array has the wrong shape.
 
     Notes
     -----

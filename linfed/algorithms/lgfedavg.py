@@ -155,7 +155,7 @@ class LGFedAvg(Scheduled):
         return state.update(W=W + self.server_step_size * change, own=own, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return the least-squares predictors of new clients, all of which the shared head can represent."""
+        """Return the least-squares predictors of new clients, which the shared head can represent."""
         return State(S=batch.least_squares())
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:

@@ -20,8 +20,8 @@ class Oracle(Algorithm):
     Parameters
     ----------
     rank : int
-        Columns k. The subspace is the span of ``B*``; if the rank of the ground truth exceeds k, it is the subspace of
-        smallest risk with personal heads, which is ``U_k`` for isotropic x (`Truth.reference`).
+        Columns k. The subspace is the span of ``B*``. If the rank of the ground truth exceeds k, it is the subspace of
+        smallest risk with personal heads (`Truth.reference`), which is ``U_k`` for isotropic x.
     ridge : float, default 0.0
         Weight of the penalty ``(ridge / 2) ||w||^2`` in each client's loss ``(1 / 2m) ||Z_i w - y_i||^2``.
 

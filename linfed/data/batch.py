@@ -4,8 +4,8 @@ An algorithm has access only to a `Batch`, not to the ground truth, the metrics 
 the data in any form that gives equal results, or results with an equal joint distribution.
 
 Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. The docstrings
-describe regression. With c classes (`ClassBatch`) a head (T, p, k) is (T, p, c, k + 1), a predictor (T, p, d) is
-(T, p, c, d + 1), the loss is the cross-entropy, and methods with a closed form raise ValueError.
+describe regression. With c classes (`ClassBatch`) a head (T, p, k) is (T, p, c, k + 1), and a predictor (T, p, d) is
+(T, p, c, d + 1). The loss is then the cross-entropy, and methods with a closed form raise ValueError.
 
 The next round reuses a batch's buffers, so batches must not be stored. The arrays of a batch are read-only. The arrays
 that methods return may be modified, except the heads of a fit, which are read-only.
@@ -47,7 +47,7 @@ class Features(Protocol):
     def fit(self, ridge: float = 0.0) -> Fit:
         """Return the heads, read-only, that minimise ``(1/2m_i)||Z_i w - y_i||^2 + (ridge/2)||w||^2``.
 
-        If a client has at most as many samples as the rank of its features, and there is no ridge, its residual is
+        Without a ridge, the residual of a client whose number of samples does not exceed the rank of its features is
         exactly 0, and so is its part of the gradient.
         """
         ...
@@ -93,7 +93,7 @@ class Batch(Protocol):
 
     @property
     def n_clients(self) -> int:
-        """Number of clients n of the run, of which p participate."""
+        """Number of clients n of the run; p of them participate."""
         ...
 
     @property

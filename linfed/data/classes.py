@@ -1,7 +1,7 @@
 """Batches for classification: cross-entropy of logits that are linear in x, with biases.
 
 A batch supports the first-order methods of `linfed.data.batch`, for heads (T, p, c, k + 1) and predictors (T, p, c, d +
-1), and raises for methods that require the squared loss. The last entry of a row is 1, for the bias; in padding it is
+1). Methods that require the squared loss raise ValueError. The last entry of a row is 1, for the bias; in padding it is
 0, so that padding does not affect gradients.
 """
 

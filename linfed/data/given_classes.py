@@ -44,7 +44,7 @@ class GivenClasses(GivenSamples):
     n_classes : int
         Number of classes c.
     holds : ndarray of bool (n, c) or (trials, n, c)
-        True at the classes of which a client has samples.
+        True if a client has samples of a class.
 
     Raises
     ------

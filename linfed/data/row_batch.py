@@ -103,7 +103,7 @@ class RowBatch(ABC):
         Yields
         ------
         RowBatch
-            Of the class of this batch.
+            An instance of this batch's class.
         """
         size = check_integer("size", size)
         trials, p, m, _ = self.shape
@@ -135,7 +135,7 @@ class RowBatch(ABC):
         return self._chosen(first, half), self._chosen(second, half)
 
     def _chosen(self, index: Indices, counts: Array) -> Any:
-        """Return a batch of the samples at `index` (T, p, rows), of which the first `counts` (T, p) are kept."""
+        """Return a batch of the samples at `index` (T, p, rows), keeping the first `counts` (T, p) of them."""
         inside = np.arange(index.shape[-1]) < counts[..., None]
         X = np.take_along_axis(self.X, index[..., None], axis=2) * inside[..., None]
         return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)

@@ -52,8 +52,9 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
     -------
     Heads
         `W` (k, C), `residual` ``Z w - y`` (m, C), `deficient` (C,). If there are fewer samples than k, or features are
-        dependent, `W` has minimum norm. If a client has at most as many samples as the rank of its features, its
-        residual is exactly zero. `deficient` is True for clients with at least k samples and dependent features.
+        dependent, `W` has minimum norm. Without a ridge, the residual of a client whose number of samples does not
+        exceed the rank of its features is exactly zero. `deficient` is True for clients with at least k samples and
+        dependent features.
 
     Notes
     -----

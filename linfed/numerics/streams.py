@@ -95,7 +95,7 @@ class RoundStream:
     fill : callable
         ``fill(rng, out)`` writes consecutive values into a contiguous array.
     rounds : int
-        Number of rounds of the run; at most as many are drawn ahead.
+        Number of rounds of the run, the most that are drawn ahead.
 
     Notes
     -----

@@ -1,7 +1,7 @@
 """Base classes of ground truths and of problems, the families that generate them.
 
-A ground truth is stored in factors, ``phi_i = B* w_i* + s_i*``, any part of which may be missing. An (n, d) array is
-stored only if the ground truth has a full-dimensional part.
+A ground truth is stored in factors, ``phi_i = B* w_i* + s_i*``, whose parts are all optional. An (n, d) array is stored
+only if the ground truth has a full-dimensional part.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class Problem(Protocol):
 
     @property
     def subspace_rank(self) -> int | None:
-        """Largest number of columns of a reference subspace (`Truth.reference`); None if there is none."""
+        """Largest number of columns of a reference subspace (`Truth.reference`); None if no reference exists."""
         ...
 
     @property

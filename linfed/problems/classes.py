@@ -1,4 +1,4 @@
-"""Classification problem: Gaussian classes whose means lie in a subspace, of which each client holds some."""
+"""Classification problem: Gaussian classes whose means lie in a subspace; each client holds some of the classes."""
 
 from __future__ import annotations
 

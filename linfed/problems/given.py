@@ -43,7 +43,7 @@ class GivenTruth(Configuration):
     ------
     ValueError
         If the parts do not determine the regressors, shapes do not agree, values are not finite, or the columns of B
-        are linearly dependent in a trial, so that its span has a lower dimension.
+        are linearly dependent in a trial.
 
     Notes
     -----

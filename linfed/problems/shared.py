@@ -49,10 +49,10 @@ class SharedRepresentation(Configuration):
     Notes
     -----
     ``B*`` is the Q factor of a standard Gaussian (d, k) matrix, and ``w_i*`` is a standard Gaussian vector scaled to
-    length `head_norm`. A given kappa is reached to 1e-12 by alternating projections between the matrices with these
-    singular values and the matrices with rows of equal length (Tropp, Dhillon, Heath and Strohmer 2005).
+    length `head_norm`. A given kappa is reached to 1e-12 by alternating projections (Tropp, Dhillon, Heath and Strohmer
+    2005), between the matrices with these singular values and the matrices with rows of equal length.
 
-    **Deviations**: the normalisation is that of the FedRep paper; `condition_number` is an addition.
+    **Deviations**: `condition_number` is an addition; the FedRep paper's normalisation is used.
 
     References
     ----------

@@ -30,9 +30,9 @@ class SharedWithShortcuts(SharedRepresentation):
         If True, every ``s_i*`` is orthogonal to the span of B*. Requires dim > rank; cannot be combined with
         `sparsity`.
     uncorrelated : bool, default False
-        If True, ``sum_i s_i* w_i*'`` is exactly 0: the component of the drawn shortcuts along the heads is removed, and
-        the rest is rescaled to the root mean square length that was drawn. Requires n_clients > rank; cannot be
-        combined with `sparsity` or `clusters`.
+        If True, ``sum_i s_i* w_i*'`` is exactly 0: the component of the drawn shortcuts along the heads is removed. The
+        rest is rescaled to the root mean square length that was drawn. Requires n_clients > rank; cannot be combined
+        with `sparsity` or `clusters`.
     sparsity : int, optional
         Number of nonzero entries of every ``s_i*``, at random positions that differ between clients; all by default.
     clusters : int, optional
@@ -46,10 +46,10 @@ class SharedWithShortcuts(SharedRepresentation):
     Notes
     -----
     ``s_i*`` is Gaussian with independent entries (on its support, or in the orthogonal complement of B*), whose
-    variance is ``shortcut_norm^2`` divided by their number. For a given seed B* and the heads equal those of
+    variance is ``shortcut_norm^2`` divided by their number. For a given seed B* and the heads are equal to
     `SharedRepresentation`, and shortcuts of two values of `shortcut_norm` differ only by a factor. The shortcuts of new
-    clients have the training clients' distribution, and with `clusters` they equal those of the clusters. They are
-    uncorrelated with the heads only in expectation.
+    clients have the training clients' distribution; with `clusters` new clients share the clusters' shortcuts. New
+    shortcuts are uncorrelated with the heads only in expectation.
 
     **Deviations**: the draft does not specify the distribution of ``s_i*``.
 

@@ -44,12 +44,12 @@ class UnderParameterized(Configuration):
     ------
     ValueError
         If a size is below 1, the rank exceeds ``min(n, d)``, the spectrum increases, or the singular values do not
-        allow the gap (for a Gaussian Phi this is raised when a ground truth is drawn).
+        allow the gap. For a Gaussian Phi the gap is checked when a ground truth is drawn.
 
     Notes
     -----
-    With a spectrum or a gap, U and V are uniformly distributed: the Q factors of Gaussian (d, r) and (n, r) matrices,
-    or the singular vectors of a Gaussian Phi, which have the same distribution. The ground truth is then stored in
+    With a spectrum or a gap, U and V are uniformly distributed. They are the Q factors of Gaussian (d, r) and (n, r)
+    matrices, or the singular vectors of a Gaussian Phi, whose distribution is equal. The ground truth is then stored in
     factors, ``B* = U`` and ``W* = V Lambda``, for any n and d. New clients are Gaussian with the training clients'
     covariance: I_d, or ``U Lambda^2 U'/n``. The reference subspace of a learned B with k columns is ``U_k``
     (`Truth.reference`).

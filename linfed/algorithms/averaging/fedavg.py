@@ -41,8 +41,8 @@ class FedAvg(Averaging):
     Raises
     ------
     ValueError
-        If a step size is not positive, a name is unknown, the rank exceeds d, `init` or `fine_tune` is given for the
-        one-layer model, or `local_steps` is combined with minibatches.
+        If a step size is not positive, a name is unknown, the rank exceeds d, or options cannot be combined: `init` or
+        `fine_tune` with one layer, `local_steps` with minibatches.
 
     Notes
     -----

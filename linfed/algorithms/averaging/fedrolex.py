@@ -1,4 +1,4 @@
-"""FedRolex (Alam et al. 2022): averaging of models of which each client trains a rolling part."""
+"""FedRolex (Alam et al. 2022): averaging whose clients train rolling parts of the model."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class FedRolex(Rolling):
     aggregation: Literal["published", "zero-filled"] = "published"
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "averaging of models of which each client trains a rolling part"
+    summary: ClassVar[str] = "averaging whose clients train rolling parts of the model"
 
     def __post_init__(self) -> None:
         super().__post_init__()

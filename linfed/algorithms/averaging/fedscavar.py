@@ -1,7 +1,4 @@
-"""FedSCAVAR: control variates (SCAFFOLD), proximal term (FedProx), cluster memory (ClusterFedVARP) and rolling windows.
-
-The rolling windows are those of FedRolex.
-"""
+"""FedSCAVAR: a combination of SCAFFOLD, FedProx, ClusterFedVARP and FedRolex."""
 
 from __future__ import annotations
 

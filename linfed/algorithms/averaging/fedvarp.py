@@ -40,8 +40,8 @@ class FedVARP(Averaging):
 
     Notes
     -----
-    The clients' local steps are those of FedAvg; ``D_i`` is the change of client i. The server starts from ``y_i = 0``
-    and updates ::
+    Clients take local steps as in FedAvg; ``D_i`` is the change of client i. The server starts from ``y_i = 0`` and
+    updates ::
 
         theta <- theta + eta_s (sum_{i in I} p_i (D_i - y_i) + sum_{all j} pi_j y_j);   y_i <- D_i for i in I
 

@@ -24,7 +24,7 @@ class Frame(NamedTuple):
 class Labels(NamedTuple):
     """Labels ``y = Z a + tau v`` of a block, with the clients last.
 
-    `a` (t, k, c) and `e` (t, q, c) are the coordinates of phi_i inside and outside of B's span; `tau` (t, c) is the
+    `a` (t, k, c) and `e` (t, q, c) are the coordinates of phi_i inside and outside of B's span. `tau` (t, c) is the
     standard deviation of the part of y that Z does not explain.
     """
 
@@ -45,10 +45,10 @@ class Message(NamedTuple):
 
 
 class Pseudo(NamedTuple):
-    """Pseudo-samples of a block: lists of columns, of which each is a list of rows (t, c), None for zeros.
+    """Pseudo-samples of a block, as lists of columns; a column is a list of rows (t, c), with None for zeros.
 
-    `Z0` are the features on the orthonormal basis, `Z` the features at B, `v` the part of the labels `y` that the
-    features do not explain, and `g` (t, q, c) the Gaussian part outside of B's span.
+    `Z0` are the features on the orthonormal basis, and `Z` the features at B. `v` is the part of the labels `y` that
+    the features do not explain, and `g` (t, q, c) is the Gaussian part outside of B's span.
     """
 
     labels: Labels

@@ -90,6 +90,22 @@ class SweepError(RuntimeError):
         The failed cells and their errors.
     table : Table or None
         The rows of all other cells.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import linfed as lf
+    >>> @dataclass(frozen=True)
+    ... class Inverse:
+    ...     n: int
+    ...
+    ...     def run(self):
+    ...         return {"inverse": 1 / self.n}
+    >>> try:
+    ...     lf.sweep([Inverse(0), Inverse(2)])
+    ... except lf.SweepError as error:
+    ...     print(len(error.failures), "failed;", error.table["inverse"])
+    1 failed; 0.5
     """
 
     def __init__(self, message: str, failures: Any = (), table: Any = None) -> None:
@@ -99,15 +115,58 @@ class SweepError(RuntimeError):
 
 
 class EdgeWarning(UserWarning):
-    """Warns that the best value of a hyper-parameter is at the edge of its grid: the optimum may lie outside."""
+    """Warns that the best value of a hyper-parameter is at the edge of its grid: the optimum may lie outside.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import linfed as lf
+    >>> problem, fedrep = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FedRep(rank=2, step_size=1.0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", lf.EdgeWarning)
+    ...     tuning = lf.tune(fedrep, problem, grid={"step_size": (0.1, 0.5)}, data=lf.FreshSamples(10), rounds=9)
+    >>> len(caught), tuning.algorithm.step_size
+    (1, 0.5)
+    """
 
 
 class DivergenceWarning(UserWarning):
-    """Warns that some trials diverged: their metrics are NaN, and pandas leaves NaN out of averages."""
+    """Warns that some trials diverged: their metrics are NaN, and pandas leaves NaN out of averages.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import linfed as lf
+    >>> run = lf.Run(algorithm=lf.FedAvg(step_size=50.0), data=lf.FreshSamples(10), rounds=200,
+    ...              problem=lf.SharedRepresentation(n_clients=10, dim=5, rank=2))
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", lf.DivergenceWarning)
+    ...     frame = lf.sweep([run]).to_pandas()
+    >>> frame["status"].tolist()
+    ['DIVERGED']
+    """
 
 
 class StoreWarning(UserWarning):
-    """Warns of a file in a store that is damaged or foreign, or that other code has computed."""
+    """Warns of a file in a store that is damaged or foreign, or that other code has computed.
+
+    Examples
+    --------
+    >>> import tempfile, warnings
+    >>> from pathlib import Path
+    >>> import linfed as lf
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(10), rounds=3,
+    ...              problem=lf.SharedRepresentation(n_clients=10, dim=5, rank=2))
+    >>> folder = tempfile.mkdtemp()
+    >>> table = lf.sweep([run], store=folder)
+    >>> for file in Path(folder).glob("*.cell"):
+    ...     size = file.write_bytes(b"damaged")
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", lf.StoreWarning)
+    ...     table = lf.sweep([run], store=folder)
+    >>> len(caught)
+    1
+    """
 
 
 class WriteError(OSError):

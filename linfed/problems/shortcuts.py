@@ -46,7 +46,7 @@ class SharedWithShortcuts(SharedRepresentation):
     Notes
     -----
     ``s_i*`` is Gaussian with independent entries (on its support, or in the orthogonal complement of B*), whose
-    variance is ``shortcut_norm^2`` divided by their number. For a given seed B* and the heads are equal to
+    variance is ``shortcut_norm^2`` divided by their number. For a given seed B* and the heads are as in
     `SharedRepresentation`, and shortcuts of two values of `shortcut_norm` differ only by a factor. The shortcuts of new
     clients have the training clients' distribution; with `clusters` new clients share the clusters' shortcuts. New
     shortcuts are uncorrelated with the heads only in expectation.

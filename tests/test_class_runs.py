@@ -280,7 +280,7 @@ def test_new_clients_of_classes_are_refused_whatever_the_problem():
 
 def test_heads_of_classes_are_not_rotated():
     algorithm = lf.FedRep(rank=2, step_size=0.2, init="random", heads=lf.GradientHeads(), rotate_heads=True)
-    assert_one_line(lambda: run(algorithm), ["rotate_heads = True is of squares", "4 classes"])
+    assert_one_line(lambda: run(algorithm), ["rotate_heads = True supports only regression", "4 classes"])
 
 
 def test_the_estimate_counts_every_trials_copy():

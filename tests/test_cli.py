@@ -574,7 +574,10 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--shard", "half"], ["--shard half", "e.g. 1/2"]),
         (["reproduce", "toy-one", "--keep", "--fresh"], ["--keep and --fresh contradict"]),
         (["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"], ["--dask and --workers exclude"]),
-        (["reproduce", "toy-one", "--dask", "nowhere:no"], ["--dask nowhere:no: no scheduler there"]),
+        (
+            ["reproduce", "toy-one", "--dask", "nowhere:no"],
+            ["--dask nowhere:no must be the address of a Dask scheduler"],
+        ),
         (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "--trials 3", "changes nothing"]),
         (
             ["reproduce", "toy-one", "--draw", "--out", "empty"],

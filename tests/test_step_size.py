@@ -196,7 +196,7 @@ def test_theorems_of_one_step_refuse_a_schedule():
     with pytest.raises(ValueError, match="is a schedule: the theorems speak of one step for all rounds"):
         lf.theory.flute_trace(steps, lf.FLUTE(rank=2, step_size=(0.03,)), truth)
     assert lf.FLUTE(rank=2, step_size=(0.03, 0.02)).step_ratio == 1.0
-    with pytest.raises(ValueError, match="the ratio of steps needs one step for all rounds"):
+    with pytest.raises(ValueError, match="the ratio of step sizes requires one step for all rounds"):
         _ = lf.FLUTE(rank=2, step_size=(0.03, 0.02), server_step_size=0.1).step_ratio
 
 

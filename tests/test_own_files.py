@@ -92,7 +92,7 @@ def test_a_file_with_cells_alone_leaves_a_table_a_figure_and_a_record(capsys):
     write("my_grid.py", GRID)
     assert run("reproduce", "my_grid.py", "--workers", 1) == 0
     out = capsys.readouterr().out
-    assert "my-grid.png: Subspace distance against round: median and 10-90 % over trials; black: predicted" in out
+    assert "my-grid.png: Subspace distance against round: median and 10-90 % over trials; black lines: predicted" in out
     names = {path.name for path in Path("results").iterdir()}
     files = {"my-grid-runs.csv", "my-grid-runs-round.csv", "my-grid-runs.npz", "my-grid.json"}
     assert names == files | {"my-grid.png", "my-grid.pdf", "my-grid.txt", "cells"}

@@ -19,7 +19,7 @@ from linfed.errors import SizeError, is_real
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, draw_prediction, look, shades
 from linfed.plotting.captions import sizes
 from linfed.plotting.panels import curves, page
-from linfed.prediction import predict
+from linfed.prediction import Prediction, predict
 from linfed.reproduction.caveats import edges
 from linfed.search.tuning import Tuned
 from linfed.tables.export import short_names, told_diverged, varying
@@ -188,12 +188,12 @@ def _run_of(row: Mapping[str, Any], cells: Sequence[Any]) -> Run | None:
     return None
 
 
-def _predicted(run: Run | None, rounds: Any) -> Any:
-    """Return the predicted distance (trials, R) in these rounds of a run's first trials; None where there is none."""
+def _predicted(run: Run | None) -> Prediction | None:
+    """Return the prediction of a run's first trials, or None if there is no prediction of its distance."""
     if run is None or isinstance(run.algorithm, Tuned):
         return None
     try:
-        found = predict(
+        prediction = predict(
             run.algorithm,
             run.problem,
             data=run.data,
@@ -202,25 +202,25 @@ def _predicted(run: Run | None, rounds: Any) -> Any:
             trials=PREDICTED_TRIALS if run.trials is None else min(run.trials, PREDICTED_TRIALS),
             seed=run.seed,
         )
-        return found.distance[:, rounds]
-    except (SizeError, TypeError, ValueError):  # of no law, too
+    except (SizeError, TypeError, ValueError):
         return None
+    return None if prediction.distance is None else prediction
 
 
 # --- drawing -----------------------------------------------------------------------------------------------------
 
 
-def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, bool]:
-    """Return the figure, and whether predictions are in it."""
+def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, list[Prediction]]:
+    """Return the figure and the predictions in it."""
     lines, columns, rows = ([*dict.fromkeys(row[f"={part}"] for row in table.rows)] for part in MOST)
     looks, labels = _looks(table, lines), {line: _text(line) for line in lines}
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
     band = len(lines) <= MOST_BANDS
-    known: dict[int, Any] = {}
+    known: dict[int, Prediction] = {}
     if y == "subspace_distance" and x == "round" and len(runs) <= MOST_PREDICTIONS:
         for row, run in zip(table.rows, runs, strict=True):
-            known[id(row)] = _predicted(run, row[y].axes[x])
-    any_predicted = any(one is not None for one in known.values())
+            if (prediction := _predicted(run)) is not None:
+                known[id(row)] = prediction
     with page(
         table,
         column="=column",
@@ -234,16 +234,25 @@ def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fi
         for ax, part in sheet:
             curves(ax, part, x, y, by="=line", labels=labels, looks=looks, band=band)
             for row in part.rows:
-                if known.get(id(row)) is not None:
-                    draw_prediction(ax, row[y].axes[x], known[id(row)])
+                if prediction := known.get(id(row)):
+                    rounds = row[y].axes[x]
+                    draw_prediction(ax, rounds, prediction.distance[:, rounds], uncertain=bool(prediction.warnings))
             if x == "round":
                 ax.locator_params(axis="x", integer=True)
         _cut_off([ax for ax, _ in sheet], table, y)
         what = y.replace("_", " ")
         sheet.label(x, *(f"{fill(_text(row), 28)}\n{what}" if row else what for row in rows))
         widest = max(map(len, lines))
-        sheet.legend(ncols=max(1, min(len(lines) + any_predicted, int(width / (0.55 + 0.056 * widest)))))
-    return sheet.figure, any_predicted
+        sheet.legend(
+            ncols=max(
+                1,
+                min(
+                    len(lines) + len({bool(one.warnings) for one in known.values()}),
+                    int(width / (0.55 + 0.056 * widest)),
+                ),
+            )
+        )
+    return sheet.figure, list(known.values())
 
 
 def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
@@ -273,12 +282,13 @@ def _cut_off(panels: Sequence[Axes], table: Table, y: str) -> None:
             panels[0].set_ylim(0.7 * least if least > 0 else None, 1e3 * begin)
 
 
-def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: bool) -> str:
-    """Return what the figure shows, in words, with the sizes of its rows."""
+def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: Sequence[Prediction]) -> str:
+    """Return the caption, with the sizes of the figure's rows."""
     lines = len({row["=line"] for row in table.rows})
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
     parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
-    parts += [f"black: predicted, median of the first {PREDICTED_TRIALS} trials"] if predicted else []
+    parts += [f"black lines: predicted, median of the first {PREDICTED_TRIALS} trials"] if predicted else []
+    parts += ["dashed black: the prediction comes with warnings (`lf.predict` returns them)"] if any(one.warnings for one in predicted) else []
     parts += [text for text in (told_diverged(table.rows), edges(table, by="=line")) if text]
     parts += [f"not drawn: {', '.join(left_out)}"] if left_out else []
     return f"{'; '.join(parts)}. {sizes(table)}".strip()

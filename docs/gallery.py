@@ -158,10 +158,11 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
     links += [f"{{download}}`{file} <{beside}{file}>`" for file in files if (COMMITTED / file).exists()]
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    took = f"{record['seconds']:.0f} s of computing, " if "seconds" in record else ""
     return [
         "## Again\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {record['seconds']:.0f} s of computing, {escaped(record['machine'])}, {escaped(versions)}, commit "
+        f"This run: {took}{escaped(record['machine'])}, {escaped(versions)}, commit "
         f"`{record['commit'][:10]}`. The npz files hold the tables, reduced (`lf.Table.load`); claims were judged on "
         "the whole ones.\n",
         *(f"- {link}" for link in links),

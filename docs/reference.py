@@ -112,7 +112,7 @@ GROUPS = {
         (
             *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
             *("theory.second_order_evolution", "theory.SecondOrder", "theory.typical_distance"),
-            *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size"),
+            *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size", "theory.near_truth_threshold"),
             *("theory.local_factor", "theory.local_floor", "theory.local_best_step", "theory.stability_edge"),
             *("theory.best_step_schedule", "theory.mean_squared_sine", "theory.largest_sine"),
             *("theory.schedule_asymptote", "theory.known_heads_bound", "theory.refitted_heads_limit"),
@@ -121,6 +121,7 @@ GROUPS = {
             *("theory.under_parameterised_evolution", "theory.UnderParameterisedEvolution"),
             *("theory.under_parameterised_floor", "theory.UnderParameterisedFloor"),
             *("theory.fixed_sample_floor", "theory.FixedSampleFloor", "theory.fixed_sample_edge"),
+            *("theory.fixed_samples_needed", "theory.fedrep_bound_rounds"),
             *("theory.federation_pays_from", "theory.fedrep_bound", "theory.fedrep_step_limit"),
             *("theory.fedrep_least_samples", "theory.fedrep_predicted_samples"),
             *("theory.theorem1_run", "theory.Theorem1Run", "theory.at_exact_heads", "theory.AtExactHeads"),
@@ -134,6 +135,7 @@ GROUPS = {
             *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
             *("theory.flute_divergence_threshold", "theory.flute_worst_ray", "theory.flute_population_minimiser"),
             *("theory.flute_relative_gradient", "theory.truncation_error", "theory.truncation_floor"),
+            "theory.average_direction_distance",
         ),
     ),
     "theory-shortcut": Group(

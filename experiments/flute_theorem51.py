@@ -32,7 +32,8 @@ from linfed.figures.laws import draw_law
 from linfed.figures.style import PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
-from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
+from linfed.statistics.fits import fit_exponent
+from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
@@ -187,7 +188,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
         statistic="largest relative difference on the same data",
     )
-    return [*bounds, _one_constant(table), *predictions, step]
+    return [*bounds, _one_constant(table), *predictions, _power(table), step]
 
 
 def stays_at(part: lf.Table) -> str:
@@ -198,6 +199,20 @@ def stays_at(part: lf.Table) -> str:
     if len(set(values.values())) == 1:
         words = [f"{' = '.join(values)} = {next(iter(values.values())):,}"]
     return ", ".join([*words, *(["no noise"] if part.values("noise_std") == [0.0] else [])])
+
+
+def _power(table: lf.Table) -> lf.Finding:
+    """Judge the exponent of (d + n - k)/(n m) in the floor, over the sweeps in m, n above d and d above n."""
+    law = lf.fit("rms ~ ((d + n - k) / (n m))^a", table.where(sweep=["m", "n above d", "d above n"]))
+    return judge_exponent(
+        law.exponents["a"],
+        0.5,
+        kind="equal",
+        margin=0.05,
+        text="FLUTE's floor is a power of (d + n - k)/(n m)",
+        where=f"{law.points} settings",
+        source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+    )
 
 
 def _one_constant(table: lf.Table) -> lf.Finding:

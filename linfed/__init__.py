@@ -27,7 +27,10 @@ W is (n, c, k + 1).
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -106,14 +109,14 @@ if TYPE_CHECKING:
     from linfed.search.selection import RoundsTo as RoundsTo
     from linfed.search.tuning import Tuned as Tuned
     from linfed.search.tuning import tune as tune
-    from linfed.simulation import Round as Round
-    from linfed.simulation import iterate as iterate
-    from linfed.simulation import simulate as simulate
     from linfed.simulation.engines import ENGINES as ENGINES
+    from linfed.simulation.loop import Round as Round
+    from linfed.simulation.loop import iterate as iterate
     from linfed.simulation.metrics import METRICS as METRICS
     from linfed.simulation.metrics import shortcut_error as shortcut_error
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result
+    from linfed.simulation.run import simulate as simulate
     from linfed.simulation.status import Status as Status
     from linfed.statistics.findings import Finding as Finding
     from linfed.statistics.findings import Hypothesis as Hypothesis
@@ -128,117 +131,31 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Names are loaded when first used, so that `import linfed` and `linfed --help` come back at once.
+# The imports above are the only list of public names. They are parsed, not executed: a name loads its module when it is
+# first used, so that `import linfed` and `linfed --help` take milliseconds.
 _PUBLIC = {
-    "ALGORITHMS": "linfed.algorithms",
-    "Algorithm": "linfed.algorithms.base",
-    "Along": "linfed.tables.labeled_array",
-    "Asks": "linfed.algorithms.base",
-    "AtDistance": "linfed.algorithms.initial",
-    "ClosedForm": "linfed.algorithms.solvers",
-    "Design": "linfed.problems.designs",
-    "ENGINES": "linfed.simulation.engines",
-    "DivergenceWarning": "linfed.errors",
-    "EdgeWarning": "linfed.errors",
-    "EngineError": "linfed.errors",
-    "ExactHeads": "linfed.algorithms.heads",
-    "FLUTE": "linfed.algorithms.flute",
-    "ClassTruth": "linfed.problems",
-    "Classes": "linfed.problems",
-    "ClusterFedVARP": "linfed.algorithms.averaging",
-    "FedAvg": "linfed.algorithms.averaging",
-    "FedProx": "linfed.algorithms.averaging",
-    "FedRolex": "linfed.algorithms.averaging",
-    "FedSCAVAR": "linfed.algorithms.averaging",
-    "FedVARP": "linfed.algorithms.averaging",
-    "SCAFFOLD": "linfed.algorithms.averaging",
-    "FedPer": "linfed.algorithms.fedper",
-    "FedRep": "linfed.algorithms.fedrep",
-    "FedRoD": "linfed.algorithms.fedrod",
-    "FedRepShortcut": "linfed.algorithms.shortcut",
-    "Finding": "linfed.statistics.findings",
-    "FixedSamples": "linfed.data.samples",
-    "FreshSamples": "linfed.data.samples",
-    "Gaussian": "linfed.problems.designs",
-    "GivenClasses": "linfed.data.given_classes",
-    "GivenFactors": "linfed.algorithms.initial",
-    "GeneralFLUTE": "linfed.algorithms.general_flute",
-    "GivenSamples": "linfed.data.samples",
-    "GivenSubspace": "linfed.algorithms.initial",
-    "GivenTruth": "linfed.problems",
-    "GradientHeads": "linfed.algorithms.heads",
-    "GradientSteps": "linfed.algorithms.solvers",
-    "Hypothesis": "linfed.statistics.findings",
-    "Initial": "linfed.algorithms.initial",
-    "InitialFactors": "linfed.algorithms.initial",
-    "LGFedAvg": "linfed.algorithms.lgfedavg",
-    "LawError": "linfed.errors",
-    "LocalOnly": "linfed.algorithms.local_only",
-    "METRICS": "linfed.simulation.metrics",
-    "Moments": "linfed.algorithms.initial",
-    "Oracle": "linfed.algorithms.oracle",
-    "Personalised": "linfed.algorithms.personalised",
-    "PooledLeastSquares": "linfed.algorithms.pooled",
-    "Prediction": "linfed.prediction",
-    "Problem": "linfed.problems",
-    "Quantity": "linfed.prediction",
-    "Rademacher": "linfed.problems.designs",
-    "RandomSubspace": "linfed.algorithms.initial",
-    "Result": "linfed.simulation.results",
-    "Round": "linfed.simulation",
-    "RoundsTo": "linfed.search.selection",
-    "Run": "linfed.cells.run",
-    "SharedRepresentation": "linfed.problems",
-    "SharedWithShortcuts": "linfed.problems",
-    "SizeError": "linfed.errors",
-    "SmallRandom": "linfed.algorithms.initial",
-    "State": "linfed.algorithms.base",
-    "Status": "linfed.simulation.status",
-    "Store": "linfed.sweeps.store",
-    "StoreWarning": "linfed.errors",
-    "SweepError": "linfed.errors",
-    "Table": "linfed.tables.table",
-    "TrueSubspace": "linfed.algorithms.initial",
-    "Truth": "linfed.problems",
-    "Tuned": "linfed.search.tuning",
-    "Tuning": "linfed.search.grid_search",
-    "UnderParameterized": "linfed.problems",
-    "UniformCube": "linfed.problems.designs",
-    "UniformSphere": "linfed.problems.designs",
-    "Verdict": "linfed.statistics.findings",
-    "above": "linfed.search.levels",
-    "below": "linfed.search.levels",
-    "classwise_split": "linfed.data.splits",
-    "curves": "linfed.plotting.panels",
-    "dirichlet_split": "linfed.data.splits",
-    "fit": "linfed.statistics.fits",
-    "grid": "linfed.tables.grid",
-    "iterate": "linfed.simulation",
-    "least": "linfed.sweeps.find_smallest",
-    "load_digits": "linfed.data.digits",
-    "page": "linfed.plotting.panels",
-    "predict": "linfed.prediction",
-    "shortcut_error": "linfed.simulation.metrics",
-    "simulate": "linfed.simulation",
-    "subspace_distance": "linfed.simulation.metrics",
-    "sweep": "linfed.sweeps.sweep",
-    "theory": "linfed.theory",
-    "tune": "linfed.search.tuning",
+    alias.name: f"{node.module}.{alias.name}" if node.module == __name__ else node.module
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
+    if isinstance(node, ast.ImportFrom) and node.module
+    for alias in node.names
+    if alias.asname
 }
 
 __all__ = sorted(_PUBLIC)
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use."""
-    if name not in _PUBLIC:
-        from linfed.errors import suggestion
+if not TYPE_CHECKING:  # type checkers report names that do not exist
 
-        raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _PUBLIC)}")
-    module = importlib.import_module(_PUBLIC[name])
-    value = module if name == "theory" else getattr(module, name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Load a public name on first use."""
+        if name not in _PUBLIC:
+            from linfed.errors import suggestion
+
+            raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _PUBLIC)}")
+        module = importlib.import_module(_PUBLIC[name])
+        value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -282,6 +282,13 @@ def check_shape(name: str, array: Array, expected: tuple[int, ...], meaning: str
         raise ValueError(f"{name} has shape {array.shape}, expected {meaning} = {expected}")
 
 
+def check_square(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> Array:
+    """Return `value` as `check_array` does, and raise unless its last two axes have one length."""
+    array = check_array(name, value, shapes)
+    check_shape(name, array, (*array.shape[:-1], array.shape[-2]), "a stack of square matrices")
+    return array
+
+
 def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], wanted: str) -> None:
     """Raise unless `value` is of the wanted kind."""
     if not isinstance(value, kind):

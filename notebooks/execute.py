@@ -1,7 +1,7 @@
-"""Execute the notebooks beside this file, top to bottom in a fresh kernel each, and store their outputs.
+"""Execute the notebooks in this folder, each from top to bottom in a new kernel, and save their outputs.
 
-``python notebooks/execute.py`` does all of them, ``python notebooks/execute.py 4_flute`` one; it needs the extra
-``notebooks``.
+``python notebooks/execute.py`` executes all notebooks, ``python notebooks/execute.py 4_flute`` one of them. This
+requires the extra ``notebooks``.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
 TIMEOUT = 600
-"""Seconds that one cell may take."""
+"""Maximum run time of a cell in seconds."""
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-"""All that is stored of the kernel: no version, no path."""
+"""Metadata saved for the kernel, without versions and paths."""
 
 
 def executed(path: Path) -> Any:
-    """Return a notebook after running its cells in a fresh kernel, without a trace of when and where."""
+    """Run a notebook's cells in a new kernel and return the notebook, without times and paths."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    os.environ.pop("MPLBACKEND", None)  # the kernel then has a notebook's own
+    os.environ.pop("MPLBACKEND", None)  # so that the kernel uses the backend for notebooks
     quiet: dict[str, Any] = {"record_timing": False, "coalesce_streams": True}
     NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(FOLDER.parent)}}, **quiet).execute()
     for cell in notebook.cells:
@@ -41,11 +41,11 @@ def executed(path: Path) -> Any:
 
 
 def main(names: list[str]) -> None:
-    """Execute and store the notebooks of these names, all by default."""
+    """Execute and save the notebooks with these names, all by default."""
     known = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SystemExit(f"unknown notebook {unknown[0]!r}; there are {', '.join(known)}")
+        raise SystemExit(f"notebook {unknown[0]!r} is unknown; allowed: {', '.join(known)}")
     for name in names or known:
         started = time.perf_counter()
         nbformat.write(executed(known[name]), known[name])

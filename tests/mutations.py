@@ -199,8 +199,8 @@ MUTATIONS = {
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
         Mutation(
             "the server's mean of NC",
-            "W = W - server * nc_gradient_to(",
-            "W = W - server / W.shape[1] * nc_gradient_to(",
+            "W = W - server * nc_gradient(",
+            "W = W - server / W.shape[1] * nc_gradient(",
             "class_algorithms:flute",
         ),
         Mutation("the sum of B", "B=B.mean(axis=1)", "B=B.sum(axis=1)", "class_algorithms:flute"),
@@ -486,8 +486,13 @@ MUTATIONS = {
             "the numbers of both runs are shifted alike, and are compared with each other alone",
         ),
     ],
-    "report/svg.py": [
-        Mutation("markers upside down", "{tall * (1 - y):.1f}) {scale}", "{tall * y:.1f}) {scale}", "report:markers"),
+    "report/pictures.py": [
+        Mutation(
+            "a report's figure without the style",
+            'with style(), mpl.rc_context({"svg',
+            'with mpl.rc_context({"svg',
+            "report:style",
+        ),
     ],
     "report/scoreboard.py": [
         Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
@@ -564,8 +569,10 @@ MUTATIONS = {
             "gradient_heads_evolution:median",
         ),
     ],
-    "theory/fedrep/state_evolution.py": [
+    "theory/fedrep/arguments.py": [
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
+    ],
+    "theory/fedrep/state_evolution.py": [
         Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
     ],
     "theory/fedrep/under_parameterised.py": [

@@ -785,8 +785,9 @@ def test_the_record_that_ships_is_that_of_the_committed_runs():
         name: committed.verdicts_of(told["claims"]) for name, told in runs.items()
     }, "run python docs/publish.py --record"
     told = {name: one.seconds for name, one in known.items() if one.seconds is not None}
-    assert told == {name: round(runs[name]["seconds"], 1) for name in told}
-    assert len(told) >= len(runs) - 3
+    whole = {name: one["seconds"] for name, one in runs.items() if "seconds" in one and not one.get("reused")}
+    assert told == {name: round(seconds, 1) for name, seconds in whole.items()}
+    assert len(told) > len(runs) / 2
     tables = {name: set(told["tables"]) for name, told in runs.items()}
     assert {name: set(one.settings) for name, one in known.items()} == tables
     assert known["fedrep-fig4"].settings["clients"]["rank"] == ["2"]

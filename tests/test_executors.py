@@ -345,13 +345,13 @@ def test_an_executor_that_is_broken_is_one_line():
 def test_an_executor_that_takes_no_more_is_one_line():
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
-    assert_one_line(lambda: lf.sweep(CELLS, executor=executor), ["executor = ", "takes no more"], WorkerError)
+    assert_one_line(lambda: lf.sweep(CELLS, executor=executor), ["executor = ", "accepts no more tasks"], WorkerError)
 
     class Calls:
         def submit(self, function):
             return {"value": 1}
 
-    assert_one_line(lambda: lf.sweep(CELLS, executor=Calls()), ["submit returned", "no future"], TypeError)
+    assert_one_line(lambda: lf.sweep(CELLS, executor=Calls()), ["submit must return a future"], TypeError)
 
 
 def test_what_is_finished_is_kept_before_more_is_submitted(tmp_path):

@@ -12,6 +12,7 @@ from linfed.report.scoreboard import measured
 from linfed.reproduction.records import claims_of, recorded
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge
+from linfed.statistics.fits import fit_exponent
 from linfed.statistics.gains import factor_ratio, gain_ratio
 from linfed.statistics.intervals import (
     binomial_share,
@@ -20,6 +21,7 @@ from linfed.statistics.intervals import (
     clustered_share,
     first_round_below,
     largest_factor,
+    least_passing,
     median_interval,
     median_ratio,
     probability_smaller,
@@ -28,7 +30,7 @@ from linfed.statistics.intervals import (
     smallest_constant,
 )
 from linfed.statistics.lines import line_findings
-from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant
+from linfed.statistics.scaling import judge_farthest_off, judge_one_constant
 
 ERROR_RATE = 1e-4
 """Probability with which each comparison of a measured coverage fails although the interval covers as stated."""
@@ -445,3 +447,11 @@ def test_points_that_do_not_count_say_nothing_of_a_difference():
     assert detail == "67 % against -"
     found, _ = clustered_difference((hits[:1], counted[:1]), (hits[:1], counted[:1]))
     assert found == (0.0, -1.0, 1.0)
+
+
+def test_least_passing():
+    tried, failed = [5, 3, 12, 4, 8, 6], [2, 100, 0, 40, 0, 3]
+    assert least_passing(tried, failed, 100, allowed=0.05) == (5.0, 4.0, 8.0)
+    assert least_passing(tried, [2, 100, 0, 40, 0, 7], 100, allowed=0.05)[0] == 8.0
+    assert least_passing([3, 4], [100, 50], 100, allowed=0.05) == (np.inf, 4.0, np.inf)
+    assert least_passing([3, 4], [0, 0], 100, allowed=0.05) == (3.0, 0.0, 3.0)

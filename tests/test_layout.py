@@ -120,7 +120,7 @@ PLANTED = {
     "at the top": ("numerics/kernel.py", "from linfed.simulation.loop import Round\n", "linfed.simulation.loop"),
     "in a function": ("data/rows.py", "def f():\n    import linfed.theory\n", "linfed.theory"),
     "of the package": ("problems/base.py", "from linfed import search\n", "linfed.search"),
-    "of a public name": ("problems/base.py", "from linfed import simulate\n", "linfed.simulation"),
+    "of a public name": ("problems/base.py", "from linfed import simulate\n", "linfed.simulation.run"),
     "by the top level": ("system/files.py", "import linfed as lf\nx = lf.tune\n", "linfed.search.tuning"),
     "relative": ("algorithms/base.py", "from ..simulation import metrics\n", "linfed.simulation"),
     "relative, in a room": ("data/__init__.py", "from ..figures.style import look\n", "linfed.figures.style"),

@@ -251,7 +251,7 @@ def test_least_rounds_are_those_of_the_run():
 
 def test_steps_are_tuned_or_set_at_every_size():
     tuned = lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.4)}, trials=4)
-    with pytest.warns(lf.EdgeWarning, match="step_size is an end"):
+    with pytest.warns(lf.EdgeWarning, match="step_size is at the edge"):
         table = lf.least("data.n_samples", replace(RUN, algorithm=tuned), reaches=LEVEL, trials=8)
     assert (table["step_size"], table["at_edge"]) == (0.4, "step_size")
     options = {"trials": 8, "step_size": lf.theory.best_step_size, "least": 4}
@@ -295,14 +295,14 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
     [
         ({"path": "sise"}, ValueError, r"no field 'sise' \(did you mean 'size'"),
         ({"reaches": 0.1}, TypeError, "reaches = 0.1"),
-        ({"share": 1.0}, ValueError, r"share = 1.0 must lie between 0 and 1"),
+        ({"share": 1.0}, ValueError, r"share = 1.0 must be above 0 and below 1"),
         ({"resolution": 0}, ValueError, "resolution = 0"),
         ({"batch": 9, "trials": 8}, ValueError, "batch = 9 must be at most trials = 8"),
-        ({"most": 8}, ValueError, "start = 16 must lie from least = 1 to most = 8"),
+        ({"most": 8}, ValueError, "start = 16 must be between least = 1 and most = 8"),
         ({"predicted": True}, ValueError, "predicted = True"),
         ({"step_size": 0.5}, ValueError, "step_size = 0.5 must be a function"),
-        ({"nope": 3}, TypeError, "least has no argument 'nope'; those of lf.sweep are store, executor"),
-        ({"least": lambda: 3}, TypeError, "least = .* must be a number, or a function of the cell"),
+        ({"nope": 3}, TypeError, "least has no argument 'nope'; lf.sweep allows store, executor"),
+        ({"least": lambda: 3}, TypeError, "least = .* must be a number or a function of the cell"),
         ({"least": lambda cell: -1}, ValueError, "least = -1 must be a positive"),
     ],
 )
@@ -324,18 +324,18 @@ def test_each_cell_may_have_its_own_range():
 
 
 def test_a_step_rule_of_another_signature_is_named():
-    with pytest.raises(TypeError, match=r"step_size = .* must be a function of the cell, or of some of"):
+    with pytest.raises(TypeError, match=r"step_size = .* must be a function of the cell, or of any of"):
         lf.least("data.n_samples", RUN, reaches=LEVEL, step_size=lambda t, s: 0.1)
     with pytest.raises(TypeError, match=r"metric = .* must be a function of two arguments"):
         lf.below(lambda state: 1.0, 0.1)
 
 
 def test_wrong_cells_are_named():
-    with pytest.raises(TypeError, match="needs a field 'trials'"):
+    with pytest.raises(TypeError, match="must have a field 'trials'"):
         lf.least("delta", _NoTrials(), reaches=REACHES)
     with pytest.raises(ValueError, match=r"n_samples = 0 must be an integer of at least 1"):
         lf.least("data.n_samples", RUN, reaches=LEVEL, least=0.5)
-    with pytest.raises(lf.SweepError, match="the run's row has no 'err'; it has 'error'"):
+    with pytest.raises(lf.SweepError, match="requires a column 'err', but the run's row has 'error'"):
         lf.least("size", Curve(), reaches=lf.below("err", 1.0))
     with pytest.raises(ValueError, match=r"level = 0 must be a positive"):
         lf.below("error", 0)

@@ -60,9 +60,11 @@ def test_figures_keep_their_style_when_they_are_saved_later():
 
 
 SLOWLY_DRAWN = {
+    "fedrep-bound-samples",
     "fedrep-pays",
     "fedrep-refitting",
-    "fedrep-scaling",
+    "fedrep-rounds",
+    "fedrep-samples",
     "fedrep-theorem1",
     "flute-classification",
     "flute-digits",

@@ -385,7 +385,9 @@ MISSING = {
         ["diverges"], lf.FedRolex(step_size=9.0, model_share=0.5), data=lf.FixedSamples(9), ask="floor"
     ),
     "FedAvg in law": lacks(["in law"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
-    "FedAvg, scheduled": lacks(["one number"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)),
+    "FedAvg, scheduled": lacks(
+        ["is a schedule", "FedAvg"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)
+    ),
     "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),
     "FedAvg without a truth": (
         lambda: lf.predict(ONE_LAYER, data=lf.FixedSamples(9).draw(PROBLEM), rounds=1).floor,

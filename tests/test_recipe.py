@@ -416,7 +416,7 @@ def test_the_files_of_a_sweep_and_its_record(tmp_path, monkeypatch, capsys):
         np.quantile(table.where(method="FedRep", n_clients=16)["subspace_distance"][:, -1], 0.5, method="inverted_cdf")
     )
     assert re.search(rf"^FedRep +16 +- +{median:.4g}$", printed, re.M)
-    assert "note: the best step_size is an end of its grid" in printed
+    assert "note: the best step_size is at the edge of its grid" in printed
     record = json.loads(Path("results/grid/grid.json").read_text())
     assert recipe("grid", record["recipe"]).cells == of(BASE).cells
     assert (record["file"], record["cells"], record["versions"]["linfed"]) == ("grid.toml", 4, lf.__version__)

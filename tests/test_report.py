@@ -1,4 +1,4 @@
-"""`linfed report`: one page and one Markdown file from saved results, without computing anything."""
+"""`linfed report`: one page from saved results, without computing anything."""
 
 import base64
 import contextlib
@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,11 +22,9 @@ import linfed as lf
 from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.png import shrunk
-from linfed.figures.style import COLUMN_WIDTH, STYLE, style
-from linfed.report.lines import PLACES, read
-from linfed.report.looks import plain
+from linfed.figures.style import STYLE, style
+from linfed.report import pictures
 from linfed.report.page import page
-from linfed.report.svg import chart, symbols
 from linfed.report.theory import sections
 from linfed.report.write import collected
 from linfed.reproduction.experiments import load
@@ -119,11 +118,11 @@ def written(toy, tmp_path_factory):
 class Checked(html.parser.HTMLParser):
     """A page's elements, and what is wrong with it."""
 
-    EMPTY = ("meta", "link", "img", "input", "br", "path", "use", "rect")
+    EMPTY = ("meta", "link", "img", "input", "br")
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.found, self.wrong, self.said, self.scripts = [], [], [], [], []
+        self.open, self.found, self.wrong, self.said = [], [], [], []
         self.feed(text)
         self.wrong += [f"{tag} is not closed" for tag in self.open]
 
@@ -134,19 +133,12 @@ class Checked(html.parser.HTMLParser):
         if tag not in self.EMPTY:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        if tag not in self.EMPTY:
-            self.open.pop()
-
     def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:
             self.wrong.append(f"{tag} is closed where it is not open")
 
     def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
-            self.scripts.append(data)
-        elif self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("script", "style"):
             self.said.append(data)
 
     @functools.cached_property
@@ -170,7 +162,7 @@ def test_the_page_is_sound(checked):
     assert checked.wrong == []
     ids = [attrs["id"] for _, attrs in checked.found if "id" in attrs]
     assert len(ids) == len(set(ids))
-    links = [attrs["href"] for attrs in (*checked.all("a"), *checked.all("use"))]
+    links = [attrs["href"] for attrs in checked.all("a")]
     assert links
     assert {link[1:] for link in links} <= set(ids)
     levels = [int(tag[1]) for tag, _ in checked.found if re.fullmatch("h[1-6]", tag)]
@@ -187,15 +179,19 @@ def test_the_page_loads_nothing_but_itself(checked):
         assert tag != "link" or attrs["href"] == "data:,"
 
 
-def test_every_picture_is_there_with_words(checked, toy):
+def test_every_figure_is_there_with_words(checked):
     images = checked.all("img")
-    assert [image["alt"].startswith("Figure toy-fall") for image in images] == [True, True]
-    for image, name in zip(images, ("toy-fall.png", "toy-fall-map.png"), strict=True):
-        shown = Image.open(io.BytesIO(base64.b64decode(image["src"].partition(",")[2])))
-        beside = Image.open(toy[1] / name)
-        assert shown.size == (int(image["width"]), int(image["height"])) == beside.size
-        assert np.abs(np.asarray(shown.convert("RGB"), int) - np.asarray(beside.convert("RGB"))).mean() < 1
-    assert "2 panels. error against round. panels n = 1; n = 2. lines FedRep, FedAvg." in images[0]["alt"]
+    assert [image["alt"] for image in images] == [
+        f"Figure toy-fall: {SUMMARY}. Sizes: 5 trials.",
+        f"Figure toy-fall-map: {SUMMARY}. Sizes: 5 trials.",
+    ]
+    assert [int(images[1][side]) for side in ("width", "height")] == [288, 288]  # two inches
+    for image in images:
+        kind, _, data = image["src"].partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        drawn = ElementTree.fromstring(base64.b64decode(data))
+        shape = float(drawn.get("width").removesuffix("pt")) / float(drawn.get("height").removesuffix("pt"))
+        assert int(image["width"]) / int(image["height"]) == pytest.approx(shape, rel=0.01)
 
 
 def test_the_page_says_all_that_the_record_does(checked, toy):
@@ -214,45 +210,59 @@ def test_the_page_says_all_that_the_record_does(checked, toy):
     assert SUMMARY in text
 
 
-def test_the_values_on_hover_are_the_tables(checked, toy):
-    table = lf.Table.load(toy[1] / "toy-fall-curves.npz")
-    (told,) = [json.loads(script) for script in checked.scripts if script.startswith("[")]  # the map has none
-    assert [panel["x"] for panel in told] == ["round", "round"]
-    for panel, size in zip(told, (1, 2), strict=True):
-        assert [line["n"] for line in panel["lines"]] == ["FedRep", "FedAvg"]  # the level has no values
-        for line in panel["lines"]:
-            row = table.where(method=line["n"], size=size)
-            values = row["error"]
-            assert line["x"] == row["round"].tolist()
-            assert np.allclose(line["y"], np.median(values, axis=0), rtol=1e-3)
-            assert np.allclose(line["l"], np.quantile(values, 0.1, axis=0, method="inverted_cdf"), rtol=1e-3)
-            assert np.allclose(line["h"], np.quantile(values, 0.9, axis=0, method="inverted_cdf"), rtol=1e-3)
+@pytest.fixture
+def alone(toy, tmp_path):
+    """Return a folder with the toy's record and table, without its PNG files."""
+    for name in ("toy-fall.json", "toy-fall-curves.npz"):
+        shutil.copy(toy[1] / name, tmp_path)
+    return tmp_path
 
 
-def test_without_pictures_they_are_drawn_from_the_tables(toy, tmp_path):
-    """And the record's captions come first."""
-    folder, results = toy
-    shutil.copy(results / "toy-fall-curves.npz", tmp_path)
-    path = tmp_path / "toy-fall.json"
-    record = json.loads((results / "toy-fall.json").read_text())
-    path.write_text(json.dumps(record | {"figures": {"map": "what <the> map shows"}}))
+def texts(picture):
+    """Return the texts of an SVG file and their sizes in points."""
+    found = ElementTree.fromstring(picture.data).iter("{http://www.w3.org/2000/svg}text")
+    return [
+        ("".join(text.itertext()), float(re.search(rb"([\d.]+)px", ElementTree.tostring(text))[1])) for text in found
+    ]
+
+
+def test_figures_are_drawn_from_the_tables_in_the_style(alone, toy):
+    """The map's ticks take their size only when it is saved."""
     before = plt.get_fignums()
-    found = collected(str(path), experiments=str(folder))
-    pictures, remarks = found.shown["toy-fall"].pictures, found.shown["toy-fall"].remarks
-    assert [(one.stem, one.chart is not None) for one in pictures] == [("toy-fall", True), ("toy-fall-map", False)]
-    assert [one.caption for one in pictures] == [f"{SUMMARY}. Sizes: 5 trials.", "what <the> map shows"]
-    assert pictures[0].width == pytest.approx(1400, abs=2)
-    assert (remarks, plt.get_fignums()) == ([], before)
-    assert "what &lt;the&gt; map shows" in page(found)
+    shown = collected(str(alone), experiments=str(toy[0])).shown["toy-fall"]
+    assert ([one.stem for one in shown.pictures], shown.remarks) == (["toy-fall", "toy-fall-map"], [])
+    assert plt.get_fignums() == before
+    curves, image = map(texts, shown.pictures)
+    assert {("0", 7), ("10", 7), ("30", 7), ("round", 8), ("error", 8), ("n = 2", 8), ("FedAvg", 7)} <= set(curves)
+    assert {("0", 7), ("2", 7)} <= set(image)
+    assert {size for _, size in image} == {7}
+    again = collected(str(alone), experiments=str(toy[0])).shown["toy-fall"]
+    assert [one.data for one in again.pictures] == [one.data for one in shown.pictures]
+
+
+def test_a_large_figure_is_a_png(alone, toy, monkeypatch):
+    monkeypatch.setattr(pictures, "SVG_BYTES", 1000)
+    found = collected(str(alone), experiments=str(toy[0]))
     with style():
-        figures = load("toy-fall", folder).plot({"curves": lf.Table.load(tmp_path / "toy-fall-curves.npz")})
-        for picture, figure in zip(pictures, figures.values(), strict=True):
+        figures = load("toy-fall", toy[0]).plot({"curves": lf.Table.load(alone / "toy-fall-curves.npz")})
+        for one, figure in zip(found.shown["toy-fall"].pictures, figures.values(), strict=True):
+            assert one.kind == "image/png"
             drawn = io.BytesIO()
-            figure.savefig(drawn, format="png", dpi=min(300.0, 1400 / figure.get_figwidth()))
-            assert np.array_equal(
-                shrunk(drawn, 1400).convert("RGB"), Image.open(io.BytesIO(picture.png)).convert("RGB")
-            )
+            figure.savefig(drawn, format="png", dpi=200)
+            assert np.array_equal(shrunk(drawn, 1400).convert("RGB"), Image.open(io.BytesIO(one.data)).convert("RGB"))
+            assert [one.width, one.height] == pytest.approx(144 * figure.get_size_inches(), abs=0.5)
     plt.close("all")
+    assert "data:image/png;base64," in page(found)
+
+
+def test_the_captions_of_the_record_come_first(alone, toy):
+    path = alone / "toy-fall.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"figures": {"map": "what <the> map shows"}}))
+    found = collected(str(path), experiments=str(toy[0]))
+    captions = [one.caption for one in found.shown["toy-fall"].pictures]
+    assert captions == [f"{SUMMARY}. Sizes: 5 trials.", "what <the> map shows"]
+    assert "what &lt;the&gt; map shows" in page(found)
 
 
 def test_what_the_tables_cannot_draw_is_told_in_a_line(toy, tmp_path):
@@ -279,37 +289,23 @@ def no_experiments(tmp_path):
     return str(folder)
 
 
-def test_without_the_experiment_there_are_the_pictures_that_lie_there(toy, no_experiments):
+def test_without_the_experiment_its_png_files_are_shown(toy, no_experiments):
     found = collected(str(toy[1]), experiments=no_experiments).shown["toy-fall"]
-    assert ["no values on hover" in remark for remark in found.remarks] == [True]
-    assert [(one.stem, one.chart) for one in found.pictures] == [("toy-fall", None), ("toy-fall-map", None)]
-
-
-def test_the_markdown_says_the_same(written, toy):
-    text = (written[0] / "REPORT.md").read_text(encoding="utf-8")
-    record = json.loads((toy[1] / "toy-fall.json").read_text())
-    for picture in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):
-        assert (written[0] / picture).is_file()
-    assert text.count("![") == 2
-    tables = re.findall(r"(?m)^\|.*(?:\n\|.*)+", text)
-    bars = [{len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} for table in tables]
-    assert all(len(count) == 1 for count in bars)
-    told = text.replace("\\", "").replace("&lt;", "<")
-    for claim in record["claims"]:
-        assert claim["text"] in told
-        assert claim["verdict"] in told
-    assert "a \\*note\\*" in text
-    assert "> **QUICK runs**" in text
-    assert re.search(r"<(?!/?(?:details|summary)>)", text) is None
+    assert ["its figures are the PNG files" in remark for remark in found.remarks] == [True]
+    assert [one.stem for one in found.pictures] == ["toy-fall", "toy-fall-map"]
+    for one in found.pictures:
+        assert one.kind == "image/png"
+        with Image.open(io.BytesIO(one.data)) as shown, Image.open(toy[1] / f"{one.stem}.png") as beside:
+            assert shown.size == (one.width, one.height) == beside.size
+            assert np.abs(np.asarray(shown.convert("RGB"), int) - np.asarray(beside.convert("RGB"))).mean() < 1
 
 
 def test_the_command_says_what_it_wrote(written, checked):
     folder, said = written
-    wrote = [Path(line.removeprefix("wrote ")) for line in said.splitlines()]
-    assert [path.name for path in wrote] == ["report.html", "REPORT.md", "toy-fall.png", "toy-fall-map.png"]
-    assert {path for path in folder.rglob("*") if path.is_file()} == set(wrote)
+    assert said == f"wrote {folder / 'report.html'}\n"
+    assert [path.name for path in folder.rglob("*")] == ["report.html"]
     assert "4 claims are in both" in checked.text
-    assert "Verdicts that moved: 0" in (folder / "REPORT.md").read_text()
+    assert "Verdicts that moved: 0" in checked.text
 
 
 @pytest.mark.parametrize(
@@ -357,103 +353,10 @@ def test_the_theory_of_the_page_is_that_of_the_docs():
     """`docs/theory.md` is made by the same function."""
     told = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8").replace("\\|", "|")
     found = collected(str(COMMITTED / "fedrep-million.json"), experiments=str(ROOT / "experiments"))
-    assert found.shown["fedrep-million"].pictures[0].chart is not None
+    assert found.shown["fedrep-million"].pictures[0].kind == "image/svg+xml"
     statements = sections(found.records)["FedRep"]["fedrep-million"]
     assert statements
     assert all(f"| {one.text} | {one.source} | {one.verdict} | {one.measured} |" in told for one in statements)
-
-
-# --- what a figure draws -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def axes():
-    figure, ax = plt.subplots(figsize=(COLUMN_WIDTH, 2))
-    yield ax
-    plt.close(figure)
-
-
-def drawn(ax):
-    ax.figure.draw_without_rendering()
-    return read(ax.figure)
-
-
-def test_bars_are_the_ends_of_their_points(axes):
-    axes.errorbar([1, 2], [10, 20], yerr=[[1, 2], [3, 4]], fmt="o", color="#0072B2", capsize=2, label="a")
-    found = drawn(axes)
-    (curve,) = found.panels[0].curves  # caps are no lines of their own
-    assert (curve.low.tolist(), curve.high.tolist()) == ([9, 18], [13, 24])
-    assert [area.group for area in found.panels[0].areas] == [0]
-    assert curve.dashes == "none"
-
-
-def test_lines_without_a_label_belong_to_those_that_look_alike(axes):
-    axes.plot([0, 1], [1, 2], color="#0072B2", label="a")
-    axes.plot([0, 1], [2, 3], color="#D55E00", label="b")
-    axes.plot([0, 1], [3, 4], "o", color="#D55E00")
-    axes.plot([0, 1], [3, 4], color="#009E73")
-    axes.axhline(2.5, color="#000000")
-    found = drawn(axes)
-    assert [curve.group for curve in found.panels[0].curves] == [0, 1, 1, None, None]
-    assert [curve.values is None for curve in found.panels[0].curves] == [False] * 4 + [True]
-
-
-def test_points_lie_where_matplotlib_draws_them(axes):
-    axes.set(xscale="log", yscale="symlog")
-    axes.plot([1, 10, 100], [-5.0, np.nan, 50.0], label="a")
-    (curve,) = drawn(axes).panels[0].curves
-    wanted = axes.transAxes.inverted().transform(axes.transData.transform([[1, -5], [100, 50]]))
-    assert np.allclose(curve.places[[0, 2]], wanted)
-    assert np.isnan(curve.places[1, 1])
-    (path,) = re.findall(r'data-curve="0"[^>]* d="([^"]*)"', chart(drawn(axes)))
-    assert re.sub(r"[-\d. ]+", "", path) == "MM"  # no line over the gap
-
-
-def test_markers_lie_on_their_line(axes):
-    axes.plot([1, 2, 4], [3.0, 1.0, 2.0], "o-", label="a")
-    text = chart(drawn(axes))
-    (path,) = re.findall(r'data-curve="0"[^>]* d="([^"]*)"', text)
-    marks = re.findall(r"translate\(([-\d.]+) ([-\d.]+)\)", text.partition('<g class="marks"')[2].partition("</g>")[0])
-    assert marks == [tuple(corner.split()) for corner in re.split("[ML]", path)[1:]]
-    heights = [float(y) for _, y in marks]
-    assert heights[0] < heights[2] < heights[1]  # larger values lie higher, and y points down
-
-
-def test_long_lines_are_thinned_to_what_is_seen(axes):
-    x = np.arange(1, 20_001)
-    axes.plot(x, 1 / x, label="a")
-    axes.set(xscale="log", yscale="log")
-    (curve,) = drawn(axes).panels[0].curves
-    assert len(curve.values) <= PLACES + 1
-    assert curve.values[[0, -1], 0].tolist() == [1, 20_000]
-    assert np.diff(curve.places[:, 0]).max() < 0.07  # between 1 and 2, of four decades
-
-
-def test_a_figure_with_a_map_is_left_to_its_picture(axes):
-    axes.plot([0, 1], [0, 1])
-    assert drawn(axes) is not None
-    axes.pcolormesh(np.eye(3))
-    assert drawn(axes) is None
-
-
-def test_a_figure_without_lines_has_no_chart(axes):
-    axes.text(0, 0, "nothing")
-    assert drawn(axes) is None
-
-
-def test_symbols_are_those_of_the_markers(axes):
-    axes.plot([0, 1], [0, 1], "^", label="a")
-    found = drawn(axes)
-    ids = set(re.findall('id="([^"]*)"', symbols([found])))
-    assert set(re.findall('href="#([^"]*)"', chart(found))) == ids != set()
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [("$10^{-2}$", "10⁻²"), (r"$\Vert S - S^*\Vert_F$", "‖S - S*‖_F"), ("5 % & more", "5 % & more"), ("B*", "B*")],
-)
-def test_mathematics_is_told_plainly(text, told):
-    assert plain(text) == told
 
 
 def test_a_torn_record_is_named(tmp_path):

@@ -805,7 +805,9 @@ def test_plot_passes_line_options_on():
     result.plot("risk", ax=ax, c="blue")
     assert ax.lines[1].get_color() == "blue"
     figures = plt.get_fignums()
-    with pytest.raises(TypeError, match=r"'colr', which is no option of a matplotlib line \(did you mean 'color'\?\)"):
+    with pytest.raises(
+        TypeError, match=r"'colr', which is not a property of a matplotlib line \(did you mean 'color'\?\)"
+    ):
         result.plot("risk", colr="red")
     assert plt.get_fignums() == figures
 

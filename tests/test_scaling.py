@@ -6,7 +6,8 @@ import pytest
 
 from linfed.figures.laws import draw_law
 from linfed.statistics.findings import Verdict
-from linfed.statistics.scaling import fit_exponent, judge_farthest_off, judge_one_constant, judge_predicted_exponent
+from linfed.statistics.fits import fit_exponent
+from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 2.0])

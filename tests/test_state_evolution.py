@@ -495,7 +495,7 @@ CALLS = {
     ),
     "trials of the heads": (
         lambda: bases(W=normal(2, 4, 2), B0=np.tile(basis(10, 2), (3, 1, 1))),
-        ["W, B0 and B_star are for [2, 3] trials"],
+        ["W, B0 and B_star are for 2 and 3 trials"],
     ),
     "overflow of the step": (lambda: evolve(step_size=1e200), ["step_size = 1e+200 is too large", "round 1"]),
     "overflow of the heads": (lambda: evolve(W=1e200 * normal(4, 2)), ["too large for these heads", "round 1"]),

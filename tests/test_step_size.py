@@ -127,7 +127,7 @@ def test_a_function_is_kept_by_name_and_a_result_knows_its_numbers(tmp_path):
     described = Description(algorithm)
     assert "falling" in described.text
     assert falling in described.owners  # its code counts
-    with pytest.raises(TypeError, match=r"store= cannot tell .*lambda"):
+    with pytest.raises(TypeError, match=r"store= cannot identify .*lambda"):
         Description(lf.FedRep(rank=2, step_size=lambda round_: 0.4 / round_))
     result = lf.simulate(algorithm, PROBLEM, data=DATA, **SETTING)
     assert result.algorithm.step_size == tuple(falling(round_) for round_ in range(1, ROUNDS + 1))

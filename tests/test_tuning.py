@@ -34,11 +34,11 @@ def test_columns_tell_the_settings_in_other_terms():
 
 
 def test_edge_of_the_grid_is_reported():
-    said = r"best step_size = 0.5 is the largest of its grid \[0.05, 0.5\].*outside.*extend=True"
+    said = r"best step_size = 0.5 is the largest value of its grid \[0.05, 0.5\].*outside.*extend=True"
     with pytest.warns(lf.EdgeWarning, match=said):
         tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 0.05]}, **SETTING)
     assert tuning.at_edge == ("step_size",)
-    with pytest.warns(lf.EdgeWarning, match="best step_size = 0.5 is the least of its grid"):
+    with pytest.warns(lf.EdgeWarning, match="best step_size = 0.5 is the smallest value of its grid"):
         lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 40.0]}, **SETTING)
 
 
@@ -230,10 +230,10 @@ def test_a_grid_of_two_fields_stays_whole_as_it_widens():
 
 
 def test_a_grid_stops_widening():
-    with pytest.warns(lf.EdgeWarning, match="is the largest of its grid"):
+    with pytest.warns(lf.EdgeWarning, match="is the largest value of its grid"):
         tuning = extended("step_size", [1.0, 1.1], 1e6, margin=0.0)
     assert len(tuning.settings) == 2 + 10
-    with pytest.warns(lf.EdgeWarning, match="the best heads.steps = 1 is the least"):
+    with pytest.warns(lf.EdgeWarning, match="the best heads.steps = 1 is the smallest"):
         tuning = extended("heads.steps", [1, 2, 3], 0.5, GRADIENT)
     assert [setting["heads.steps"] for setting in tuning.settings] == [1, 2, 3]
 
@@ -241,11 +241,11 @@ def test_a_grid_stops_widening():
 @pytest.mark.parametrize(
     ("grid", "fragment"),
     [
-        ([{"step_size": 0.1}, {"step_size": 0.2}], "extend = True needs a grid of fields and their values"),
-        ({"step_size": [0.1, 0.2], "aggregate": ["mean"]}, r"needs numbers: grid\['aggregate'\] holds 'mean'"),
-        ({"heads": [lf.ExactHeads()]}, r"needs numbers: grid\['heads'\] holds ExactHeads"),
-        ({"heads.ridge": [0.1, None]}, r"needs numbers: grid\['heads.ridge'\] holds None"),
-        ({"orthonormalize": [True, False]}, r"needs numbers: grid\['orthonormalize'\] holds True"),
+        ([{"step_size": 0.1}, {"step_size": 0.2}], "extend = True requires a grid that maps fields to values"),
+        ({"step_size": [0.1, 0.2], "aggregate": ["mean"]}, r"numbers, but grid\['aggregate'\] contains 'mean'"),
+        ({"heads": [lf.ExactHeads()]}, r"requires numbers, but grid\['heads'\] contains ExactHeads"),
+        ({"heads.ridge": [0.1, None]}, r"requires numbers, but grid\['heads.ridge'\] contains None"),
+        ({"orthonormalize": [True, False]}, r"requires numbers, but grid\['orthonormalize'\] contains True"),
     ],
 )
 def test_grids_that_cannot_widen(grid, fragment):
@@ -308,10 +308,10 @@ def test_scores_final_and_own():
     [
         ({"step_sizes": [0.1]}, "did you mean 'step_size'"),
         ({"heads.step_size": [0.1]}, "ExactHeads has no field 'step_size'; allowed: 'ridge'"),
-        ({"step_size": []}, "empty"),
-        ({}, "names no hyper-parameter"),
-        ([], "names no hyper-parameter"),
-        ([{"step_size": 0.1}, {"representation_steps": 2}], "different fields"),
+        ({"step_size": []}, "must have at least one value"),
+        ({}, "must name at least one hyper-parameter"),
+        ([], "must name at least one hyper-parameter"),
+        ([{"step_size": 0.1}, {"representation_steps": 2}], "must have the same fields"),
     ],
 )
 def test_bad_grids(grid, fragment):
@@ -427,7 +427,7 @@ def test_a_metric_of_ones_own_without_rounds():
     [(np.ones((5, 2)), r"\(5, 2\)"), (np.ones(4), r"\(4,\)"), (1.0, r"\(\)"), (np.ones((5, 1)), "1")],
 )
 def test_a_metric_of_another_shape(value, shape):
-    with pytest.raises(ValueError, match=rf"metric returned shape .*{shape}.*one value per trial, \(5,\)"):
+    with pytest.raises(ValueError, match=rf"metric must return one value per trial, shape \(5,\), got shape .*{shape}"):
         lf.tune(lf.LocalOnly(), PROBLEM, grid={"ridge": [0.1]}, metric=lambda result: value, **SETTING)
 
 
@@ -462,8 +462,8 @@ def test_a_function_of_state_and_truth_is_the_same_metric_everywhere(tmp_path):
 WRONG_FUNCTIONS = {
     "metric of three": ({"metric": lambda a, b, c: 0}, "metric = .* must be a function of state and truth"),
     "score of one": ({"score": lambda r: 1}, "score = .* must be a function of two arguments"),
-    "score of words": ({"score": lambda rounds, curve: "a"}, "score returned 'a', expected a number"),
-    "score of nothing": ({"score": lambda rounds, curve: None}, "score returned None, expected a number"),
+    "score of words": ({"score": lambda rounds, curve: "a"}, "score must return a number, got 'a'"),
+    "score of nothing": ({"score": lambda rounds, curve: None}, "score must return a number, got None"),
 }
 
 

@@ -39,7 +39,7 @@ TABLES = {
     "an archive that is a number": (lambda: TABLE.save(5), ["path = 5 must be a path"], TypeError),
     "arrays along axes only": (
         lambda: lf.Table([{"error": lf.Along([[1.0, 2.0]], round=[0, 1])}]).records(),
-        ["every column lies along an axis", "records('round')"],
+        ["records() requires the name of an axis", "records('round')"],
         ValueError,
     ),
 }
@@ -55,7 +55,7 @@ def test_tables(name, tmp_path, monkeypatch):
 def test_arrays_along_axes_only_are_written_beside_nothing(tmp_path):
     table = lf.Table([{"error": lf.Along([[1.0, 2.0]], round=[0, 1])}])
     assert [path.name for path in table.to_csv(tmp_path / "t")] == ["t-round.csv"]
-    with pytest.raises(ValueError, match="every column lies along an axis"):
+    with pytest.raises(ValueError, match="requires the name of an axis"):
         table.to_pandas()
 
 

@@ -16,7 +16,7 @@ from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.data.classes import of_classes
 from linfed.errors import check_integer
-from linfed.numerics.collapse import nc_gradient_to, nc_target
+from linfed.numerics.collapse import nc_gradient, nc_target
 from linfed.numerics.streams import TrialRandom
 
 
@@ -147,7 +147,7 @@ class GeneralFLUTE(Scheduled):
             features = samples.project(B)
             for _ in range(self.head_steps):
                 W = self._moved(W, features.head_gradient(W), target, step)
-        W = W - server * nc_gradient_to(_without_biases(W), target)
+        W = W - server * nc_gradient(_without_biases(W), target)
         return state.update(B=B.mean(axis=1), W=W, active=batch.active)
 
     def _moved(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
@@ -156,7 +156,7 @@ class GeneralFLUTE(Scheduled):
         if self.head_penalty:
             gradient += 2.0 * self.head_penalty * H
         if self.collapse_penalty:
-            gradient += self.collapse_penalty * nc_gradient_to(H, target)
+            gradient += self.collapse_penalty * nc_gradient(H, target)
         return _stepped(W, gradient, step)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:

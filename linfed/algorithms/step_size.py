@@ -49,10 +49,10 @@ def step_at(step_size: StepSize, round_: int) -> float:
     return float(step_size[round_ - 1])
 
 
-def one_step(step_size: StepSize, what: str) -> float:
-    """Return the step of all rounds, or raise: `what` speaks of one."""
+def one_step(step_size: StepSize, what: str, error: type[ValueError] = ValueError) -> float:
+    """Return the step size of all rounds, or raise `error` for a schedule; `what` begins the reason."""
     if not isinstance(step_size, float):
-        raise ValueError(f"step_size = {shown(step_size)} is a schedule: {what} one step for all rounds")
+        raise error(f"step_size = {shown(step_size)} is a schedule: {what} one step for all rounds")
     return step_size
 
 

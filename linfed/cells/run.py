@@ -1,4 +1,4 @@
-"""The plain cell, a run of `simulate` as a value, whole or in pieces of about a second."""
+"""Cell for one run of `simulate`, which a sweep can split into tasks of about one second."""
 
 from __future__ import annotations
 
@@ -27,21 +27,27 @@ from linfed.tables.labeled_array import Along
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Configuration):
-    """The arguments of `simulate` as a value: a cell, to be copied by `grid` and run by `sweep`.
+    """Cell for one run of `simulate`, with its arguments as fields; `grid` copies it and `sweep` runs it.
 
     Parameters
     ----------
     algorithm : Algorithm or Tuned
-        What learns; ``lf.Tuned(base=..., grid=...)`` tunes it first, on trials of its own.
+        The algorithm; ``lf.Tuned(base=..., grid=...)`` is tuned first, on separate trials.
     problem, data, rounds, participation, trials, seed, metrics, record_every, engine
-        As in `simulate`. Wrong ones are found when it runs.
+        As in `simulate`. They are checked when the cell is run, not when it is created.
 
     Notes
     -----
-    Its row has a column for each field, ``problem.n_clients`` and so on, and of the run: each metric along ``round``,
-    ``status`` of each trial ("COMPLETED", "DIVERGED" or "SINGULAR_HEAD", see `Status`), ``diverged`` (whether it is
-    "DIVERGED"), the number of ``participants``, the ``engine``; of a tuned algorithm the chosen setting by its name
-    (``step_size``), ``at_edge``, and what was tried (`Tuning.columns`).
+    The row of a run has a column for each field, such as ``problem.n_clients``, and the columns
+
+    - the name of each metric: its values along ``round``;
+    - ``status``: the status of each trial, "COMPLETED", "DIVERGED" or "SINGULAR_HEAD" (see `Status`); ``diverged``:
+      whether it is "DIVERGED";
+    - ``participants``: the number of participants per round;
+    - ``floats_sent``: the number of floats that server and participants have exchanged so far, along ``round``;
+    - ``engine``: the engine used;
+    - for a tuned algorithm, the chosen value of each hyper-parameter (e.g. ``step_size``), ``at_edge``, and the
+      settings tried (`Tuning.columns`).
 
     Examples
     --------
@@ -73,30 +79,34 @@ class Run(Configuration):
         check_instance("algorithm", self.algorithm, (Algorithm, Tuned), "an algorithm, or lf.Tuned(base=..., grid=...)")
 
     def check(self) -> None:
-        """Raise for arguments that `simulate` would not take; what a tuning is told is found when it runs."""
+        """Raise if `simulate` would not accept the arguments; the options of a tuning are checked when it runs."""
         check_joined(self._job(), 0.0)
 
     def simulate(self) -> Result:
-        """Return the result of the run, tuned before if it is to be."""
+        """Run `simulate`, after tuning if the algorithm is `Tuned`, and return its result."""
         return simulate(self._tuned()[0], **self._options())
 
     def run(self) -> Row:
-        """Return the run's row: metrics along the rounds, and how it went."""
+        """Run `simulate`, after tuning if the algorithm is `Tuned`, and return the row."""
         algorithm, tuned = self._tuned()
         return _beside(tuned, self._row(simulate(algorithm, **self._options())))
 
     def stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row] | None:
-        """Return, where a run is long, what yields its pieces of about a second, takes their rows, and returns its own.
+        """Split a run of more than one second into tasks of about one second.
 
-        First come those of the tuning, then the run's trials.
+        Returns
+        -------
+        generator or None
+            Yields lists of cells, first for the tuning, then for the run's trials. It receives their rows and returns
+            the row of the run. None if the run is short, or a subclass replaces `run` or `Tuned.tune`.
         """
         tuned = isinstance(self.algorithm, Tuned) and type(self.algorithm).tune is not Tuned.tune
-        if type(self).run is not Run.run or tuned:  # a class of one's own, which says otherwise what a run is
+        if type(self).run is not Run.run or tuned:  # a subclass may run something else
             return None
         return self._stages() if self.seconds() > 1.0 else None
 
     def seconds(self) -> float:
-        """Return about how long it takes, the tuning before it too: a matter of sizes alone."""
+        """Estimate the run time in seconds from the sizes, including the tuning."""
         job = self._job()
         own = job.trials * seconds_of_a_trial(job)
         if not isinstance(self.algorithm, Tuned):
@@ -114,7 +124,7 @@ class Run(Configuration):
         return _beside(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
 
     def _row(self, result: Result) -> Row:
-        """Return what a table keeps of a result."""
+        """Return the columns for a result."""
         metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
         status = np.array([status.name for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
@@ -124,7 +134,7 @@ class Run(Configuration):
         return {**told, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
 
     def _tuned(self) -> tuple[Algorithm, Row]:
-        """Return the algorithm, tuned where it is to be, and the columns of the tuning."""
+        """Return the algorithm, after tuning if it is `Tuned`, and the columns of the tuning."""
         if not isinstance(self.algorithm, Tuned):
             return self.algorithm, {}
         tuning = self.algorithm.tune(self.problem, rounds=self.rounds, **self._shared())
@@ -144,7 +154,7 @@ class Run(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Configuration):
-    """Some of a run's trials, from `part_first` up to `part_last`: a cell too."""
+    """Cell for some of a run's trials, from `part_first` to `part_last` (exclusive)."""
 
     part_of: Run
     part_first: int
@@ -152,23 +162,23 @@ class Part(Configuration):
 
     @property
     def seed(self) -> Seed:
-        """The run's."""
+        """The seed of the run."""
         return self.part_of.seed
 
     def run(self) -> Row:
-        """Return the row of these trials."""
+        """Run these trials and return their row."""
         return self.part_of._row(simulate_trials(self.part_of._job(), range(self.part_first, self.part_last)))
 
 
 def _beside(columns: Row, row: Row) -> Row:
-    """Return both, or raise where a metric of one's own has the name of a column."""
+    """Merge two mappings of columns; raise if a user's metric has the name of another column."""
     for name in columns.keys() & row.keys():
-        raise ValueError(f"metrics holds a function {name!r}, which is the name of a column already: rename it")
+        raise ValueError(f"metrics contains a function named {name!r}, which is a column already; rename the function")
     return {**columns, **row}
 
 
 def _joined(name: str, values: list[Any]) -> Any:
-    """Return a column of all trials from that of some of them each."""
+    """Join the values of a column over parts of the trials."""
     if name == "trials":
         return sum(values)
     if isinstance(values[0], Along) and values[0].trials:

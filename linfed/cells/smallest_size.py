@@ -1,4 +1,4 @@
-"""The search for the least size that serves, as a cell: which runs it asks for, and what it makes of them."""
+"""Cell that searches for the smallest size at which a run reaches a level; `linfed.least` makes and sweeps it."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_
 from linfed.tables.labeled_array import Along
 
 ROUND = "round"
-"""The path of the number of rounds, of which one run knows all."""
+"""Path that stands for the number of rounds, which a single run is enough to find."""
 
 UNBOUNDED = 2**62
-"""Budget of a search by predictions, which stops at the number of measured trials."""
+"""Budget of a search over predictions, which stops at the number of measured trials."""
 
 RANGE = 1024
-"""By default sizes are sought from the start over this to the start times this."""
+"""By default, sizes are searched up to ``start * RANGE``: real-valued ones from ``start / RANGE``, integers from 1."""
 
 Rows: TypeAlias = Generator[Sequence[Cell], Sequence[Row], Any]
-"""Yields cells, is sent their rows."""
+"""Generator that yields cells and receives their rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Least(Configuration):
-    """The least size that reaches a level, from one base cell: a cell too, of which `lf.least` makes a table.
+    """Cell that searches for the smallest size at which one base cell reaches a level.
 
     Parameters
     ----------
     base : Run, or a cell with a field ``trials``
-        A trial of a cell of one's own must not depend on the number of trials.
+        The base cell. In a custom cell, no trial may depend on the number of trials.
     path, reaches, share, start, least, most, resolution, confidence, batch, trials, budget, step_size, predicted
         As in `lf.least`.
     """
 
-    keeps_pieces = True  # another level or budget goes on from the same runs
+    keeps_pieces = True  # a search with another level or budget reuses the runs
 
     base: Any
     path: str
@@ -70,7 +70,7 @@ class Least(Configuration):
         checked_cells([self.base])
         check_fields(
             self,
-            reaches=instance(Level, "what lf.below(metric, level) returns"),
+            reaches=instance(Level, "a level, e.g. lf.below(metric, level)"),
             share=_inside,
             confidence=_inside,
             start=optional(_size),
@@ -86,11 +86,12 @@ class Least(Configuration):
             raise ValueError(f"batch = {self.batch} must be at most trials = {self.trials}")
         if self.step_size is not None and (not callable(self.step_size) or isinstance(self.base.algorithm, Tuned)):
             raise ValueError(
-                f"step_size = {shown(self.step_size)} must be a function, of an algorithm that is not tuned"
+                f"step_size = {shown(self.step_size)} must be a function, and cannot be combined with lf.Tuned"
             )
         if self.predicted and (self.share != 0.5 or self.reaches.metric != "subspace_distance" or not self._is_run):
             raise ValueError(
-                "predicted = True asks lf.predict of a lf.Run's median subspace_distance: share must be 0.5"
+                "predicted = True requires lf.Run cells, the metric subspace_distance and share = 0.5, because "
+                "lf.predict gives medians"
             )
         self._check_path()
 
@@ -99,14 +100,15 @@ class Least(Configuration):
             return
         check_path(self.base, self.path)
         if not self._is_run and "trials" not in {field.name for field in dataclasses.fields(self.base)}:
-            raise TypeError(f"{shown(self.base)} needs a field 'trials', of which least tells how many it runs")
+            raise TypeError(f"{shown(self.base)} must have a field 'trials', which least sets")
         if self.start is None and not is_real(at_path(self.base, self.path)):
             raise ValueError(
-                f"{self.path} = {shown(at_path(self.base, self.path))} is no number to begin at: give start="
+                f"{self.path} = {shown(at_path(self.base, self.path))} must be a number to start from; otherwise set "
+                "start="
             )
         low, start, high = self._range
         if not low <= start <= high:
-            raise ValueError(f"start = {start:g} must lie from least = {low:g} to most = {high:g}")
+            raise ValueError(f"start = {start:g} must be between least = {low:g} and most = {high:g}")
         for name, end in (("least", low), ("most", high)):
             try:
                 cell = self._at(end)
@@ -118,7 +120,7 @@ class Least(Configuration):
 
     @property
     def seed(self) -> Any:
-        """The base's."""
+        """The seed of the base cell."""
         return getattr(self.base, "seed", None)
 
     @property
@@ -139,7 +141,7 @@ class Least(Configuration):
     # --- the search ------------------------------------------------------------------------------------------
 
     def run(self) -> Row:
-        """Return the row, everything computed here."""
+        """Run the whole search in this process and return its row."""
         steps = self.stages()
         cells = next(steps)
         while True:
@@ -150,14 +152,14 @@ class Least(Configuration):
                 return row
 
     def stages(self) -> Rows:
-        """Yield the runs that the search asks for, a batch of trials at a time; return the row."""
+        """Yield the runs that the search needs, one batch of trials at a time; return the row of the search."""
         row = yield from (self._rounds() if self.path == ROUND else self._sizes())
         if self.predicted:
             row |= yield from self._predicted(row)
         return row
 
     def _rounds(self) -> Rows:
-        """One run knows of every round whether it has been reached by then."""
+        """Search over the rounds of a single run."""
         run, columns = yield from self._ready(self.base)
         (row,) = yield [self._trials_of(run, 0, self.trials)]
         search = self._of_rounds(row)
@@ -203,14 +205,14 @@ class Least(Configuration):
         )
 
     def _at(self, size: float) -> Any:
-        """Return the base at a size, its step by the rule."""
+        """Return the base cell at a size, with the step size that the rule gives."""
         cell = changed(self.base, {self.path: int(size) if self._whole else float(size)})
         return (
             cell if self.step_size is None else changed(cell, {"algorithm.step_size": _by_rule(self.step_size, cell)})
         )
 
     def _ready(self, cell: Any) -> Generator[Sequence[Cell], Sequence[Row], tuple[Any, Row]]:
-        """Return a cell whose algorithm is tuned, if it is to be, that measures what is asked; and what was chosen."""
+        """Return a cell with a tuned algorithm and the required metric, and columns with the chosen step size."""
         if not isinstance(cell, Run):
             return cell, {}
         if self.path == ROUND and self.step_size is not None:
@@ -236,7 +238,9 @@ class Least(Configuration):
     def _column(self, row: Row) -> Any:
         if self.reaches.column not in row:
             known = ", ".join(map(repr, row))
-            raise ValueError(f"reaches = {self.reaches}: the run's row has no {self.reaches.column!r}; it has {known}")
+            raise ValueError(
+                f"reaches = {self.reaches} requires a column {self.reaches.column!r}, but the run's row has {known}"
+            )
         return row[self.reaches.column]
 
     def _margins(self, row: Row, first: int, last: int) -> Array:
@@ -244,7 +248,7 @@ class Least(Configuration):
         margins = self.reaches.misses(value.values if isinstance(value, Along) else value)
         margins = margins if self._is_run else margins[first:]
         if margins.shape != (last - first,):
-            raise ValueError(f"{self.reaches.column} has {len(margins) + first} trials, expected {last}")
+            raise ValueError(f"{self.reaches.column} must have {last} trials, got {len(margins) + first}")
         return margins
 
     def _answer(self, search: Search) -> dict[str, Any]:
@@ -277,7 +281,7 @@ class Least(Configuration):
     # --- predictions -----------------------------------------------------------------------------------------
 
     def _predicted(self, row: Row) -> Rows:
-        """Search by predictions for the truths of the measured trials, a batch of them first, as runs are searched."""
+        """Search over predictions for the ground truths of the measured trials, as over runs, in batches."""
         predicted_of = int(row["count"].values.max())
         options = {"batch": min(self.batch, predicted_of), "trials": predicted_of, "near": True, "budget": UNBOUNDED}
         search, missing = yield from (
@@ -291,7 +295,7 @@ class Least(Configuration):
         return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing": why}
 
     def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Rows:
-        """Search around what was measured, if anything was."""
+        """Search over predictions at several sizes, starting at the measured size unless it is censored."""
         least, start, most = self._range
         start = start if math.isnan(measured) else min(max(self._told(measured), least), most)
         search = self._search(**options | {"start": start})
@@ -305,7 +309,7 @@ class Least(Configuration):
         return search, missing
 
     def _predicted_rounds(self, options: dict[str, Any]) -> Rows:
-        """Predict all rounds, for more truths until the answer is as narrow as wanted or they are all of them."""
+        """Predict all rounds, for more and more trials until the interval is narrow enough or all trials are used."""
         run, _ = yield from self._ready(self.base)
         trials = options["batch"]
         while True:
@@ -319,18 +323,18 @@ class Least(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedRun(Configuration):
-    """The predictions of `lf.predict` for the first trials of a run: a cell."""
+    """Cell for the predictions of `lf.predict` for the first trials of a run."""
 
     of: Run
     trials: int
 
     @property
     def seed(self) -> Any:
-        """The run's."""
+        """The seed of the run."""
         return self.of.seed
 
     def run(self) -> Row:
-        """Return the predicted distances along ``round``, NaN where a law is missing, and which that is."""
+        """Return the predicted distances along ``round``, NaN if no prediction is available, and the reason why not."""
         asked = {name: getattr(self.of, name) for name in ("problem", "data", "rounds", "participation", "seed")}
         rounds = np.arange(self.of.rounds + 1)
         assert isinstance(self.of.algorithm, Algorithm)
@@ -343,34 +347,34 @@ class PredictedRun(Configuration):
 
 
 def _size(name: str, value: Any) -> Any:
-    """Return a positive number as it is, whole or not."""
+    """Return the value; raise unless it is a positive number."""
     check_number(name, value, positive=True)
     return value
 
 
 def _inside(name: str, value: Any) -> float:
-    """Return a number between 0 and 1, without the ends."""
+    """Return the value as a float; raise unless it is above 0 and below 1."""
     number = check_number(name, value, positive=True)
     if number >= 1:
-        raise ValueError(f"{name} = {shown(value)} must lie between 0 and 1")
+        raise ValueError(f"{name} = {shown(value)} must be above 0 and below 1")
     return number
 
 
 def _row(cell: Cell) -> Row:
-    """Return the one row of a cell."""
+    """Run a cell and return its row; raise unless it is a single mapping."""
     row = cell.run()
     if not isinstance(row, Mapping):
-        raise TypeError(f"{shown(cell)} returned {shown(row)}, expected a mapping")
+        raise TypeError(f"{shown(cell)}: run() must return a mapping, got {shown(row)}")
     return row
 
 
 def _by_rule(rule: Callable[..., float], cell: Any) -> float:
-    """Return the step that a rule has for a cell."""
+    """Return the step size that a rule gives for a cell."""
     names = inspect.signature(rule).parameters
     known = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
     if not names.keys() <= known:
         if not takes(rule, 1):
-            raise TypeError(f"step_size = {shown(rule)} must be a function of the cell, or of some of {sorted(known)}")
+            raise TypeError(f"step_size = {shown(rule)} must be a function of the cell, or of any of {sorted(known)}")
         return float(rule(cell))
     problem, algorithm = cell.problem, cell.algorithm
     told = {

@@ -13,7 +13,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "report",
         help="saved results as one page: scoreboard, figures, claims",
-        description="Write report.html and REPORT.md from saved results; nothing is computed anew.",
+        description="Write report.html from saved results; nothing is computed anew.",
     )
     told = "saved results, or one NAME.json (default: results)"
     command.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help=told)
@@ -28,6 +28,6 @@ def run(given: argparse.Namespace) -> int:
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
     from linfed.report.write import write
 
-    for path in write(given.folder, out=given.out, against=given.against, experiments=given.experiments):
-        print(f"wrote {path}", flush=True)
+    path = write(given.folder, out=given.out, against=given.against, experiments=given.experiments)
+    print(f"wrote {path}", flush=True)
     return 0

@@ -1,1 +1,1 @@
-"""One style for all figures."""
+"""Style of all figures, and the figures and tables shown in notebooks."""

@@ -1,4 +1,4 @@
-"""A matplotlib figure that keeps linfed's style after the style's context has ended."""
+"""Matplotlib figure that keeps linfed's style after the style's context has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from linfed.figures.style import style
 
 
 class StyledFigure(Figure):
-    """A matplotlib `Figure` that is drawn and saved in linfed's style.
+    """Matplotlib `Figure` that is drawn and saved in linfed's style.
 
     Notes
     -----

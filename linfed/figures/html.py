@@ -1,4 +1,4 @@
-"""What a notebook shows: small tables and figures in the page's own colours, light or dark; all text is escaped."""
+"""HTML for notebooks: small tables and figures in the colours of the page, light or dark; all text is escaped."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINTS = 80
-"""Points of a curve that a figure of this size can show."""
+"""Maximum number of points per curve, as many as a figure of this size can resolve."""
 
 _INK = "#010203"
-"""Stands for the page's own colour of text until the figure is written; no look has it."""
+"""Placeholder for the page's colour of text; no look may use this colour."""
 
 
 def points(count: int) -> Indices:
-    """Return the indices of so many points that a figure shows, the first and the last among them."""
+    """Return the indices of at most `POINTS` of `count` points, evenly spaced, including the first and the last."""
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, POINTS)).round().astype(np.int64))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table of text."""
+    """Return an HTML table of strings."""
     title = f"<thead><tr>{_cells('th', head)}</tr></thead>" if head else ""
     body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
     return f"<table>{title}<tbody>{body}</tbody></table>"
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> str:
-    """Return an HTML table of names and what is to say of them; those of which there is nothing are left out."""
+    """Return an HTML table of names and descriptions; rows with an empty description are left out."""
     body = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(said)}</td></tr>'
         for name, said in rows
@@ -46,26 +46,26 @@ def facts(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return an HTML paragraph of text; nothing of nothing."""
+    """Return an HTML paragraph; an empty string for an empty text."""
     return f"<p>{escape(text)}</p>" if text else ""
 
 
 def beside(*parts: str) -> str:
-    """Return parts beside each other, below each other where the page is narrow."""
+    """Arrange parts side by side, or one below the other if the page is narrow."""
     inner = "".join(f"<div>{part}</div>" for part in parts if part)
     return f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{inner}</div>'
 
 
 def figure(draw: Callable[[Axes], object]) -> str:
-    """Return a small SVG figure of what a function draws into its axes: what is black there has the page's colour."""
+    """Return a small SVG figure that the function `draw` fills; black becomes the page's colour of text."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings: Any = dict.fromkeys(ink, _INK) | {"svg.fonttype": "none"}
+    settings: Any = dict.fromkeys(ink, _INK)
     with plotting.style(), mpl.rc_context(settings):
         drawn = Figure(figsize=(plotting.COLUMN_WIDTH, 0.62 * plotting.COLUMN_WIDTH))
-        drawn.subplots_adjust(left=0.2, right=0.97, bottom=0.2, top=0.96)  # a layout engine takes as long as the figure
+        drawn.subplots_adjust(left=0.2, right=0.97, bottom=0.2, top=0.96)  # a layout engine would double the run time
         ax = drawn.subplots()
         ax.grid(color="0.5", alpha=0.3)
         draw(ax)
@@ -78,7 +78,7 @@ def figure(draw: Callable[[Axes], object]) -> str:
 
 
 def _few_ticks(ax: Axes) -> None:
-    """Write some four ticks of either axis as plain numbers, powers of ten where there are enough."""
+    """Label about four ticks of each axis with plain numbers, or with powers of ten if the range has enough of them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = ax.get_ylim()
@@ -91,11 +91,11 @@ def _few_ticks(ax: Axes) -> None:
 
 
 def _of_page(svg: str) -> str:
-    """Return an SVG file as a part of a page, that neither gives the page a style nor repeats its names."""
+    """Return an SVG file for embedding in a page, without style sheets and identifiers that would affect the page."""
     svg = svg[svg.index("<svg") :]
     for pattern in (r"<metadata>.*?</metadata>\s*", r"<style.*?</style>\s*", r' id="[A-Za-z]+_\d+"', r"<!--.*?-->\s*"):
         svg = re.sub(pattern, "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), svg)  # finer than a screen
+    svg = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), svg)  # enough for screens
     svg = re.sub(rf"{_INK}|#000000", "currentColor", svg)
     return svg.replace("<svg", '<svg style="max-width:100%;stroke-linejoin:round;stroke-linecap:butt"', 1)
 

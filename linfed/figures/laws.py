@@ -1,4 +1,4 @@
-"""A scaling law in one panel: what was measured, what was predicted, and the exponents of both."""
+"""Plot of a scaling law: measurements, predictions, and the exponents of both."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.figures.style import look, plain_ticks
-from linfed.statistics.scaling import fit_exponent
+from linfed.statistics.fits import fit_exponent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def draw_law(ax: Axes, x: Array, measured: Array, predicted: Array, *, method: str, below: Axes | None = None) -> None:
-    """Draw measurements against sizes on logarithmic axes: medians with 10-90 % over trials, beside a prediction.
+    """Plot measurements and predictions against sizes on logarithmic axes.
+
+    Measurements are medians with 10-90 % bars over trials. A text gives their fitted exponent and, in brackets, the
+    exponent of the predictions (`fit_exponent`).
 
     Parameters
     ----------
     ax : Axes
+        Matplotlib axes to plot into.
     x : ndarray (P,)
-        Positive sizes; they are the ticks, every other one if there are more than five.
+        Sizes, positive. They are the ticks, every second one if there are more than five.
     measured, predicted : ndarray (trials, P)
-        Positive. Above them stands the exponent of the first, and in brackets that of the second (`fit_exponent`).
+        Measured and predicted values, positive.
     method : str
-        Whose look the measurements have.
+        Method whose look the measurements have.
     below : Axes, optional
-        For the first over the median of the second, on a linear axis.
+        Axes for the measurements divided by the median prediction, on a linear axis.
     """
     said = np.median(predicted, axis=0)
     for panel, values in ((ax, measured), (below, measured / said)):
@@ -49,7 +53,7 @@ def draw_law(ax: Axes, x: Array, measured: Array, predicted: Array, *, method: s
 
 
 def _sizes(panels: Sequence[Axes], x: Array) -> None:
-    """Label the sizes, below the last of the panels alone."""
+    """Set the ticks of all panels to the sizes, with labels only at the last panel."""
     from matplotlib.ticker import NullLocator
 
     shown = x if len(x) < 6 else x[1::2]

@@ -1,4 +1,4 @@
-"""Pictures of a sensible size: fewer pixels, and a palette of 256 colours where that shows nowhere."""
+"""Smaller PNG files: fewer pixels, and a palette of 256 colours if the difference is invisible."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FAR, MANY = 20, 0.005
-"""Of a colour of 0 to 255 what would show in a map, and the share of such pixels from which there is no palette."""
+"""Difference of a colour channel (0 to 255) that is visible, and the largest share of pixels that may differ so."""
 
 
 def shrunk(drawn: Path | BinaryIO, width: int) -> Image:
-    """Return a picture at most so many pixels wide, with a palette unless that is far off.
+    """Return a smaller version of a picture.
 
     Parameters
     ----------
     drawn : Path or file
-        PNG, as matplotlib has written it.
+        PNG file written by matplotlib.
     width : int
+        Maximum width in pixels.
+
+    Returns
+    -------
+    Image
+        The picture, with a palette of 256 colours unless more than a share `MANY` of its pixels would change visibly.
     """
     from PIL import Image
 

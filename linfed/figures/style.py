@@ -1,4 +1,4 @@
-"""One style for all figures: sizes for a paper column, colours that the colour-blind can tell, markers for grey."""
+"""Style of all figures: sizes for a paper, colours for colour-blind readers, and markers for print in grey."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 COLUMN_WIDTH = 3.35
-"""Inches: one column of a two-column paper."""
+"""Width of a column of a two-column paper, in inches."""
 
 PAGE_WIDTH = 6.9
-"""Inches: both columns."""
+"""Width of both columns, in inches."""
 
 STYLE: Mapping[str, Any] = {
     "font.size": 8,
@@ -45,10 +45,11 @@ STYLE: Mapping[str, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 300,
     "pdf.fonttype": 42,  # TrueType, embedded: text stays text
+    "svg.fonttype": "none",
 }
 
 Look: TypeAlias = tuple[str, str, Any]
-"""Colour, marker and line."""
+"""Colour, marker and line style."""
 
 # Okabe and Ito's palette, ordered so that neighbours differ in lightness too.
 LOOKS: Mapping[str, Look] = {
@@ -86,9 +87,9 @@ LOOKS: Mapping[str, Look] = {
     "FedRolex": ("#C51B7D", "d", "--"),
     "FedSCAVAR": ("#4D9221", "P", (0, (5, 1))),
 }
-"""Colour, marker and line of each method: the same in every figure, and nothing else has it."""
+"""Look of each method, the same in every figure and unique."""
 
-# Tol's muted palette, with two colours from others: none of them is a method's.
+# Tol's muted palette, with two colours from other palettes; no method has one of these colours.
 KINDS: Sequence[Look] = (
     ("#CC6677", "^", "-."),
     ("#44AA99", "s", "--"),
@@ -102,10 +103,10 @@ KINDS: Sequence[Look] = (
     ("#6699CC", "p", ":"),
     ("#888888", "*", "--"),
 )
-"""Looks of what is no method and has no order, e.g. rules, terms or settings: they take turns."""
+"""Looks of unordered things other than methods, e.g. rules, terms or settings, in turn."""
 
 SHADES = "viridis"
-"""The colour map of what is ordered, e.g. numbers of samples; its light end is left out."""
+"""Colour map for ordered values, e.g. numbers of samples, used without its light end."""
 
 LABELS: Mapping[str, str] = {
     "LocalOnly": "Local only",
@@ -115,15 +116,15 @@ LABELS: Mapping[str, str] = {
     "GeneralFLUTE": "FLUTE, general",
     "PooledLeastSquares": "pooled least squares",
 }
-"""What a legend calls a method, where not by its name."""
+"""Labels of methods in legends, if different from their names."""
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Return a context in which figures are drawn in this style; it leaves every other setting alone.
+    """Return a context in which figures have linfed's style; all other settings of matplotlib stay as they are.
 
-    The first figure of a process settles the backend, and with it whether figures show themselves: `rc_context` would
-    undo that on leaving, as it restores all settings.
+    The first figure of a process sets the backend, which decides whether figures are displayed. Matplotlib's
+    `rc_context` restores all settings at its end and would therefore reset the backend.
     """
     import matplotlib as mpl
 
@@ -137,9 +138,9 @@ def style() -> Iterator[None]:
 
 
 def saved(figure: Figure, stem: str) -> list[Path]:
-    """Write a figure as ``stem.png`` and ``stem.pdf``, by rename, and return the paths.
+    """Write a figure to ``stem.png`` and ``stem.pdf``, atomically, and return the paths.
 
-    Without the time of day: the same figure gives the same bytes.
+    The files contain no time of creation, so the same figure gives the same bytes.
     """
     paths = []
     for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
@@ -150,23 +151,23 @@ def saved(figure: Figure, stem: str) -> list[Path]:
 
 
 def look(method: str | Look, before: int = 0) -> dict[str, Any]:
-    """Return the colour, marker and line style of a method, or of what is a look itself.
+    """Return the colour, marker and line style of a method or of a look.
 
-    What has no look takes its turn at those of `KINDS`, after so many lines `before` it.
+    A method without a look gets one of `KINDS`, the one that follows `before` earlier lines.
     """
     own = LOOKS.get(method) if isinstance(method, str) else method
     colour, marker, line = own or KINDS[before % len(KINDS)]
-    if not own:  # where all colours were there, each comes with another marker
+    if not own:  # once all colours are in use, repeat them with other markers
         marker = KINDS[(before + before // len(KINDS)) % len(KINDS)][1]
     return {"color": colour, "marker": marker, "linestyle": line}
 
 
 SHARES = ("accuracy", "own_class_accuracy", "train_accuracy")
-"""Metrics at most 1, where they are best: a logarithmic axis would hide how near."""
+"""Metrics with best value 1, shown on a linear axis because a logarithmic one would hide differences close to 1."""
 
 
 def shades(values: Iterable[Any]) -> dict[Any, Look]:
-    """Return a look for each value of what is ordered, from dark to light, with markers for grey."""
+    """Return a look for each of some ordered values, from dark to light, with markers for print in grey."""
     import matplotlib as mpl
     import matplotlib.colors as mcolors
 
@@ -180,7 +181,7 @@ def shades(values: Iterable[Any]) -> dict[Any, Look]:
 
 
 def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
-    """Return a method's look, or where the axes have a line of this colour and marker, the next that is free."""
+    """Return the look of a method, or the next unused one if the axes already have a line of its colour and marker."""
     import matplotlib.colors as mcolors
 
     lines = list(ax.lines) if ax is not None else []
@@ -198,7 +199,7 @@ def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
 
 
 def line_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a matplotlib line by their full names, or raise for one that it does not have."""
+    """Return properties of a matplotlib line by their full names; raise if a property is unknown."""
     from matplotlib.artist import ArtistInspector
     from matplotlib.cbook import normalize_kwargs
     from matplotlib.lines import Line2D
@@ -207,16 +208,28 @@ def line_options(given: Mapping[str, Any]) -> dict[str, Any]:
     known = ArtistInspector(Line2D).get_setters() if options else []
     for name in options:
         if name not in known:
-            raise TypeError(f"plot() got {name!r}, which is no option of a matplotlib line{suggestion(name, known)}")
+            raise TypeError(
+                f"plot() got {name!r}, which is not a property of a matplotlib line{suggestion(name, known)}"
+            )
     return options
 
 
 _NAMED: WeakKeyDictionary[Line2D, tuple[str, str, Sequence[Mapping[str, str]]]] = WeakKeyDictionary()
-"""Of each line that was named here: its method, its label, and what it was run with."""
+"""For each line named by `tell_apart`: its method, its label, and the options of its run."""
 
 
 def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> None:
-    """Name the last line of the axes, and those of the same method again, by as much of `run_with` as it takes."""
+    """Label the last line of the axes, and relabel lines of the same method, with the options in which they differ.
+
+    Parameters
+    ----------
+    ax : Axes
+    method : str
+        Method of the last line.
+    run_with : sequence of mapping
+        Options of its run in groups, the most important group first. A label uses no more groups than are needed to
+        distinguish the lines.
+    """
     _NAMED[ax.lines[-1]] = method, str(ax.lines[-1].get_label()), run_with
     same = {line: _NAMED[line][2] for line in ax.lines if _NAMED.get(line, ())[:2] == (method, line.get_label())}
     names = dict.fromkeys(same, "")
@@ -234,12 +247,12 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
 
 
 def label(method: str) -> str:
-    """Return what a legend calls a method."""
+    """Return the label of a method in legends."""
     return LABELS.get(method, method)
 
 
 def draw_level(ax: Axes, value: float, text: str = "", *, below: bool = False, label: str = "_level") -> None:
-    """Draw a thin horizontal line at a level that theory names: with a text at its right end, or a label."""
+    """Draw a thin horizontal line at a predicted level, with a text at its right end or a label in the legend."""
     ax.axhline(value, color="0.35", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1.5, label=label)
     if text:
         ax.annotate(
@@ -256,16 +269,16 @@ def draw_level(ax: Axes, value: float, text: str = "", *, below: bool = False, l
 
 
 MANTISSAS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
-"""Of the ticks of a logarithmic axis, from far apart to near."""
+"""Mantissas of the ticks of a logarithmic axis, from few ticks to many."""
 
 LEAST_TICKS = 3
-"""Labelled ticks of a logarithmic axis."""
+"""Minimum number of labelled ticks of a logarithmic axis."""
 
 
 def plain_ticks(ax: Axes) -> None:
-    """Give logarithmic axes with fewer than three powers of ten more ticks, all labelled as plain numbers.
+    """Add ticks with plain numbers to logarithmic axes that show fewer than three powers of ten.
 
-    Axes whose ticks were set one by one, and those of one point, stay as they are.
+    Axes with ticks that were set explicitly, and axes with a single point, stay as they are.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -286,10 +299,10 @@ def plain_ticks(ax: Axes) -> None:
 
 
 def same_scale(panels: Sequence[Axes]) -> None:
-    """Give panels one range of heights, so that slopes compare; ticks are labelled in the first column alone."""
+    """Give all panels the same vertical range, so that slopes are comparable; label ticks only in the first column."""
     ends = np.array([ax.get_ylim() for ax in panels])
     for ax in panels:
-        ax.set_yscale(ax.get_yscale())  # with ticks of its own
+        ax.set_yscale(ax.get_yscale())  # makes the ticks independent of the other panels
         ax.set_ylim(ends.min(), ends.max())
         plain_ticks(ax)
         place = ax.get_subplotspec()
@@ -297,7 +310,7 @@ def same_scale(panels: Sequence[Axes]) -> None:
 
 
 def numbered_ticks(ax: Axes) -> None:
-    """Write 0.2, 0.5, 2, 5 beside the powers of ten of a logarithmic vertical axis."""
+    """Label 0.2, 0.5, 2 and 5 as well as the powers of ten on a logarithmic vertical axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     ax.yaxis.set_minor_locator(LogLocator(subs=(0.2, 0.5)))
@@ -316,24 +329,28 @@ def draw_curve(
     method: str | Look | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Axes:
-    """Draw the median over trials with a 10-90 % band, on a logarithmic axis, or on a linear one of `SHARES`.
+    """Plot the median over trials with a 10-90 % band, on a logarithmic axis (a linear one for metrics in `SHARES`).
 
     Parameters
     ----------
     rounds : ndarray (R,)
-        Rounds, or what else lies along the horizontal axis.
+        Rounds, or other values of the horizontal axis.
     values : ndarray (trials, R)
-        NaN where a trial has diverged.
+        The values, NaN if a trial has diverged.
     ax : Axes, optional
-        A new figure by default.
+        Axes to plot into; a new figure by default.
     label, ylabel : str
-        Of the line, and of the axis.
+        Label of the line, and of the vertical axis.
     band : bool
-        Draw the band.
+        If True, draw the band.
     method : str or tuple, optional
-        Whose look to use, or a look itself; `label` by default.
+        Method whose look to use, or a look; `label` by default.
     options : mapping, optional
-        What matplotlib is told of the line, in the place of that look.
+        Properties of the matplotlib line, which take precedence over the look.
+
+    Returns
+    -------
+    Axes
     """
     median, low, high = quantiles(values)
     lines = len(ax.lines) if ax is not None else 0
@@ -356,9 +373,7 @@ def draw_curve(
         (line,) = ax.plot(rounds[finite], median[finite], label=label, **{"markevery": (shift, every)} | shape)
         if band and values.shape[0] > 1:
             shown = np.isfinite(low)
-            top = np.minimum(
-                high[shown], values[np.isfinite(values)].max()
-            )  # diverged trials have no place of their own
+            top = np.minimum(high[shown], values[np.isfinite(values)].max())  # diverged trials are infinite
             ax.fill_between(rounds[shown], low[shown], top, color=line.get_color(), alpha=0.2, linewidth=0)
         if np.any(median[finite] > 0) and ylabel not in SHARES:
             ax.set_yscale("log")
@@ -368,13 +383,16 @@ def draw_curve(
 def draw_prediction(
     ax: Axes, rounds: Array | Indices, distance: Array, low: Array | None = None, high: Array | None = None
 ) -> None:
-    """Draw what theory predicts as thin black lines: the median over trials, and of the ends of its band.
+    """Plot a prediction as thin black lines: the medians over trials of the distance and of the ends of its band.
 
     Parameters
     ----------
     ax : Axes
+        Matplotlib axes to plot into.
     rounds : ndarray (R,)
+        Rounds, or other values of the horizontal axis.
     distance, low, high : ndarray (R,) or (trials, R)
+        Predicted distance, and the ends of its band.
     """
     for values, line in ((low, ":"), (high, ":"), (distance, "-")):
         if values is not None:

@@ -25,25 +25,6 @@ ROUNDING = 4 * np.finfo(float).eps
 """Times c: a penalty that is not larger is rounding, and its direction is noise."""
 
 
-def nc_penalty(H: Array, holds: Mask) -> Array:
-    """Return ``NC(H) = ||HH'/||HH'||_F - (u u') o (I - 11'/c)/sqrt(c-1)||_F`` of each client's heads.
-
-    Parameters
-    ----------
-    H : ndarray (..., c, k)
-        Heads, a row for each of all c >= 2 classes.
-    holds : ndarray of bool (..., c)
-        The client's classes, u.
-
-    Returns
-    -------
-    ndarray (...)
-        At least 0 for a client with all classes, and ``1 - ||T||_F`` for one with fewer, where T is what is
-        subtracted. It does not depend on the scale of H, and is NaN for H = 0, where it has no limit.
-    """
-    return nc2(H, holds)
-
-
 def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
     """Return the metric NC2 of each client's heads, global or local.
 
@@ -59,23 +40,25 @@ def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
     Returns
     -------
     ndarray (...)
-        Global NC2 is `nc_penalty`. Local NC2 is 0 where the heads of the client's classes are a simplex of their own
-        and all others are zero; NaN for a client with one class, which has no such structure, and for H = 0.
+        Global NC2 is the penalty ``NC(H) = ||HH'/||HH'||_F - T||_F``, ``T = (u u') o (I - 11'/c)/sqrt(c-1)``: at least
+        0 for a client with all classes, and ``1 - ||T||_F`` for one with fewer. Local NC2 is 0 where the heads of the
+        client's classes are a simplex of their own and all others are zero; NaN for a client with one class, which has
+        no such structure. Neither depends on the scale of H; both are NaN for H = 0, where they have no limit.
     """
     with quiet():
         X, *_ = _normalised(H)
         return _norm(X - _target(holds, local))
 
 
-def nc_gradient(H: Array, holds: Mask) -> Array:
-    """Return the gradient of `nc_penalty` by H.
+def nc_gradient(H: Array, target: Array) -> Array:
+    """Return the gradient of the penalty NC, which is Global NC2 (`nc2`), with respect to H.
 
     Parameters
     ----------
     H : ndarray (..., c, k)
         Heads, a row for each of all c >= 2 classes.
-    holds : ndarray of bool (..., c)
-        The client's classes, u.
+    target : ndarray (..., c, c)
+        T of the clients' classes (`nc_target`).
 
     Returns
     -------
@@ -89,11 +72,6 @@ def nc_gradient(H: Array, holds: Mask) -> Array:
     -----
     Two products of (c, c) and (c, k) per client.
     """
-    return nc_gradient_to(H, nc_target(holds))
-
-
-def nc_gradient_to(H: Array, target: Array) -> Array:
-    """Return `nc_gradient` at heads H for the targets T, (..., c, c), of the clients' classes: for many heads."""
     with quiet():
         X, rows, scale, length = _normalised(H)
         D = X - target

@@ -1,4 +1,4 @@
-"""Figures from a table: a page of panels by column and row, in them curves, tuning curves, bars, heat maps."""
+"""Figures of a table: a grid of panels with curves, tuning curves, bars or heat maps."""
 
 from __future__ import annotations
 
@@ -34,37 +34,39 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 Figures: TypeAlias = "dict[str, Figure]"
-"""What an experiment draws, by what its files' names end in."""
+"""Figures of an experiment, by the suffix of their file names."""
 
 
 _TURNS_OF: WeakKeyDictionary[Any, dict[Any, int]] = WeakKeyDictionary()
-"""Of each figure: whose turn of the looks a line without one of its own has, the same in all panels."""
+"""For each figure: the index of the look of every line without a fixed look, the same in all panels."""
 
 _ROWS_OF: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
-"""Of each figure: the rows that it was drawn from."""
+"""For each figure: the rows of the table from which it was drawn."""
 
 
 def drawn_from(figure: Figure, table: Table) -> Figure:
-    """Remember what a figure that is no page was drawn from, for its caption, and return it."""
+    """Record the table from which a figure was drawn, for its caption, and return the figure; `page` does so itself."""
     _ROWS_OF[figure] = table
     return figure
 
 
 def rows_of(figure: Figure) -> Table | None:
-    """Return the rows that a figure was drawn from, as far as `page` or `drawn_from` was told."""
+    """Return the rows from which a figure was drawn; None unless `page` or `drawn_from` recorded them."""
     return _ROWS_OF.get(figure)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A figure with a panel for each row and column, and the rows of the table that belong to it.
+    """Figure with a grid of panels, and the part of the table that each panel shows.
 
     Parameters
     ----------
     figure : Figure
+        The matplotlib figure.
     axes : ndarray of Axes (rows, columns)
+        The panels.
     parts : list of lists of Table
-        As `axes`.
+        The part of the table for each panel, arranged as `axes`.
     """
 
     figure: Figure
@@ -72,21 +74,21 @@ class Page:
     parts: list[list[Table]]
 
     def __iter__(self) -> Iterator[tuple[Axes, Table]]:
-        """Yield each panel with its part of the table, row by row; those without a row of the table are left out."""
+        """Yield each panel with its part of the table, row by row; skip panels whose part is empty."""
         for line in range(len(self.parts)):
             yield from self.row(line)
 
     def row(self, number: int) -> Iterator[tuple[Axes, Table]]:
-        """Yield the panels of one row with their parts."""
+        """Yield the panels of one row with their parts of the table; skip panels whose part is empty."""
         return ((ax, part) for ax, part in zip(self.axes[number], self.parts[number], strict=True) if len(part))
 
     def curves(self, x: str, y: str, **options: Any) -> None:
-        """Draw a column against an axis in every panel (`curves`)."""
+        """Plot a column against an axis in every panel; arguments as in `curves`."""
         for ax, part in self:
             curves(ax, part, x, y, **options)
 
     def label(self, x: str = "", *y: str, **options: Any) -> None:
-        """Write x below the last row and a y at the left of each row; `options` are set on every panel."""
+        """Label the x axes of the last row and the y axis of each row; set the `options` of ``Axes.set`` everywhere."""
         for ax in self.axes.ravel():
             ax.set(**options)
         for ax in self.axes[-1]:
@@ -95,7 +97,7 @@ class Page:
             ax.set_ylabel(text)
 
     def legend(self, title: str = "", *, ncols: int | None = None) -> None:
-        """Put one legend above the figure: the labels of all panels, each once."""
+        """Add one legend above the figure, with the labels of all panels."""
         found = [ax.get_legend_handles_labels() for ax in self.axes.ravel()]
         handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
         self.figure.legend(
@@ -114,31 +116,39 @@ def page(
     height: float = 2.4,
     **options: Any,
 ) -> Iterator[Page]:
-    """Return a context with a figure in linfed's style: a column of panels for each value of a column of the table.
+    """Make a figure with a grid of panels, one for each value of a column of the table, in linfed's style.
+
+    Use it in a ``with`` statement: what is plotted inside has the style.
 
     Parameters
     ----------
     table : Table
-    column, row : str, optional
-        Columns of the table, by whose values the panels lie side by side and one below the other; without them there
-        is one. A number of rows has the same parts in each.
+        The table to plot.
+    column : str, optional
+        Column of the table; the figure has one column of panels for each of its values, by default one in all.
+    row : str or int, optional
+        Column of the table; the figure has one row of panels for each of its values, by default one in all. An integer
+        is the number of rows, which all show the same parts of the table.
     title : str or callable, optional
-        Of a column of panels: a format of its value, or a function of it; ``"n_samples = {}"``, by default.
+        Title of each column of panels: a format string for the value of `column`, or a function of it. The default is
+        e.g. ``"n_samples = {}"``.
     width, height : float
-        Inches; a paper's page is 6.9 wide, one of its columns 3.35.
+        Size in inches. In a paper, a page is 6.9 wide and a column 3.35.
     **options
-        Of ``matplotlib.pyplot.subplots``.
+        Further arguments of ``matplotlib.pyplot.subplots``.
 
     Yields
     ------
     Page
-        Its `figure` is drawn and saved in this style, also after the context has ended:
-        ``sheet.figure.savefig("name.pdf")`` embeds TrueType fonts.
+        The panels. Their `figure` keeps the style after the context has ended; ``sheet.figure.savefig("name.pdf")``
+        embeds TrueType fonts.
 
     Raises
     ------
-    ValueError, TypeError
-        For a table without rows, and arguments of another kind.
+    ValueError
+        If the table has no rows, or a size is not positive.
+    TypeError
+        If an argument has the wrong type.
 
     Examples
     --------
@@ -161,7 +171,7 @@ def page(
     from linfed.figures.figure import StyledFigure
 
     if not len(table):
-        raise ValueError(f"table = {shown(table)} has no rows to draw")
+        raise ValueError(f"table = {shown(table)} must have at least one row")
     told = title if callable(title) else _titled(title or f"{column} = {{}}")
     columns = [(value, part) for value, part in table.by(column)] if column else [(None, table)]
     keys: list[Any] = table.values(row) if isinstance(row, str) else [None] * (row or 1)
@@ -190,7 +200,7 @@ def page(
 
 
 def _titled(title: str) -> Callable[[Any], str]:
-    """Return a format of a value; a text that is none stays as it is."""
+    """Return a function that formats a value; a title that is not a valid format string stays as it is."""
 
     def told(value: Any) -> str:
         try:
@@ -217,32 +227,55 @@ def curves(
     predicted: str | None = None,
     **line_options: Any,
 ) -> None:
-    """Draw a column against an axis for each method: the median over trials and a 10-90 % band.
+    """Plot a column against an axis for each method: the median over trials and a 10-90 % band.
 
     Parameters
     ----------
     ax : Axes
+        Matplotlib axes to plot into.
     table : Table
-        One row for each method.
+        Table with one row for each line.
     x, y : str
-        An axis (R,), or a column along it such as ``"floats_sent"``, and a column (trials, R) along the same.
+        The axis (R,) to plot against, or a column along it such as ``"floats_sent"``, and the column to plot, (trials,
+        R), along the same axis.
     by : str
-        The column that tells methods, or other lines, apart.
+        The column that distinguishes the lines, by default the method.
     scale : callable, optional
-        What is drawn of y.
+        Function that is applied to the values of `y` before plotting.
     at : index, optional
-        Which places along the axis; all by default.
+        Indices along the axis to plot; all by default.
     band : bool
-        Draw the band.
-    labels, looks : mapping, optional
-        What the legend calls a line, and whose look (`linfed.figures.style.LOOKS`) it has, or which, where not its own.
+        If True, draw the band.
+    labels : mapping, optional
+        Labels in the legend, by the value of `by`.
+    looks : mapping, optional
+        Looks by the value of `by`: the name of a method in `linfed.figures.style.LOOKS`, or a tuple of colour, marker
+        and line style. By default the look of the method itself.
     order : sequence, optional
-        Which lines, in which order; all by default.
+        The values of `by` to plot, in this order; all by default.
     predicted : str, optional
-        A column like y, (trials, R), of what theory predicts, e.g. ``lf.predict(..., trials=10).distance``: its median
-        is a thin black line.
+        Column of predictions, (trials, R), such as ``lf.predict(..., trials=10).distance``. Its median is a thin black
+        line.
     **line_options
-        Of a matplotlib line.
+        Properties of a matplotlib line.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> import matplotlib.pyplot as plt
+    >>> run = lf.Run(
+    ...     algorithm=lf.FedRep(rank=2, step_size=0.5),
+    ...     problem=lf.SharedRepresentation(n_clients=30, dim=10, rank=2),
+    ...     data=lf.FreshSamples(n_samples=6),
+    ...     rounds=10,
+    ...     trials=5,
+    ... )
+    >>> table = lf.sweep(lf.grid(run, **{"data.n_samples": (6, 12)}))
+    >>> figure, ax = plt.subplots()
+    >>> lf.curves(ax, table, "round", "subspace_distance", by="n_samples")
+    >>> [line.get_label() for line in ax.lines]
+    ['n_samples = 6', 'n_samples = 12']
+    >>> plt.close(figure)
     """
     from matplotlib.axes import Axes
 
@@ -276,9 +309,10 @@ def curves(
 
 
 def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:
-    """Draw lines that lie on each other as one: the median and the 10-90 % band of all their trials, in the first look.
+    """Plot coinciding lines as one: the median and the 10-90 % band of all their trials, in the look of the first.
 
-    Those of the `names` that the table has are joined; the other arguments are as those of `curves`.
+    `names` lists the lines to join; names that the table does not have are ignored. The other arguments are as in
+    `curves`.
     """
     parts = [table.where(**{by: name}) for name in names if name in table.values(by)]
     for name, part in zip(names, parts, strict=False):
@@ -290,21 +324,21 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
-    """Raise unless a line is one row, and its column lies along x."""
+    """Raise unless the line has exactly one row and its column `y` has the axis x."""
     if len(part) > 1:
         differ = [one for one in varying(part.rows) if not isinstance(part.rows[0].get(one), Along | np.ndarray)]
         raise ValueError(
-            f"{len(part)} rows have {by} = {name!r}, and a line is one row: choose some with where(), or tell them "
-            f"apart by {' or '.join(map(repr, differ)) or 'another column'}"
+            f"{len(part)} rows have {by} = {name!r}, but a line shows one row; select rows with where(), or set by= to "
+            f"{' or '.join(map(repr, differ)) or 'another column'}"
         )
     axes = part.axes(y)
     along = len(axes) == 2 and x in part.columns and part.axes(x) == axes[1:]
     if not along and (len(axes) != 2 or axes[1] != x):
-        raise ValueError(f"{y!r} lies along {axes}, and a curve needs an array over trials and {x!r}")
+        raise ValueError(f"{y!r} must have the axes ('trial', {x!r}), got {axes}")
 
 
 def bars(ax: Axes, x: Any, values: Any, method: str, *, label: str = "", **options: Any) -> None:
-    """Draw medians with 10-90 % bars against x (X,), each over the trials of values (trials, X) that are not NaN."""
+    """Plot medians with 10-90 % bars against x (X,), over the trials of values (trials, X) that are not NaN."""
     found = [np.quantile(part[~np.isnan(part)], (0.1, 0.5, 0.9), method="inverted_cdf") for part in values.T]
     low, middle, high = np.array(found).T
     shape = {"elinewidth": 0.7, "capsize": 1.5, **look(method), **options}
@@ -320,9 +354,10 @@ def steps(
     labels: Mapping[Any, str] | None = None,
     looks: Mapping[Any, str | Look] | None = None,
 ) -> None:
-    """Draw each method's score against the settings that were tried, the chosen one circled (`Tuning.columns`).
+    """Plot each method's tuning score against the settings tried (`Tuning.columns`), with the chosen one circled.
 
-    Methods without a tuning and settings that diverged are left out; of several settings with one x the best counts.
+    Methods without tuning and settings that diverged are left out. If several settings have the same x, the best score
+    is shown.
     """
     for name, part in table.by(by):
         if "score" not in part.columns:
@@ -353,7 +388,7 @@ def tuning_figure(
     sharey: bool = True,
     **options: Any,
 ) -> Figure:
-    """Return a page of tuning curves: panels by a column of the table, `told` above, `options` those of `steps`."""
+    """Plot tuning curves, one panel per value of a column, below the legend title `told`; `options` as in `steps`."""
     with page(table, column=column, title=title, height=height, sharey=sharey) as sheet:
         for ax, part in sheet:
             steps(ax, part, **options)
@@ -363,9 +398,9 @@ def tuning_figure(
 
 
 def median_level(ax: Axes, row: Table, column: str, text: str, **options: Any) -> None:
-    """Draw the median of one row's column over its trials as a level, named in the first column of panels alone.
+    """Draw the median over trials of a column of one row as a horizontal line.
 
-    `options` are those of `linfed.figures.style.draw_level`.
+    The line has its text only in the first column of panels. `options` are as in `linfed.figures.style.draw_level`.
     """
     place = ax.get_subplotspec()
     named = place is None or place.is_first_col()
@@ -373,7 +408,7 @@ def median_level(ax: Axes, row: Table, column: str, text: str, **options: Any) -
 
 
 def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str], **options: Any) -> AxesImage:
-    """Draw shares (rows, columns) from 0 to 1, evenly spaced whatever their labels say, and return the image."""
+    """Plot shares (rows, columns) from 0 to 1 as an image with evenly spaced cells, and return the image."""
     shape = {"origin": "lower", "aspect": "auto", "cmap": "Blues", "vmin": 0, "vmax": 1, **options}
     image = ax.imshow(values, **shape)
     ax.set_xticks(range(len(columns)), columns)
@@ -383,13 +418,13 @@ def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str],
 
 
 def place(labels: Sequence[float], values: Any) -> Any:
-    """Return where values lie between the labels of a heat map's rows or columns, (median, 10 %, 90 %) over trials."""
+    """Return the positions of values on an axis of a heat map, as (median, 10 %, 90 %) over trials."""
     places = np.interp(values, labels, np.arange(len(labels)))
     return np.array(quantiles(places)) if np.ndim(places) else np.full(3, places)
 
 
 def level(ax: Axes, x: Any, places: Any, **shape: Any) -> None:
-    """Draw a line over a heat map, in a white halo: medians with 10-90 % bars, (points, 3) as `place` returns them."""
+    """Draw a line with a white halo over a heat map: medians with 10-90 % bars, (points, 3) as `place` returns them."""
     from matplotlib import patheffects
 
     middle, low, high = np.transpose(places)

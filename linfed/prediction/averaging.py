@@ -12,12 +12,12 @@ from linfed._types import Array
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import State
+from linfed.algorithms.step_size import one_step
 from linfed.data.explicit import normal_equations
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Asked, Prediction, Quantity
-from linfed.prediction.others import one_step
 from linfed.simulation.engines import drawn_in_law
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
@@ -55,7 +55,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
     """Return the end, the rate, the stability edge and the best step, of the mean square if p < n."""
     name = type(algorithm).__name__
     _check(job, algorithm, name)
-    step = one_step(algorithm.step_size, name)
+    step = one_step(algorithm.step_size, f"predictions of {name} require", LawError)
     everybody = job.sizes.participants == job.sizes.n_clients
     runs: list[OneTrial] = []
 

@@ -19,7 +19,8 @@ from linfed.problems import Problem, Truth
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
 from linfed.theory.fedrep.any_heads import LocalMap
-from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, HeadMoments
+from linfed.theory.fedrep.arguments import ORTHONORMAL_TOLERANCE
+from linfed.theory.fedrep.state_evolution import HeadMoments
 
 
 def heads_of(truth: Truth) -> tuple[Array, Array]:

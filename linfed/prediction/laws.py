@@ -10,8 +10,9 @@ import numpy as np
 from linfed.algorithms.heads import GradientHeads
 from linfed.prediction.answers import Asked, Curves, Quantity, joined
 from linfed.prediction.cases import Case, Trial
-from linfed.theory.fedrep.any_heads import LocalMap, typical_distance
+from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
+from linfed.theory.fedrep.largest_angle import typical_distance
 from linfed.theory.fedrep.second_order import second_order_evolution
 from linfed.theory.fedrep.state_evolution import state_evolution
 from linfed.theory.fedrep.under_parameterised import under_parameterised_evolution, under_parameterised_floor

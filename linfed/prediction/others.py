@@ -10,7 +10,7 @@ from linfed._types import Array
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.algorithms.step_size import StepSize
+from linfed.algorithms.step_size import one_step
 from linfed.data.samples import FixedSamples, GivenSamples
 from linfed.errors import LawError, shown
 from linfed.prediction.answers import Asked, Curves, Prediction, Quantity
@@ -74,7 +74,7 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     if job.problem is None:
         raise LawError("no law is known without a truth: give problem=")
     problem, k = job.problem, algorithm.rank
-    step = one_step(algorithm.step_size, "FLUTE") * algorithm.gradient_factor
+    step = one_step(algorithm.step_size, "predictions of FLUTE require", LawError) * algorithm.gradient_factor
     weights = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio)
     if weights != (0.25, 0.125, 1.0):
         raise LawError(
@@ -116,13 +116,6 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         _curves="no law of FLUTE's distance is known from round to round",
         _quantities={**quantities, "floor": floor if fixed else missing},
     )
-
-
-def one_step(step_size: StepSize, name: str) -> float:
-    """Return the step of all rounds, or raise."""
-    if not isinstance(step_size, float):
-        raise LawError(f"no law of {name} is known for step_size = {shown(step_size)}: it must be one number")
-    return step_size
 
 
 def _truths(job: Job) -> Iterator[Truth]:

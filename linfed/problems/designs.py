@@ -1,7 +1,7 @@
-"""Laws of the samples x: isotropic sub-Gaussian designs (FedRep paper, Assumption 1), and a way to break it.
+"""Distributions of the samples x: isotropic sub-Gaussian designs (FedRep paper, Assumption 1), and a way to break it.
 
-Each law has mean 0 and identity covariance. A `covariance` other than None replaces x by ``L x`` with
-``L L' = covariance``: isotropy, which the theorems assume, is then broken on purpose, and the risk uses it.
+Each of the four has mean 0 and identity covariance, and is sub-Gaussian. A `covariance` other than None replaces x by
+``L x`` with ``L L' = covariance``. This breaks isotropy, which the theorems assume, on purpose, and the risk uses it.
 """
 
 from __future__ import annotations
@@ -147,12 +147,6 @@ class Gaussian(Design):
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
-
-    Notes
-    -----
-    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
-
-    **Deviations**: none.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -171,12 +165,6 @@ class Rademacher(Design):
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
-
-    Notes
-    -----
-    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
-
-    **Deviations**: none.
     """
 
     name: ClassVar[str] = "rademacher"
@@ -195,12 +183,6 @@ class UniformCube(Design):
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
-
-    Notes
-    -----
-    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
-
-    **Deviations**: none.
     """
 
     name: ClassVar[str] = "cube"
@@ -220,12 +202,6 @@ class UniformSphere(Design):
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
-
-    Notes
-    -----
-    Mean 0, isotropic and sub-Gaussian before the covariance acts (FedRep paper, Assumption 1).
-
-    **Deviations**: none.
     """
 
     name: ClassVar[str] = "sphere"

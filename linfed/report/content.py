@@ -1,4 +1,4 @@
-"""What a report holds, whatever it is written as."""
+"""What a report holds."""
 
 from __future__ import annotations
 

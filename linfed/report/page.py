@@ -12,7 +12,6 @@ from linfed.report.compare import Pair
 from linfed.report.content import Content, commit_of, machine_of, remarks, totals
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import Record, measured
-from linfed.report.svg import chart, symbols
 
 KINDS = {
     **dict.fromkeys(("SUPPORTED", "HOLDS"), "good"),
@@ -39,7 +38,6 @@ def page(content: Content) -> str:
         _section("runs", "Runs", _runs(content.records)),
         "</main>",
     ]
-    charts = [one.chart for shown in content.shown.values() for one in shown.pictures if one.chart is not None]
     room = resources.files("linfed.report")
     style, script = (room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return (
@@ -49,7 +47,7 @@ def page(content: Content) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{escape(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f'<a class="skip" href="#main">Skip to the results</a>\n{symbols(charts)}\n'
+        '<a class="skip" href="#main">Skip to the results</a>\n'
         + "\n".join(parts)
         + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
     )
@@ -188,32 +186,13 @@ def _experiment(content: Content, name: str) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    data = base64.b64encode(picture.png).decode()
-    inside = (
-        f'<img src="data:image/png;base64,{data}" width="{picture.width}" height="{picture.height}" '
-        f'alt="{escape(_alt(picture))}"><figcaption><b>{escape(picture.stem)}</b> {escape(picture.caption)}'
-        "</figcaption>"
+    """Return a figure with its caption: as an image of its own, so that ids and styles of SVG files do not meet."""
+    stem, caption = escape(picture.stem), escape(picture.caption)
+    source = f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
+    return (
+        f'<figure><img src="{source}" width="{picture.width}" height="{picture.height}" alt="Figure {stem}: {caption}">'
+        f"<figcaption><b>{stem}</b> {caption}</figcaption></figure>"
     )
-    if picture.chart is not None:
-        inside += f"<details><summary>Values on hover, lines one by one</summary>{chart(picture.chart)}</details>"
-    return f"<figure>{inside}</figure>"
-
-
-def _alt(picture: Picture) -> str:
-    """Return what a picture shows for those who do not see it, from what is drawn in it."""
-    if picture.chart is None:
-        return f"Figure {picture.stem}: {picture.caption}"
-    panels = picture.chart.panels
-    axes = " against ".join(text for text in (panels[0].ylabel, panels[0].xlabel) if text)
-    lines = ", ".join(entry.label for entry in picture.chart.legend)
-    titles = "; ".join(dict.fromkeys(panel.title for panel in panels if panel.title))
-    told = [
-        f"{len(panels)} panel{'s' * (len(panels) > 1)}",
-        axes,
-        titles and f"panels {titles}",
-        lines and f"lines {lines}",
-    ]
-    return f"Figure {picture.stem}: {'. '.join(part for part in told if part)}."
 
 
 def _claims(records: Mapping[str, Record]) -> str:
@@ -281,7 +260,7 @@ def _runs(records: Mapping[str, Record]) -> str:
         (
             _link(name),
             "QUICK" if one.get("quick") else "full",
-            f"{one.get('seconds', 0):,.1f}",
+            f"{one['seconds']:,.1f}" if "seconds" in one else "-",
             f"<code>{escape(re.sub('(?<=[0-9a-f]{12})[0-9a-f]+', '', commit_of(one)))}</code>",
             escape(machine_of(one)),
         )

@@ -1,4 +1,4 @@
-"""The figures of saved runs: pictures that lie beside the records, else drawn from the tables, and what they draw."""
+"""The figures of saved runs: drawn from their tables, or else the PNG files beside the records."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from linfed.errors import UsageError
 from linfed.figures.png import shrunk
 from linfed.figures.style import style
 from linfed.plotting.captions import captions
-from linfed.report.lines import Chart, read
 from linfed.report.scoreboard import Record
 from linfed.reproduction.experiments import load
 from linfed.reproduction.records import captions_of
@@ -22,9 +21,19 @@ from linfed.reproduction.run import load_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+SVG_BYTES = 200_000
+"""Size of the largest SVG file that a report takes; a larger figure becomes a PNG."""
 
 PIXELS = 1400
-"""Width to which wider pictures are reduced."""
+"""Width to which wider PNG files are reduced."""
+
+DPI = 200.0
+"""Pixels of a PNG for each inch of its figure."""
+
+SHOWN_DPI = 144.0
+"""Pixels of the page for each inch of a figure: a text of 8 points is then as large as the page's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +45,20 @@ class Picture:
     stem : str
         The name of its file, without the ending.
     caption : str
-    png : bytes
+    kind : str
+        ``image/svg+xml`` or ``image/png``.
+    data : bytes
+        The file.
     width, height : int
-        Pixels.
-    chart : Chart or None
-        What is drawn in it, where that are lines.
+        Its size on the page, in pixels.
     """
 
     stem: str
     caption: str
-    png: bytes
+    kind: str
+    data: bytes
     width: int
     height: int
-    chart: Chart | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +79,11 @@ def shown(name: str, described: Record, folder: Path, experiments: Path, names: 
     described : mapping
         What ``NAME.json`` holds.
     folder : Path
-        Where it lies, with its tables and perhaps its pictures.
+        Where it lies, with its tables and perhaps its PNG files.
     experiments : Path
-        The folder of experiments; of one that is not there, there are only the pictures that lie in `folder`.
+        The folder of experiments; of one that is not there, there are only the PNG files in `folder`.
     names : iterable of str
-        The other experiments, whose pictures are not this one's though their names begin alike.
+        The other experiments, whose PNG files are not this one's though their names begin alike.
 
     Notes
     -----
@@ -86,11 +96,12 @@ def shown(name: str, described: Record, folder: Path, experiments: Path, names: 
     told |= captions_of(described)
     files = _files(name, folder, names)
     summary = str(getattr(module, "SUMMARY", ""))
-    with style():  # ticks that are first drawn when a figure is saved take their size from the style
-        pictures = [
-            _picture(name, key, str(told.get(key) or summary or name), files.get(key), figures.get(key))
-            for key in dict.fromkeys([*figures, *files])
-        ]
+    pictures = []
+    for key in dict.fromkeys([*figures, *files]):
+        kind, data, width, height = _drawn(figures[key]) if key in figures else _read(files[key])
+        caption = str(told.get(key) or summary or name)
+        stem = f"{name}-{key}" if key else name
+        pictures.append(Picture(stem=stem, caption=caption, kind=kind, data=data, width=width, height=height))
     _close(figures)
     return Shown(summary=summary, pictures=pictures, remarks=remarks)
 
@@ -99,7 +110,7 @@ def _module(name: str, experiments: Path, remarks: list[str]) -> ModuleType | No
     try:
         return load(name, experiments)
     except UsageError as error:
-        remarks.append(f"no values on hover, and no figures but those that lie there: {error}")
+        remarks.append(f"its figures are the PNG files beside its record: {error}")
         return None
 
 
@@ -125,7 +136,7 @@ def _figures(
 
 
 def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Return the pictures that lie beside the records, by the figure's key."""
+    """Return the PNG files beside the records, by the figure's key."""
     longer = [f"{other}-" for other in names if other.startswith(f"{name}-")] + [
         other for other in names if other.startswith(f"{name}-")
     ]
@@ -136,24 +147,31 @@ def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def _picture(name: str, key: str, caption: str, file: Path | None, figure: Figure | None) -> Picture:
-    drawn: Any = file
-    if file is None and figure is not None:
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png", dpi=min(300.0, PIXELS / figure.get_figwidth()))
-    elif figure is not None:
-        figure.draw_without_rendering()
-    image = shrunk(drawn, PIXELS)
+def _drawn(figure: Figure) -> tuple[str, bytes, int, int]:
+    """Return a figure as a file that is the same each time: its kind, its bytes, and its size on the page."""
+    import matplotlib as mpl
+
+    width, height = (round(SHOWN_DPI * inches) for inches in figure.get_size_inches())
+    into = io.BytesIO()
+    with style(), mpl.rc_context({"svg.hashsalt": "linfed"}):  # ticks take their size when the figure is saved
+        figure.savefig(into, format="svg", metadata={"Date": None})
+        if len(into.getvalue()) <= SVG_BYTES:
+            return "image/svg+xml", into.getvalue(), width, height
+        into = io.BytesIO()
+        figure.savefig(into, format="png", dpi=DPI)
+    return "image/png", _small(shrunk(into, PIXELS)), width, height
+
+
+def _read(file: Path) -> tuple[str, bytes, int, int]:
+    """Return a PNG file, not too wide."""
+    image = shrunk(file, PIXELS)
+    return "image/png", _small(image), image.width, image.height
+
+
+def _small(image: Image) -> bytes:
     into = io.BytesIO()
     image.save(into, format="png", optimize=True)
-    return Picture(
-        stem=f"{name}-{key}" if key else name,
-        caption=caption,
-        png=into.getvalue(),
-        width=image.width,
-        height=image.height,
-        chart=None if figure is None else read(figure),
-    )
+    return into.getvalue()
 
 
 def _close(figures: dict[str, Figure]) -> None:

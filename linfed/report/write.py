@@ -11,7 +11,6 @@ from linfed.errors import check_progress
 from linfed.report import scoreboard
 from linfed.report.compare import compare, read
 from linfed.report.content import Content
-from linfed.report.document import PICTURES, document
 from linfed.report.page import page
 from linfed.report.pictures import shown
 from linfed.report.scoreboard import Record, Row
@@ -21,10 +20,8 @@ from linfed.reproduction.run import writable_folder
 from linfed.system.files import replacing
 
 
-def write(
-    folder: str, *, out: str | None = None, against: str | None = None, experiments: str | None = None
-) -> list[Path]:
-    """Write ``report.html`` and ``REPORT.md`` from the runs that are saved in a folder, and return what was written.
+def write(folder: str, *, out: str | None = None, against: str | None = None, experiments: str | None = None) -> Path:
+    """Write ``report.html`` from the runs that are saved in a folder, and return its path.
 
     Parameters
     ----------
@@ -35,8 +32,12 @@ def write(
     against : str, optional
         A folder, or ``NAME.json``, of a run to compare with.
     experiments : str, optional
-        Folder of the experiments, by default those of the checkout one is in, or that come with linfed. Of an
-        experiment that is not there, figures are the pictures in the folder alone.
+        Folder of the experiments, by default those of the checkout one is in, or that come with linfed. The figures
+        of an experiment that is not there are the PNG files in `folder`.
+
+    Returns
+    -------
+    Path
 
     Raises
     ------
@@ -44,18 +45,10 @@ def write(
         If there are no saved runs, or the report cannot be written there.
     """
     found = collected(folder, against=against, experiments=experiments)
-    to = writable_folder(out or str(read(folder)[0]))
-    beside = writable_folder(str(to / PICTURES))
-    written = []
-    for path, text in ((to / "report.html", page(found)), (to / "REPORT.md", document(found))):
-        with replacing(path) as file:
-            file.write(text.encode())
-        written.append(path)
-    for one in (picture for each in found.shown.values() for picture in each.pictures):
-        written.append(beside / f"{one.stem}.png")
-        with replacing(written[-1]) as file:
-            file.write(one.png)
-    return written
+    path = writable_folder(out or str(read(folder)[0])) / "report.html"
+    with replacing(path) as file:
+        file.write(page(found).encode())
+    return path
 
 
 def collected(folder: str, *, against: str | None = None, experiments: str | None = None) -> Content:

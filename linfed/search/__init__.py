@@ -1,1 +1,1 @@
-"""Tuning of hyper-parameters."""
+"""Tuning of hyper-parameters over a grid, and levels for the search for the smallest size."""

@@ -1,6 +1,6 @@
-"""The search over the settings of a grid: what is to be tried goes out, what came of it comes back.
+"""Grid search over an algorithm's settings, as a generator that yields settings and receives their metrics.
 
-Who tries the settings is no matter of the search: `lf.tune` does it here, a sweep in pieces of about a second.
+The caller evaluates the settings: `lf.tune` in this process, a sweep in tasks of about one second.
 """
 
 from __future__ import annotations
@@ -35,35 +35,48 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Attempt: TypeAlias = tuple[Array, Indices]
-"""What came of a setting: the values that are to be small, (trials, R), and the rounds at which they were measured."""
+"""Outcome of a setting: the values of the metric, (trials, R), and the rounds at which it was measured."""
 
 SHOWN_SETTINGS = 20
-"""Settings that a notebook shows of a tuning."""
+"""Maximum number of settings shown in a notebook."""
 
 EXTENSIONS = 10
-"""How often `tune` widens a grid at most."""
+"""Maximum number of times that `tune` widens a grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What `tune` found; the median of an even number of trials is the lower middle one, as in every figure.
+    """Result of `tune`: the chosen setting, and the scores and curves of all settings.
 
     Parameters
     ----------
     algorithm : Algorithm
-        The chosen setting, ready to run.
+        The algorithm with the chosen setting, ready to run.
     settings : list of dict
-        Every setting that was tried: the grid's, then those that widened it.
+        All settings tried: the grid, then the settings by which it was widened.
     scores : ndarray (settings,)
-        Score of each; smaller is better, infinite where too many trials diverged (more than half, for the median).
+        Score of each setting. Smaller is better; infinite if too many trials diverged (more than half, for the median).
     best : int
-        Index of the chosen setting: the smallest within the margin of the least score.
+        Index of the chosen setting: the smallest setting whose score is within the margin of the best score.
     rounds : ndarray of int (R,)
         Recorded rounds.
     curves : ndarray (settings, R)
-        The metric's quantile over the tuning trials, the median unless told otherwise.
+        Quantile of the metric over the tuning trials, by default the median.
     at_edge : tuple of str
-        Hyper-parameters whose chosen value is the least or the largest of those tried.
+        Hyper-parameters whose chosen value is the smallest or the largest one tried.
+
+    Notes
+    -----
+    The median of an even number of trials is the lower of the two middle values, as in every figure.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem, data = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FreshSamples(n_samples=10)
+    >>> fedrep = lf.FedRep(rank=2, step_size=1.0)
+    >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
+    >>> tuning.chosen, tuning.best, tuning.scores.shape, tuning.curves.shape
+    ({'step_size': 1.5}, 1, (3,), (3, 31))
     """
 
     algorithm: Algorithm
@@ -76,14 +89,14 @@ class Tuning:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The chosen setting."""
+        """The chosen setting, as field names and values."""
         return dict(self.settings[self.best])
 
     def __repr__(self) -> str:
         return f"<Tuning of {type(self.algorithm).__name__}: {'; '.join(self._told())}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the chosen setting, those with the least scores, and the curves of all."""
+        """Return HTML for a notebook: the chosen setting, the settings with the best scores, and all curves."""
         best = {self.best, *np.argsort(self.scores, kind="stable")[:SHOWN_SETTINGS].tolist()}
         signs = ["chosen" if place == self.best else "" for place in range(len(self.settings))]
         rows = [
@@ -94,13 +107,13 @@ class Tuning:
         return page.beside(said + page.table([*self.chosen, "score", ""], rows), self._figure())
 
     def _told(self) -> list[str]:
-        """Return what was chosen, of how many, and whether it is at an edge of what was tried."""
+        """Describe the chosen setting, its score, the number of settings, and the fields at the edge of the grid."""
         chosen = ", ".join(f"{name} = {plain(value)}" for name, value in self.chosen.items())
         told = [chosen, f"score {self.scores[self.best]:.4g}", f"{len(self.settings)} settings tried"]
         return [*told, *(f"{name} is at the edge" for name in self.at_edge)]
 
     def _figure(self) -> str:
-        """Return a figure of the curves of all settings, that of the chosen one in colour; nothing without rounds."""
+        """Return a figure of the curves of all settings, the chosen one in colour; empty if there is only one round."""
         if len(self.rounds) < 2:
             return ""
         at = page.points(len(self.rounds))
@@ -114,12 +127,17 @@ class Tuning:
         return page.figure(draw)
 
     def columns(self, settings: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
-        """Return what a table keeps: the chosen values, the fields at an edge, and along ``setting`` what was tried.
+        """Return columns for a table: the chosen values, the fields at an edge, and all settings along ``setting``.
 
         Parameters
         ----------
         settings : sequence of mapping, optional
-            The settings in terms of one's own, in their order; by default those of the algorithm's fields.
+            The settings in other terms, in the same order; by default the fields of the algorithm.
+
+        Returns
+        -------
+        dict
+            From column names to values.
         """
         if settings is not None:
             told = [dict(setting) for setting in settings]
@@ -136,7 +154,7 @@ class Tuning:
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Return values of one kind, as an array takes them: None among numbers is NaN, and others are words."""
+    """Return values that fit into one array: numbers with None as NaN, or else strings."""
     numbers = [math.nan if value is None else value for value in values]
     plainly = all(isinstance(value, bool | int | float) for value in numbers)
     return numbers if plainly else [str(value) for value in values]
@@ -144,7 +162,7 @@ def _column(values: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search: the algorithm and its settings, and how the best of them is told; fields as in `tune`."""
+    """Grid search over the settings of an algorithm; the fields are as in `tune`."""
 
     algorithm: Algorithm
     settings: list[dict[str, Any]]
@@ -154,7 +172,7 @@ class Search:
     extend: bool
 
     def steps(self) -> Generator[list[Algorithm], Sequence[Attempt], tuple[Tuning, list[str]]]:
-        """Yield algorithms to try, take what came of them, and return what was found, and what lies at an edge."""
+        """Yield algorithms to try, receive their outcomes, and return the `Tuning` and warnings of the grid's edge."""
         settings = self.settings
         curves: list[Array] = []
         scores: list[float] = []
@@ -167,7 +185,8 @@ class Search:
             ties = within(scores, self.margin, logarithmic=self.judge is area)
             if not ties:
                 raise ValueError(
-                    f"every setting of the grid diverged or has no score: {shown(self.settings)}; try smaller steps"
+                    f"every setting of the grid diverged or has no score: {shown(self.settings)}; try smaller step "
+                    "sizes"
                 )
             best = smallest(settings, ties)
             edges = at_edge(settings, [best])
@@ -187,16 +206,16 @@ class Search:
         return found, [edge_message(settings, name, settings[best][name]) for name in at_edge(settings, ties)]
 
     def _score(self, rounds: Indices, curve: Array) -> float:
-        """Return the score of a curve, or raise for one that is not a number."""
+        """Return the score of a curve; raise if it is not a number."""
         score: Any = self.judge(rounds, curve)
         if not is_real(score):
-            raise TypeError(f"score returned {shown(score)}, expected a number")
+            raise TypeError(f"score must return a number, got {shown(score)}")
         return float(score)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tries(Configuration):
-    """Some settings on some of the tuning's trials, from `first` up to `last`: a cell."""
+    """Cell that runs some settings on the tuning trials from `first` to `last` (exclusive)."""
 
     algorithms: tuple[Algorithm, ...]
     problem: Problem | None
@@ -212,11 +231,11 @@ class Tries(Configuration):
     last: int
 
     def attempt(self, algorithm: Algorithm) -> Attempt:
-        """Return what comes of one setting."""
+        """Run one setting and return its outcome."""
         return measured(simulate_trials(self.job(algorithm), range(self.first, self.last)), self.metric)
 
     def job(self, algorithm: Algorithm) -> Job:
-        """Return the run of one setting, on all trials."""
+        """Return the simulation job of one setting, for all trials."""
         return checked_job(
             algorithm,
             self.problem,
@@ -231,17 +250,17 @@ class Tries(Configuration):
         )
 
     def run(self) -> Row:
-        """Return the attempts along ``setting`` and ``round``."""
+        """Return the outcomes along ``setting`` and ``round``."""
         found = [self.attempt(one) for one in self.algorithms]
         values = np.stack([values for values, _ in found], axis=1)
         return {"tried": Along(values, setting=range(len(found)), round=found[0][1])}
 
     def seconds(self) -> float:
-        """Return about what all of it takes."""
+        """Return the estimated run time in seconds."""
         return (self.last - self.first) * sum(seconds_of_a_trial(self.job(one)) for one in self.algorithms)
 
     def divided(self) -> list[Tries]:
-        """Return it in pieces of about a second: of whole settings, or of some trials of one."""
+        """Split the cell into tasks of about one second: whole settings, or some trials of one setting."""
         if len(self.algorithms) > 1:
             count = min(len(self.algorithms), max(1, math.ceil(self.seconds())))
             groups = [list(part) for part in np.array_split(np.arange(len(self.algorithms)), count)]
@@ -253,7 +272,7 @@ class Tries(Configuration):
 
 
 def attempts(pieces: Sequence[Tries], rows: Sequence[Row]) -> list[Attempt]:
-    """Return what came of each setting, of the rows of all pieces."""
+    """Return the outcome of each setting, assembled from the rows of all tasks."""
     parts: dict[int, list[Array]] = {}
     number = -1
     for piece, row in zip(pieces, rows, strict=True):
@@ -266,17 +285,17 @@ def attempts(pieces: Sequence[Tries], rows: Sequence[Row]) -> list[Attempt]:
 
 
 def recorded(metric: Any) -> list[Any]:
-    """Return the metrics that a tuning run records: none for a function of the result."""
+    """Return the metrics that a tuning run records: none if the metric is a function of the result."""
     return [] if of_results(metric) else [metric]
 
 
 def measured(result: Result, metric: str | Callable[..., Array]) -> tuple[Array, Indices]:
-    """Return what is to be made small, (trials, R), and the rounds at which it was measured."""
+    """Return the values of the metric, (trials, R), and the rounds at which it was measured."""
     if not of_results(metric):
         (values,) = result.metrics.values()
         return values, result.rounds
     assert callable(metric)
     values = np.asarray(check_unmasked("values returned by metric", metric(result)), dtype=float)
     if values.shape != (result.trials,):
-        raise ValueError(f"metric returned shape {values.shape}, expected one value per trial, ({result.trials},)")
+        raise ValueError(f"metric must return one value per trial, shape ({result.trials},), got shape {values.shape}")
     return values[:, None], result.rounds[-1:]

@@ -1,4 +1,4 @@
-"""What a run is to reach: a metric at most, or at least, at a level."""
+"""Levels for a run to reach: a metric at or below, or at or above, a number."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ BELOW, ABOVE = "below", "above"
 
 @dataclass(frozen=True, kw_only=True)
 class Level(Configuration):
-    """A level that a metric is to reach: what `below` and `above` return.
+    """Level that a metric must reach; `below` and `above` make it.
 
     Parameters
     ----------
     metric : str or callable
-        A column of the cell's row: a metric along rounds, or an array (trials,); or a function ``f(state, truth)``.
+        A column of the cell's row, either a metric along rounds or an array (trials,), or a function
+        ``f(state, truth)``.
     level : float
-        Positive.
+        The level, positive.
     side : "below" or "above"
-        Where the metric is to be; the level itself counts.
+        Side of the level on which the metric must be; a metric equal to the level has reached it.
     ever : bool
-        Whether any recorded round will do; else the last one decides.
+        If True, it is enough to reach the level in any recorded round; otherwise the last round counts.
     """
 
     metric: str | Metric
@@ -40,14 +41,14 @@ class Level(Configuration):
         if callable(self.metric) and not takes(self.metric, 2):
             raise TypeError(f"metric = {shown(self.metric)} must be a function of two arguments: state and truth")
         if callable(self.metric) and not self.column:
-            raise TypeError(f"metric = {shown(self.metric)} has no name: define a function with def")
+            raise TypeError(f"metric = {shown(self.metric)} must have a name; define the function with def")
         if not self.column:
             raise TypeError(f"metric = {shown(self.metric)} must be the name of a column, e.g. 'subspace_distance'")
         check_fields(self, level=positive, side=one_of(BELOW, ABOVE), ever=check_bool)
 
     @property
     def column(self) -> str:
-        """The name of the column: a function's own name."""
+        """The name of the column; for a function, its name."""
         name = getattr(self.metric, "__name__", "") if callable(self.metric) else self.metric
         return name if isinstance(name, str) else ""
 
@@ -55,14 +56,14 @@ class Level(Configuration):
         return f"{self.column} {'<=' if self.side == BELOW else '>='} {self.level:g}"
 
     def margins(self, values: npt.ArrayLike) -> Array:
-        """Return by how many decades values miss the level, at most 0 where they reach it; NaN misses it by far."""
+        """Return by how many decades values miss the level; at most 0 if they reach it, infinity for NaN."""
         with np.errstate(divide="ignore", invalid="ignore"):
             decades = np.log10(np.asarray(values, dtype=float) / self.level)
         decades = np.where(np.isnan(decades), -np.inf if self.side == ABOVE else np.inf, decades)
         return decades if self.side == BELOW else -decades
 
     def misses(self, values: npt.ArrayLike) -> Array:
-        """Return each trial's margin, (trials,), of values (trials,) or (trials, rounds)."""
+        """Return the margin of each trial, (trials,), for values of shape (trials,) or (trials, rounds)."""
         margins = self.margins(values)
         if margins.ndim == 1:
             return margins
@@ -70,17 +71,22 @@ class Level(Configuration):
 
 
 def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
-    """Return what `lf.least` is to reach: a metric at or below a level.
+    """Return the requirement that a metric is at or below a level, for `lf.least`.
 
     Parameters
     ----------
     metric : str or callable
-        A metric of the run (``lf.METRICS``), a function ``f(state, truth)`` as in `simulate`, or a column of a cell's
-        own row.
+        A metric of the run (``lf.METRICS``), a function ``f(state, truth)`` as in `simulate`, or a column of the row
+        that a custom cell returns.
     level : float
-        Positive, in the metric's units.
+        The level, positive, in the metric's units.
     ever : bool
-        Whether any recorded round will do; by default the last one decides, which says the same of a floor.
+        If True, it is enough to reach the level in any recorded round. By default the last round counts; for a metric
+        that falls to a floor, the two are equivalent.
+
+    Returns
+    -------
+    Level
 
     Examples
     --------
@@ -92,5 +98,21 @@ def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
 
 
 def above(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
-    """Return what `lf.least` is to reach: a metric at or above a level; arguments as `below` takes them."""
+    """Return the requirement that a metric is at or above a level, for `lf.least`.
+
+    Parameters
+    ----------
+    metric, level, ever
+        As in `below`.
+
+    Returns
+    -------
+    Level
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> print(lf.above("test_accuracy", 0.9))
+    test_accuracy >= 0.9
+    """
     return Level(metric=metric, level=level, side=ABOVE, ever=ever)

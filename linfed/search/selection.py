@@ -1,4 +1,4 @@
-"""Scores of curves; which setting of a grid is chosen, the smallest near the best; and what comes beyond its ends."""
+"""Scores of tuning curves, the choice of a setting by its score, and the extension of a grid beyond its edges."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from linfed.figures.style import SHARES
 from linfed.tables.grid import at_path, changed
 
 MARGIN = 0.01
-"""Scores that differ by no more than this share of the best are taken as equal: the smallest setting has it."""
+"""Scores within this share of the best score count as ties; the smallest of the tied settings is chosen."""
 
 
 def area(rounds: Indices, curve: Array) -> float:
-    """Return the mean of log10 of a curve over its rounds, but the first."""
+    """Return the mean of log10 of a curve over its rounds, without the first."""
     logs = np.log10(np.maximum(curve, np.finfo(float).tiny))
     return float(logs[1:].mean()) if len(logs) > 1 else float(logs[0])
 
@@ -34,42 +34,47 @@ def final(rounds: Indices, curve: Array) -> float:
 
 
 SCORES: dict[str, Callable[[Indices, Array], float]] = {"area": area, "final": final}
-"""Those that have a name."""
+"""Scores by name."""
 
 
 def of_results(metric: object) -> bool:
-    """Return whether a metric is a function of a whole result, which is measured once, at the end.
+    """Return whether a metric is a function of the whole result, which is measured once, at the end.
 
-    A function that takes two arguments is one of state and truth, as in `simulate`.
+    Otherwise it is a name or a function of two arguments, state and truth, as in `simulate`.
     """
     return callable(metric) and not takes(metric, 2)
 
 
 def check_made_small(metric: object) -> None:
-    """Raise for a function of another signature, and for a metric that is best where it is largest.
+    """Raise if a metric is a function with another signature, or if larger values of it are better.
 
-    Curves of trials that diverge count as infinite.
+    Diverged trials count as infinite, so tuning can only minimise.
     """
     if callable(metric) and not (takes(metric, 1) or takes(metric, 2)):
         raise TypeError(
-            f"metric = {shown(metric)} must be a function of state and truth, as in simulate, or of a result"
+            f"metric = {shown(metric)} must be a function of state and truth, as in simulate, or of the result"
         )
     if metric in SHARES:
         raise ValueError(
-            f"metric = {metric!r} is best where it is largest, and tuning makes it small: take 'test_loss', or a "
+            f"metric = {metric!r} must be a metric to minimise, but larger values are better; use 'test_loss', or a "
             f"function that returns 1 - np.nanmean(result.clients({metric!r}), axis=1)"
         )
 
 
 @dataclass(frozen=True)
 class RoundsTo(Configuration):
-    """A score for `tune`: the fewest rounds to a level.
+    """Score for `tune`: the number of rounds that the curve needs to reach a level.
 
     Parameters
     ----------
     level : float
-        Positive. The round at which the curve first comes down to it, between two recorded rounds interpolated in the
-        logarithm; a curve that never does scores past the end, the further off the worse.
+        The level, positive.
+
+    Notes
+    -----
+    The score is the round at which the curve first falls to the level. Between two recorded rounds, the logarithm of
+    the curve is interpolated. If the curve never reaches the level, its score exceeds the number of rounds, and
+    increases with the distance to the level.
 
     Examples
     --------
@@ -88,7 +93,8 @@ class RoundsTo(Configuration):
         at = np.asarray(rounds)
         if len(at) < 2:
             raise ValueError(
-                "RoundsTo needs a curve over rounds; a function of a result as the metric is measured only at the end"
+                "RoundsTo requires a metric that is recorded over rounds; a function of the result is measured only at "
+                "the end"
             )
         logs = np.log10(np.maximum(curve, 1e-300)) - math.log10(self.level)
         below = np.flatnonzero(logs <= 0)
@@ -99,16 +105,21 @@ class RoundsTo(Configuration):
 
 
 def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithmic: bool = False) -> list[int]:
-    """Return the settings whose scores lie within a margin of the least one; none where no score is a number.
+    """Return the indices of the settings whose scores are within a margin of the smallest score.
 
     Parameters
     ----------
     scores : array_like (settings,)
-        Smaller is better; NaN and infinity never win.
+        Score of each setting. Smaller is better; NaN and infinity are never chosen.
     margin : float
-        A share of the least score.
+        Margin, relative to the smallest score.
     logarithmic : bool
-        Scores are log10 of what the share is meant of.
+        If True, the scores are log10 of the quantity to which the margin is relative.
+
+    Returns
+    -------
+    list of int
+        Empty if no score is finite.
     """
     table = np.asarray(scores, dtype=float)
     found = table[table < np.inf]
@@ -121,13 +132,13 @@ def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithm
 
 
 def smallest(settings: Sequence[Mapping[str, Any]], ties: Sequence[int]) -> int:
-    """Return which of the tied settings is the smallest, numbers compared field by field in their order."""
+    """Return the index of the smallest of the tied settings; their numeric fields are compared in order."""
     names = _numeric(settings)
     return min(ties, key=lambda index: ([settings[index][name] for name in names], index))
 
 
 def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[str, ...]:
-    """Return the fields in which all the chosen settings have the least value tried, or all have the largest."""
+    """Return the fields in which all chosen settings have the smallest value tried, or all have the largest."""
     edges = []
     for name in _numeric(settings):
         tried = {setting[name] for setting in settings}
@@ -138,25 +149,25 @@ def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tup
 
 
 def _numeric(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the fields that hold numbers in every setting."""
+    """Return the fields that are numbers in every setting."""
     return [name for name in settings[0] if all(is_real(setting[name]) for setting in settings)]
 
 
 def edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) -> str:
-    """Return the warning that the best value of a field is an end of its grid."""
+    """Return the warning that the best value of a field is at the edge of its grid."""
     tried = sorted({setting[name] for setting in settings})
-    end = "least" if value == tried[0] else "largest"
+    end = "smallest" if value == tried[0] else "largest"
     listed = ", ".join(f"{float(one):g}" for one in tried)
     return (
-        f"the best {name} = {float(value):g} is the {end} of its grid [{listed}]: the optimum may lie outside; widen "
-        "the grid, or tune with extend=True"
+        f"the best {name} = {float(value):g} is the {end} value of its grid [{listed}]: the optimum may lie outside; "
+        "widen the grid, or tune with extend=True"
     )
 
 
 def beyond(
     algorithm: Algorithm, settings: Sequence[Mapping[str, Any]], best: int, edges: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the settings that widen the grid by one value beyond each of the edges."""
+    """Return the new settings if the grid is extended by one value beyond each of the edges."""
     grid = {name: sorted({setting[name] for setting in settings}) for name in settings[0]}
     for name in edges:
         values = grid[name]
@@ -165,7 +176,7 @@ def beyond(
             whole = isinstance(at_path(changed(algorithm, settings[best]), name), int)
             value = _next(end, before, whole=whole, geometric=values[0] > 0)
             changed(algorithm, {**settings[best], name: value})
-        except ValueError:  # the field ends where the grid does
+        except ValueError:  # the field does not allow a value beyond the grid
             continue
         grid[name] = [*values, value]
     wider = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
@@ -173,7 +184,7 @@ def beyond(
 
 
 def _next(end: Any, before: Any, *, whole: bool, geometric: bool) -> Any:
-    """Return the value after `end` in a grid that comes to it from `before`."""
+    """Return the value that follows `before` and `end` in a grid."""
     if whole:
         ratio, rest = divmod(int(end) ** 2, int(before)) if geometric else (0, 1)
         return int(2 * end - before) if rest or ratio == 0 else ratio

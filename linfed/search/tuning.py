@@ -1,4 +1,4 @@
-"""Tuning hyper-parameters over a grid, on trials of its own."""
+"""Tune hyper-parameters over a grid, on separate trials."""
 
 from __future__ import annotations
 
@@ -31,37 +31,35 @@ from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.search.grid_search import Search, Tries, Tuning, attempts, measured, recorded
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
-from linfed.simulation import simulate
 from linfed.simulation.participation import Participation
+from linfed.simulation.run import simulate
 from linfed.tables.grid import Row, at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 SAY_EDGES: ContextVar[bool] = ContextVar("SAY_EDGES", default=True)
-"""Whether `tune` warns of a value at the edge of its grid; a sweep does so once for all its cells."""
+"""Whether `tune` warns if a value is at the edge of its grid; a sweep warns once for all its cells instead."""
 
 TUNING_SEED = 0x74756E65
-"""Added to the seed's entropy: tuning never sees the trials that `simulate` runs with the same seed."""
+"""Number added to the seed, so that tuning never uses the trials that `simulate` runs with the same seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned(Configuration):
-    """An algorithm that is tuned before it runs: the algorithm of a `lf.Run`.
+    """Algorithm of an `lf.Run` that is tuned before it runs.
 
     Parameters
     ----------
     base : Algorithm
-        Its fields named in `grid` are replaced, the others stay.
+        The algorithm; its fields that `grid` names are replaced, the others stay.
     grid, metric, score, quantile, margin, extend, trials
         As in `tune`.
     rounds : int, optional
-        Rounds of the tuning; those of the run by default.
+        Number of rounds of the tuning runs; by default as many as the run has.
 
     Notes
     -----
-    Problem, data, participation, seed and engine are the run's; the trials are others (`tune`).
-
-    **Deviations**: none.
+    The tuning uses the problem, data, participation, seed and engine of the run, but separate trials (see `tune`).
 
     Examples
     --------
@@ -98,16 +96,16 @@ class Tuned(Configuration):
         check_made_small(self.metric)
 
     def algorithms(self) -> list[Algorithm]:
-        """Return the algorithm at every setting of the grid, in its order."""
+        """Return the algorithm with each setting of the grid, in order."""
         return [changed(self.base, setting) for setting in _settings(self.base, self.grid)]
 
     def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> Tuning:
-        """Return what `tune` finds for a run's problem, rounds and other options."""
+        """Call `tune` with a run's problem, rounds and other options."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
         return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **own, **options)
 
     def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, **options: Any) -> Tries:
-        """Return the cell that tries all settings of the grid, for a run's problem, rounds and other options."""
+        """Return a cell that runs all settings of the grid with a run's problem, rounds and other options."""
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
@@ -122,7 +120,7 @@ class Tuned(Configuration):
         )
 
     def stages(self, problem: Problem | None, **options: Any) -> Generator[list[Tries], Sequence[Row], Tuning]:
-        """Yield the pieces of what `tune` would do, batch by batch, take their rows, and return what it finds."""
+        """Yield the tasks of a tuning in batches, receive their rows, and return the same result as `tune`."""
         every = self.tries(problem, **options)
         steps = _search(self.base, self.grid, self.score, self.quantile, self.margin, self.extend).steps()
         tried = next(steps)
@@ -155,42 +153,44 @@ def tune(
     engine: str = "auto",
     workers: int = 1,
 ) -> Tuning:
-    """Try every setting of a grid on the same separate trials; return the smallest that is nearly best, and all curves.
+    """Tune the hyper-parameters of an algorithm: run every setting of a grid on separate trials and choose the best.
 
     Parameters
     ----------
     algorithm : Algorithm, or sequence of algorithms
-        Its fields named in `grid` are replaced, the others stay; or the settings themselves, of one class, such as
-        ``lf.grid(algorithm, step_size=(0.1, 0.3))``.
+        The algorithm; its fields that `grid` names are replaced, the others stay. Or all settings, as algorithms of one
+        class, such as ``lf.grid(algorithm, step_size=(0.1, 0.3))``.
     problem, data, rounds, participation, trials, record_every, engine, workers
         As in `simulate`.
     grid : mapping of field name to values, or sequence of mappings of field name to value, optional
-        Hyper-parameters, ``"heads.step_size"`` for one of a field's own, and the values to try: all combinations of a
-        mapping, or the settings of a sequence one by one.
-        To be left out with a sequence of algorithms.
+        Hyper-parameters and the values to try. A dotted path names a field of a field, such as ``"heads.step_size"``. A
+        mapping stands for all combinations of its values, a sequence lists the settings one by one. Omit `grid` if
+        `algorithm` is a sequence.
     metric : str or callable
-        What to make small: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no truth), or a function
-        ``f(state, truth)`` that returns one value per trial, as in `simulate`. A function of one argument takes the
-        `Result` instead (e.g. for `Result.new_clients`) and is measured once, at the end. An accuracy is refused: it is
-        best where it is largest.
+        The metric to minimise: a name from ``lf.METRICS`` ("train_loss" and "test_loss" need no ground truth), or a
+        function ``f(state, truth)`` that returns one value per trial, as in `simulate`. A function of one argument gets
+        the `Result` instead (e.g. for `Result.new_clients`) and is measured once, at the end. Accuracies are not
+        allowed, because larger values are better.
     score : "area", "final" or callable
-        The mean over rounds of log10 of the curve (fast and low), or only its last value; or a function of the
-        recorded rounds and the curve that returns a number, such as ``lf.RoundsTo(0.01)``. Smaller is better.
+        The score of a curve, smaller is better. "area" is the mean over rounds of log10 of the curve, which rewards
+        fast and accurate runs; "final" is its last value. A function of the recorded rounds and the curve must return a
+        number, such as ``lf.RoundsTo(0.01)``.
     quantile : float
-        The curve is this quantile of the metric over trials, with diverged trials as the worst: the median by default;
-        0.9 asks for a setting that serves nearly every trial.
+        The curve is this quantile of the metric over trials, with diverged trials as the worst. The default is the
+        median; 0.9 chooses a setting that is good for nearly every trial.
     margin : float, default 0.01
-        Scores within this share of the best are ties: of the best score itself, whatever its units; for "area", a mean
-        of log10, they are those within ``log10(1 + margin)``.
+        Scores within this share of the best score are ties. For "area", a mean of log10, these are the scores within
+        ``log10(1 + margin)``.
     extend : bool, default False
-        Widen the grid on the same trials while the chosen value of a field is an end of it, at most `EXTENSIONS` (10)
-        times: for a mapping of fields to numbers.
+        If True, widen the grid on the same trials while the chosen value of a field is at its edge, at most 10 times.
+        `grid` must then be a mapping from fields to numbers.
     seed : int or tuple of int
-        The run's seed; tuning uses trials of its own, independent of those of ``simulate(seed=seed)``.
+        Seed of the run. The tuning trials are independent of the trials of ``simulate(seed=seed)``.
 
     Returns
     -------
     Tuning
+        The algorithm with the chosen setting, and the scores and curves of all settings.
 
     Raises
     ------
@@ -198,29 +198,29 @@ def tune(
         If `algorithm` is not an algorithm, if `metric` or `score` cannot be called with these arguments, or if `score`
         does not return a number.
     ValueError
-        For no `grid`, or one beside a sequence of algorithms; algorithms of several classes; a field that the algorithm
-        does not have, an empty grid, `extend` of a grid that is a sequence or that holds other values than numbers; or
-        when every setting diverged or has NaN for a score.
+        If `grid` is missing or empty, is combined with a sequence of algorithms, or names a field that the algorithm
+        does not have. If the algorithms have several classes. If `extend` is True and the grid is a sequence or
+        contains values that are not numbers. If every setting diverged or has a NaN score.
 
     Warns
     -----
     EdgeWarning
-        Where the best value of a field is the least or the largest that was tried, and no other ties with it.
+        If the best value of a field is the smallest or the largest one tried, and no other value ties with it.
 
     Notes
     -----
-    All settings see the same truths, data and participants.
+    All settings see the same ground truths, data and participants.
 
-    Many steps may end at one point (exact heads on fixed data do), and rounding alone would choose between them. Of the
-    settings within the margin the smallest is chosen: the one with the least value of the grid's first field, among
-    these the least of the second, and so on; fields that do not hold numbers do not count, and what is still equal
-    keeps the grid's order. Scores that are NaN never win. Where scores are themselves of the size of rounding, more
-    than a margin apart, ask for "area", which looks at the way there.
+    Many step sizes may converge to the same point (e.g. with exact heads on fixed data), so that only rounding errors
+    would decide between them. Therefore the smallest setting within the margin is chosen. Settings are compared by the
+    grid's first field, then by the second field, and so on. Fields that are not numbers are ignored, and equal settings
+    keep the grid's order. NaN scores are never chosen. If the final values are rounding errors that differ by more than
+    the margin, use "area", which scores the whole curve.
 
-    A grid goes on beyond its end by its last ratio; by its last difference if it holds 0 or a negative number, or for a
-    field of whole numbers where the ratio leaves them.
+    The grid is extended by its last ratio. It is extended by its last difference if it contains 0 or a negative number,
+    or if the field is an integer and the ratio does not give one.
 
-    **Deviations**: the papers do not say how they chose their steps.
+    **Deviations**: the papers do not report how they chose their step sizes.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def tune(
     >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
     >>> tuning.algorithm.step_size, tuning.at_edge
     (1.5, ())
-    >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on trials of its own
+    >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on other trials
     """
     algorithm, grid = _candidates(algorithm, grid)
     check_made_small(metric)
@@ -252,19 +252,19 @@ def tune(
 
 
 def tuning_seed(seed: Seed) -> Seed:
-    """Return the seed of a tuning, whose trials are others than those of a run with this seed."""
+    """Return the seed for the tuning trials, which are independent of the trials of a run with `seed`."""
     seed = check_seed(seed)
     return (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
 
 
-# --- its arguments -------------------------------------------------------------------------------------------
+# --- checks of arguments -------------------------------------------------------------------------------------
 
 
 _check_quantile: Check = partial(check_number, minimum=0.0, maximum=1.0)
 
 
 def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margin: float, extend: bool) -> Search:
-    """Return a search, after checking what it is told."""
+    """Check the arguments and return the search."""
     score = _check_score("score", score)
     return Search(
         algorithm=algorithm,
@@ -277,68 +277,70 @@ def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margi
 
 
 def _check_score(name: str, value: Any) -> Any:
-    """Return a score if it is a function or has a name."""
+    """Return the score; raise unless it is a function of two arguments or a name in `SCORES`."""
     if callable(value) and not takes(value, 2):
         raise TypeError(f"{name} = {shown(value)} must be a function of two arguments: the rounds and the curve")
     return value if callable(value) else check_choice(name, value, SCORES)
 
 
 def _check_extensible(grid: Grid) -> bool:
-    """Return True, or raise for a grid that has no next value."""
+    """Return True; raise if the grid cannot be extended."""
     if not isinstance(grid, Mapping):
-        raise ValueError(f"extend = True needs a grid of fields and their values, not the settings {shown(grid)}")
+        raise ValueError(f"extend = True requires a grid that maps fields to values, got {shown(grid)}")
     for name, values in grid.items():
         for value in values:
             if not is_real(value):
-                raise ValueError(f"extend = True needs numbers: grid[{name!r}] holds {shown(value)}")
+                raise ValueError(f"extend = True requires numbers, but grid[{name!r}] contains {shown(value)}")
     return True
 
 
 def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -> tuple[Algorithm, Grid]:
-    """Return an algorithm and its grid: of a sequence of algorithms the first, and the fields in which they differ."""
+    """Return the algorithm and the grid; for a sequence of algorithms, the first and the fields that differ."""
     if not isinstance(algorithm, Sequence) or isinstance(algorithm, str):
         check_algorithm(algorithm)
         if grid is None:
-            raise ValueError("grid = None names no hyper-parameter; give at least one, or a sequence of algorithms")
+            raise ValueError("grid = None must name at least one hyper-parameter; or pass a sequence of algorithms")
         return algorithm, grid
     if grid is not None:
-        raise ValueError(f"grid = {shown(grid)} goes with one algorithm; a sequence of algorithms is a grid itself")
+        raise ValueError(f"grid = {shown(grid)} cannot be combined with a sequence of algorithms, which is the grid")
     for one in algorithm:
         check_algorithm(one)
     if len({type(one) for one in algorithm}) != 1:
-        raise ValueError(f"algorithm = {shown(algorithm)} must be algorithms of one class, at least one")
+        raise ValueError(f"algorithm = {shown(algorithm)} must be one or more algorithms of the same class")
     names = differing(algorithm) or [dataclasses.fields(algorithm[0])[0].name]  # type: ignore[arg-type]
     return algorithm[0], [{name: at_path(one, name) for name in names} for one in algorithm]
 
 
 def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
-    """Return the settings to try, after checking that they name fields of the algorithm."""
+    """Return the settings to try; raise unless they name fields of the algorithm."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
                 raise ValueError(f"grid[{name!r}] = {shown(values)} must be a sequence of values to try")
             if len(values) == 0:
-                raise ValueError(f"grid[{name!r}] is empty; give at least one value")
+                raise ValueError(f"grid[{name!r}] must have at least one value")
         check_count({name: len(values) for name, values in grid.items()})
         settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     else:
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
-        raise ValueError(f"grid = {grid!r} names no hyper-parameter; give at least one")
+        raise ValueError(f"grid = {grid!r} must name at least one hyper-parameter")
     for setting in settings:
         for name in setting:
             _check_field(algorithm, name)
         if setting.keys() != settings[0].keys():
-            raise ValueError(f"grid has settings of different fields: {sorted(settings[0])} and {sorted(setting)}")
+            raise ValueError(
+                f"all settings of grid must have the same fields, got {sorted(settings[0])} and {sorted(setting)}"
+            )
     return settings
 
 
 def _check_field(algorithm: Algorithm, name: str) -> None:
-    """Raise unless a name of a grid is a field of the algorithm, or a dotted path to one of a field's."""
+    """Raise unless a name in a grid is a field of the algorithm or a dotted path to a field of a field."""
     first = name.partition(".")[0]
     names = [f.name for f in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else list[str]()
     if first not in names:
         known = ", ".join(repr(field) for field in names)
-        raise ValueError(f"grid names {name!r}, which is no field{suggestion(name, names)}; allowed: {known}")
+        raise ValueError(f"grid names {name!r}, which is not a field{suggestion(name, names)}; allowed: {known}")
     if "." in name:
         check_path(algorithm, name)

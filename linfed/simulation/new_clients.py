@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems import Problem, Truth, check_problem, n_classes
 from linfed.simulation.metrics import client_losses, client_risks
 from linfed.system.memory import check_fits
-
-if TYPE_CHECKING:
-    from linfed.simulation.results import Result
 
 NEW_CLIENTS = 100
 """New clients of a trial, unless told otherwise."""
@@ -116,16 +112,6 @@ def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
     if samples.n_trials not in (None, trials):
         raise ValueError(f"X has arrays for {samples.n_trials} trials, but the run had {trials}")
     return given_batch(samples, range(trials))
-
-
-def n_clients_of(result: Result) -> int | None:
-    """Return the number of clients of a run; None where neither data, problem nor state tell."""
-    for source in (result.data, result.problem):
-        known: int | None = getattr(source, "n_clients", None)
-        if known is not None:
-            return known
-    rows = (array.shape[1] for name, array in result.final.arrays().items() if name in result.final.per_client)
-    return next((count for count in rows if count > 1), None)
 
 
 def _check_known(algorithm: object) -> None:

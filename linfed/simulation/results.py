@@ -1,34 +1,52 @@
-"""What happened: the result of a run, and what it can be asked."""
+"""`Result`, the outcome of a run: its numbers, evaluations of what was learned, texts, figures and tables."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
+from linfed.data.classes import ClassBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import EngineError
+from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, shown
+from linfed.figures import html
+from linfed.figures import style as plotting
+from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed
-from linfed.problems import Problem
-from linfed.simulation import archive, labels, views
-from linfed.simulation.communication import floats_sent
-from linfed.simulation.metrics import MetricTable
-from linfed.simulation.new_clients import adapted, known_problem, losses_on, n_clients_of, new_client_risks
+from linfed.problems import Problem, n_classes
+from linfed.simulation import archive
+from linfed.simulation.class_metrics import class_values
+from linfed.simulation.engines import open_source
+from linfed.simulation.job import Job, checked_job
+from linfed.simulation.measured import measured_samples
+from linfed.simulation.metrics import LOSSES, METRICS, MetricTable, client_losses, client_risks, squared_errors
+from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
-from linfed.simulation.per_client import client_values
-from linfed.simulation.status import Status
+from linfed.simulation.status import LEFT_OUT, Status
+from linfed.statistics.quantiles import quantiles
 from linfed.system import files
+from linfed.system.extras import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from linfed.prediction import Prediction
+
+NO_MEANS = ("subspace_distance", "parameter_error", "mean_truncation_error")
+"""Metrics that are not a mean over clients of a value of each."""
+
+PREDICTED_TRIALS = 5
+"""Trials whose truths and initial states a drawn prediction averages."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,12 +107,53 @@ class Result:
 
     @property
     def floats_sent(self) -> Array:
-        """Floats exchanged up to each recorded round, (R,); NaN where it is not known."""
-        return floats_sent(self)
+        """Floats that the server and all participants exchanged up to each recorded round, (R,).
+
+        ``Algorithm.communication`` times participants times rounds; NaN if the algorithm or the dimension is not known.
+        """
+        dim = getattr(self.problem, "dim", None) or getattr(self.data, "dim", None)
+        if dim is None or not isinstance(self.algorithm, Algorithm):
+            return np.full(len(self.rounds), np.nan)
+        classes = n_classes(self.problem, self.data)
+        # A custom algorithm for regression may take `dim` only.
+        model = {"dim": int(dim), "classes": classes} if classes else {"dim": int(dim)}
+        last = self.rounds[-1] - self.finished  # the final step of an algorithm sends nothing
+        return np.asarray(
+            np.minimum(self.rounds, last) * (self.participants * sum(self.algorithm.communication(**model)))
+        )
 
     def summary(self) -> str:
         """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
-        return labels.summary(self)
+        lines = [
+            one_line_repr(self.algorithm),
+            f"{self._problem_text()}, {one_line_repr(self.data)}",
+            f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
+            f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
+            f"{self.seconds:.2f} s: {self._outcomes()}",
+        ]
+        width = max([20, *map(len, self.metrics)])
+        if self.metrics:
+            lines.append(f"{'at the end':<{width}} {'median':>12} {'10 %':>12} {'90 %':>12}")
+        for name, *texts in self._last_values():
+            lines.append(f"{name:<{width}} {' '.join(f'{text:>12}' for text in texts)}")
+        return "\n".join(lines)
+
+    def _problem_text(self) -> str:
+        return "no truth given" if self.problem is None else one_line_repr(self.problem)
+
+    def _outcomes(self) -> str:
+        """Return the number of trials of each status."""
+        return ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
+
+    def _last_values(self) -> list[tuple[str, ...]]:
+        """Return each metric's name and the median, 10 % and 90 % quantiles of its last values over trials."""
+        ends = {name: quantiles(values[:, -1]) for name, values in self.metrics.items()}
+        return [(name, *(f"{value:.4g}" for value in values)) for name, values in ends.items()]
+
+    def _length(self) -> str:
+        """Return the number of rounds in words."""
+        count = self.rounds[-1] - self.finished
+        return f"{count} round{'' if count == 1 else 's'}{' and fine-tuning' if self.finished else ''}"
 
     @property
     def finished(self) -> bool:
@@ -102,18 +161,48 @@ class Result:
         return isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
 
     def __repr__(self) -> str:
-        return f"<Result of {self.name}: {self.trials} trials, {labels.length(self)}>"
+        return f"<Result of {self.name}: {self.trials} trials, {self._length()}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: what was run, the last metrics, and a figure of the first one."""
-        return views.html(self)
+        """Return the configuration, the last metrics, and a figure of the first metric, for a notebook."""
+        facts = [
+            ("algorithm", one_line_repr(self.algorithm)),
+            ("problem", self._problem_text()),
+            ("data", one_line_repr(self.data)),
+            ("run", f"{self._length()}, {self.participants} clients a round, seed {shown(self.seed)}"),
+            ("engine", f"{self.engine}, {self.seconds:.2f} s"),
+            ("trials", self._outcomes()),
+        ]
+        last = html.table(("at the end", "median", "10 %", "90 %"), self._last_values()) if self.metrics else ""
+        return html.beside(html.facts(facts) + last, self._html_figure())
+
+    def _html_figure(self) -> str:
+        """Return a figure of the first metric; nothing if it has no finite values or a single round."""
+        name = next(iter(self.metrics), "")
+        at = html.points(len(self.rounds))
+        values = self.metrics[name][:, at] if name else np.empty((0, 0))
+        if len(at) < 2 or not np.isfinite(values).any():
+            return ""
+
+        def draw(ax: Axes) -> None:
+            plotting.draw_curve(self.rounds[at], values, ax=ax, label=self.name, ylabel=name)
+            margin = 0.04 * (self.rounds[-1] - self.rounds[0])
+            ax.set_xlim(self.rounds[0] - margin, self.rounds[-1] + margin)  # also where all trials diverged
+            ax.set(xlabel="round", ylabel=name.replace("_", " "))
+
+        return html.figure(draw)
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``.
 
         Its ``status`` is the name of the trial's `Status`; values of a diverged trial are NaN.
         """
-        return views.to_records(self)
+        return [
+            {"trial": trial, "round": int(round_), "metric": name, "value": float(value), "status": status.name}
+            for name, values in self.metrics.items()
+            for trial, (status, row) in enumerate(zip(self.status, values, strict=True))
+            for round_, value in zip(self.rounds, row, strict=True)
+        ]
 
     def to_pandas(self) -> Any:
         """Return a ``pandas.DataFrame``: a row for each trial and recorded round, a column for each metric.
@@ -121,11 +210,40 @@ class Result:
         The column ``status`` has the name of the trial's `Status`. A `DivergenceWarning` says if trials diverged: their
         metrics are NaN, and averages in pandas and xarray skip NaN. The extra ``tables`` has pandas, and xarray.
         """
-        return views.to_pandas(self)
+        pandas = optional("pandas", "tables", "to_pandas()")
+        self._warn_of_divergence()
+        n_rounds = len(self.rounds)
+        index = {
+            "trial": np.repeat(np.arange(self.trials), n_rounds),
+            "round": np.tile(self.rounds, self.trials),
+            "status": np.repeat([status.name for status in self.status], n_rounds),
+        }
+        return pandas.DataFrame(index | {name: values.ravel() for name, values in self.metrics.items()})
 
     def to_xarray(self) -> Any:
         """Return an ``xarray.Dataset`` of metrics over trial and round, with each trial's status; see `to_pandas`."""
-        return views.to_xarray(self)
+        xarray = optional("xarray", "tables", "to_xarray()")
+        self._warn_of_divergence()
+        attributes = {
+            "algorithm": one_line_repr(self.algorithm),
+            "data": one_line_repr(self.data),
+            "engine": self.engine,
+        }
+        if self.problem is not None:
+            attributes["problem"] = one_line_repr(self.problem)
+        coordinates = {
+            "trial": np.arange(self.trials),
+            "round": self.rounds,
+            "status": ("trial", [status.name for status in self.status]),
+        }
+        metrics = {name: (("trial", "round"), values) for name, values in self.metrics.items()}
+        return xarray.Dataset(metrics, coords=coordinates, attrs=attributes)
+
+    def _warn_of_divergence(self) -> None:
+        """Warn the caller of a method if trials diverged."""
+        lost = self.status.count(Status.DIVERGED)
+        if lost:
+            warnings.warn(f"{lost} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to one ``.npz`` file (no pickles), by rename, and return its path.
@@ -183,7 +301,34 @@ class Result:
             For other names, and metrics that do not apply.
         """
         self._check_coordinates("clients()")
-        return self._or_nan(client_values(self, metric))
+        check_choice("metric", metric, [name for name in METRICS if name not in NO_MEANS])
+        if metric in ("mean_client_error", "risk") and not n_classes(self.problem, self.data):
+            problem = known_problem(self.problem, f"clients({metric!r}) needs the truth")
+            truth = problem.truth(self.seed, range(self.trials))
+            with quiet():
+                state = self.final.served()
+                exact = client_risks(state, truth) if metric == "risk" else np.sqrt(squared_errors(state, truth))
+            return self._or_nan(exact)
+        rounds = int(self.rounds[-1]) - self.finished
+        engine = "explicit" if metric in LOSSES else self.engine
+        who = (self.problem, self.data, rounds, self.participation, self.trials, self.seed)
+        job = checked_job(self.algorithm, *who, [metric], max(1, rounds), engine)
+        parts = [
+            self._measured_clients(job, metric, trial) for trial in range(self.trials)
+        ]  # one trial's samples a time
+        return self._or_nan(np.concatenate(parts))
+
+    def _measured_clients(self, job: Job, metric: str, trial: int) -> Array:
+        """Return the values of a metric of samples for one trial's clients, (1, n)."""
+        trials = range(trial, trial + 1)
+        state = self.final.served().trials(slice(trial, trial + 1))
+        with quiet():
+            truth = None if job.problem is None else job.problem.truth(job.seed, trials)
+            source = open_source(job.engine, job.data, truth, job.sizes, job.algorithm.columns, job.seed, trials)
+            ((which, batch),) = measured_samples(job, truth, source, trials).items()
+            if isinstance(batch, ClassBatch):
+                return class_values(state, batch, (metric,), which)[metric]
+            return np.where(batch.counts > 0, client_losses(state, batch), np.nan)
 
     def client_risks(self) -> Array:
         """Return the exact risk of each training client's final predictor, (trials, n): ``clients("risk")``."""
@@ -284,8 +429,17 @@ class Result:
         """
         self._check_coordinates("losses()")
         samples = some_samples(X, y)
-        samples.check_sizes(n_clients_of(self), self.final.dim, "the run had")
+        samples.check_sizes(self._n_clients(), self.final.dim, "the run had")
         return self._or_nan(losses_on(self.final, samples, self.trials))
+
+    def _n_clients(self) -> int | None:
+        """Return the number of clients; None if neither data, problem nor state has it."""
+        for source in (self.data, self.problem):
+            known: int | None = getattr(source, "n_clients", None)
+            if known is not None:
+                return known
+        rows = (array.shape[1] for name, array in self.final.arrays().items() if name in self.final.per_client)
+        return next((count for count in rows if count > 1), None)
 
     def adapt(self, X: Samples, y: Samples) -> State:
         """Return the state of clients that took no part in the training, each fitted on samples of its own.
@@ -396,4 +550,48 @@ class Result:
         The first run of an algorithm has the look that it has in every figure; further ones have looks that no line of
         the axes has.
         """
-        return views.plotted(self, metric, line_options, ax=ax, label=label, band=band, predicted=predicted)
+        from matplotlib.axes import Axes
+
+        check_instance("ax", ax, (Axes, NoneType), "matplotlib Axes")
+        for name, value in (("band", band), ("predicted", predicted)):
+            check_bool(name, value)
+        if metric not in self.metrics.absent:
+            check_choice("metric", metric, list(self.metrics))
+        check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])
+        values = self.metrics[metric]
+        options = plotting.free_look(self.name, ax) | plotting.line_options(line_options)
+        ax = plotting.draw_curve(
+            self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric, options=options
+        )
+        if not label:
+            plotting.tell_apart(ax, self.name, self._differences(metric))
+        if predicted:
+            found = self.predict(trials=min(self.trials, PREDICTED_TRIALS))
+            plotting.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
+        return ax
+
+    def _differences(self, metric: str) -> list[dict[str, str]]:
+        """Return the texts that may distinguish a curve from others of the same algorithm, the most useful first."""
+        algorithm = self.algorithm
+        known = isinstance(algorithm, Algorithm) and dataclasses.is_dataclass(algorithm)
+        names = [field.name for field in dataclasses.fields(algorithm)] if known else []  # type: ignore[arg-type]
+        data, problem = one_line_repr(self.data), one_line_repr(self.problem)
+        return [
+            {name: shown(getattr(algorithm, name)) for name in names} or {"algorithm": shown(algorithm)},
+            {"metric": metric},
+            {"data": data, "problem": problem, "participation": shown(self.participation)},
+            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": shown(self.seed)},
+            {"engine": self.engine},
+        ]
+
+
+def one_line_repr(value: object) -> str:
+    """Return a configuration as one line, without the fields that are at their defaults."""
+    if not dataclasses.is_dataclass(value):
+        return shown(value)
+    fields = []
+    for field in dataclasses.fields(value):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if repr(getattr(value, field.name)) != repr(default):
+            fields.append(f"{field.name}={shown(getattr(value, field.name))}")
+    return f"{type(value).__name__}({', '.join(fields)})"

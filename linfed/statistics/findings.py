@@ -296,7 +296,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     Parameters
     ----------
     fitted : tuple of float
-        Estimate and interval, as `linfed.statistics.scaling.fit_exponent` returns them.
+        Estimate and interval, as `linfed.statistics.fits.fit_exponent` returns them.
     claimed : float
         The exponent of the statement.
     kind : "at most", "at least" or "equal"

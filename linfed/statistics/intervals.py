@@ -340,6 +340,44 @@ def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measure
     return quantile_interval(ratios, level)
 
 
+def least_passing(samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, *, allowed: float) -> Measured:
+    """Return the least number of samples with which a bound holds in all but a share of the trials.
+
+    Parameters
+    ----------
+    samples : array_like of int (M,)
+        The numbers that were tried, in any order.
+    failures : array_like of int (M,)
+        Trials that failed with each, of `trials` independent ones.
+    trials : int
+    allowed : float
+        Share of trials that may fail.
+
+    Returns
+    -------
+    estimate, low, high : float
+        The least number from which on the share is at most `allowed` in all that were tried; and the numbers between
+        which it lies: low is the largest whose Clopper-Pearson interval lies above `allowed` (0 without one), high the
+        least from which on all intervals lie below it (infinite without one).
+    """
+    allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
+    order = np.argsort(np.asarray(samples))
+    tried, counts = np.asarray(samples, dtype=float)[order], np.asarray(failures)[order]
+    shares = [binomial_share(int(count), trials) for count in counts]
+    low = max([0.0, *(m for m, share in zip(tried, shares, strict=True) if share[1] > allowed)])
+
+    def onwards(passes: list[bool]) -> float:
+        """Return the first number from which on all pass."""
+        found = np.inf
+        for m, passed in zip(tried[::-1], passes[::-1], strict=True):
+            if not passed:
+                break
+            found = float(m)
+        return found
+
+    return onwards([s[0] <= allowed for s in shares]), low, onwards([s[2] <= allowed for s in shares])
+
+
 def bootstrap_interval(
     statistic: Callable[..., Any],
     samples: Sequence[Array],

@@ -1,9 +1,9 @@
-"""The digest of the code that can change a cell's numbers.
+"""Hash of the code that can change a cell's numbers.
 
-Of linfed counts everything but what draws, keeps and prints. Of a class or a function of one's own counts its text,
-that of what it names in its module, and so on into the modules that are imported there, unless they are installed
-packages, of which the versions count. Comments, docstrings and layout do not count; files of data and the environment
-are not seen.
+The hash covers all of linfed except the code that plots, saves and prints. For a user-defined class or function, it
+covers the source, everything that this source uses in its module, and so on into the modules that it imports. For
+installed packages, only their versions count. Comments, docstrings and layout do not count. Data files and environment
+variables are not tracked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from linfed.errors import shown
 from linfed.sweeps.module_source import Part, digest_of, source_of
 
 STARTED = time.time()
-"""About when linfed was imported."""
+"""Approximate time at which linfed was imported."""
 
 SHIPPED = "_shipped"
 """Folder of the installed package that holds ``experiments/``; in a checkout they lie next to the package."""
@@ -44,19 +44,19 @@ NOT_COUNTED = (
 """Subpackages whose code cannot change a cell's numbers. Shipped experiments count only for their own cells."""
 
 ENTRY_POINTS = ("__init__.py", "__main__.py", "cli.py")
-"""Modules at the top of linfed that cannot change a cell's numbers either."""
+"""Top-level modules of linfed that cannot change a cell's numbers either."""
 
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 """Folders of Python and of installed packages."""
 
 
 def code_digest(owners: Iterable[Any]) -> str:
-    """Return a digest of the code that these classes and functions rest on, and of NumPy's and SciPy's versions.
+    """Hash the code that these classes and functions depend on, and the versions of NumPy and SciPy.
 
     Raises
     ------
     ValueError
-        For a class or a function that is in no file.
+        If a class or a function is not defined in a file.
     """
     wanted = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
     versions = [*_needed_versions(), *sorted(f"{name} {_version(name)}" for name in _packages(wanted))]
@@ -65,13 +65,13 @@ def code_digest(owners: Iterable[Any]) -> str:
 
 
 def check_loaded(owners: Iterable[Any]) -> None:
-    """Raise if a file that counts has changed since it was imported: what runs is then not what its digest says.
+    """Raise if a file that counts has changed since it was imported: its hash would not match the running code.
 
     Raises
     ------
     ValueError
-        For functions, and constants of numbers and words, that are not as the file of their module has them; and for a
-        file of linfed that is newer than this process.
+        If a function or a constant (a number or a string) differs from the file of its module, or a file of linfed is
+        newer than this process.
     """
     for _, entry in _counted_files():
         if entry.stat().st_mtime > STARTED:
@@ -96,13 +96,13 @@ def check_loaded(owners: Iterable[Any]) -> None:
 
 def _changed(file: Path, what: str) -> ValueError:
     return ValueError(
-        f"store= would keep what {what} computes under the code of {str(file)!r}, which has changed since: start anew, "
-        "or import the module anew"
+        f"store= cannot save results of {what}: the code in {str(file)!r} has changed since it was imported; restart "
+        "Python, or reload the module"
     )
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of everything that is defined within some code."""
+    """Yield the code objects of all functions and classes defined inside a code object."""
     for part in code.co_consts:
         if isinstance(part, CodeType):
             yield part
@@ -110,7 +110,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _functions(values: Iterable[Any], module: str) -> Iterator[FunctionType]:
-    """Yield the functions and methods that a module has defined."""
+    """Yield the functions, and the methods of the classes, among `values` that are defined in the module."""
     for value in values:
         value = inspect.unwrap(value) if callable(value) else value
         if getattr(value, "__module__", None) != module:
@@ -123,21 +123,21 @@ def _functions(values: Iterable[Any], module: str) -> Iterator[FunctionType]:
 
 
 def _same(code: CodeType | None) -> Any:
-    """Return what is the same of two functions where they do the same."""
+    """Return a value that is equal for two functions with the same code."""
     if code is None:
         return None
-    consts = [_same(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts[1:]]  # the first: text
+    consts = [_same(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts[1:]]  # no docstring
     return code.co_code, code.co_names, code.co_varnames, consts
 
 
 def _of_linfed() -> Iterator[str]:
-    """Yield the digests of linfed's own modules."""
+    """Yield the hashes of linfed's modules."""
     for name, entry in sorted(_counted_files(), key=lambda one: one[0].split("/")):
         yield f"{name}:{digest_of(Path(entry.path), entry.stat().st_mtime_ns)}"
 
 
 def _counted_files(folder: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the files of linfed that count, with their paths within it."""
+    """Yield the files of linfed that count, each with its path relative to the package."""
     with os.scandir(Path(linfed.__file__).parent / folder) as entries:
         for entry in entries:
             name = f"{folder}{entry.name}"
@@ -153,7 +153,7 @@ def _needed_versions() -> tuple[str, ...]:
 
 
 def statements(wanted: Iterable[Part]) -> dict[str, str]:
-    """Return the statements that parts of modules of one's own rest on, by module."""
+    """Return the text of the statements that the given parts of user-defined modules depend on, by module."""
     out = {}
     for module, numbers in sorted(_reached(wanted).items()):
         file = _file_of(module)
@@ -164,7 +164,7 @@ def statements(wanted: Iterable[Part]) -> dict[str, str]:
 
 
 def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
-    """Return the numbers of the statements that parts of modules rest on, by module."""
+    """Return the indices of the statements that the given parts of modules depend on, by module."""
     waiting = [_resolved(part) for part in wanted]
     seen, found = set(waiting), dict[str, set[int]]()
     while waiting:
@@ -180,7 +180,7 @@ def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
                 waiting.append((passed.__module__, passed.__qualname__.partition(".")[0]))
         found.setdefault(module, set()).update(needed)
         more = {_resolved(part) for number in needed for part in source.parts(number)}
-        if name in source.aliases:  # what a package passes on
+        if name in source.aliases:  # re-exported by a package
             more |= {_resolved(part) for part in source.aliased(name, set())}
         waiting += more - seen
         seen |= more
@@ -188,7 +188,7 @@ def _reached(wanted: Iterable[Part]) -> dict[str, set[int]]:
 
 
 def _passed_on(module: str, name: str) -> Any:
-    """Return what a package passes on under a name, by a function ``__getattr__`` of its own."""
+    """Return the object that a package exports under a name through a module-level ``__getattr__``, else None."""
     try:
         return getattr(sys.modules.get(module), name, None)
     except Exception:
@@ -196,7 +196,7 @@ def _passed_on(module: str, name: str) -> Any:
 
 
 def _packages(wanted: Iterable[Part]) -> set[str]:
-    """Return the installed packages, other than Python's own, that statements of one's own import."""
+    """Return the installed packages, other than the standard library, that user-defined code imports."""
     found = set[str]()
     for module, numbers in _reached(wanted).items():
         file = _file_of(module)
@@ -213,13 +213,13 @@ def _version(package: str) -> str:
 
 
 def _part_of(own: Any) -> list[Part]:
-    """Return where a class or a function is defined; nothing for those of linfed, Python and installed packages."""
+    """Return the module and name of a user-defined class or function, as a list; empty for installed packages."""
     name = own.__module__
     if name.partition(".")[0] == "linfed" or (_file_of(name) is None and _is_installed(name)):
         return []
     if _file_of(name) is None:
         raise ValueError(
-            f"store= needs the code of {shown(own)}, which has no file: put it into a module or drop store="
+            f"store= requires the source file of {shown(own)}, which has none; define it in a module, or omit store="
         )
     return [(name, own.__qualname__.partition(".")[0])]
 
@@ -230,20 +230,20 @@ def _is_installed(module: str) -> bool:
 
 
 def _resolved(part: Part) -> Part:
-    """Return a part; that which is a module within a package as all of this module."""
+    """Return the part, or the whole submodule if its name is a submodule of a package."""
     module, name = part
     return (f"{module}.{name}", None) if name and _spec_file(f"{module}.{name}") else part
 
 
 def _file_of(module: str) -> Path | None:
-    """Return the source file of a module of one's own; None for linfed's, Python's and those of installed packages."""
+    """Return the source file of a user-defined module; None for linfed, Python and installed packages."""
     return None if module.partition(".")[0] == "linfed" else _own_file(_spec_file(module) or "")
 
 
 def _own_file(name: str) -> Path | None:
-    """Return the path of a source file, links followed; None for Python's and those of installed packages.
+    """Return the resolved path of a user's source file; None for files of Python and of installed packages.
 
-    Experiments that came with linfed are one's own, wherever it is installed.
+    The experiments shipped with linfed count as the user's, wherever linfed is installed.
     """
     return _source_file(name, str(Path(linfed.__file__).parent / SHIPPED))
 
@@ -256,7 +256,7 @@ def _source_file(name: str, shipped: str) -> Path | None:
 
 
 def _spec_file(module: str) -> str | None:
-    """Return the file of a module, imported or not; None where there is none."""
+    """Return the file of a module, imported or not; None if it has no file."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     above = module.rpartition(".")[0]

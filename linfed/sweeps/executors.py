@@ -1,7 +1,7 @@
-"""Where the pieces of a sweep run: in worker processes, or on anything with `submit`.
+"""Run the tasks of a sweep in worker processes or on any executor with a method ``submit``.
 
-A bounded number is pending at a time. A worker process that dies costs what was being computed in it: that is computed
-again, piece by piece, to know whose fault it was.
+Only a bounded number of tasks is pending at a time. If a worker process dies, the pending tasks are run again one by
+one, to find out which of them kills its worker.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from linfed.system.processes import worker_pool
 from linfed.tables.grid import Cell
 
 UNKNOWN = 1000
-"""Pieces that are pending at a time on an executor that does not say how many workers it has."""
+"""Maximum number of pending tasks on an executor that does not report its number of workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """Where and how cells are run; fields as the arguments of `sweep`."""
+    """Where and how the cells of a sweep are run; the fields are the arguments of `linfed.sweep`."""
 
     executor: Executor | None = None
     workers: int = 1
@@ -39,19 +39,19 @@ class Means:
             check_integer("pending", self.pending)
         check_progress(self.progress)
         if check_bool("keep", self.keep) & check_bool("fresh", self.fresh):
-            raise ValueError("keep = True and fresh = True contradict each other: take one of them")
+            raise ValueError("keep = True cannot be combined with fresh = True; set one of them")
         if self.executor is not None and (
             isinstance(self.executor, type) or not callable(getattr(self.executor, "submit", None))
         ):
-            raise TypeError(f"executor = {shown(self.executor)} must have a method submit, as concurrent.futures has")
+            raise TypeError(f"executor = {shown(self.executor)} must have a method submit, as in concurrent.futures")
         if self.shard is not None:
             if not isinstance(self.shard, tuple | list) or len(self.shard) != 2:
-                raise ValueError(f"shard = {shown(self.shard)} must be (i, n), the i-th of n parts of the cells")
+                raise ValueError(f"shard = {shown(self.shard)} must be (i, n), to run part i of n, 1 <= i <= n")
             check_integer("shard[0]", self.shard[0], maximum=check_integer("shard[1]", self.shard[1]))
 
 
 class Piece(NamedTuple):
-    """What is submitted: the place of a cell, the cell or one of its parts, and that part's place."""
+    """A task: the index of a cell in the sweep, the cell or a part of a long cell, and the index of this part."""
 
     place: int
     cell: Cell
@@ -59,7 +59,21 @@ class Piece(NamedTuple):
 
 
 class Errands(NamedTuple):
-    """What is asked of, and told to, who knows the pieces."""
+    """Callbacks of the scheduler, which owns the tasks.
+
+    Parameters
+    ----------
+    following : callable
+        Return the next task, or None if none is ready now.
+    errand : callable
+        Return the picklable function that a worker calls for a task.
+    take : callable
+        Store the result of a finished task, given a function that returns the result or raises the task's error.
+    fail : callable
+        Mark a cell, given by its index, as failed.
+    check_restart : callable
+        Raise if the tasks may not be run again, e.g. because the code has changed.
+    """
 
     following: Callable[[], Piece | None]
     errand: Callable[[Piece], Callable[[], Any]]
@@ -69,7 +83,7 @@ class Errands(NamedTuple):
 
 
 def spread(means: Means, errands: Errands) -> None:
-    """Run all pieces on the executor or in the worker processes that are asked for.
+    """Run all tasks, on the given executor or in worker processes.
 
     Raises
     ------
@@ -86,7 +100,10 @@ def spread(means: Means, errands: Errands) -> None:
 
 
 class _Line:
-    """The pieces on their way through an executor; `lost` are those that it had when it broke."""
+    """Submits tasks to an executor and returns their results to the scheduler.
+
+    After an error, `lost` holds the submitted but unfinished tasks. `answered` is True once any result has come back.
+    """
 
     def __init__(self, errands: Errands) -> None:
         self.errands = errands
@@ -94,7 +111,7 @@ class _Line:
         self.lost: list[Piece] = []
 
     def through(self, executor: Executor, pending: int) -> None:
-        """Submit one piece after the other, so many of them pending at a time."""
+        """Submit all tasks, with at most `pending` of them unfinished at a time."""
         finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         running: dict[Future[Any], Piece] = {}
         sent: list[Piece] = []
@@ -105,7 +122,7 @@ class _Line:
                     future = self._submitted(executor, piece)
                     running[future] = sent.pop()
                     future.add_done_callback(finished.put)
-                    if not finished.empty():  # what is finished is kept first
+                    if not finished.empty():  # save results before submitting more
                         break
                 if not running:
                     return
@@ -124,15 +141,15 @@ class _Line:
             future: Any = executor.submit(self.errands.errand(piece))
         except BrokenExecutor:
             raise
-        except RuntimeError as error:  # it is shut down
-            raise WorkerError(f"executor = {shown(executor)} takes no more: {error}") from None
+        except RuntimeError as error:  # the executor has been shut down
+            raise WorkerError(f"executor = {shown(executor)} accepts no more tasks: {error}") from None
         if not callable(getattr(future, "add_done_callback", None)):
-            raise TypeError(f"executor = {shown(executor)}: submit returned {shown(future)}, which is no future")
+            raise TypeError(f"executor = {shown(executor)}: submit must return a future, got {shown(future)}")
         return future
 
 
 def _in_processes(means: Means, errands: Errands) -> None:
-    """Run in worker processes; what was pending when one died is run again, one at a time."""
+    """Run the tasks in worker processes; after a worker dies, rerun the pending tasks one at a time."""
     everything, again = _Line(errands), deque[Piece]()
     suspects = _Line(errands._replace(following=lambda: again.popleft() if again else None))
     while True:
@@ -146,7 +163,7 @@ def _in_processes(means: Means, errands: Errands) -> None:
             elif everything.answered or suspects.answered:
                 for piece in line.lost:
                     errands.fail(piece.place, error)
-            else:  # not even one has ever come back: they cannot start
+            else:  # no task has ever returned: the workers cannot start
                 raise
             errands.check_restart()
         else:
@@ -155,7 +172,7 @@ def _in_processes(means: Means, errands: Errands) -> None:
 
 
 def workers_of(means: Means) -> int | None:
-    """Return how many cells run at a time; None where an executor does not say."""
+    """Return the number of cells that run at the same time; None if the executor does not report it."""
     if means.executor is None:
         return means.workers
     told = getattr(means.executor, "_max_workers", None)

@@ -1,4 +1,4 @@
-"""The least size that serves: how many samples, clients or rounds a run needs to reach a level."""
+"""Search for the smallest number of samples, clients, rounds or another size at which a run reaches a level."""
 
 from __future__ import annotations
 
@@ -34,81 +34,95 @@ def least(
     predicted: bool = False,
     **means: Any,
 ) -> Table:
-    """Return the least size at which a share of the trials reaches a level, for each of the base cells.
+    """Find the smallest size at which a given share of the trials reaches a level, for each cell.
 
     Parameters
     ----------
     path : str
-        What is to be least: a dotted path to a field of the cells, as `lf.grid` takes them, whole numbers or real ones
-        (``"data.n_samples"``); or ``"round"``, of which one run knows all.
+        The size to minimise: a dotted path to a numeric field of the cells, as in `lf.grid` (``"data.n_samples"``), or
+        ``"round"``, for which a single run is enough.
     cells : cell or sequence of cells
-        The settings: `lf.Run`, or frozen dataclasses of one's own with fields `path` and ``trials``.
+        The settings: `lf.Run` objects, or custom frozen dataclasses with fields `path` and ``trials``.
     reaches : Level
-        ``lf.below("subspace_distance", 0.1)`` or ``lf.above(..)``.
+        The level to reach: ``lf.below("subspace_distance", 0.1)`` or ``lf.above(..)``.
     share : float
-        Which share of the trials is to reach it, between 0 and 1.
+        Share of the trials that must reach the level, between 0 and 1.
     start, least, most : float or callable, optional
-        Where to begin, by default at the cell's own size; the ends of the range, by default 1 (of real numbers the
-        start over 1024) and 1024 times the start. A function of the cell gives each cell its own, such as
+        First size to try and the ends of the search range. Defaults: the cell's own size, 1 (for real-valued sizes
+        ``start / 1024``) and ``1024 * start``. A function of the cell sets a different value for each cell, such as
         ``least=lambda run: run.algorithm.rank + 2``.
     resolution : float
-        The wanted width of the interval, as a share of the size.
+        Target width of the confidence interval, relative to the size.
     confidence : float
-        Of the interval.
+        Confidence level of the interval.
     batch, trials, budget : int
-        Trials of a first look at a size; most trials of one size; most of all sizes together (16 times `trials`).
+        Trials in the first batch at a size, maximum trials per size, and maximum trials over all sizes (``16 * trials``
+        by default).
     step_size : callable, optional
-        The step at each size: a function of ``dim``, ``rank``, ``n_clients``, ``n_samples``, ``participants`` by
-        keyword, such as `lf.theory.best_step_size`, or of the cell. (To tune it at each size, give the cells a
-        `lf.Tuned` algorithm.)
+        The step size at each size: a function of the keywords ``dim``, ``rank``, ``n_clients``, ``n_samples`` and
+        ``participants``, such as `lf.theory.best_step_size`, or of the cell. To tune the step size instead, give the
+        cells an `lf.Tuned` algorithm.
     predicted : bool
-        If True, find the smallest size that `lf.predict` gives as well, for the truths of the measured trials.
+        If True, also find the smallest size according to `lf.predict`, for the ground truths of the measured trials.
     **means
-        ``store``, ``executor``, ``workers``, ``progress`` and so on, as in `lf.sweep`. A store keeps every run, so that
-        another level, share or budget goes on from there.
+        ``store``, ``executor``, ``workers``, ``progress`` and the other options of `lf.sweep`. With a store, a later
+        call with another level, share or budget reuses all runs.
 
     Returns
     -------
     Table
-        A row for each cell. Its columns: the cell's fields after ``base.``; under the last part of `path` the least
-        size; ``crossing``, the same between whole numbers; ``low`` and ``high``: it lies above the first, and at most
-        at the second; ``censored``, "above" where `most` does not reach the level, "below" where `least` does, and
-        then the size is NaN and one of ``low`` and ``high`` is the bound; ``stopped``, "resolved" where the interval
-        is as narrow as wanted, else "trials", "budget", or "end" of the range; ``violations``; ``spent``, trials over
-        all sizes; ``step_size`` and, of a tuned one, ``at_edge``, at the least size tried that serves; along
-        ``tried``, the sizes, the ``count`` of trials and of those that ``reached`` the level, and each trial's
-        ``margin``, decades above the level; ``replicates``, for `lf.fit`. With `predicted`: ``predicted``,
-        ``predicted_crossing``, ``predicted_low``, ``predicted_high``, ``predicted_censored``, the same for the
-        predictions, each of one trial's truth and start; ``predicted_trials``, the largest number of them at one size;
-        ``missing``, the reason why there is no prediction at the largest size that is predicted not to serve, else "".
+        One row per cell, with the columns
+
+        - ``base.*``: the cell's fields;
+        - the last part of `path`: the smallest size, NaN if censored; ``crossing``: the same, interpolated between
+          integers;
+        - ``low``, ``high``: the confidence interval; the smallest size is above ``low`` and at most ``high``;
+        - ``censored``: "above" if `most` does not reach the level, "below" if `least` does; one of ``low`` and ``high``
+          is then the bound;
+        - ``stopped``: "resolved" if the interval has its target width, else "trials", "budget" or "end" (of the range);
+        - ``violations``: number of sizes that contradict monotonicity (see Notes);
+        - ``spent``: trials over all sizes;
+        - ``step_size`` and, if tuned, ``at_edge``, both at the smallest size tried that reaches the level;
+        - along ``tried`` (the sizes): ``count``, the number of trials, ``reached``, the number of these that reach the
+          level, and ``margin``, each trial's distance above the level in decades;
+        - ``replicates``: bootstrap replicates for `lf.fit`.
+
+        With `predicted`, there are also
+
+        - ``predicted``, ``predicted_crossing``, ``predicted_low``, ``predicted_high``, ``predicted_censored``: the same
+          for predictions, each for the ground truth and initialisation of one trial;
+        - ``predicted_trials``: the largest number of predicted trials at one size;
+        - ``missing``: the reason why there is no prediction at the largest size predicted not to reach the level, else
+          "".
 
     Raises
     ------
     TypeError, ValueError
-        For a path that is no field, sizes out of range or arguments that cannot be meant: before anything is run.
+        If `path` is not a field, a size is out of range, or an argument is invalid. Nothing has been run then.
     SweepError
         As in `lf.sweep`.
 
     Notes
     -----
-    The share of successes is assumed to grow with the size; ``violations`` counts the sizes that surely fall short
-    although a smaller one surely serves, and where it is not 0 the answer is none.
+    The share of successes is assumed to increase with the size. ``violations`` counts the sizes that fail with
+    confidence although a smaller size succeeds with confidence. If it is not 0, the row has no answer.
 
-    Sizes are doubled or halved up to a bracket, which is halved in the logarithm; then trials are spent at its two
-    ends, and beyond them, until binomial tails (Clopper and Pearson) exclude the share, at every of up to
-    ``L = 1 + log2(trials/batch)`` looks with error (1 - confidence)/(2 L). Trial j has one seed at all sizes (common
-    random numbers), so that sizes share their luck and a mistake beyond the threshold is one at the threshold. In
-    simulations at 95 % the interval covered in 97 % and more, whether trials are alike at all sizes or independent.
+    The search doubles or halves the size until it has a bracket, then bisects on a log scale. It then spends trials at
+    both ends of the bracket, and beyond them, until binomial tails (Clopper-Pearson) exclude `share`. There are up to
+    ``L = 1 + log2(trials/batch)`` looks, each with error ``(1 - confidence)/(2 L)``. Trial j has the same seed at all
+    sizes (common random numbers). Errors are therefore correlated over sizes, and an error away from the threshold is
+    also one at the threshold. In simulations at a nominal 95 %, the interval covered at least 97 %, both for identical
+    trials at all sizes and for independent ones.
 
-    Within the bracket the crossing is that of the margin's quantile over trials, interpolated: where a share jumps from
-    0 to 1 between two sizes it still says where between. Of "round" a trial counts from when it first reaches it.
+    Within the bracket, ``crossing`` interpolates the share-quantile of the margins over trials, so it resolves a
+    threshold between two integers even if the share jumps from 0 to 1. For ``"round"``, a trial counts from the first
+    round in which it reaches the level.
 
-    Predictions differ between trials as their truths and starts do. The search by predictions has the same rules as
-    the search by runs: trial j is predicted for the truth and the start that trial j of the runs had, and its interval
-    is for the draw of truths and starts. It uses at most as many trials as were measured. It starts at the measured
-    size, by steps of the resolution at first; where it starts does not change the result.
-
-    **Deviations**: none.
+    Predictions differ between trials because ground truths and initialisations do. The search over predictions follows
+    the same rules as the search over runs. The prediction of trial j is for the ground truth and the initialisation of
+    trial j of the runs. The interval accounts for random ground truths and initialisations. The number of trials is at
+    most the number of measured ones. The search starts at the measured size and first changes it by the resolution;
+    the result does not depend on where it starts.
 
     Examples
     --------
@@ -131,20 +145,20 @@ def least(
 
 
 def _own(cell: Cell, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return start, least and most for one cell, where they are functions of it."""
+    """Return start, least and most for a cell, if they are functions of the cell."""
     found = {}
     for name in ("start", "least", "most"):
         if callable(asked[name]):
             if not takes(asked[name], 1):
-                raise TypeError(f"{name} = {shown(asked[name])} must be a number, or a function of the cell")
+                raise TypeError(f"{name} = {shown(asked[name])} must be a number or a function of the cell")
             found[name] = asked[name](cell)
     return found
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Raise unless `sweep` has all options."""
+    """Raise unless all options are arguments of `sweep`."""
     allowed = [name for name in inspect.signature(sweep).parameters if name != "cells"]
     for name in options:
         if name not in allowed:
             known = ", ".join(allowed)
-            raise TypeError(f"least has no argument {name!r}{suggestion(name, allowed)}; those of lf.sweep are {known}")
+            raise TypeError(f"least has no argument {name!r}{suggestion(name, allowed)}; lf.sweep allows {known}")

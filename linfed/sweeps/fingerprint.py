@@ -1,8 +1,8 @@
-"""The canonical description of a value: equal configurations have one text, in every process and on every machine.
+"""Canonical description of a value: equal configurations have the same text in every process and on every machine.
 
-It is strict JSON, its keys sorted. Numbers are told by value and type (floats in hexadecimal), arrays by a digest,
-dataclasses by their class and fields, other objects by what they are made of; sets are sorted, mappings are not, for
-their order may decide something.
+The text is strict JSON with sorted keys. Numbers are described by value and type (floats in hexadecimal), arrays by a
+hash, dataclasses by their class and fields. Other objects are described by the arguments from which pickle would
+rebuild them. Sets are sorted. Mappings keep their order, because it may affect results.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from linfed._types import Json
 from linfed.errors import shown
 
 DEPTH = 60
-"""Values within values; more is a value that holds itself."""
+"""Maximum nesting depth; deeper values are assumed to contain themselves."""
 
 
 def text_of(described: Json) -> str:
-    """Return a description as text, always the same."""
+    """Return a description as canonical JSON text."""
     return json.dumps(described, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 class Description:
-    """A value's description, and the classes and functions that it is made of.
+    """Canonical description of a value, and the classes and functions that occur in it.
 
     Parameters
     ----------
     value : object
-        A configuration: numbers, words, sequences, mappings, sets, arrays, dataclasses, functions and classes that a
-        module defines, and objects made of such.
+        A configuration: numbers, strings, sequences, mappings, sets, arrays, dataclasses, functions and classes defined
+        in a module, and objects that consist of these.
 
     Raises
     ------
     TypeError
-        For what cannot be told from others of its kind: a lambda, a function within a function, an open file.
+        If a part has no unique description: a lambda, a nested function, an open file.
     """
 
     def __init__(self, value: object) -> None:
@@ -63,7 +63,10 @@ class Description:
         if type(value) is float:
             return {"float": value.hex()}
         if depth > DEPTH:
-            raise TypeError(f"store= cannot describe {type(value).__name__} of more than {DEPTH} levels, or in itself")
+            raise TypeError(
+                f"store= cannot describe a {type(value).__name__} nested deeper than {DEPTH} levels; does it contain "
+                "itself?"
+            )
         within = functools.partial(self._of, depth=depth + 1)
         kind = type(value)
         if kind is complex:
@@ -76,15 +79,15 @@ class Description:
             return {"tuple": [within(part) for part in value]}
         if kind in (set, frozenset):
             return {kind.__name__: sorted((within(part) for part in value), key=text_of)}
-        if kind is dict:  # in its order, which may decide something: ties between the settings of a grid
+        if kind is dict:  # in its order, which may affect results: ties between the settings of a grid
             return {"dict": [[within(key), within(part)] for key, part in value.items()]}
         if isinstance(value, np.ndarray | np.generic) and kind.__module__ == "numpy":
             objects = value.dtype.hasobject
             return {"shape": list(value.shape), "objects": within(value.ravel().tolist())} if objects else _array(value)
         if isinstance(value, np.random.Generator | np.random.BitGenerator):
-            raise TypeError(f"store= cannot describe {shown(value)}, which changes when it is used: give a seed")
+            raise TypeError(f"store= cannot describe {shown(value)}, which changes when it is used; pass a seed")
         if isinstance(value, PurePath) and kind.__module__.partition(".")[0] == "pathlib":
-            return {"path": kind.__name__, "parts": list(value.parts)}  # Python 3.13 keeps how a path was written
+            return {"path": kind.__name__, "parts": list(value.parts)}  # Python 3.13 pickles the path as it was written
         if isinstance(value, enum.Enum):
             return {"is": self._named(kind), "name": value.name, "value": within(value.value)}
         if isinstance(value, type) or inspect.isfunction(value):
@@ -104,15 +107,17 @@ class Description:
         return self._made_of(value, depth + 1)
 
     def _made_of(self, value: Any, depth: int) -> Json:
-        """Return the description of another object: what a copy of it would be made from, and what it holds."""
+        """Describe any other object by the arguments that pickle would rebuild it from, and by its attributes."""
         known = copyreg.dispatch_table.get(type(value))
         try:
             made = known(value) if known is not None else value.__reduce_ex__(4)
         except Exception:
-            raise TypeError(f"store= cannot describe {shown(value)}, a {type(value).__name__}") from None
+            raise TypeError(
+                f"store= cannot describe {shown(value)}: pickle does not support {type(value).__name__}"
+            ) from None
         kind = self._named(type(value))
         if isinstance(made, str):
-            if hasattr(value, "__wrapped__"):  # a function that remembers what it returned
+            if hasattr(value, "__wrapped__"):  # a function with a cache
                 self.owners.add(inspect.unwrap(value))
             return {"is": kind, "named": f"{getattr(value, '__module__', None)}.{made}"}
         make, given, *rest = made
@@ -122,15 +127,15 @@ class Description:
         return told | ({"holds": held} if held else {})
 
     def _named(self, value: Any) -> str:
-        """Return the whole name of a class or a function, which must be what is found under it."""
+        """Return the full name of a class or a function; raise if it is not the object of that name."""
         module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
         if module in sys.modules and found is not value and not inspect.isbuiltin(value):
             raise TypeError(
-                f"store= cannot tell {shown(value)} from others of its name: give one that a module defines under "
-                "its own name"
+                f"store= cannot identify {shown(value)} by its name; define it at the top level of a module, under its "
+                "own name"
             )
         if not inspect.isbuiltin(value):
             self.owners.add(value)
@@ -138,8 +143,8 @@ class Description:
 
 
 def _held(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object holds, but for what it has computed and kept by itself."""
-    own = type(value).__module__.partition(".")[0] == "linfed"  # whose private attributes follow from the fields
+    """Yield the names and values of an object's attributes, without cached properties."""
+    own = type(value).__module__.partition(".")[0] == "linfed"  # private attributes of linfed's follow from the fields
     for name, part in getattr(value, "__dict__", {}).items():
         kept = isinstance(getattr(type(value), name, None), functools.cached_property)
         if not kept and not (own and name.startswith("_")):

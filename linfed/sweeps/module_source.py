@@ -1,4 +1,4 @@
-"""What a module's statements name and change: which of them a name rests on, and what of other modules."""
+"""Static analysis of a module: the statements that a name depends on, and the parts of other modules that they use."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 Part: TypeAlias = tuple[str, str | None]
-"""A module, and the name in it that is meant, or None for all of it."""
+"""A module and a name in it, or None for the whole module."""
 
 PLAIN = ("dataclass", "cache", "lru_cache", "wraps", "contextmanager", "total_ordering", "runtime_checkable", "final")
-"""Decorators that leave nothing behind elsewhere."""
+"""Decorators without side effects in other modules."""
 
 ANYTHING = ("globals", "locals", "eval", "exec", "vars", "__import__", "import_module", "modules", "__subclasses__")
-"""Names by which code reaches what it does not name: all of its module counts then."""
+"""Names through which code can use objects that it does not mention; its whole module counts then."""
 
 DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
-"""Statements that count where a name they bind is needed; all others always do."""
+"""Statements that count only if a name that they bind is needed; all others always count."""
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 
 BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
-"""The fields of a statement that hold statements."""
+"""Fields of a statement that contain statements."""
 
 
 @functools.lru_cache(maxsize=4096)
 def source_of(file: Path, module: str, changed: int) -> Source:
-    """Return a module's source as it was at a time of change, in nanoseconds."""
+    """Parse a module; `changed` is the file's time of change in nanoseconds, so that a changed file is read again."""
     above = module if file.name == "__init__.py" else module.rpartition(".")[0]
     package = getattr(sys.modules.get(module), "__package__", None) or above
     return Source(ast.parse(file.read_bytes()), package, main=module == "__main__")
@@ -39,19 +39,19 @@ def source_of(file: Path, module: str, changed: int) -> Source:
 
 @functools.lru_cache(maxsize=4096)
 def digest_of(file: Path, changed: int) -> str:
-    """Return a digest of all statements of a module as it was at a time of change; its source is not kept."""
+    """Hash all statements of a module; `changed` is as in `source_of`."""
     source = Source(ast.parse(file.read_bytes()), "", main=False)
     return hashlib.sha256("\n".join(source.texts).encode()).hexdigest()
 
 
 class Source:
-    """A module's statements: their text, the names that each binds and loads, and where imported names come from."""
+    """Statements of a module: their text, the names that each binds and loads, and the origin of imported names."""
 
     def __init__(self, tree: ast.Module, package: str, *, main: bool) -> None:
         self.package = package
         self.aliases: dict[str | None, set[Part]] = defaultdict(set)
         body = list(tree.body)
-        if main:  # what the main part sets counts, and not what it calls
+        if main:  # assignments under `if __name__ == "__main__"` count, calls do not
             parts = [part for node in body if _is_main(node) for part in getattr(node, "body", [])]
             body += [part for part in parts if not isinstance(part, ast.Expr)]
         self.nodes = [node for node in body if not _is_idle(node)]
@@ -66,16 +66,16 @@ class Source:
 
     @functools.cached_property
     def loads(self) -> list[dict[str, set[str]]]:
-        """The names that each statement loads, with the attributes asked of them."""
+        """The names that each statement loads, with the attributes that it reads from them."""
         return [_loaded(node) for node in self.nodes]
 
     @functools.cached_property
     def texts(self) -> list[str]:
-        """Each statement as text."""
+        """The text of each statement."""
         return [_text(node) for node in self.nodes]
 
     def constants(self, numbers: Iterable[int]) -> dict[str, Any]:
-        """Return the numbers and words that statements give names to, which no function changes."""
+        """Return the constants (numbers, strings) assigned by the statements of these indices and never reassigned."""
         changed = {
             name
             for node in self.nodes
@@ -91,7 +91,7 @@ class Source:
         return {name: value for name, value in found.items() if name not in changed and often.count(name) == 1}
 
     def needed(self, name: str | None) -> set[int]:
-        """Return the statements that a name rests on, and those that always count; for None all."""
+        """Return the indices of the statements that a name depends on or that always count; all for None."""
         if name is None:
             return set(range(len(self.nodes)))
         own = {name, "*"}
@@ -111,7 +111,7 @@ class Source:
 
     @functools.cached_property
     def always(self) -> list[bool]:
-        """Whether each statement counts whatever is needed: it may do more than bind a name."""
+        """For each statement, whether it always counts because it may do more than bind a name."""
         used = {name for loads in self.loads for name in loads}
         return [
             not isinstance(node, DEFINES) or (isinstance(node, IMPORTS) and not binds & used)
@@ -120,7 +120,7 @@ class Source:
 
     @functools.cached_property
     def changes(self) -> list[set[str]]:
-        """The names of the module that each statement may change: an assignment by a call, a class its bases."""
+        """The names of the module that each statement may modify: arguments of a called function, bases of a class."""
         found = []
         pairs = list(zip(self.nodes, self.binds, strict=True))
         assigned = {name for node, binds in pairs for name in binds if _assigns(node)}
@@ -135,26 +135,26 @@ class Source:
         return found
 
     def parts(self, number: int) -> Iterator[Part]:
-        """Yield what a statement needs of other modules."""
+        """Yield the parts of other modules that a statement uses."""
         for name, attributes in self.loads[number].items():
             if name in self.aliases:
                 yield from self.aliased(name, attributes)
         if "*" in self.binds[number]:
             yield from self.aliases["*"]
-        if isinstance(self.nodes[number], IMPORTS) and self.always[number]:  # imported for what it does
+        if isinstance(self.nodes[number], IMPORTS) and self.always[number]:  # an import for its side effects
             yield from ((module, None) for name in self.binds[number] for module, _ in self.aliases[name])
         for node in ast.walk(self.nodes[number]):
             if node is not self.nodes[number]:  # an import within a function
                 yield from (part for _, part in self._imported(node))
 
     def aliased(self, name: str | None, attributes: set[str]) -> Iterator[Part]:
-        """Yield what is meant by a name that is imported, and by its attributes where it is a module."""
+        """Yield the parts that an imported name refers to; if it is a module, the parts for its attributes."""
         for module, within in self.aliases[name]:
             whole = within is not None or not attributes or "" in attributes or module.startswith(f"{name}.")
             yield from [(module, within)] if whole else [(module, attribute) for attribute in attributes]
 
     def _imported(self, node: ast.AST) -> Iterator[tuple[str, Part]]:
-        """Yield the names that an import binds, and what they stand for."""
+        """Yield the names that an import binds, each with the part that it refers to."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.asname or alias.name.partition(".")[0], (alias.name, None)
@@ -170,14 +170,14 @@ def _is_main(node: ast.AST) -> bool:
 
 
 def _is_idle(node: ast.stmt) -> bool:
-    """Return whether a statement does nothing for those that import the module: text, the main part, type checking."""
+    """Return whether a statement has no effect on import: a docstring, the main block, imports for type checking."""
     if isinstance(node, ast.If) and not node.orelse:
         return _is_main(node) or ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _decorators(node: ast.stmt) -> set[str]:
-    """Return the names of a definition's decorators, but for those that leave nothing behind elsewhere."""
+    """Return the names of a definition's decorators that may have side effects."""
     called = [one.func if isinstance(one, ast.Call) else one for one in getattr(node, "decorator_list", [])]
     texts = [ast.unparse(one) for one in called]
     return {text.partition(".")[0] for text in texts if text.rpartition(".")[2] not in PLAIN}
@@ -188,7 +188,7 @@ def _assigns(node: ast.stmt) -> bool:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds or changes in its module."""
+    """Yield the names that a statement binds or modifies in its module."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
         for part in ast.walk(node):
@@ -203,7 +203,7 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 
 def _loaded(node: ast.AST) -> dict[str, set[str]]:
-    """Return the names that a statement loads, annotations aside, with the attributes asked of each; "" for itself."""
+    """Return the names that a statement loads outside annotations, each with the attributes read; "" is the name."""
     found: dict[str, set[str]] = defaultdict(set)
     waiting = [node]
     while waiting:
@@ -224,7 +224,7 @@ def _loaded(node: ast.AST) -> dict[str, set[str]]:
 
 
 def _text(node: ast.stmt) -> str:
-    """Return a statement as text, without comments and docstrings, in a layout of its own."""
+    """Return the text of a statement in a standard layout, without comments and docstrings."""
     waiting: list[ast.AST] = [node]
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""How far a sweep is: cells weighed by what they cost, costs by measured seconds, and what that says is left."""
+"""Progress of a sweep: the remaining time, estimated from the cells' costs and the run times of finished cells."""
 
 from __future__ import annotations
 
@@ -18,51 +18,52 @@ from linfed.errors import check_progress, is_real
 from linfed.tables.grid import Cell, fields_of
 
 SIZES = ("trials", "rounds", "n_clients", "dim")
-"""Fields whose product weighs a cell that tells no cost of its own."""
+"""Fields whose product is the weight of a cell without an attribute ``cost``."""
 
 SLOPE, CERTAINTY = 0.5, 2.0
-"""The exponent of seconds in a weight while nothing is known, and the squares of logarithms that it counts for."""
+"""Prior exponent of run time against weight; strength of the prior, as a sum of squared log weights."""
 
 OFTEN = 0.2
-"""Seconds between two looks of the bar."""
+"""Minimum number of seconds between two updates of the bar."""
 
 FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
 
 
 def cost_of(cell: Cell) -> float:
-    """Return what a cell says that it costs, in a unit of its class's own; 0 where it says nothing."""
+    """Return a cell's attribute ``cost``, in a unit that depends on its class; 0 if it has none."""
     cost = getattr(cell, "cost", 0.0)
     return float(cost) if is_real(cost) and cost == cost else 0.0
 
 
 def weight_of(cell: Cell) -> float:
-    """Return what a cell weighs among those of its class: its cost, its estimated seconds, or the product of sizes."""
+    """Return a cell's weight within its class: its cost, its estimated run time, or a product of sizes."""
     cost = cost_of(cell)
     if 0 < cost < math.inf:
         return cost
     if isinstance(cell, Run):
-        with suppress(ValueError, TypeError):  # of a tuning, which says so when it runs
+        with suppress(ValueError, TypeError):  # an invalid tuning raises when it runs
             return cell.seconds()
     sizes = [value for name, value in fields_of(cell) if name in SIZES and is_real(value) and 0 < value < math.inf]
     return math.prod(map(float, sizes))
 
 
 class Work:
-    """The work of a sweep: which cells are open, and what those that have ended say of their seconds.
+    """Estimate of a sweep's remaining time, from the unfinished cells and the run times of the finished ones.
 
     Parameters
     ----------
     cells : dict of int to Cell
-        The cells to be run, by their place.
+        The cells to run, by index.
     workers : int or None
-        How many run at a time; None where nobody knows, and what was finished in how long must tell.
+        Number of cells that run at the same time. If None, it is estimated from the total run time of the finished
+        cells and the elapsed time.
 
     Notes
     -----
-    In a class of cells ``seconds = a weight^b``: a cost is good for an order, and small cells take longer than their
-    share of it. The exponent b is that of least squares in logarithms, drawn to `SLOPE` where the cells that have
-    ended, the long ones first, are much alike; a is such that their seconds add up. Of a class of which nothing has
-    ended, each cell takes the mean of all that have.
+    The model for a class of cells is ``seconds = a weight^b``, because small cells take longer than their share of the
+    cost. The exponent b is fitted by least squares in logarithms. It is shrunk towards `SLOPE` if the finished cells,
+    the long ones first, have similar weights. The factor a is such that the finished cells' seconds add up. If no cell
+    of a class has finished, each of its cells is expected to take the mean time of all finished cells.
     """
 
     def __init__(self, cells: dict[int, Cell], workers: int | None) -> None:
@@ -72,23 +73,23 @@ class Work:
         self.spent = 0.0
 
     def known(self, cell: Cell, seconds: float) -> None:
-        """Take the seconds of a cell that an earlier run has finished."""
+        """Add the run time of a cell that an earlier sweep has finished."""
         self.ended[type(cell)].append((weight_of(cell), seconds))
 
     def finished(self, place: int, seconds: float) -> None:
-        """Take the seconds of a cell that is finished now."""
+        """Add the run time of a cell that has finished now."""
         kind, weight = self.open.pop(place)
         self.ended[kind].append((weight, seconds))
         self.spent += seconds
 
     def failed(self, place: int) -> None:
-        """Take a cell that raised: it is no longer open, and says nothing of the others."""
+        """Remove a cell that raised; its run time is not used."""
         del self.open[place]
 
     def left(self, elapsed: float) -> float | None:
-        """Return the seconds that are left after so many; None before any cell has ended.
+        """Return the remaining seconds after `elapsed` seconds; None before any cell has finished.
 
-        What the workers have put into cells that have not ended is taken off.
+        Time that the workers have already spent on unfinished cells is subtracted.
         """
         if not self.open:
             return 0.0
@@ -105,7 +106,7 @@ class Work:
 
 
 def _predicted(ended: list[tuple[float, float]], weights: Array) -> float:
-    """Return the seconds that cells of these weights take together, by those of their class that have ended."""
+    """Predict the total seconds of cells with these weights from finished (weight, seconds) pairs of their class."""
     known, seconds = np.array(ended).T
     x, y = np.log(known), np.log(np.maximum(seconds, 1e-4))
     x -= x.mean()
@@ -115,22 +116,22 @@ def _predicted(ended: list[tuple[float, float]], weights: Array) -> float:
 
 
 class Bar:
-    """The progress bar of a sweep: the share of the work that is done, cells, and about how long it still takes.
+    """Progress bar of a sweep: the share of the work that is done, the number of cells, and the remaining time.
 
     Parameters
     ----------
     label : str
         Text before the bar.
     wanted : dict of int to Cell
-        The cells to be run, by their place.
+        The cells to run, by index.
     known : sequence of (Cell, float)
-        Cells of an earlier run, with their seconds.
+        Cells of earlier sweeps, with their seconds.
     done, total : int
-        Cells that are there, and all of them.
+        Number of finished cells, and of all cells.
     workers : int or None
-        How many run at a time, if somebody knows.
+        Number of cells that run at the same time, if known.
     progress : bool or None
-        Whether to show it; None shows it on a terminal only.
+        If True, show the bar. None shows it on a terminal only.
     """
 
     def __init__(
@@ -156,26 +157,26 @@ class Bar:
         self._show(self.work)
 
     def finished(self, place: int, cells: int, seconds: float) -> None:
-        """Take a place that is finished, with all the cells that are equal to it."""
+        """Count a cell that has finished, `cells` times if equal cells occur several times."""
         if self.work is not None:
             self.work.finished(place, seconds)
             self.done += cells
             self.tick()
 
     def failed(self, place: int, cells: int) -> None:
-        """Take a place that raised."""
+        """Count a cell that raised, `cells` times if equal cells occur several times."""
         if self.work is not None:
             self.work.failed(place)
             self.done += cells
             self.tick()
 
     def tick(self) -> None:
-        """Look at the clock, and show what it says if that was some time ago."""
+        """Update the bar if the last update was more than `OFTEN` seconds ago."""
         if self.work is not None and time.monotonic() - self.looked > OFTEN:
             self._show(self.work)
 
     def close(self) -> None:
-        """Show the end."""
+        """Update the bar a last time and close it."""
         if self.work is not None:
             self._show(self.work)
             self.tqdm.close()
@@ -196,18 +197,18 @@ class Bar:
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Return whether progress is to be shown: on a terminal only, where it is None."""
+    """Return whether to show progress; None shows it on a terminal only."""
     return not check_progress(progress)
 
 
 def say(label: str, what: str, progress: bool | None = None) -> None:
-    """Say on standard error what is done now, where a progress bar would be shown."""
+    """Print a status line on standard error, if a progress bar would be shown."""
     if is_shown(progress):
         print(f"{label}: {what}", file=sys.stderr, flush=True)
 
 
 def about(seconds: float) -> str:
-    """Return a time as one says it, e.g. ``about 4 min``."""
+    """Format a duration approximately, e.g. ``about 4 min``."""
     if seconds < 1:
         return "about 1 s"
     if seconds < 90:

@@ -1,7 +1,7 @@
-"""Which cells of a sweep are computed, in what pieces, and what becomes of what comes back.
+"""Scheduler of a sweep: it selects the cells to compute, splits long cells into tasks and saves the results.
 
-This process alone writes into the store, as soon as a cell's rows are there. A cell that raises costs no other cell
-anything. Where the pieces run is the matter of `linfed.sweeps.executors`.
+Only this process writes into the store, as soon as a cell has finished. If a cell raises, the other cells still run.
+`linfed.sweeps.executors` runs the tasks.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from linfed.tables.grid import Cell, Row, fields_of
 from linfed.tables.table import Table
 
 SHOWN_ERROR = 500
-"""Characters of an error that a line shows."""
+"""Maximum number of characters shown of an error message."""
 
 
 class Failure(NamedTuple):
-    """A cell that raised."""
+    """A cell that raised, with its error."""
 
     cell: Cell
     error: BaseException
 
     def __str__(self) -> str:
-        """Return the error on one line, where it was raised, and the cell."""
+        """Return one line with the error, the place where it was raised, and the cell."""
         try:
             told = " ".join(str(self.error).split()) or repr(self.error)
         except Exception:
@@ -53,7 +53,7 @@ class Failure(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The table of each cell, None where there is none; how many were there before; and what raised."""
+    """Outcome of a sweep: a table per cell (None if it has none), the number of reused cells, and the failures."""
 
     tables: list[Table | None]
     reused: int
@@ -61,36 +61,36 @@ class Cells(NamedTuple):
 
 
 def run_cells(cells: Sequence[Cell], store: Store | None = None, means: Means | None = None, label: str = "") -> Cells:
-    """Run every cell that a store does not hold yet.
+    """Run every cell that the store does not contain yet.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Picklable. Those with the largest attribute ``cost``, if they have one, are started first. A cell whose method
-        ``stages()`` returns a generator is run in the cells that this yields, a list at a time: it is sent the row of
-        each, and returns the cell's own.
+        Picklable cells. Cells with the largest attribute ``cost``, if they have one, start first. A long cell has a
+        method ``stages()`` that returns a generator. The generator yields lists of cells, receives their rows, and
+        returns the row of the long cell.
     store : Store, optional
-        Where each cell is kept; without it nothing is.
+        Store in which each finished cell is saved; by default nothing is saved.
     means : Means, optional
-        Where they are run.
+        Where and how the cells are run.
     label : str
         Text before the progress bar.
 
     Raises
     ------
     TypeError, ValueError
-        For a `Run` that is wanted and cannot be meant.
+        If the arguments of a `Run` that must be computed are invalid.
     WorkerError
         If worker processes cannot start, or an executor is broken.
     WriteError
-        If the store cannot be written; what was finished before is kept.
+        If the store cannot be written; the cells finished before are saved.
     """
     return _Sweep(cells, store, means or Means()).run(label)
 
 
 @dataclass
 class Stages:
-    """A long cell on its way: the cells that it waits for, what has come of them, and the keys of all that were."""
+    """Long cell in progress: the cells of its current stage, their results, and the store keys of all its cells."""
 
     steps: Generator[Sequence[Cell], Sequence[Row], Row]
     cells: Sequence[Cell] = ()
@@ -103,7 +103,7 @@ class Stages:
 
 
 class _Sweep:
-    """One call of `run_cells`: what is wanted, what has come of it."""
+    """State of one call of `run_cells`."""
 
     def __init__(self, cells: Sequence[Cell], store: Store | None, means: Means) -> None:
         self.cells, self.store, self.means = cells, store, means
@@ -121,11 +121,11 @@ class _Sweep:
         self.bar = Bar("", {}, [], done=0, total=0, workers=1, progress=False)
 
     def run(self, label: str) -> Cells:
-        """Run what is missing."""
+        """Run the missing cells and return the outcome."""
         found: list[Done | None] = [None] * len(self.cells)
         if self.store is not None:
             self.store.prepare()
-            if self.means.fresh:  # a run that is stopped goes on without the option
+            if self.means.fresh:  # so that an interrupted sweep can resume without the option
                 self.store.set_aside(self.keys)
             found = self.store.read(self.keys, keep=self.means.keep)
             self.tables = [None if done is None else done.table for done in found]
@@ -148,10 +148,10 @@ class _Sweep:
         failures = [Failure(self.cells[index], error) for index, error in sorted(self.failed.items())]
         return Cells(self.tables, reused, failures)
 
-    # --- what is to be run -----------------------------------------------------------------------------------
+    # --- tasks to run ----------------------------------------------------------------------------------------
 
     def _wanted(self) -> list[int]:
-        """Return the places of the cells to run: the longest first, one of equal cells, those of this shard."""
+        """Return the indices of the cells to run in this shard, the most expensive first, equal cells once."""
         first: dict[str | int, int] = {}
         for index, table in enumerate(self.tables):
             if table is None:
@@ -160,11 +160,11 @@ class _Sweep:
         order = sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))
         if self.means.shard is not None:
             number, count = self.means.shard
-            order = order[number - 1 :: count]  # of all cells, whatever other shards have finished meanwhile
+            order = order[number - 1 :: count]  # of all cells: other shards may have finished some
         return [index for index in order if index in self.twins]
 
     def _next(self) -> Piece | None:
-        """Return what is to be run next, if there is anything yet; long cells are begun when their turn comes."""
+        """Return the next task, or None if none is ready now; a long cell starts when it is next."""
         while self.ready or self.wanted:
             if not self.ready:
                 self._begin(self.wanted.popleft())
@@ -190,7 +190,7 @@ class _Sweep:
             self._advance(index)
 
     def _advance(self, index: int) -> None:
-        """Take a long cell on: what it waited for is there."""
+        """Start the next stage of a long cell whose current stage has finished."""
         long = self.stages[index]
         while None not in long.found:
             try:
@@ -220,7 +220,7 @@ class _Sweep:
             )
 
     def _spread(self) -> None:
-        """Run what is wanted where it is to be run."""
+        """Run all tasks, in this process or as the options require."""
         first = self._next()
         if first is None:
             return
@@ -233,7 +233,7 @@ class _Sweep:
             self._take(piece, partial(compute, piece.cell))
 
     def _errand(self, piece: Piece) -> partial[Done]:
-        """Return what is sent for a piece; where others keep the workers, with the code that they are meant to have."""
+        """Return the call that a worker makes for a task; on a given executor, with the hash of the expected code."""
         if self.means.executor is None or self.store is None:
             return partial(compute, piece.cell)
         owners = frozenset(Description(piece.cell).owners)
@@ -243,15 +243,15 @@ class _Sweep:
         return partial(compute, piece.cell, self.meant[owners])
 
     def _check_code(self, *places: int) -> None:
-        """Raise if cells, by default all, would now run other code than when the sweep began."""
+        """Raise if the code or the fields of cells (by default, all) have changed since the sweep began."""
         chosen = places or range(len(self.cells))
         if self.store is not None and keys_of([self.cells[i] for i in chosen]) != [self.keys[i] for i in chosen]:
-            raise WorkerError("the code has changed since the sweep began, or a cell its own fields: start anew")
+            raise WorkerError("the code, or the fields of a cell, have changed since the sweep began; restart Python")
 
-    # --- what has come of it ---------------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------------------
 
     def _take(self, piece: Piece, result: Callable[[], Done]) -> None:
-        """Take what has come of a piece: its rows, or what it raised."""
+        """Save the result of a task, or record its error."""
         try:
             done = result()
         except BrokenExecutor:
@@ -272,7 +272,7 @@ class _Sweep:
             self._advance(piece.place)
 
     def _join(self, index: int, row: Row) -> None:
-        """Keep a long cell that has its row, and not its pieces unless it says so."""
+        """Save a long cell that has finished; remove its tasks from the store unless it has ``keeps_pieces = True``."""
         long = self.stages.pop(index)
         try:
             table = Table.of([self.cells[index]], [row])
@@ -287,7 +287,7 @@ class _Sweep:
         if self.store is not None:
             try:
                 if Description(self.cells[index]).text != self.keys[index].text:
-                    raise ValueError("its run has changed its own fields, by which it is known: copy them first")
+                    raise ValueError("run() has changed the cell's fields, which identify it; copy them first")
                 self.store.write(self.keys[index], done)
             except (TypeError, ValueError) as error:
                 self._fail(index, error)
@@ -303,7 +303,7 @@ class _Sweep:
 
 
 def _check(cell: Cell, index: int) -> None:
-    """Raise for a run of wrong arguments, before anything is computed."""
+    """Raise if a cell is a `Run` with invalid arguments."""
     if isinstance(cell, Run):
         try:
             cell.check()
@@ -313,24 +313,24 @@ def _check(cell: Cell, index: int) -> None:
 
 
 def _own_row(cell: Cell, done: Done) -> Row:
-    """Return what a piece's run returned, without its fields."""
+    """Return the row that a task's ``run()`` returned, without the cell's fields."""
     fields = dict(fields_of(cell))
     if len(done.table) != 1:
-        raise ValueError(f"a piece must return one row, and {shown(cell)} returned {len(done.table)}")
+        raise ValueError(f"a cell of stages() must return one row, but {shown(cell)} returned {len(done.table)}")
     return {name: value for name, value in done.table.rows[0].items() if name not in fields}
 
 
 def compute(cell: Cell, code: str | None = None) -> Done:
-    """Return a cell's rows and the record of how they were computed; this is what is sent to an executor.
+    """Run a cell and return its table and the record of how it was computed; workers call this function.
 
     Parameters
     ----------
     cell : Cell
     code : str, optional
-        The digest of the code that it is meant to run: of a worker that may have another.
+        Hash of the code that the worker must have; by default, it is not checked.
     """
     started = time.perf_counter()
-    token = SAY_EDGES.set(False)  # the column `at_edge` says it
+    token = SAY_EDGES.set(False)  # the column `at_edge` records it
     try:
         with one_blas_thread():
             if code is not None:
@@ -346,33 +346,34 @@ def compute(cell: Cell, code: str | None = None) -> Done:
 
 
 def _check_worker(cell: Cell, code: str) -> None:
-    """Raise if this process would run other code than the one that asks."""
+    """Raise if this process has different code than the one that started the sweep."""
     owners = frozenset(Description(cell).owners)
     check_loaded(owners)
     if code_digest(owners) != code:
-        raise RuntimeError("this worker has other code, or other versions of NumPy and SciPy, than the sweep: renew it")
+        raise RuntimeError(
+            "this worker runs a different version of the code, NumPy or SciPy than the sweep; restart the worker"
+        )
 
 
 def _record(cell: Cell, seconds: float) -> dict[str, Any]:
-    """Return how a cell was computed, by this process."""
+    """Return the record of how this process computed a cell."""
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     return {"seed": seed_of(cell), "seconds": round(seconds, 4), "ended": ended, **provenance()}
 
 
 def _sendable(error: BaseException) -> Exception:
-    """Return an error that another process can be told, with the place where it was raised."""
+    """Return an error that can be pickled, with a note of the place where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     note = f"{frame.filename}:{frame.lineno}"
     try:
-        if isinstance(error, Exception) and not isinstance(
-            error, BrokenExecutor
-        ):  # which would be taken for the pool's
+        # The scheduler would take a BrokenExecutor raised by a cell for an error of its own executor.
+        if isinstance(error, Exception) and not isinstance(error, BrokenExecutor):
             error.add_note(note)
             pickle.loads(pickle.dumps(error))
             return error
         told = str(error)
     except BaseException:
-        told = "it cannot be sent"
+        told = "the error cannot be pickled"
         with suppress(Exception):
             told = str(error)
     plain = RuntimeError(f"{type(error).__name__}: {told}")

@@ -1,8 +1,9 @@
-"""The store of a sweep: a folder with a file for each finished cell, which says of what it is and is believed only so.
+"""Store of a sweep: a folder with one file per finished cell, whose content is verified when it is read.
 
-A file's name is the hash of the cell's configuration (`linfed.sweeps.fingerprint`) and of the code that computed it
-(`linfed.sweeps.code_hash`). It is written by rename, and begins with a hash of all that follows: a file that a crash, a
-copy or another program damaged is detected when it is read, set aside, and recomputed. Two stores merge by copying.
+A file is named after the hashes of the cell's configuration (`linfed.sweeps.fingerprint`) and of the code that computed
+it (`linfed.sweeps.code_hash`). It is written under a temporary name and renamed, and begins with a hash of the rest. If
+a crash, a copy or another program has damaged a file, this is detected on reading: the file is set aside, and its cell
+recomputed. To merge two stores, copy the files of one into the other.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from linfed.tables.grid import Cell, checked_cells, plain
 from linfed.tables.table import Table
 
 FORMAT = 1
-"""Of a cell's file."""
+"""Version of the file format."""
 
 SUFFIX = ".cell"
 
 MAGIC = b"linfed cell "
 
 STALE = 3600.0
-"""Seconds after which a file that was being written is what a killed process left."""
+"""Seconds after which an unfinished file is considered left over from a killed process."""
 
 
 class Key(NamedTuple):
-    """What a cell's file is named by: digests of its configuration and of its code; and the configuration's text."""
+    """Key of a cell: the hashes of its configuration and of its code, and the configuration as text."""
 
     config: str
     code: str
@@ -62,22 +63,23 @@ class Done(NamedTuple):
 
 
 class Store:
-    """Finished cells in a folder.
+    """Folder in which a sweep saves finished cells.
 
     Parameters
     ----------
     folder : path
-        Made where it is not there.
+        The folder, created if it does not exist.
 
     Raises
     ------
     ValueError
-        For a folder that cannot be made.
+        If the folder cannot be created.
 
     Notes
     -----
-    A file holds the cell's rows; its configuration as canonical JSON; digests of the configuration, the code and the
-    rows; and a record: the seed, linfed's commit, versions, BLAS, the machine, the seconds it took, and when it ended.
+    Each cell has a file with its rows, its configuration as canonical JSON, and hashes of the configuration, the code
+    and the rows. The file also has a record of the seed, linfed's commit, the versions of packages, the BLAS, the
+    machine, the run time in seconds, and the end time.
 
     Examples
     --------
@@ -97,49 +99,49 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         try:
             if not os.fspath(folder):
-                raise NotADirectoryError(errno.ENOTDIR, "it has no name")
+                raise NotADirectoryError(errno.ENOTDIR, "the path is empty")
             self.folder = Path(os.fsdecode(folder)).expanduser().absolute()  # a cell may change the working folder
             self.folder.mkdir(parents=True, exist_ok=True)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             told = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise ValueError(f"store = {shown(folder)} is no folder to write in: {told}") from None
+            raise ValueError(f"store = {shown(folder)} must be a folder: {told}") from None
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
 
-    # --- what is there ---------------------------------------------------------------------------------------
+    # --- stored cells ----------------------------------------------------------------------------------------
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells that are not there, in their order."""
+        """Return the cells that the store does not contain, in their order."""
         cells = checked_cells(cells)
         found = self.read(keys_of(cells))
         return [cell for cell, done in zip(cells, found, strict=True) if done is None]
 
     def table(self, cells: Sequence[Cell], *, incomplete: bool = False) -> Table:
-        """Return the table of cells, as `lf.sweep` would, without computing anything.
+        """Return the table of cells as `lf.sweep` would, but without computing any.
 
         Parameters
         ----------
         cells : sequence of cells
         incomplete : bool
-            Leave out the cells that are not there.
+            If True, leave out the cells that the store does not contain.
 
         Raises
         ------
         ValueError
-            If some are not there.
+            If cells are missing and `incomplete` is False.
         """
         cells = checked_cells(cells)
         found = self.read(keys_of(cells))
         if None in found and not incomplete:
             raise ValueError(
-                f"{found.count(None)} of {len(found)} cells are missing in {self!r}: sweep them, or take "
+                f"{found.count(None)} of {len(found)} cells are missing in {self!r}; run lf.sweep, or set "
                 "incomplete=True"
             )
         return sum((done.table for done in found if done is not None), Table())
 
     def records(self, cells: Sequence[Cell]) -> list[dict[str, Any] | None]:
-        """Return of each cell its config, seed, versions, commit, BLAS, machine, seconds; None if it is missing."""
+        """Return each cell's record: config, seed, versions, commit, BLAS, machine, seconds; None for missing cells."""
         keys = keys_of(checked_cells(cells))
         return [
             None if done is None else {"config": json.loads(key.text), **done.record}
@@ -149,13 +151,14 @@ class Store:
     # --- files -----------------------------------------------------------------------------------------------
 
     def read(self, keys: Sequence[Key], *, keep: bool = False) -> list[Done | None]:
-        """Return the finished cells of the keys; a file that is not what its name says is set aside with a warning.
+        """Return the finished cells of the keys, None for missing ones; set damaged files aside with a warning.
 
         Parameters
         ----------
         keys : sequence of Key
         keep : bool
-            Take what other code computed where there is nothing of the present one, the newest; a warning says so.
+            If True, also return cells that other versions of the code computed, the newest one, if the current version
+            has not computed them. A warning gives their number.
         """
         names = self._names()
         known: dict[str, Done | None] = {}
@@ -174,19 +177,19 @@ class Store:
             known[key.name] = done
         if kept:
             warnings.warn(
-                f"{self!r}: {kept} of {len(known)} cells are of other code than the present, and kept as they are",
+                f"{self!r}: {kept} of {len(known)} cells were computed by another version of the code and are reused",
                 StoreWarning,
                 stacklevel=2,
             )
         return [known[key.name] for key in keys]
 
     def write(self, key: Key, done: Done) -> None:
-        """Keep a finished cell.
+        """Write a finished cell into the store.
 
         Raises
         ------
         WriteError
-            If it cannot be written; what was there is still there.
+            If the file cannot be written; an earlier file stays as it is.
         """
         arrays, described = done.table.payload()
         data = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -202,7 +205,7 @@ class Store:
             file.writelines(parts)
 
     def set_aside(self, keys: Sequence[Key]) -> None:
-        """Move the files of cells where no sweep looks for them."""
+        """Move the files of cells into the subfolder ``aside``, which sweeps do not read."""
         for key in keys:
             if (self.folder / key.name).exists():
                 (self.folder / "aside").mkdir(exist_ok=True)
@@ -214,12 +217,12 @@ class Store:
             (self.folder / key.name).unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Try whether the folder can be written, and remove what processes that were killed left half written.
+        """Check that the folder can be written, and remove unfinished files of killed processes.
 
         Raises
         ------
         WriteError
-            If it cannot.
+            If the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / f"tried{SUFFIX}.{os.getpid()}") as file:
@@ -233,7 +236,7 @@ class Store:
     def _names(self) -> set[str]:
         try:
             return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)}
-        except OSError:  # there is none any more
+        except OSError:  # the folder has been deleted
             return set()
 
     def _age(self, name: str) -> float:
@@ -242,7 +245,7 @@ class Store:
         return 0.0
 
     def _verified(self, name: str, key: Key) -> Done | None:
-        """Return what a file holds, or set it aside and return None."""
+        """Read a file and return its cell; if it is damaged, set it aside and return None."""
         path = self.folder / name
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for its writer
@@ -250,8 +253,8 @@ class Store:
             return _parsed(path.read_bytes(), name, key)
         except FileNotFoundError:
             return None  # another sweep has set it aside
-        except OSError as error:  # it may be in order, and be read another time
-            told = f"{str(path)!r} cannot be read ({error.strerror}): its cell is missing"
+        except OSError as error:  # the file may be intact and readable later
+            told = f"{str(path)!r} cannot be read ({error.strerror}); its cell counts as missing"
             warnings.warn(told, StoreWarning, stacklevel=2)
             return None
         except (KeyError, TypeError, ValueError) as error:
@@ -262,26 +265,28 @@ class Store:
             os.replace(path, aside)
             done = f"set aside in {str(aside.parent)!r}"
         except OSError as error:
-            done = f"not to be moved ({error.strerror})"
-        warnings.warn(f"{str(path)!r} {told}: {done}, its cell is missing", StoreWarning, stacklevel=2)
+            done = f"cannot be moved ({error.strerror})"
+        warnings.warn(f"{str(path)!r} {told}: {done}, its cell counts as missing", StoreWarning, stacklevel=2)
         return None
 
 
 def _parsed(content: bytes, name: str, key: Key) -> Done:
-    """Return what a file's bytes say, or raise for what makes it no file of this cell."""
+    """Parse a file's bytes and return the cell; raise if they are damaged or belong to another cell."""
     first, _, rest = content.partition(b"\n")
     words = first.removeprefix(MAGIC).split()
     if not first.startswith(MAGIC) or len(words) != 2:
-        raise ValueError("is no cell that linfed wrote")
+        raise ValueError("is not a cell written by linfed")
     if words[0] != str(FORMAT).encode():
-        raise ValueError(f"is of format {words[0].decode(errors='replace')}, and this linfed reads {FORMAT}")
+        raise ValueError(
+            f"has format {words[0].decode(errors='replace')}, but this version of linfed reads format {FORMAT}"
+        )
     if hashlib.sha256(rest).hexdigest().encode() != words[1]:
-        raise ValueError("is torn: it does not hold what was written")
+        raise ValueError("is damaged: its content does not match its hash")
     line, _, data = rest.partition(b"\n")
     head = json.loads(line)
     text = text_of(head["config"])
     if text != key.text or f"{_config_digest(text)}-{head['code']}{SUFFIX}" != name:
-        raise ValueError("holds another cell than its name says")
+        raise ValueError("contains a cell that does not match its name")
     arrays, place = {}, 0
     for column, kind, shape in head["arrays"]:
         dtype = np.dtype(kind)
@@ -292,20 +297,20 @@ def _parsed(content: bytes, name: str, key: Key) -> Done:
 
 
 def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = None) -> list[Key]:
-    """Return what names each cell's file.
+    """Return the key of each cell.
 
     Parameters
     ----------
     cells : sequence of Cell
     codes : dict, optional
-        Digests of code by what cells are made of: those that are there are taken as they are, others are put in.
+        Cache of code hashes by the classes and functions of a cell; missing ones are added.
 
     Raises
     ------
     TypeError
-        For a cell with a field that cannot be told from others, such as a lambda.
+        If a field of a cell has no unique description, such as a lambda.
     ValueError
-        For a cell whose code is in no file.
+        If the code of a cell is not in a file.
     """
     codes = {} if codes is None else codes
     return [_key(cell, codes) for cell in cells]
@@ -325,5 +330,5 @@ def _config_digest(text: str) -> str:
 
 
 def seed_of(cell: Cell) -> Json:
-    """Return a cell's seed as a record says it, if it has one."""
+    """Return a cell's seed as written into its record; None if it has none."""
     return plain(getattr(cell, "seed", None))

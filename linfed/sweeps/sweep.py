@@ -1,4 +1,4 @@
-"""The sweep, which runs any cells and fills their table."""
+"""Run a list of cells and collect their results in a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from linfed.tables.grid import Cell, checked_cells
 from linfed.tables.table import Table
 
 SHOWN_FAILURES = 5
-"""Cells that raised, of which a message tells."""
+"""Maximum number of failed cells listed in an error message."""
 
 
 def sweep(
@@ -32,68 +32,68 @@ def sweep(
     fresh: bool = False,
     progress: bool | None = None,
 ) -> Table:
-    """Run cells, here or in other processes, and return their table.
+    """Run cells, locally or on an executor, and return their results as a table.
 
     Parameters
     ----------
     cells : sequence of cells
-        `Run`, or frozen dataclasses of one's own with ``run()``, e.g. from `grid`. A cell with an attribute ``cost``
-        starts before those of less.
+        `Run` objects, or custom frozen dataclasses with a method ``run()``; `grid` makes them. If cells have an
+        attribute ``cost``, the most expensive ones start first.
     store : Store or path, optional
-        A folder that keeps every finished cell: a sweep that is stopped goes on from there. A cell is computed anew
-        when its fields have changed, or the code that its numbers rest on: linfed's, that of its classes and functions
-        and of what these name in their modules and import. Comments, docstrings, and what draws do not count; files
-        of data and the environment are not seen: make them fields.
+        Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
+        fields have changed, or the code that can change its numbers: linfed, the cell's classes and functions, and
+        everything that these use or import. Comments, docstrings and plotting code do not count. Data files and
+        environment variables are not tracked: pass what matters as a field.
     executor : concurrent.futures.Executor, optional
-        Anything with ``submit``: loky's, ``dask.distributed.Client(...).get_executor(pure=False)``,
+        Any object with ``submit``, e.g. from loky, ``dask.distributed.Client(...).get_executor(pure=False)`` or
         ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down.
     workers : int
-        Worker processes; 1 runs here. (A script that asks for more needs the usual ``if __name__ == "__main__":``
-        guard; a notebook, for cells of classes of its own, the extra ``parallel``.)
+        Number of worker processes; 1 runs the cells in this process. More than 1 needs the usual
+        ``if __name__ == "__main__":`` guard in a script and, for cell classes defined in a notebook, the extra
+        ``parallel``.
     pending : int, optional
-        How many cells wait or run at a time; by default twice as many as there are workers.
+        Maximum number of cells submitted at a time; twice the number of workers by default.
     shard : (i, n), optional
-        Run the i-th of n parts of the cells, i from 1. The table then has these, and what the store has of others.
+        Run only part i of n, where i counts from 1. The table then contains these cells and those already in the store.
     keep : bool
-        Take from the store also what other code has computed; a warning says how many cells.
+        If True, also reuse stored cells that other versions of the code computed. A warning gives their number.
     fresh : bool
-        Compute every cell anew.
+        If True, recompute every cell.
     progress : bool or None
-        Show a progress bar on standard error; None shows it on a terminal only.
+        If True, show a progress bar on standard error; None shows it on a terminal only.
 
     Returns
     -------
     Table
-        A row for each cell in their order, or several where its run returns several.
+        One row per cell, in the order of `cells`, or several rows if the cell's ``run()`` returns several.
 
     Raises
     ------
     TypeError, ValueError
-        For something that is no cell, or a `Run` that cannot be meant: before anything is run.
+        If an element is not a cell, or the arguments of a `Run` are invalid. Nothing has been run then.
     SweepError
-        If cells raised, when all others are finished and kept; its `table` has these, its `failures` those.
+        If cells raised. All other cells have been finished and saved: they are in the error's ``table``, the failed
+        ones in its ``failures``.
     WorkerError
-        If worker processes cannot start. (One that dies later costs what it was computing, which is run again; a cell
-        whose worker dies twice counts as one that raised.)
+        If worker processes cannot start. If a worker dies later, the cells it was computing run again; a cell whose
+        worker dies twice counts as failed.
     WriteError
         If the store cannot be written.
 
     Warns
     -----
     DivergenceWarning
-        If trials of a `Run` diverged: how many. The column ``status`` says which.
+        If trials of a `Run` diverged. The warning gives their number, the column ``status`` identifies them.
     EdgeWarning
-        Where the chosen value of a tuned hyper-parameter is an end of its grid.
+        If the chosen value of a tuned hyper-parameter is at the edge of its grid.
     StoreWarning
-        For a file in the store that is torn, foreign or renamed: it is set aside and its cell computed anew.
+        If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
 
     Notes
     -----
-    Cells with one seed see the same truths, samples and participants where their sizes are the same; the table is the
-    same to the last bit wherever they run. A long `Run` is run in pieces of about a
-    second, its tuning too, and joined.
-
-    **Deviations**: none.
+    Cells with the same seed and the same sizes have the same ground truth, samples and participants. The table does not
+    depend on where the cells run, to the last bit. A long `Run`, including its tuning, is split into tasks of about one
+    second, and the results are joined.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def sweep(
     cells = checked_cells(cells)
     for name, value in (("keep", keep), ("fresh", fresh)):
         if value and store is None:
-            raise ValueError(f"{name} = {shown(value)} speaks of a store: give store= as well")
+            raise ValueError(f"{name} = {shown(value)} requires store=")
     means = Means(
         executor=executor,
         workers=workers,
@@ -130,7 +130,7 @@ def sweep(
 
 
 def whole_table(done: Cells) -> Table:
-    """Return the table of the cells that are there; raise for those that raised, warn of divergence and of edges."""
+    """Join the tables of finished cells; raise if cells failed, warn if trials diverged or a grid's edge was chosen."""
     table = sum((one for one in done.tables if one is not None), Table())
     if done.failures:
         raise SweepError(told_failures(done), done.failures, table) from done.failures[0].error
@@ -140,7 +140,7 @@ def whole_table(done: Cells) -> Table:
     if edges:
         names = ", ".join(dict.fromkeys(str(row["at_edge"]) for row in edges))
         warnings.warn(
-            f"the best {names} is an end of its grid in {len(edges)} of {len(table)} rows (column 'at_edge'): the "
+            f"the best {names} is at the edge of its grid in {len(edges)} of {len(table)} rows (column 'at_edge'): the "
             "optimum may lie outside; widen the grid",
             EdgeWarning,
             stacklevel=3,
@@ -149,7 +149,7 @@ def whole_table(done: Cells) -> Table:
 
 
 def told_failures(done: Cells) -> str:
-    """Return on one line which cells raised what."""
+    """Return one line that lists the failed cells and their errors."""
     told = "; ".join(str(failure) for failure in done.failures[:SHOWN_FAILURES])
     more = f"; and {len(done.failures) - SHOWN_FAILURES} more" if len(done.failures) > SHOWN_FAILURES else ""
     return f"{len(done.failures)} of {len(done.tables)} cells raised, the others are finished: {told}{more}"

@@ -1,1 +1,1 @@
-"""Tables: cells of a grid, their rows, and files."""
+"""Grids of cells, the tables of their results, and the export of tables to files and other libraries."""

@@ -1,4 +1,4 @@
-"""What leaves a table: records, CSV, xarray, and what a notebook shows."""
+"""Export of tables to records, CSV, pandas, xarray and HTML."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from linfed.tables.labeled_array import Along
 Rows: TypeAlias = Sequence[Row]
 
 SHOWN_ROWS = 20
-"""Rows that a notebook shows."""
+"""Maximum number of rows shown in a notebook."""
 
 SHOWN_WORDS = 3
-"""Different words of a column that a notebook counts, the most frequent ones."""
+"""Maximum number of different strings of a column shown in a notebook, the most frequent ones."""
 
-SUMMARISED = "of arrays: medians over trials, at the end of an axis"
-"""What a notebook shows of them."""
+SUMMARISED = "arrays are shown by their median over trials, at the end of each axis"
+"""Note below a table in a notebook."""
 
 
 def columns(rows: Rows) -> list[str]:
-    """Return the names of the columns, each once."""
+    """Return the names of all columns, without duplicates."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def varying(rows: Rows) -> list[str]:
-    """Return the columns of arrays, and those of numbers or words that are not the same in all rows."""
+    """Return the names of columns that contain arrays, or numbers or strings that differ between rows."""
     return [name for name in columns(rows) if not _constant(rows, name)]
 
 
@@ -52,12 +52,12 @@ def _constant(rows: Rows, name: str) -> bool:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Return whether two numbers or words are the same; NaN is the same as NaN."""
+    """Return whether two numbers or strings are equal; NaN equals NaN."""
     return bool(first is second or first == second or (first != first and second != second))
 
 
 def short_names(rows: Rows) -> dict[str, str]:
-    """Return the last part of each column's dotted name where no other column or axis ends in it, else the name."""
+    """Map each column's dotted name to its last part, or to itself if another column or axis ends in the same part."""
     names = columns(rows)
     axes = {"trial", *(axis for along in shapes(rows) for axis in along)}
     ends = Counter(name.rpartition(".")[2] for name in (*names, *axes))
@@ -65,22 +65,22 @@ def short_names(rows: Rows) -> dict[str, str]:
 
 
 def named(rows: Rows, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return rows with other names of their columns."""
+    """Return rows with renamed columns."""
     return [{names[name]: value for name, value in row.items()} for row in rows]
 
 
 def shapes(rows: Rows) -> list[tuple[str, ...]]:
-    """Return the axes along which there are arrays, each combination once."""
+    """Return all combinations of axes along which there are arrays, without duplicates."""
     return list(dict.fromkeys(tuple(v.axes) for row in rows for v in row.values() if isinstance(v, Along)))
 
 
 def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
     if along and tuple(along) not in shapes(rows):
-        raise KeyError(f"nothing lies along {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
+        raise KeyError(f"no column has the axes {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
     if rows and not along and not _plain(rows):
         axes = " or ".join(f"records({', '.join(map(repr, each))})" for each in shapes(rows))
-        raise ValueError(f"every column lies along an axis: there are no other records; give its name, as {axes}")
+        raise ValueError(f"records() requires the name of an axis, because every column has one: {axes}")
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
@@ -97,14 +97,14 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _plain(rows: Rows) -> bool:
-    """Return whether a row has a column that lies along no axis."""
+    """Return whether a row has a column without axes other than trials."""
     return any(not isinstance(value, Along) for row in rows for value in row.values())
 
 
 def _long(own: Row, arrays: Mapping[str, Along], each: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a record for each trial, if there are trials, and each point of the axes that the arrays share.
+    """Return a record for each trial, if there are trials, and for each point of the axes that the arrays share.
 
-    `each` holds words and truth values of the trials, which are repeated along the axes.
+    `each` contains strings and Booleans of each trial, which are repeated along the axes.
     """
     out: list[dict[str, Any]] = []
     for trials in (True, False):
@@ -146,7 +146,7 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     for number, key in enumerate(keys):
         if key in keys[:number]:
             told = ", ".join(f"{name} = {value!r}" for name, value in zip(index, key, strict=True)) or "no index"
-            raise ValueError(f"rows {keys.index(key)} and {number} have {told}: give columns that tell all rows apart")
+            raise ValueError(f"rows {keys.index(key)} and {number} have {told}; name columns that identify each row")
     others = [name for name in varying(rows) if name not in index.values()] if len(rows) > 1 else []
     for row in rows:
         numbers = {name: row[name] for name in others if not isinstance(row.get(name), Along | np.ndarray | None)}
@@ -162,7 +162,7 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
 
 
 def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
-    """Return records as a data frame (`Table.to_pandas`), after a warning if metrics of diverged trials are in it."""
+    """Return records as a data frame (`Table.to_pandas`); warn if it contains metrics of diverged trials."""
     frame = optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
     if along:
         _warn_of_divergence(rows)
@@ -176,7 +176,7 @@ def _warn_of_divergence(rows: Rows) -> None:
 
 
 def told_diverged(rows: Rows) -> str:
-    """Return how many trials have the status "DIVERGED", in how many rows; an empty string if there are none."""
+    """Return a note on the number of trials and rows with the status "DIVERGED"; empty if there are none."""
     lost = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
     if not any(lost):
         return ""
@@ -186,13 +186,13 @@ def told_diverged(rows: Rows) -> str:
 
 
 def html(rows: Rows) -> str:
-    """Return an HTML table of the columns that vary over the rows (of arrays: see `_brief`)."""
+    """Return an HTML table of the columns that vary over the rows, with arrays summarised as in `_brief`."""
     if len(rows) == 1:
         return page.facts([(name, _brief(value)) for name, value in rows[0].items()]) + page.paragraph(SUMMARISED)
     names = varying(rows)
     lines = [[_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS]]
     more = len(rows) - SHOWN_ROWS
-    left_out = f", {more} more than the first {SHOWN_ROWS} shown" if more > 0 else ""
+    left_out = f", the first {SHOWN_ROWS} shown" if more > 0 else ""
     told = f"{len(rows)} rows{left_out}; {SUMMARISED}"
     same_in_all = "; ".join(f"{name} = {_brief(rows[0].get(name, ''))}" for name in columns(rows) if name not in names)
     return (
@@ -203,7 +203,7 @@ def html(rows: Rows) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return a value in a few characters: of trials the median, at the end of every axis after them."""
+    """Return a short text for a value: for an array over trials, the median at the end of every other axis."""
     if isinstance(value, Along) and not value.trials:
         return f"{value.values.size} values"
     if isinstance(value, Along | np.ndarray):

@@ -1,4 +1,4 @@
-"""Grids of cells. A cell is a frozen dataclass with ``run()``: its fields name it, its result fills rows of a table."""
+"""Grids of cells. A cell is a frozen dataclass with a method ``run()``, which returns one or more rows of a table."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class Cell(Protocol):
-    """One piece of a study that runs on its own: a frozen dataclass, whose result is a pure function of its fields."""
+    """Unit of a sweep: a frozen dataclass whose result is a pure function of its fields."""
 
     def run(self) -> Row | Sequence[Row]:
-        """Return what was measured, a mapping for one row of the table, or several of them.
+        """Compute the cell and return one row of the table, a mapping from column names to values, or several rows.
 
-        A value is a number or a word, an array with one number per trial, or a `linfed.Along`.
+        A value is a number, a string, an array with one number per trial, or a `linfed.Along`.
         """
         ...
 
 
 def checked_cells(cells: Any) -> list[Cell]:
-    """Return cells as a list, or raise for what is none."""
+    """Return cells as a list; raise if an element is not a cell."""
     if isinstance(cells, str) or not isinstance(cells, Iterable):
         raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
     checked: list[Cell] = []
     for index, cell in enumerate(cells):  # which may never end
         if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
-            raise TypeError(f"cells[{index}] = {shown(cell)} must be a lf.Run, or a dataclass of one's own with run()")
+            raise TypeError(f"cells[{index}] = {shown(cell)} must be an lf.Run or a custom dataclass with run()")
         checked.append(cell)
     return checked
 
@@ -44,7 +44,7 @@ def checked_cells(cells: Any) -> list[Cell]:
 C = TypeVar("C")
 
 MOST_CELLS = 1_000_000
-"""Cells of a grid: more could not be made, named and kept in a table within reason."""
+"""Maximum number of cells of a grid, to limit time and memory."""
 
 
 def check_count(lengths: Mapping[str, int]) -> None:
@@ -52,31 +52,32 @@ def check_count(lengths: Mapping[str, int]) -> None:
     count = math.prod(lengths.values())
     if count > MOST_CELLS:
         told = ", ".join(f"{axis} ({length})" for axis, length in lengths.items())
-        raise SizeError(f"a grid over {told} has {count} cells; at most {MOST_CELLS} are allowed: use fewer values")
+        raise SizeError(f"a grid over {told} has {count} cells; at most {MOST_CELLS} are allowed, use fewer values")
 
 
 def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
-    """Return copies of a frozen dataclass, a cell or an algorithm, at every point of a grid, the last axis fastest.
+    """Copy a cell, an algorithm or another frozen dataclass with all combinations of values for some fields.
 
     Parameters
     ----------
     base : dataclass
-        Its other fields stay as they are.
+        The dataclass to copy; fields that `axes` does not name stay as they are.
     **axes : sequence
-        Values of a field. A dotted path reaches a field of a field, ``**{"problem.n_clients": (50, 100)}``; names with
-        commas between them go together, and their values are tuples, ``**{"rounds, trials": [(50, 20), (200, 5)]}``.
+        Values of a field. A dotted path names a field of a field: ``**{"problem.n_clients": (50, 100)}``. Names joined
+        by commas vary together, with tuples as values: ``**{"rounds, trials": [(50, 20), (200, 5)]}``.
 
     Returns
     -------
     list of dataclass
+        One copy for each point of the grid; the last axis varies fastest.
 
     Raises
     ------
     TypeError
-        For something that is no dataclass, or values that are no sequence.
+        If `base` is not a dataclass, or the values are not a sequence.
     ValueError
-        For a name that is no field, an axis without values, or a tuple of the wrong length; and whatever the dataclass
-        raises for a value that it does not allow.
+        If a name is not a field, an axis has no values, a tuple has the wrong length, or the dataclass does not allow a
+        value.
     SizeError
         If the grid has more than a million cells.
 
@@ -100,29 +101,29 @@ def _check_axis(axis: str, values: Sequence[Any]) -> None:
     if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{axis} = {shown(values)} must be a sequence of values, e.g. {axis}=({shown(values)},)")
     if len(values) == 0:
-        raise ValueError(f"{axis} is empty; give at least one value")
+        raise ValueError(f"{axis} must have at least one value")
 
 
 def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what each value of an axis changes, by path."""
+    """Return the changes for each value of an axis, from paths to values."""
     paths = [path.strip() for path in axis.split(",")]
     if len(paths) == 1:
         return [{paths[0]: value} for value in values]
     for value in values:
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(paths):
             raise ValueError(
-                f"{axis!r} names {len(paths)} fields that go together, and its value {shown(value)} does not"
+                f"{axis!r} names {len(paths)} fields, so each value must be a tuple of this length, got {shown(value)}"
             )
     return [dict(zip(paths, value, strict=True)) for value in values]
 
 
 def check_path(base: object, path: str) -> None:
-    """Raise unless a dotted path names a field that a dataclass is given."""
+    """Raise unless a dotted path names an init field of a dataclass."""
     found, names = base, path.split(".")
     for depth, name in enumerate(names):
         if not dataclasses.is_dataclass(found) or isinstance(found, type):
             where = f"{'.'.join(names[:depth])} = {shown(found)}" if depth else f"base = {shown(found)}"
-            raise TypeError(f"{where} has no fields to replace: it must be a dataclass")
+            raise TypeError(f"{where} must be a dataclass")
         known = [field.name for field in dataclasses.fields(found) if field.init]
         if name not in known:
             deeper = [one for one, _ in fields_of(base) if one.endswith(f".{path}")]
@@ -135,7 +136,7 @@ def check_path(base: object, path: str) -> None:
 
 
 def changed(base: C, changes: Mapping[str, Any]) -> C:
-    """Return a copy of a dataclass with the fields at some dotted paths replaced, all at once."""
+    """Return a copy of a dataclass with the fields at the given dotted paths replaced, all at once."""
     own = {path: value for path, value in changes.items() if "." not in path}
     inner: dict[str, dict[str, Any]] = {}
     for path in changes.keys() - own.keys():
@@ -151,7 +152,10 @@ def at_path(base: object, path: str) -> Any:
 
 
 def differing(values: Sequence[object], prefix: str = "") -> list[str]:
-    """Return the paths at which dataclasses of one class differ, into fields that are of one class in all."""
+    """Return the dotted paths of fields that differ between dataclasses of the same class.
+
+    A path continues into a field if it is a dataclass of the same class in all of them.
+    """
     paths = []
     for field in dataclasses.fields(values[0]):  # type: ignore[arg-type]
         found = [getattr(value, field.name) for value in values]
@@ -169,9 +173,9 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a dataclass by dotted name, those of its fields after its class's name.
+    """Yield the dotted names and values of a dataclass's fields, and of the fields of these.
 
-    Numbers, words and tuples of them are themselves, everything else its text.
+    The value of a field that is a dataclass is the name of its class. Other values are converted with `plain`.
     """
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
         name, inner = f"{prefix}{field.name}", getattr(value, field.name)
@@ -183,7 +187,7 @@ def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as a table keeps it: a number, a word, None, or a tuple of them; the name or text of others."""
+    """Convert a value to a number, a string, None or a tuple of these; other objects to their name or text."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -194,7 +198,7 @@ def plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a value, with a digest where two of one text may differ."""
+    """Return the text of a value, with a checksum if different values may have the same text."""
     arrays = [value] if isinstance(value, np.ndarray) else [value.X, value.y] if isinstance(value, GivenSamples) else []
     whole = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays) or repr(value).encode()
     text = shown(value)

@@ -1,4 +1,4 @@
-"""Arrays with names for what lies along their axes."""
+"""Arrays with named and labelled axes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from linfed.errors import check_unmasked
 
 
 class Along:
-    """An array along named axes: of trials and these, or of these alone.
+    """Array with named and labelled axes, as a value in a row of a `Table`.
 
     Parameters
     ----------
     values : array_like (trials, len(axis), ..) or (len(axis), ..)
+        The values, with or without an axis of trials before the named axes.
     **axes : array_like
-        Labels along each axis after the trials, in order, e.g. ``round=result.rounds``. They are columns too.
+        Labels of each axis after the trials, in order, e.g. ``round=result.rounds``. In a table, they can be read like
+        a column.
 
     Examples
     --------
@@ -27,16 +29,16 @@ class Along:
     def __init__(self, values: npt.ArrayLike, /, **axes: npt.ArrayLike) -> None:
         self.values = np.asarray(check_unmasked("values", values))
         if self.values.dtype.kind not in "biufU":
-            raise TypeError(f"values are of dtype {self.values.dtype}; numbers, truth values or words are allowed")
+            raise TypeError(f"values must be numbers, Booleans or strings, got dtype {self.values.dtype}")
         if "trial" in axes:
-            raise ValueError("trial is the name of the first axis, which has no labels: name the others")
+            raise ValueError("axes must not contain 'trial', which is the first axis and has no labels")
         self.axes = {name: np.asarray(check_unmasked(name, labels)) for name, labels in axes.items()}
         lengths = tuple(len(labels) for labels in self.axes.values())
         self.trials = self.values.ndim == len(lengths) + 1
         if not lengths or self.values.shape[1 if self.trials else 0 :] != lengths:
             raise ValueError(
-                f"values has shape {self.values.shape}, expected {lengths} along {', '.join(axes) or 'an axis'}, "
-                "with or without trials before it"
+                f"values must have shape {lengths} along {', '.join(axes) or 'an axis'}, or this after an axis of "
+                f"trials, got shape {self.values.shape}"
             )
 
     @property

@@ -1,8 +1,8 @@
-"""The table of a study: rows of cells with what their runs returned.
+"""Table of results: each row has the fields of a cell and the values that its run returned.
 
-A column holds one value in each row: a number or a word, an array with one number per trial, or an array along further
-axes. Rows are chosen by value, never by position; one row gives its value, several rows give theirs stacked, so that
-nothing is ever reshaped.
+A column has one value in each row: a number, a string, an array with one number per trial, or an array along further
+axes. Rows are selected by value, not by position. In a table of one row, a column is its value; in a table of several
+rows, the values are stacked.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from linfed.tables.grid import Row, fields_of, plain
 from linfed.tables.labeled_array import Along
 
 FORMAT = 1
-"""Of a table's file."""
+"""Version of the file format."""
 
 
 NAN = float("nan")
-"""Stands for every NaN by which rows are grouped."""
+"""Key of the group of rows with NaN."""
 
 
 class Table:
-    """Rows by value: what `lf.sweep` returns, and what figures and judges take.
+    """Table of results, as `lf.sweep` returns it; rows are selected by value.
 
     Parameters
     ----------
     rows : sequence of mapping
-        From column names to values: numbers, words, tuples of them, arrays (trials,), or `Along`.
+        Rows, from column names to values: numbers, strings, tuples of these, arrays (trials,), or `Along`.
 
     Raises
     ------
     TypeError
-        If `rows` is not a sequence of mappings, or a value is of another kind.
+        If `rows` is not a sequence of mappings, or a value has another type.
     ValueError
-        For a row whose arrays have different numbers of trials, or different labels along one axis.
+        If the arrays of a row have different numbers of trials, or different labels along the same axis.
 
     Notes
     -----
-    A column of a dataclass's field within a field has a dotted name, ``problem.n_clients``; its last part is enough
-    where no other column ends in it.
+    The column for a field of a field has a dotted name, such as ``problem.n_clients``. Its last part is enough if no
+    other column ends in it.
 
     Examples
     --------
@@ -65,19 +65,19 @@ class Table:
             raise TypeError(f"rows = {shown(rows)} must be a sequence of mappings, e.g. [{{'n': 1}}]")
         rows = list(rows)
         for index, row in enumerate(rows):
-            check_instance(f"rows[{index}]", row, Mapping, "a mapping from names of columns to values")
+            check_instance(f"rows[{index}]", row, Mapping, "a mapping from column names to values")
         self.rows: list[dict[str, Any]] = [_checked_row(row) for row in rows]
 
     @classmethod
     def of(cls, cells: Sequence[object], results: Sequence[Row | Sequence[Row]]) -> Table:
-        """Return the table of cells and of what their runs returned, a row or several for each."""
+        """Return the table of cells and their results, where each result is one row or a list of rows."""
         rows: list[Row] = []
         for cell, found in zip(cells, results, strict=True):
             fields = dict(fields_of(cell))
             several = [found] if isinstance(found, Mapping) else found
             if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
                 raise TypeError(
-                    f"{type(cell).__name__}.run returned {shown(found)}, expected a mapping, or a list of mappings"
+                    f"{type(cell).__name__}.run must return a mapping or a list of mappings, got {shown(found)}"
                 )
             rows += [{**fields, **row} for row in several]
         return cls(rows)
@@ -94,7 +94,7 @@ class Table:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Table]:
-        """Yield each row, as a table of one."""
+        """Yield each row, as a table of one row."""
         return (Table._of_rows([row]) for row in self.rows)
 
     def __add__(self, other: Table) -> Table:
@@ -104,13 +104,22 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns, without those of axes."""
+        """Names of the columns, without the names of axes."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     def where(self, **wanted: Any) -> Table:
-        """Return the rows whose columns have the wanted values; of a list, a range, a set or an array, one of them.
+        """Select rows by the values of columns.
 
-        So of a tuple, in a column that does not hold tuples. NaN is a value like others here.
+        Parameters
+        ----------
+        **wanted
+            A value for each column, or a list, range, set or array of allowed values. A tuple is a list of allowed
+            values too, unless the column contains tuples. NaN matches NaN.
+
+        Returns
+        -------
+        Table
+            The rows whose columns all have an allowed value.
         """
         columns = {self._key(name): value for name, value in wanted.items()} if self.rows else {}
 
@@ -123,7 +132,19 @@ class Table:
         return Table._of_rows([row for row in self.rows if fits(row)])
 
     def by(self, *names: str) -> Iterator[tuple[Any, Table]]:
-        """Yield each value of a column (a tuple of several columns) with its rows, in the order of first sight."""
+        """Group rows by the values of columns.
+
+        Parameters
+        ----------
+        *names : str
+            Columns of numbers or strings.
+
+        Yields
+        ------
+        tuple
+            A value of the column (a tuple of values for several columns) and the table of its rows, in the order in
+            which the values first occur.
+        """
         columns = [self._key(name) for name in names] if self.rows else []
         groups: dict[Any, list[dict[str, Any]]] = {}
         for row in self.rows:
@@ -133,16 +154,16 @@ class Table:
             yield key, Table._of_rows(rows)
 
     def values(self, name: str) -> list[Any]:
-        """Return the different values of a column of numbers or words, in the order of first sight."""
+        """Return the different values of a column of numbers or strings, in the order in which they first occur."""
         return [value for value, _ in self.by(name)]
 
     def axes(self, name: str) -> tuple[str, ...]:
-        """Return the names of the axes of a column, "trial" first; none for numbers and words."""
+        """Return the names of the axes of a column, "trial" first; empty for numbers and strings."""
         value = self.rows[0].get(self._column(name)) if self.rows else None
         return value.names if isinstance(value, Along) else ("trial",) if isinstance(value, np.ndarray) else ()
 
     def assign(self, **functions: Callable[[Table], Any]) -> Table:
-        """Return the table with further columns, each a function of one row's table."""
+        """Return a table with additional columns, each computed by a function of one row's table."""
         for name, function in functions.items():
             check_instance(name, function, Callable, "a function of one row's table")  # type: ignore[arg-type]
         return Table(
@@ -153,10 +174,10 @@ class Table:
         )
 
     def __getitem__(self, name: str) -> Any:
-        """Return a column: of one row its value, of several rows their values stacked; or the labels of an axis."""
-        check_instance("column", name, str, "the name of a column; rows are chosen by value, with where() and by()")
+        """Return a column (the value of a single row, the stacked values of several rows) or the labels of an axis."""
+        check_instance("column", name, str, "the name of a column; to select rows, use where() or by()")
         if not self.rows:
-            raise ValueError(f"no row is left to take {name!r} from: a value asked for with where() does not occur")
+            raise ValueError(f"cannot read column {name!r} of an empty table; did where() match no row?")
         labels = [
             column.axes[name]
             for row in self.rows
@@ -165,27 +186,29 @@ class Table:
         ]
         if labels and name not in self.columns:
             if any(not np.array_equal(labels[0], other) for other in labels[1:]):
-                raise ValueError(f"the rows differ along {name!r}: choose some of them first")
+                raise ValueError(f"the rows have different labels along {name!r}; select rows with the same ones first")
             return labels[0]
         column = self._column(name)
         if any(column not in row for row in self.rows):
-            raise ValueError(f"some of the rows have no {column!r}: choose the others first")
+            raise ValueError(f"some rows have no column {column!r}; select the others first")
         found = [row[column].values if isinstance(row[column], Along) else row[column] for row in self.rows]
         if len(found) == 1:
             return found[0]
         if len({np.shape(value) for value in found}) > 1:
-            raise ValueError(f"the rows have {column!r} of different shapes: choose some of them first")
+            raise ValueError(
+                f"column {column!r} has a different shape in some rows; select rows of the same shape first"
+            )
         return np.stack([np.asarray(value) for value in found])
 
     def _key(self, name: str) -> str:
-        """Return a column by which rows can be chosen, or raise for one of arrays."""
+        """Return the full name of a column; raise if it contains arrays, by which rows cannot be selected."""
         column = self._column(name)
         if any(isinstance(row.get(column), Along | np.ndarray) for row in self.rows):
-            raise KeyError(f"column {column!r} holds arrays: rows are chosen by numbers and words")
+            raise KeyError(f"column {column!r} contains arrays; select rows by columns of numbers or strings")
         return column
 
     def _column(self, name: str) -> str:
-        """Return the column of a name, which may be the last part of its own, or raise."""
+        """Return the full name of a column, given the name or its last part; raise if it is unknown or ambiguous."""
         columns = self.columns
         if name in columns:
             return name
@@ -194,37 +217,45 @@ class Table:
             return ending[0]
         axes = {axis for row in self.rows for value in row.values() if isinstance(value, Along) for axis in value.axes}
         if name in axes:
-            raise KeyError(f"{name!r} is an axis, along which rows cannot be chosen; take it from the arrays")
+            raise KeyError(f"{name!r} is an axis, not a column; index the arrays along it instead")
         if ending:
-            raise KeyError(f"column {name!r} may be {' or '.join(map(repr, ending))}: give the whole name")
+            raise KeyError(f"column {name!r} may be {' or '.join(map(repr, ending))}; use the full name")
         known = ", ".join(map(repr, columns))
         raise KeyError(f"column {name!r} is unknown{suggestion(name, columns)}; here: {known}")
 
-    # --- outside ---------------------------------------------------------------------------------------------
+    # --- export ----------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         names = export.varying(self.rows) if len(self) > 1 else self.columns
         return f"<Table of {len(self)} rows, {len(self.columns)} columns: {', '.join(names)}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the columns that vary over the rows, of arrays their medians."""
+        """Return HTML for a notebook: the columns that vary over the rows, with medians for arrays."""
         return export.html(self.rows)
 
     def records(self, *along: str, short: bool = False) -> list[dict[str, Any]]:
-        """Return a record for each row and trial: its numbers and words, and each trial's own.
+        """Return the table as a list of records (dictionaries), one for each row and trial.
 
         Parameters
         ----------
         *along : str
-            Axes, e.g. ``"round"``: then there is a record for each of their points, with what lies along just these,
-            each trial's words and truth values, and of the other columns those that differ between rows.
+            Axes, e.g. ``"round"``. If given, there is a record for each of their points. It has the columns with
+            exactly these axes, the strings and Booleans of each trial, and the other columns that differ between rows.
         short : bool
-            Name a column by the last part of its dotted name where no other column ends in it: ``n_clients``.
+            If True, name a column by the last part of its dotted name, e.g. ``n_clients``, unless another column ends
+            in the same part.
+
+        Returns
+        -------
+        list of dict
         """
         return export.records(self._named(short), along)
 
     def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
-        """Write `records` to ``path``, and those along each combination of axes beside it, as ``path-round.csv``."""
+        """Write `records` to CSV files and return their paths.
+
+        Each combination of axes has a separate file, e.g. ``table-round.csv`` next to ``table.csv``.
+        """
         return export.to_csv(self._named(short), path)
 
     def to_pandas(self, *along: str, short: bool = False) -> Any:
@@ -233,40 +264,42 @@ class Table:
         Warns
         -----
         DivergenceWarning
-            If there are metrics of trials that diverged: they are NaN, and averages in pandas skip NaN. The column
-            ``status`` tells them apart; ``frame["risk"].fillna(np.inf)`` counts them as the worst in a median.
+            If there are metrics of diverged trials. They are NaN, and averages in pandas skip NaN. The column
+            ``status`` identifies these trials; ``frame["risk"].fillna(np.inf)`` makes them the worst in a median.
         """
         return export.to_pandas(self._named(short), along)
 
     def to_xarray(self, *index: str, short: bool = False) -> Any:
-        """Return an ``xarray.Dataset`` over trials, axes, and the columns that tell the rows apart (extra ``tables``).
+        """Return the table as an ``xarray.Dataset`` (extra ``tables``).
+
+        Its dimensions are the trials, the axes of the columns, and the columns in `index`.
 
         Parameters
         ----------
         *index : str
-            Columns of numbers or words: their values are coordinates.
+            Columns of numbers or strings that identify each row; their values become coordinates.
         short : bool
-            Name the other columns as in `records`.
+            If True, shorten the names of the other columns as in `records`.
 
         Warns
         -----
         DivergenceWarning
-            If trials diverged: their metrics are NaN, and averages in xarray skip NaN.
+            If trials diverged. Their metrics are NaN, and averages in xarray skip NaN.
         """
         told = export.short_names(self.rows) if short else {}
         columns = {name: self._column(name) for name in index}
         return export.to_xarray(self._named(short), {name: told.get(one, one) for name, one in columns.items()})
 
     def _named(self, short: bool) -> Sequence[Row]:
-        """Return the rows, by short names of their columns or by whole ones."""
+        """Return the rows, with short or full names of their columns."""
         return export.named(self.rows, export.short_names(self.rows)) if short else self.rows
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write everything to one ``.npz`` file, by rename, and return its path."""
+        """Write the table to one ``.npz`` file, atomically, and return its path."""
         return files.write(path, *self.payload())
 
     def payload(self) -> tuple[dict[str, Any], Json]:
-        """Return arrays and a description of everything, as `load` reads them."""
+        """Return the arrays of the table and a JSON description of the rest, as `load` reads them."""
         arrays: dict[str, Any] = {}
         described = []
         for number, row in enumerate(self.rows):
@@ -286,21 +319,21 @@ class Table:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Table:
-        """Return the table that `save` wrote.
+        """Read a table that `save` wrote.
 
         Raises
         ------
         ValueError
-            If the file is not a table that linfed wrote.
+            If the file is not a table written by linfed.
         """
         arrays, described = files.read(path)
         if not isinstance(described, dict) or described.get("format") != FORMAT or "table" not in described:
-            raise ValueError(f"path = {str(path)!r} is not a table that linfed wrote")
+            raise ValueError(f"path = {str(path)!r} must be a table written by Table.save")
         return cls(cls.from_payload(arrays, described).rows)
 
     @classmethod
     def from_payload(cls, arrays: Mapping[str, Any], described: Json) -> Table:
-        """Return the table of which these are the payload."""
+        """Return the table with this payload."""
         return cls._of_rows(
             [
                 {name: _value(f"{i}/{name}", word, arrays) for name, word in row.items()}
@@ -310,29 +343,31 @@ class Table:
 
 
 def _checked_row(row: Row) -> dict[str, Any]:
-    """Return a row as the table keeps it."""
+    """Convert the values of a row; raise if a name, a value or the shapes are invalid."""
     for name in row:
         if not isinstance(name, str):
-            raise TypeError(f"a row has a column {shown(name)}: names of columns are words")
+            raise TypeError(f"column names must be strings, got {shown(name)}")
         if "//" in name:
-            raise ValueError(f"a row has a column {shown(name)}: '//' would not be told from an axis in a file")
+            raise ValueError(f"column names must not contain '//', got {shown(name)}")
     kept = {name: _checked(name, value) for name, value in row.items()}
     arrays = {k: v.values if isinstance(v, Along) else v for k, v in kept.items() if _of_trials(v)}
     counts = {len(array): name for name, array in arrays.items()}
     if len(counts) > 1:
         told = " and ".join(f"{name} {count}" for count, name in counts.items())
-        raise ValueError(f"a row has arrays of different numbers of trials: {told}; name another axis with lf.Along")
+        raise ValueError(
+            f"all arrays of a row must have the same number of trials, got {told}; for another axis, use lf.Along"
+        )
     axes: dict[str, Any] = {}
     taken = {
         "trial",
         *(axis for value in kept.values() if isinstance(value, Along) for axis in value.axes),
     } & kept.keys()
     if taken:
-        raise ValueError(f"a row has a column {min(taken)!r}, which is also the name of an axis: give it another one")
+        raise ValueError(f"a row has a column {min(taken)!r}, which is also the name of an axis; rename the column")
     for name, value in kept.items():
         for axis, labels in value.axes.items() if isinstance(value, Along) else ():
             if not np.array_equal(axes.setdefault(axis, labels), labels):
-                raise ValueError(f"{name} lies along {axis!r} with other labels than a column of the same row")
+                raise ValueError(f"{name} must have the same labels along {axis!r} as the other columns of its row")
     return kept
 
 
@@ -341,7 +376,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _one_of(wanted: Any, held: Any) -> Any:
-    """Return the values that are wanted of a column, which holds e.g. `held`."""
+    """Return the allowed values of a column that contains `held`."""
     several = isinstance(wanted, list | range | set | frozenset | np.ndarray)
     return wanted if several or (isinstance(wanted, tuple) and not isinstance(held, tuple)) else [wanted]
 
@@ -351,22 +386,23 @@ def _of_trials(value: Any) -> bool:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return a value as a row keeps it."""
+    """Return a value converted for a row; raise if its type or shape is not allowed."""
     if isinstance(value, Along):
         return value
     if isinstance(value, np.ndarray) and value.ndim:
         if check_unmasked(name, value).dtype.kind not in "biufU":
-            raise TypeError(f"{name} is an array of dtype {value.dtype}; numbers, truth values or words are allowed")
+            raise TypeError(f"{name} must be an array of numbers, Booleans or strings, got dtype {value.dtype}")
         if value.ndim > 1:
             raise TypeError(
-                f"{name} has shape {value.shape}: give an array with more than trials as lf.Along(values, axis=labels)"
+                f"{name} must have shape (trials,), got shape {value.shape}; for more axes, use "
+                "lf.Along(values, axis=labels)"
             )
         return value
     if isinstance(value, np.ndarray):
         value = value.item()
     kept = plain(value)
     if isinstance(kept, str) and not isinstance(value, str):
-        raise TypeError(f"{name} = {shown(value)} must be a number, a word, an array (trials,), or lf.Along")
+        raise TypeError(f"{name} = {shown(value)} must be a number, a string, an array (trials,), or lf.Along")
     return kept
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape
+from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, check_square
 
 SINGULAR = 1e-12
 """Eigenvalues below this share of the largest count as 0: directions that no sample sees, in which nothing moves."""
@@ -191,8 +191,7 @@ def local_maps(
     A: npt.ArrayLike, step_size: float, local_steps: int, mu: float, weights: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     """Return A, ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` (.., n, d, d) and the shares (n, 1, 1)."""
-    A = check_array("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
-    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     step_size = check_number("step_size", step_size, positive=True)
     local_steps = check_integer("local_steps", local_steps)
     mu = check_number("mu", mu, minimum=0.0)

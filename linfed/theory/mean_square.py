@@ -9,7 +9,7 @@ from linfed._types import Array, Indices
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustering
-from linfed.errors import check_array, check_integer, check_shape, shown
+from linfed.errors import check_array, check_integer, check_shape, check_square, shown
 from linfed.theory.averaging import local_maps, seen_directions
 from linfed.theory.drawn_clients import drawn_moments
 
@@ -66,8 +66,7 @@ def mean_square_rate(
     ----------
     Cochran, Sampling Techniques, for the variance of a mean without replacement.
     """
-    A = check_array("A", A, [("n", "d", "d")])
-    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    A = check_square("A", A, [("n", "d", "d")])
     check_integer("participants", participants, maximum=len(A))
     shares = None if weights is None else check_array("weights", weights, [("n",)])
     if shares is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_array, check_integer, check_number, check_square
 from linfed.theory.averaging import fedavg_fixed_point, local_maps, seen_directions
 
 CONVERGED, MOST = 1e-13, 10_000
@@ -146,8 +146,7 @@ def scaffold_iteration_matrix(
     ----------
     Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, Algorithm 1.
     """
-    A = check_array("A", A, [("n", "d", "d")])
-    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    A = check_square("A", A, [("n", "d", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     A, Q, _ = local_maps(A, step_size, local_steps, mu, None)
     n, d = A.shape[:2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number
+from linfed.errors import check_array, check_noise_std, check_number
 from linfed.numerics.linalg import eigvalsh, one_blas_thread, quiet
-from linfed.theory.fedrep.state_evolution import HeadMoments, checked_sizes, set_share
+from linfed.theory.fedrep.arguments import checked_sizes, set_share
+from linfed.theory.fedrep.state_evolution import HeadMoments, packed, packing, unpacked
 
 SPANNED = 1e-13
 """The least eigenvalue of Gamma, as a share of the largest, at which the heads still count as spanning k dimensions."""
@@ -106,12 +106,8 @@ class LocalMap:
                 "grows, and there is no floor"
             )
         drive = variance * (dim - k) * self.drawn * (self.second + variance / self.spare * np.eye(k))
-        rows, columns = np.triu_indices(k)
-        scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
-        entries = np.linalg.solve(self.linear - step_size * self.quadratic, step_size * drive[rows, columns] * scale)
-        X = np.empty((k, k))
-        X[rows, columns] = X[columns, rows] = entries / scale
-        return X
+        entries = np.asarray(np.linalg.solve(self.linear - step_size * self.quadratic, packed(step_size * drive)))
+        return unpacked(entries, k)
 
     def _at(self, step_size: float) -> Array:
         return np.asarray(np.eye(len(self.linear)) - step_size * self.linear + step_size * step_size * self.quadratic)
@@ -120,8 +116,7 @@ class LocalMap:
 def _packed_kron(A: Array, B: Array) -> Array:
     """Return the matrix of ``X -> (A X B + B X A)/2`` on packed symmetric matrices, for symmetric A and B."""
     k = len(A)
-    rows, columns = np.triu_indices(k)
-    scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    rows, columns, scale = packing(k)
     pairs = (
         A[np.ix_(rows, rows)] * B[np.ix_(columns, columns)]
         + A[np.ix_(rows, columns)] * B[np.ix_(columns, rows)]
@@ -284,58 +279,6 @@ def local_floor(
     step_size, noise_std = check_number("step_size", step_size, positive=True), check_noise_std(noise_std)
     found = _of_trials(W, lambda here: here.floor(step_size, noise_std, dim), dim, n_samples, participants)
     return np.asarray(found)
-
-
-DRAWS = 2001
-"""Fixed draws behind `typical_distance`: they are worth 0.4 % at d = 20, 0.1 % at d = 200."""
-
-
-def typical_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
-    """Return the median sine of the largest angle where the d - k rows of the tangents are Gaussian.
-
-    Parameters
-    ----------
-    X : array_like (k, k) or (trials, k, k)
-        Their second moment ``E D'D``, e.g. of `local_floor`.
-    dim : int
-        d > k.
-
-    Returns
-    -------
-    float, or ndarray (trials,) if X has a trial axis
-        Median of ``sqrt(t/(1 + t))``, t the largest eigenvalue of a Wishart matrix of d - k degrees of freedom and mean
-        X, over fixed draws.
-
-    Raises
-    ------
-    ValueError
-        For a matrix that is not positive semidefinite, or d <= k.
-
-    Notes
-    -----
-    **Deviations**: an addition.
-    """
-    X = check_array("X", X, [("k", "k"), ("trials", "k", "k")])
-    k = X.shape[-1]
-    rows = check_integer("dim", dim, minimum=k + 1) - k
-    values, vectors = np.linalg.eigh(X) if X.shape[-2] == k else (np.array(-1.0), X)
-    if values.min() < -1e-9 * abs(values).max():
-        raise ValueError(f"X of shape {X.shape} must hold positive semidefinite matrices (k, k)")
-    drawn = (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])[..., None, :, :] @ _wishart_roots(rows, k)
-    t = np.linalg.eigvalsh(drawn @ drawn.mT)[..., -1] / rows
-    found = np.median(np.sqrt(t / (1.0 + t)), axis=-1)
-    return found if X.ndim == 3 else float(found)
-
-
-@functools.lru_cache(maxsize=8)
-def _wishart_roots(rows: int, k: int) -> Array:
-    """Return fixed draws F (DRAWS, k, min(k, rows)) for which F F' is a Wishart matrix of so many rows."""
-    rng = np.random.default_rng(0)
-    if rows < k:
-        return rng.standard_normal((DRAWS, k, rows))
-    factors = np.tril(rng.standard_normal((DRAWS, k, k)), -1)
-    factors[:, range(k), range(k)] = np.sqrt(rng.chisquare(rows - np.arange(k), size=(DRAWS, k)))
-    return factors
 
 
 def _of_trials(

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number
 from linfed.numerics.linalg import one_blas_thread
+from linfed.theory.fedrep.arguments import checked_sizes, checked_steps, start_at, trial_count
 from linfed.theory.fedrep.gradient_round import HeadsRound, HeadsState, medians
-from linfed.theory.fedrep.state_evolution import StateEvolution, checked_sizes, checked_steps, start_at
+from linfed.theory.fedrep.state_evolution import StateEvolution
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,15 +162,11 @@ def gradient_heads_evolution(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
     dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants, exact_heads=False)
-    rounds = check_integer("rounds", rounds, minimum=0)
-    steps = checked_steps(step_size, rounds)[:rounds]
+    steps = checked_steps(step_size, rounds)
     tau = check_integer("head_steps", head_steps)
     alpha = None if head_step_size is None else check_number("head_step_size", head_step_size, positive=True)
     N, Q = start_at(delta, B0, B_star, dim=dim, rank=k)
-    counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
-    if len(counts) > 1:
-        raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
-    trials = counts.pop() if counts else None
+    trials = trial_count("W, B0 and B_star", heads, N, Q)
     paths = []
     with one_blas_thread(), np.errstate(all="ignore"):
         for t in range(trials or 1):

@@ -9,8 +9,8 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.errors import check_integer, check_noise_std, check_number
+from linfed.theory.fedrep.arguments import checked_sizes
 from linfed.theory.fedrep.fixed_samples import client_excess
-from linfed.theory.fedrep.state_evolution import checked_sizes
 
 LEVEL = 11
 """Of Sobol's sequence, whose first 2^11 points stand for the clients' samples in the means."""

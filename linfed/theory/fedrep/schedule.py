@@ -6,7 +6,6 @@ Gaussian. The state is one number: the mean squared sine q of the principal angl
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_integer, check_noise_std, check_number
-from linfed.theory.fedrep.state_evolution import checked_sizes, checked_steps, set_share
-
-LARGEST_MEAN, LARGEST_VARIANCE = -1.2065336, 1.6077810
-"""Mean and variance of the Tracy-Widom law of real matrices."""
+from linfed.theory.fedrep.arguments import checked_isotropic_sizes, checked_steps, set_share
 
 
 def best_step_schedule(
@@ -136,63 +132,12 @@ def mean_squared_sine(
 
     **Deviations**: an addition.
     """
-    rounds = check_integer("rounds", rounds, minimum=0)
-    steps = checked_steps(step_size, rounds)[:rounds]
-    law, path = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants), np.empty(rounds + 1)
+    steps = checked_steps(step_size, rounds)
+    law, path = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants), np.empty(len(steps) + 1)
     path[0] = _start(delta)
     for t, eta in enumerate(steps):
         path[t + 1] = law.after(path[t], eta)
     return path
-
-
-def largest_sine(squared_sine: npt.ArrayLike, *, dim: int, rank: int) -> Array:
-    """Return the mean sine of the largest principal angle, the subspace distance, where angles are made by noise.
-
-    Parameters
-    ----------
-    squared_sine : array_like
-        Mean squared sines q, such as those of `mean_squared_sine`.
-    dim, rank : int
-        d >= 2k and k.
-
-    Returns
-    -------
-    ndarray
-        As many.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-
-    Notes
-    -----
-    The tangents are then near a Gaussian (d-k, k) matrix G of the variance ``q/((1-q)(d-k))``, and the largest near
-    ``sqrt(q/((1-q)(d-k))) E s_max(G)``. For k = 1 the mean is that of a chi variable, else that of the Tracy-Widom law
-    at the finite centre and scale: within 0.2 % for d >= 100, 1.5 % for d = 20. A start at equal angles
-    (`linfed.AtDistance`) has a largest sine of sqrt(q) instead.
-
-    **Deviations**: an addition.
-
-    References
-    ----------
-    Johnstone 2001, "On the distribution of the largest eigenvalue in principal components analysis"; Ma 2012, for the
-    halves in its centre and scale.
-    """
-    k = check_integer("rank", rank)
-    d = check_integer("dim", dim, minimum=2 * k)
-    q = np.asarray(squared_sine, dtype=float)
-    if not ((q >= 0.0) & (q < 1.0)).all():
-        raise ValueError("squared_sine holds values outside of [0, 1)")
-    if k == 1:
-        mean = math.sqrt(2.0) * math.exp(math.lgamma((d - k + 1) / 2.0) - math.lgamma((d - k) / 2.0))
-    else:
-        rows, columns = math.sqrt(d - k - 0.5), math.sqrt(k - 0.5)
-        scale = (rows + columns) * (1.0 / rows + 1.0 / columns) ** (1.0 / 3.0)
-        square = (rows + columns) ** 2 + LARGEST_MEAN * scale
-        mean = math.sqrt(square) * (1.0 - LARGEST_VARIANCE * scale**2 / (8.0 * square**2))
-    tangent = np.sqrt(q / ((1.0 - q) * (d - k))) * mean
-    return np.asarray(tangent / np.hypot(1.0, tangent))
 
 
 def schedule_asymptote(
@@ -272,9 +217,7 @@ class _Law:
     def checked(
         cls, dim: int, rank: int, n_clients: int, n_samples: int, noise_std: float, participants: int | None
     ) -> _Law:
-        k = check_integer("rank", rank)
-        n = check_integer("n_clients", n_clients, minimum=k)  # fewer heads are not isotropic
-        d, m, p = checked_sizes(dim, k, n, n_samples, participants)
+        d, k, n, m, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
         return cls(d, k, m, p, (k - 1) * set_share(n, p), check_noise_std(noise_std) ** 2)
 
     @property

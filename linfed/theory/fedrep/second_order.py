@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed.errors import check_array, check_integer
+from linfed.errors import check_array
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import eigh, quiet, symmetric
+from linfed.theory.fedrep.arguments import checked_steps, start_at, trial_count
 from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, mean_map
-from linfed.theory.fedrep.state_evolution import Setting, checked_steps, start_at, too_large
+from linfed.theory.fedrep.state_evolution import Setting, too_large
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -136,8 +137,7 @@ def second_order_evolution(
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    rounds = check_integer("rounds", rounds, minimum=0)
-    steps = checked_steps(step_size, rounds)[:rounds]
+    steps = checked_steps(step_size, rounds)
     setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     k = heads.shape[-1]
     if setting.n_samples <= k + 3:
@@ -145,9 +145,7 @@ def second_order_evolution(
             f"n_samples = {setting.n_samples} must be above rank + 3 = {k + 3}: below it a round has no fourth moments"
         )
     N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=k)
-    counts = {array.shape[0] for array in (heads, N) if array.ndim == 3}
-    if len(counts) > 1:
-        raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
+    trials = trial_count("W, B0 and B_star", heads, N)
     with quiet():
         if not (np.linalg.svd(N, compute_uv=False)[..., -1] > 0).all():
             raise ValueError("the start is at a right angle to the truth: delta must be below 1, and B_star'B0 regular")
@@ -157,11 +155,11 @@ def second_order_evolution(
         across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
         whole = max(len(L), len(stacked))
-        L, found = np.broadcast_to(L, (whole, k, k)), np.empty((5, whole, rounds + 1))
+        L, found = np.broadcast_to(L, (whole, k, k)), np.empty((5, whole, len(steps) + 1))
         for start in range(0, whole, TOGETHER):
             some = slice(start, start + TOGETHER)
             found[:, some] = _evolved(L[some], tensors[some] if len(stacked) > 1 else tensors, setting, steps)
-    low, median, high, spread, kick = found if counts else found[:, 0]
+    low, median, high, spread, kick = found if trials is not None else found[:, 0]
     return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
 
 

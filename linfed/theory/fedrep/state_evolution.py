@@ -15,13 +15,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
-from linfed.algorithms.step_size import checked_rounds, checked_step_size
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape, shown
+from linfed._types import Array, Indices
+from linfed.errors import check_array, check_noise_std, check_number, check_shape
 from linfed.numerics.linalg import client_blocks, one_blas_thread, symmetric
-
-ORTHONORMAL_TOLERANCE = 1e-9
-"""How far the columns of a given basis may be from orthonormal, entry by entry of their Gram matrix."""
+from linfed.theory.fedrep.arguments import (
+    ORTHONORMAL_TOLERANCE,
+    checked_sizes,
+    checked_steps,
+    set_share,
+    start_at,
+    trial_count,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,22 +126,18 @@ def state_evolution(
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    rounds = check_integer("rounds", rounds, minimum=0)
     steps = checked_steps(step_size, rounds)
-    setting = Setting.checked(heads, dim, n_samples, steps[0], noise_std, participants)
+    setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
-    counts = {array.shape[0] for array in (heads, N, Q) if array.ndim == 3}
-    if len(counts) > 1:
-        raise ValueError(f"W, B0 and B_star are for {sorted(counts)} trials; they must agree")
-    trials = counts.pop() if counts else None
-    shape = (trials or 1, rounds + 1)
+    trials = trial_count("W, B0 and B_star", heads, N, Q)
+    shape = (trials or 1, len(steps) + 1)
     history = [np.empty((*shape, *N.shape[-2:])) for _ in range(2)]
     with one_blas_thread():
         for t in range(shape[0]):
             if t == 0 or heads.ndim == 3:
                 moments = HeadMoments.of(heads[t] if heads.ndim == 3 else heads)
             first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
-            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, steps[:rounds]), strict=True):
+            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, steps), strict=True):
                 kept[t] = path
         largest = np.linalg.eigvalsh(history[1])[..., -1]
     distance = np.sqrt(np.clip(largest, 0.0, 1.0))
@@ -231,9 +231,8 @@ class HeadMoments:
     def of(cls, W: Array) -> HeadMoments:
         """Return the moments of heads (n, k), in blocks of clients: O(n k^4) and bounded memory."""
         n, k = W.shape
-        rows, columns = np.triu_indices(k)
+        rows, columns, scale = packing(k)
         second, fourth = np.zeros((k, k)), np.zeros((len(rows), len(rows)))
-        scale = np.where(rows == columns, 1.0, math.sqrt(2.0))
         with np.errstate(over="ignore", invalid="ignore"):  # `_evolved` reports what overflows
             for _, clients in client_blocks(1, n, len(rows)):
                 block = W[clients]
@@ -244,14 +243,27 @@ class HeadMoments:
 
     def weighted(self, A: Array) -> Array:
         """Return ``mean_i (w_i'A w_i) w_i w_i'`` (k, k) for a symmetric A."""
-        k = len(A)
-        rows, columns = np.triu_indices(k)
-        above = rows != columns
-        packed = A[rows, columns] * np.where(above, math.sqrt(2.0), 1.0)
-        entries = (self.fourth @ packed) / np.where(above, math.sqrt(2.0), 1.0)
-        out = np.empty((k, k))
-        out[rows, columns] = out[columns, rows] = entries
-        return out
+        return unpacked(self.fourth @ packed(A), len(A))
+
+
+def packing(k: int) -> tuple[Indices, Indices, Array]:
+    """Return rows and columns of the entries on and above the diagonal, and their factors: sqrt(2) above it."""
+    rows, columns = np.triu_indices(k)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2.0))
+
+
+def packed(A: Array) -> Array:
+    """Return a symmetric matrix (k, k) as a vector (k(k+1)/2,) of the same norm."""
+    rows, columns, scale = packing(len(A))
+    return np.asarray(A[rows, columns] * scale)
+
+
+def unpacked(entries: Array, k: int) -> Array:
+    """Return the symmetric matrix (k, k) of a vector that `packed` returned."""
+    rows, columns, scale = packing(k)
+    out = np.empty((k, k))
+    out[rows, columns] = out[columns, rows] = entries / scale
+    return out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,53 +299,6 @@ class Setting:
         )
 
 
-def checked_sizes(
-    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
-) -> tuple[int, int, int]:
-    """Return d, m and p."""
-    dim, n_samples = check_integer("dim", dim), check_integer("n_samples", n_samples)
-    if dim < 2 * rank:
-        raise ValueError(f"dim = {dim} must be at least 2 rank = {2 * rank}")
-    if exact_heads and n_samples < rank + 2:
-        raise ValueError(
-            f"n_samples = {n_samples} must be at least rank + 2 = {rank + 2}: the recursion has no moments below "
-            "(and B does not move up to n_samples = rank)"
-        )
-    participants = n_clients if participants is None else check_integer("participants", participants)
-    if participants > n_clients:
-        raise ValueError(f"participants = {participants} must be at most n_clients = {n_clients}")
-    return dim, n_samples, participants
-
-
-def set_share(n: int, p: int) -> float:
-    """Return the variance of a mean over p of n clients without replacement, as a share of that over clients."""
-    return (n - p) / (p * (n - 1)) if p < n else 0.0
-
-
-def start_at(
-    delta: float | None, B0: npt.ArrayLike | None, B_star: npt.ArrayLike | None, *, dim: int, rank: int
-) -> tuple[Array, Array]:
-    """Return the first N and Q, (k, k) or (trials, k, k)."""
-    if (delta is None) == (B0 is None) or (B0 is None) != (B_star is None):
-        raise ValueError("the start is given either by delta or by both B0 and B_star")
-    if delta is not None:
-        delta = check_number("delta", delta, minimum=0.0, maximum=1.0)
-        return math.sqrt((1.0 - delta) * (1.0 + delta)) * np.eye(rank), delta**2 * np.eye(rank)
-    bases = []
-    for name, value in (("B0", B0), ("B_star", B_star)):
-        basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
-        check_shape(name, basis, (*basis.shape[:-2], dim, rank), "(d, k)")
-        if np.abs(basis.mT @ basis - np.eye(rank)).max() > ORTHONORMAL_TOLERANCE:
-            raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
-        bases.append(basis)
-    start, truth = bases
-    if start.ndim == truth.ndim == 3 and len(start) != len(truth):
-        raise ValueError(f"B0 and B_star are for {len(start)} and {len(truth)} trials; they must agree")
-    N = truth.mT @ start
-    outside = start - truth @ N
-    return N, outside.mT @ outside
-
-
 def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[Array, Array]:
     """Return the means of a round before QR; the formulas are those of `one_round_means`."""
     k, m, p = len(N), setting.n_samples, setting.participants
@@ -356,14 +321,6 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[
     drawn = c / (m * p) * (along + across * identity)
     chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
     return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
-
-
-def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
-    """Return the step of every round, and one at least."""
-    kept = checked_step_size("step_size", step_size)
-    if callable(kept):
-        raise ValueError(f"step_size = {shown(kept)} must be a positive finite number, or one for each round")
-    return (kept,) * max(1, rounds) if isinstance(kept, float) else checked_rounds(kept, rounds)
 
 
 def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, steps: Sequence[float]) -> tuple[Array, Array]:

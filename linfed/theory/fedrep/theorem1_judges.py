@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from linfed._types import Array, Mask
 from linfed.algorithms.fedrep import FedRep
 from linfed.errors import check_number
 from linfed.numerics.linalg import qr_positive
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
 from linfed.statistics.findings import (
     OWN_PREDICTION,
     OWN_THRESHOLD,
@@ -23,7 +22,7 @@ from linfed.statistics.findings import (
     judge_identity,
     quoted,
 )
-from linfed.statistics.intervals import Measured, binomial_share, median_interval
+from linfed.statistics.intervals import Measured, median_interval
 from linfed.theory.fedrep.theorem1 import PRINTED, SAME_BATCH
 from linfed.theory.fedrep.theorem1_runs import Theorem1Run
 
@@ -145,44 +144,6 @@ def _median(ratios: Array) -> Measured:
     """Return the median of ratios whose worst are the smallest, with its interval."""
     estimate, low, high = median_interval(-ratios)
     return -estimate, -high, -low
-
-
-def least_passing(samples: npt.ArrayLike, failures: npt.ArrayLike, trials: int, *, allowed: float) -> Measured:
-    """Return the least number of samples with which a bound holds in all but a share of the trials.
-
-    Parameters
-    ----------
-    samples : array_like of int (M,)
-        The numbers that were tried, in any order.
-    failures : array_like of int (M,)
-        Trials that failed with each, of `trials` independent ones.
-    trials : int
-    allowed : float
-        Share of trials that may fail.
-
-    Returns
-    -------
-    estimate, low, high : float
-        The least number from which on the share is at most `allowed` in all that were tried; and the numbers between
-        which it lies: low is the largest whose Clopper-Pearson interval lies above `allowed` (0 without one), high the
-        least from which on all intervals lie below it (infinite without one).
-    """
-    allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
-    order = np.argsort(np.asarray(samples))
-    tried, counts = np.asarray(samples, dtype=float)[order], np.asarray(failures)[order]
-    shares = [binomial_share(int(count), trials) for count in counts]
-    low = max([0.0, *(m for m, share in zip(tried, shares, strict=True) if share[1] > allowed)])
-
-    def onwards(passes: list[bool]) -> float:
-        """Return the first number from which on all pass."""
-        found = np.inf
-        for m, passed in zip(tried[::-1], passes[::-1], strict=True):
-            if not passed:
-                break
-            found = float(m)
-        return found
-
-    return onwards([s[0] <= allowed for s in shares]), low, onwards([s[2] <= allowed for s in shares])
 
 
 # --- the same batch ------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_array, check_integer, check_number
 from linfed.numerics.linalg import TINY, quiet
-from linfed.theory.fedrep.state_evolution import ORTHONORMAL_TOLERANCE, Setting, checked_steps
+from linfed.theory.fedrep.arguments import checked_steps, start_bases, trial_count
+from linfed.theory.fedrep.state_evolution import Setting
 from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
 
 RANK_TOLERANCE = 1e-12
@@ -186,22 +187,20 @@ def under_parameterised_evolution(
     """
     points = check_array("V", V, [("n", "r"), ("trials", "n", "r")])
     setting = _checked(points, rank, dim, n_samples, noise_std, participants)
-    rounds = check_integer("rounds", rounds, minimum=0)
-    steps = checked_steps(step_size, rounds)[:rounds]
-    distance, bases = _start(delta, B0, U, dim=setting.dim, rank=rank, span=points.shape[-1])
-    counts = {array.shape[0] for array in (points, *bases) if array.ndim == 3}
-    if len(counts) > 1:
-        raise ValueError(f"V, B0 and U are for {sorted(counts)} trials; they must agree")
-    trials = counts.pop() if counts else None
-    out = np.empty((4, trials or 1, rounds + 1))
+    steps = checked_steps(step_size, rounds)
+    shapes = (setting.dim, rank), (setting.dim, points.shape[-1])
+    given = start_bases(delta, B0, U, names=("B0", "U"), shapes=shapes)
+    bases = () if isinstance(given, float) else given
+    trials = trial_count("V, B0 and U", points, *bases)
+    out = np.empty((4, trials or 1, len(steps) + 1))
     with quiet():
         for t in range(trials or 1):
             now = points[t] if points.ndim == 3 else points
             rows = _rows(now, rank, setting)
-            if distance is None:
-                start = Start.given(rows, *(array[t] if array.ndim == 3 else array for array in bases))
+            if isinstance(given, float):
+                start = Start.at_distance(rows, given, rank)
             else:
-                start = Start.at_distance(rows, distance, rank)
+                start = Start.given(rows, *(array[t] if array.ndim == 3 else array for array in given))
             out[:, t] = _path(rows, start, setting, steps)
     median, inside, outside, chance = out if trials is not None else out[:, 0]
     return UnderParameterisedEvolution(distance=median, inside=inside, outside=outside, chance=chance)
@@ -305,28 +304,6 @@ def _rows(V: Array, rank: int, setting: Setting) -> TruthRows:
             f"{setting.noise_std:g}: the truth's rank must be above rank = {rank} (up to it: state_evolution)"
         )
     return rows
-
-
-def _start(
-    delta: float | None, B0: npt.ArrayLike | None, U: npt.ArrayLike | None, *, dim: int, rank: int, span: int
-) -> tuple[float | None, tuple[Array, ...]]:
-    """Return delta, or None and ``U'B`` (.., r, k) and the Gram matrix of what B has outside U (.., k, k)."""
-    if (delta is None) == (B0 is None) or (B0 is None) != (U is None):
-        raise ValueError("the start is given either by delta or by both B0 and U")
-    if delta is not None:
-        return check_number("delta", delta, minimum=0.0, maximum=1.0), ()
-    bases = []
-    for name, value, columns in (("B0", B0, rank), ("U", U, span)):
-        basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
-        check_shape(name, basis, (*basis.shape[:-2], dim, columns), f"(d, {'k' if name == 'B0' else 'r'})")
-        if np.abs(basis.mT @ basis - np.eye(columns)).max() > ORTHONORMAL_TOLERANCE:
-            raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
-        bases.append(basis)
-    if bases[0].ndim == bases[1].ndim == 3 and len(bases[0]) != len(bases[1]):
-        raise ValueError(f"B0 and U are for {len(bases[0])} and {len(bases[1])} trials; they must agree")
-    N = bases[1].mT @ bases[0]
-    outside = bases[0] - bases[1] @ N
-    return None, (N, outside.mT @ outside)
 
 
 def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float]) -> Array:

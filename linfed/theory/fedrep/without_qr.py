@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number
-from linfed.theory.fedrep.state_evolution import StateEvolution, checked_sizes, one_round_means, start_at
+from linfed.theory.fedrep.arguments import checked_isotropic_sizes, start_at
+from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,7 +147,7 @@ def norm_growth(
     """
     step_size = check_number("step_size", step_size, positive=True)
     noise_std = check_noise_std(noise_std)
-    dim, n_samples, p = checked_sizes(dim, check_integer("rank", rank), n_clients, n_samples, participants)
+    dim, rank, _, n_samples, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
     variance = noise_std * noise_std
     drawn = (1.0 - rank / n_samples) * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
     return 2.0 * step_size**2 * drawn / (p * n_samples)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from linfed.theory.flute.beyond import (
-    judge_beyond,
-    judge_constant,
-    judge_floor,
-    judge_fresh,
-    judge_local_rate,
-    least_constant,
-)
 from linfed.theory.flute.coordinates import Region, ThetaCoordinates
 from linfed.theory.flute.judges import (
     IDENTITY_TOLERANCE,
     PROOF_CONSTANT,
     bound_ratios,
     init_hypothesis,
+    judge_beyond,
+    judge_constant,
     judge_divergence,
     judge_entry,
+    judge_floor,
+    judge_fresh,
+    judge_local_rate,
     judge_rate,
     judge_recursion,
     judge_staying,
     judge_unbounded,
+    least_constant,
     step_hypothesis,
 )
 from linfed.theory.flute.low_rank import (
+    average_direction_distance,
     flute_divergence_threshold,
     flute_population_minimiser,
     truncation_error,
@@ -49,6 +48,7 @@ __all__ = [
     "FluteTrace",
     "Region",
     "ThetaCoordinates",
+    "average_direction_distance",
     "bound_ratios",
     "flute_bound",
     "flute_covered_rounds",

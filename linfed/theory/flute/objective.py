@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_shape
+from linfed.errors import check_integer, check_number, check_square
 
 
 def flute_relative_gradient(
@@ -89,8 +89,7 @@ def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tupl
 
     **Deviations**: an addition.
     """
-    A = check_array("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
-    check_shape("A", A, (*A.shape[:-1], A.shape[-2]), "a stack of square matrices")
+    A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     rank, length = check_integer("rank", rank), math.sqrt(check_number("square", square, positive=True))
     stack = A if A.ndim == 4 else A[None]
     eigen = np.linalg.eigh(stack)

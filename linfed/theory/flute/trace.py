@@ -14,7 +14,7 @@ from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.step_size import one_step
 from linfed.errors import check_integer
 from linfed.problems import Truth
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._laws import check_covariance
 from linfed.theory.flute.coordinates import ThetaCoordinates

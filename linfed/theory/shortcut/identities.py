@@ -13,7 +13,7 @@ from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.errors import check_choice, check_number
 from linfed.numerics.linalg import singular_values, take_clients
 from linfed.problems import Truth
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
 
 IDENTITY_TOLERANCE = 1e-10
 

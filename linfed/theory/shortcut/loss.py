@@ -21,8 +21,8 @@ import numpy as np
 from linfed._types import Array
 from linfed.errors import check_integer, check_number
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent
+from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import median_interval
-from linfed.statistics.scaling import fit_exponent
 
 
 def shortcut_loss_rounds(

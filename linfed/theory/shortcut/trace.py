@@ -11,7 +11,7 @@ from linfed._types import Array, Indices
 from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.errors import check_integer
 from linfed.problems import Truth
-from linfed.simulation import Round
+from linfed.simulation.loop import Round
 from linfed.statistics.findings import Finding, judge_identity
 from linfed.theory.shortcut.bound import ShortcutRound
 from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE

@@ -42,9 +42,7 @@ COLOURS = {
     "VACUOUS": "secondary",
 }
 THUMB = (480, 300)
-NO_PICTURE = (
-    "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
-)
+NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
 def chip(verdict: str, count: int | None = None) -> str:

@@ -174,7 +174,7 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
     method = part.rows[0]["method"]
     ax.set(xlabel=xlabel, xscale=xscale)
-    x, found = part[moves], np.maximum(quantiles(part[y].T), LOWEST)
+    x, found = np.atleast_1d(part[moves]), np.maximum(quantiles(np.atleast_2d(part[y]).T), LOWEST)
     fine = np.isfinite(found[0])
     if fine.any():
         median, low, high = found[:, fine]

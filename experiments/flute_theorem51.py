@@ -142,7 +142,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     laws, ratios = axes[::2].ravel()[:-1], axes[1::2].ravel()[:-1]
     for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=False):
         part = table.where(sweep=sweep)
-        draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
+        if len(part) > 1:  # of one point there is no slope
+            draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
         ax.set_title(stays_at(part))
         below.set_xlabel(LABELS[moves])
     same_scale(laws)
@@ -163,6 +164,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     bounds, predictions = [], []
     for sweep, (moves, *_) in SWEEPS.items():
         part = table.where(sweep=sweep)
+        if len(part) < 2:
+            continue
         fixed = stays_at(part)
         at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
         lost, moved = int(part["diverged"].sum()), part["moved"].max()

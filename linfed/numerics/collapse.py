@@ -45,8 +45,9 @@ def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
     ndarray (...)
         Global NC2 is the penalty ``NC(H) = ||HH'/||HH'||_F - T||_F`` with ``T = (u u') o (I - 11'/c)/sqrt(c-1)``. Its
         minimum is 0 for a client with all classes, and ``1 - ||T||_F`` for a client with fewer. Local NC2 is 0 if the
-        heads of the client's classes form a simplex and all other heads are zero. It is NaN for a client with one class,
-        for which no simplex exists. Neither depends on the scale of H; both are NaN for H = 0, where they have no limit.
+        heads of the client's classes form a simplex and all other heads are zero. It is NaN for a client with one
+        class, for which no simplex exists. Neither depends on the scale of H. Both are NaN for H = 0, where they have
+        no limit.
     """
     with quiet():
         X, *_ = _normalised(H)

@@ -42,9 +42,7 @@ COLOURS = {
     "VACUOUS": "secondary",
 }
 THUMB = (480, 300)
-NO_PICTURE = (
-    "The committed tables do not hold all that its figures are drawn from; `linfed reproduce {name}` draws them."
-)
+NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
 def chip(verdict: str, count: int | None = None) -> str:
@@ -123,7 +121,7 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
             )
             for one in group
         )
-        lines += [table(("verdict", "where", "statistic", "measured", "said", "note"), rows), ""]
+        lines += [table(("verdict", "setting", "statistic", "measured", "claimed", "note"), rows), ""]
     return lines
 
 
@@ -132,7 +130,7 @@ def settings(record: dict[str, Any]) -> list[str]:
     lines = ["## Settings\n"]
     for key, one in record["tables"].items():
         shared = ", ".join(f"{name} = {shown(value)}" for name, value in one["shared"].items())
-        lines.append(f"- table `{key}`, {one['rows']} rows; shared by all: {escaped(shared) or 'nothing'}")
+        lines.append(f"- table `{key}`, {one['rows']} rows; common to all rows: {escaped(shared) or 'nothing'}")
     return [*lines, ""]
 
 
@@ -160,11 +158,11 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
     took = f"{record['seconds']:.0f} s of computing, " if "seconds" in record else ""
     return [
-        "## Again\n",
+        "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
         f"This run: {took}{escaped(record['machine'])}, {escaped(versions)}, commit "
-        f"`{record['commit'][:10]}`. The npz files hold the tables, reduced (`lf.Table.load`); claims were judged on "
-        "the whole ones.\n",
+        f"`{record['commit'][:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
+        "the claims were judged on the full tables.\n",
         *(f"- {link}" for link in links),
         "",
     ]
@@ -174,7 +172,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     """Return an experiment's page."""
     sentences = quoted(record["claims"])
     said = [
-        "## What the source says\n",
+        "## Claims of the source\n",
         *(f"> “{escaped(words)}” ({escaped(place)})\n" for place, words in sentences),
     ]
     return "\n".join(
@@ -183,7 +181,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
             f"{escaped(module.SUMMARY)}\n",
             f"{chips(record['claims'])}\n",
             *(said if sentences else []),
-            "## What is run, and what differs\n",
+            "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(record),
             *figures(name, module),

@@ -30,7 +30,7 @@ class Group(NamedTuple):
 GROUPS = {
     "running": Group(
         "Running",
-        "One run of an algorithm on all trials and clients, and what comes back.",
+        "Functions that run an algorithm on all trials and clients, and their results.",
         (
             "simulate",
             "iterate",
@@ -44,8 +44,8 @@ GROUPS = {
         ),
     ),
     "problems": Group(
-        "Problems and laws of x",
-        "What is true: regressors, noise and the law of the samples.",
+        "Problems and distributions of x",
+        "Ground truths: regressors, noise and the distribution of the samples.",
         (
             *("SharedRepresentation", "UnderParameterized", "SharedWithShortcuts", "GivenTruth", "Problem", "Truth"),
             *("Classes", "ClassTruth"),
@@ -54,7 +54,7 @@ GROUPS = {
     ),
     "data": Group(
         "Data",
-        "What clients see.",
+        "The samples of each client.",
         (
             *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
             "load_digits",
@@ -62,7 +62,7 @@ GROUPS = {
     ),
     "algorithms": Group(
         "Algorithms",
-        "What learns. `lf.ALGORITHMS` has each by its name.",
+        "Algorithms, and the base class for your own. `lf.ALGORITHMS` maps names to classes.",
         (
             *(
                 "FedRep",
@@ -82,7 +82,7 @@ GROUPS = {
     ),
     "initialisations": Group(
         "Initialisations",
-        "Where B begins, alone or with the heads.",
+        "Initial values of B, and of B with the heads.",
         (
             *("Moments", "RandomSubspace", "AtDistance", "GivenSubspace", "TrueSubspace", "Initial"),
             *("SmallRandom", "GivenFactors", "InitialFactors"),
@@ -90,25 +90,25 @@ GROUPS = {
     ),
     "studies": Group(
         "Studies",
-        "From a grid of runs to a table, a figure and a verdict.",
+        "Grids of runs, tables of their results, figures and verdicts.",
         (
             *("Run", "grid", "sweep", "Store", "Table", "Along", "page", "curves", "tune", "Tuned", "Tuning"),
             *("RoundsTo", "Finding", "Hypothesis", "Verdict"),
         ),
     ),
     "sizes": Group(
-        "Predictions and least sizes",
-        "What theory says of a run, and how many samples, clients or rounds it takes.",
+        "Predictions and smallest sizes",
+        "Predictions of runs, and the samples, clients or rounds that a run needs.",
         ("predict", "Prediction", "Quantity", "least", "above", "below", "fit"),
     ),
     "errors": Group(
         "Errors and warnings",
-        "What goes wrong, by name; wrong arguments raise ValueError or TypeError.",
+        "Errors and warnings of the package. Invalid arguments raise ValueError or TypeError.",
         ("EngineError", "LawError", "SizeError", "SweepError", "DivergenceWarning", "EdgeWarning", "StoreWarning"),
     ),
     "theory-fedrep": Group(
         "Theory of FedRep",
-        "State evolution, floors, edges, schedules and Theorem 1.",
+        "State evolution, floors, stability edges, step-size schedules and Theorem 1.",
         (
             *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
             *("theory.second_order_evolution", "theory.SecondOrder", "theory.typical_distance"),
@@ -129,7 +129,7 @@ GROUPS = {
     ),
     "theory-flute": Group(
         "Theory of FLUTE",
-        "Theorem 5.5, rates, floors and the edge of divergence.",
+        "Theorem 5.5, rates, floors and the threshold of divergence.",
         (
             *("theory.flute_trace", "theory.FluteTrace", "theory.ThetaCoordinates", "theory.flute_bound"),
             *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
@@ -140,14 +140,14 @@ GROUPS = {
     ),
     "theory-shortcut": Group(
         "Theory of the shortcut draft",
-        "Its identities and bound, and where B goes.",
+        "The draft's identities and bound, and the limit of B.",
         (
             *("theory.shortcut_trace", "theory.ShortcutTrace", "theory.ShortcutRound", "theory.shortcut_loss_rounds"),
             *("theory.shortcut_repulsion", "theory.shortcut_spectrum_hypothesis", "theory.top_subspace_distance"),
         ),
     ),
     "theory-collapse": Group(
-        "Theory of classes",
+        "Theory of classification",
         "Neural collapse: simplices, the minimum of cross-entropy over free features, and floors of Global NC2.",
         (
             *("theory.simplex_etf", "theory.collapsed_minimum", "theory.CollapsedMinimum"),
@@ -155,7 +155,7 @@ GROUPS = {
         ),
     ),
     "theory-others": Group(
-        "Theory of averaging, clients alone and new clients",
+        "Theory of averaging, local training and new clients",
         "Fixed points and exact risks.",
         (
             *("theory.fedavg_fixed_point", "theory.fedavg_iteration_matrix", "theory.fedavg_rate"),
@@ -225,11 +225,11 @@ def benchmarks() -> str:
     """Return the page of the committed benchmarks."""
     told = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))
     machines = list(dict.fromkeys(row["machine"] for row in told["rows"] if "machine" in row))
-    head = ("what", "sizes", "ours", "other", "ratio [quartiles]", "target", "target met", "note")
+    head = ("benchmark", "sizes", "linfed", "competitor", "ratio [quartiles]", "target", "target met", "note")
     lines = [
         "# Benchmarks\n",
         f"All rows of `results/committed/benchmarks.json`, measured on {escaped('; '.join(machines))} by `python -m "
-        "benchmarks --full`. [Speed](../../speed.md) has what they say.\n",
+        "benchmarks --full`. [Speed](../../speed.md) has a summary.\n",
         escaped(told["method"]) + "\n",
         table(head, (tuple(map(escaped, measured(row))) for row in told["rows"])),
     ]

@@ -1,4 +1,4 @@
-"""Draw docs/rounds.png: one round of FedRep, FLUTE, the shortcut variant and SCAFFOLD, who holds and who sends what.
+"""Draw docs/rounds.png: what the server and the clients hold and send in one round of four algorithms.
 
 Run ``python docs/rounds.py``. The picture carries the digest of this file, which `tests/test_docs.py` compares.
 """
@@ -21,7 +21,7 @@ SERVER, CLIENT, INK, PALE = "#DCEAF5", "#FBEBD3", "#333333", "#777777"
 
 
 class Round(NamedTuple):
-    """What a panel says; lists are lines of text."""
+    """The text of one panel; tuples are lines."""
 
     title: str
     server: tuple[str, ...]
@@ -44,12 +44,12 @@ ROUNDS = (
         "FLUTE",
         (
             "holds  $B$  and all heads  $w_1 \\ldots w_n$",
-            r"$B, W \leftarrow$ their gradients, and the regulariser's",
+            r"$B, W \leftarrow$ a gradient step with the regulariser",
         ),
         "$B,\\ w_i$",
         r"$\nabla_B f_i,\ \nabla_{w_i} f_i$",
-        "keeps  $X_i, y_i$  alone",
-        ("two gradients at  $(B, w_i)$,", "of one residual  $X_i B w_i - y_i$"),
+        "keeps only  $X_i, y_i$",
+        ("two gradients at  $(B, w_i)$,", "from one residual  $X_i B w_i - y_i$"),
     ),
     Round(
         "FedRep with a shortcut",
@@ -59,7 +59,7 @@ ROUNDS = (
         "keeps  $X_i, y_i$,  the head $w_i$  and the shortcut $s_i$",
         (
             r"steps on $w_i$ at the old $s_i$,  on $s_i$ at the old $w_i$",
-            r"$B_i = B - \eta\,\nabla_B f_i(w_i, s_i, B)$  at the new ones",
+            r"$B_i = B - \eta\,\nabla_B f_i(w_i, s_i, B)$  at the new  $w_i, s_i$",
         ),
     ),
     Round(

@@ -212,8 +212,8 @@ def median(values: Any) -> float:
 
 
 def count_diverged(curves: Any) -> int:
-    """Return how many of the trials of curves (trials, rounds) do not end at a finite value."""
-    return int((~np.isfinite(curves[:, -1])).sum())
+    """Return the number of curves (..., rounds) whose last value is not finite."""
+    return int((~np.isfinite(curves[..., -1])).sum())
 
 
 def slowest_rate(table: lf.Table) -> float:

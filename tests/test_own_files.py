@@ -367,7 +367,11 @@ def shown(figure):
     """Return the titles of a figure's panels, the words at their left, and the names of the lines."""
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     beside = [ax.get_ylabel().partition("\n")[0] for ax in figure.axes if "\n" in ax.get_ylabel()]
-    return titles, beside, [text.get_text() for text in figure.legends[0].get_texts() if text.get_text() != "predicted"]
+    return (
+        titles,
+        beside,
+        [text.get_text() for text in figure.legends[0].get_texts() if not text.get_text().startswith("predicted")],
+    )
 
 
 FEDAVG = lf.FedAvg(rank=2, step_size=0.1)

@@ -42,7 +42,7 @@ COLOURS = {
     "VACUOUS": "secondary",
 }
 THUMB = (480, 300)
-NO_PICTURE = "The committed tables do not contain all data of the figures; run `linfed reproduce {name}` to draw them."
+NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
 def chip(verdict: str, count: int | None = None) -> str:
@@ -130,7 +130,7 @@ def settings(record: dict[str, Any]) -> list[str]:
     lines = ["## Settings\n"]
     for key, one in record["tables"].items():
         shared = ", ".join(f"{name} = {shown(value)}" for name, value in one["shared"].items())
-        lines.append(f"- table `{key}`, {one['rows']} rows; the same in all rows: {escaped(shared) or 'nothing'}")
+        lines.append(f"- table `{key}`, {one['rows']} rows; common to all rows: {escaped(shared) or 'nothing'}")
     return [*lines, ""]
 
 
@@ -156,12 +156,13 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
     links += [f"{{download}}`{file} <{beside}{file}>`" for file in files if (COMMITTED / file).exists()]
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    took = f"{record['seconds']:.0f} s of computing, " if "seconds" in record else ""
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {record['seconds']:.0f} s of computing time, {escaped(record['machine'])}, {escaped(versions)}, "
-        f"commit `{record['commit'][:10]}`. The npz files contain reduced tables (`lf.Table.load`); the claims were "
-        "judged on the complete tables.\n",
+        f"This run: {took}{escaped(record['machine'])}, {escaped(versions)}, commit "
+        f"`{record['commit'][:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
+        "the claims were judged on the full tables.\n",
         *(f"- {link}" for link in links),
         "",
     ]
@@ -180,7 +181,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
             f"{escaped(module.SUMMARY)}\n",
             f"{chips(record['claims'])}\n",
             *(said if sentences else []),
-            "## Experiment, and differences from the source\n",
+            "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(record),
             *figures(name, module),

@@ -68,11 +68,11 @@ TRIED = ("margin", "reached", "count")
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedrep-fig1-clients": ("curve",),
+    "fedrep-fixed-samples-fixed": TRIED,
+    "fedrep-near-truth-near": TRIED,
     "fedrep-pays-map": ("gradient", "best"),
-    "fedrep-scaling-fixed": TRIED,
-    "fedrep-scaling-near": TRIED,
-    "fedrep-scaling-rounds": TRIED,
-    "fedrep-scaling-samples": TRIED,
+    "fedrep-rounds-rounds": TRIED,
+    "fedrep-samples-samples": TRIED,
     "fedrep-state-evolution-curves": ("growth", "fourth_power"),
     "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
     "flute-fig1-runs": COMPARED,
@@ -262,7 +262,7 @@ def committed(folder: Path) -> list[tuple[dict[str, Any], bool, Settings]]:
     for path in records_in(folder):
         run, tables = load_tables(path.stem, folder)
         cells = load(path.stem, TOP / "experiments").cells(False)
-        found.append((run, not run.get("reused"), settings_of(tables, cells)))
+        found.append((run, "seconds" in run and not run.get("reused"), settings_of(tables, cells)))
     return found
 
 

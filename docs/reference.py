@@ -30,7 +30,7 @@ class Group(NamedTuple):
 GROUPS = {
     "running": Group(
         "Running",
-        "Run an algorithm on all trials and clients, and use the results.",
+        "Functions that run an algorithm on all trials and clients, and their results.",
         (
             "simulate",
             "iterate",
@@ -54,7 +54,7 @@ GROUPS = {
     ),
     "data": Group(
         "Data",
-        "Samples of the clients.",
+        "The samples of each client.",
         (
             *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
             "load_digits",
@@ -62,7 +62,7 @@ GROUPS = {
     ),
     "algorithms": Group(
         "Algorithms",
-        "Federated algorithms and baselines. `lf.ALGORITHMS` contains them by name.",
+        "Algorithms, and the base class for your own. `lf.ALGORITHMS` maps names to classes.",
         (
             *(
                 "FedRep",
@@ -82,7 +82,7 @@ GROUPS = {
     ),
     "initialisations": Group(
         "Initialisations",
-        "Initial representations B, with or without heads.",
+        "Initial values of B, and of B with the heads.",
         (
             *("Moments", "RandomSubspace", "AtDistance", "GivenSubspace", "TrueSubspace", "Initial"),
             *("SmallRandom", "GivenFactors", "InitialFactors"),
@@ -90,7 +90,7 @@ GROUPS = {
     ),
     "studies": Group(
         "Studies",
-        "Grids of runs, tables, figures, tuning and verdicts.",
+        "Grids of runs, tables of their results, figures and verdicts.",
         (
             *("Run", "grid", "sweep", "Store", "Table", "Along", "page", "curves", "tune", "Tuned", "Tuning"),
             *("RoundsTo", "Finding", "Hypothesis", "Verdict"),
@@ -98,21 +98,21 @@ GROUPS = {
     ),
     "sizes": Group(
         "Predictions and smallest sizes",
-        "Predict a run, and find the smallest sufficient number of samples, clients or rounds.",
+        "Predictions of runs, and the samples, clients or rounds that a run needs.",
         ("predict", "Prediction", "Quantity", "least", "above", "below", "fit"),
     ),
     "errors": Group(
         "Errors and warnings",
-        "Errors and warnings of linfed. Invalid arguments raise ValueError or TypeError.",
+        "Errors and warnings of the package. Invalid arguments raise ValueError or TypeError.",
         ("EngineError", "LawError", "SizeError", "SweepError", "DivergenceWarning", "EdgeWarning", "StoreWarning"),
     ),
     "theory-fedrep": Group(
         "Theory of FedRep",
-        "State evolution, noise floors, stability edges, schedules and Theorem 1.",
+        "State evolution, floors, stability edges, step-size schedules and Theorem 1.",
         (
             *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
             *("theory.second_order_evolution", "theory.SecondOrder", "theory.typical_distance"),
-            *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size"),
+            *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size", "theory.near_truth_threshold"),
             *("theory.local_factor", "theory.local_floor", "theory.local_best_step", "theory.stability_edge"),
             *("theory.best_step_schedule", "theory.mean_squared_sine", "theory.largest_sine"),
             *("theory.schedule_asymptote", "theory.known_heads_bound", "theory.refitted_heads_limit"),
@@ -121,6 +121,7 @@ GROUPS = {
             *("theory.under_parameterised_evolution", "theory.UnderParameterisedEvolution"),
             *("theory.under_parameterised_floor", "theory.UnderParameterisedFloor"),
             *("theory.fixed_sample_floor", "theory.FixedSampleFloor", "theory.fixed_sample_edge"),
+            *("theory.fixed_samples_needed", "theory.fedrep_bound_rounds"),
             *("theory.federation_pays_from", "theory.fedrep_bound", "theory.fedrep_step_limit"),
             *("theory.fedrep_least_samples", "theory.fedrep_predicted_samples"),
             *("theory.theorem1_run", "theory.Theorem1Run", "theory.at_exact_heads", "theory.AtExactHeads"),
@@ -128,17 +129,18 @@ GROUPS = {
     ),
     "theory-flute": Group(
         "Theory of FLUTE",
-        "Theorem 5.5, rates, floors and the divergence threshold.",
+        "Theorem 5.5, rates, floors and the threshold of divergence.",
         (
             *("theory.flute_trace", "theory.FluteTrace", "theory.ThetaCoordinates", "theory.flute_bound"),
             *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
             *("theory.flute_divergence_threshold", "theory.flute_worst_ray", "theory.flute_population_minimiser"),
             *("theory.flute_relative_gradient", "theory.truncation_error", "theory.truncation_floor"),
+            "theory.average_direction_distance",
         ),
     ),
     "theory-shortcut": Group(
         "Theory of the shortcut draft",
-        "Identities and the bound of the draft, and the limit of B.",
+        "The draft's identities and bound, and the limit of B.",
         (
             *("theory.shortcut_trace", "theory.ShortcutTrace", "theory.ShortcutRound", "theory.shortcut_loss_rounds"),
             *("theory.shortcut_repulsion", "theory.shortcut_spectrum_hypothesis", "theory.top_subspace_distance"),
@@ -153,7 +155,7 @@ GROUPS = {
         ),
     ),
     "theory-others": Group(
-        "Theory of averaging, local baselines and new clients",
+        "Theory of averaging, local training and new clients",
         "Fixed points and exact risks.",
         (
             *("theory.fedavg_fixed_point", "theory.fedavg_iteration_matrix", "theory.fedavg_rate"),
@@ -223,11 +225,11 @@ def benchmarks() -> str:
     """Return the page of the committed benchmarks."""
     told = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))
     machines = list(dict.fromkeys(row["machine"] for row in told["rows"] if "machine" in row))
-    head = ("what", "sizes", "ours", "other", "ratio [quartiles]", "target", "target met", "note")
+    head = ("benchmark", "sizes", "linfed", "competitor", "ratio [quartiles]", "target", "target met", "note")
     lines = [
         "# Benchmarks\n",
         f"All rows of `results/committed/benchmarks.json`, measured on {escaped('; '.join(machines))} by `python -m "
-        "benchmarks --full`. [Speed](../../speed.md) explains them.\n",
+        "benchmarks --full`. [Speed](../../speed.md) has a summary.\n",
         escaped(told["method"]) + "\n",
         table(head, (tuple(map(escaped, measured(row))) for row in told["rows"])),
     ]

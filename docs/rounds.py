@@ -1,6 +1,6 @@
-"""Draw docs/rounds.png: the state and the messages in one round of FedRep, FLUTE, FedRep with a shortcut and SCAFFOLD.
+"""Draw docs/rounds.png: what the server and the clients hold and send in one round of four algorithms.
 
-Run ``python docs/rounds.py``. The picture contains the hash of this file, which `tests/test_docs.py` checks.
+Run ``python docs/rounds.py``. The picture carries the digest of this file, which `tests/test_docs.py` compares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVER, CLIENT, INK, PALE = "#DCEAF5", "#FBEBD3", "#333333", "#777777"
 
 
 class Round(NamedTuple):
-    """Texts of a panel; a tuple contains lines."""
+    """The text of one panel; tuples are lines."""
 
     title: str
     server: tuple[str, ...]
@@ -44,12 +44,12 @@ ROUNDS = (
         "FLUTE",
         (
             "holds  $B$  and all heads  $w_1 \\ldots w_n$",
-            r"$B, W \leftarrow$ their gradients, and the regulariser's",
+            r"$B, W \leftarrow$ a gradient step with the regulariser",
         ),
         "$B,\\ w_i$",
         r"$\nabla_B f_i,\ \nabla_{w_i} f_i$",
         "keeps only  $X_i, y_i$",
-        ("two gradients at  $(B, w_i)$,", "of one residual  $X_i B w_i - y_i$"),
+        ("two gradients at  $(B, w_i)$,", "from one residual  $X_i B w_i - y_i$"),
     ),
     Round(
         "FedRep with a shortcut",
@@ -59,7 +59,7 @@ ROUNDS = (
         "keeps  $X_i, y_i$,  the head $w_i$  and the shortcut $s_i$",
         (
             r"steps on $w_i$ at the old $s_i$,  on $s_i$ at the old $w_i$",
-            r"$B_i = B - \eta\,\nabla_B f_i(w_i, s_i, B)$  at the new ones",
+            r"$B_i = B - \eta\,\nabla_B f_i(w_i, s_i, B)$  at the new  $w_i, s_i$",
         ),
     ),
     Round(
@@ -81,7 +81,7 @@ ROUNDS = (
 
 
 def box(axes: Axes, bottom: float, height: float, colour: str, shift: float = 0.0) -> None:
-    """Draw a box with rounded corners across a panel."""
+    """Draw a box with round corners over the width of a panel."""
     shape = FancyBboxPatch(
         (0.04 + shift, bottom - shift),
         0.88,
@@ -118,7 +118,7 @@ def panel(axes: Axes, one: Round) -> None:
 
 
 def digest() -> str:
-    """Return the hash of this file."""
+    """Return the digest of this file."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 

@@ -217,8 +217,8 @@ def median(values: Any) -> float:
 
 
 def count_diverged(curves: Any) -> int:
-    """Return the number of trials of curves (trials, rounds) without a finite final value."""
-    return int((~np.isfinite(curves[:, -1])).sum())
+    """Return the number of curves (..., rounds) whose last value is not finite."""
+    return int((~np.isfinite(curves[..., -1])).sum())
 
 
 def slowest_rate(table: lf.Table) -> float:

@@ -140,8 +140,11 @@ def errors(part: lf.Table, method: str, column: str = "squared_error") -> Any:
 
 
 def more_samples(table: lf.Table, told: str) -> list[Finding]:
-    """Judge that FedAvg, in one form at several m, gains nothing from the largest m over the smallest, or hardly."""
-    (small, before), *_, (large, after) = table.by("n_samples")
+    """Judge that FedAvg, in one form, gains nothing, or hardly, from the largest of several m over the smallest."""
+    (small, before), *others = table.by("n_samples")
+    if not others:
+        return []
+    large, after = others[-1]
     measured = median_ratio(worst(after["mean"]), worst(before["mean"]))
     return [
         judge(

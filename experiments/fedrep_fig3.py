@@ -162,7 +162,10 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             for first, second in [METHODS[:2], METHODS[1:], *(("FedRep", name) for name in rivals[2:])]
             for n, part in table.where(method=[first, second]).by("n_clients")
         ]
-        small, *_, large = [row["n_clients"] for row in fedrep.rows if row["participants"] >= row["rank"]]
+        sizes = [row["n_clients"] for row in fedrep.rows if row["participants"] >= row["rank"]]
+        if len(sizes) < 2:  # one size alone
+            continue
+        small, large = sizes[0], sizes[-1]
         to = {name: part["rounds_to_0.01"] for name, part in table.where(n_clients=[small, large]).by("method")}
         gains = {name: factor_ratio(to["FedRep"], to[name], int(table["round"][-1])) for name in rivals}
         found += [

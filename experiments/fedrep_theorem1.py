@@ -1,12 +1,10 @@
-"""FedRep paper, Theorem 1, judged from runs: the verdict, how loose the bound is, and the constant that it needs.
+"""FedRep paper, Theorem 1: does the bound on the distance hold in runs, and how loose is it.
 
-Every constant is computed from the runs. The unnamed C of the hypothesis on m is 1 in the verdicts, where m is then
-what the theorem asks for; beside them stands the least C with which the bound holds in 95 % of the trials, setting by
-setting: m is searched for by halving. Heads of equal length have a prescribed kappa over all clients (that of
-participant sets is larger); B starts at one distance in all directions; n = d = 50, k = 2, 100 trials of 60 rounds
-under the engine "chain", but for what moves. Runs that break one hypothesis each are there to be found out, and the
-simplest rivals stand beside: for the samples ``k + 2 + d k / p``, which knows neither kappa nor E_0 nor a logarithm,
-and for the rate a bound that takes all heads for isotropic.
+Every constant is computed from the runs. The unnamed C of the hypothesis on m is 1: m is then what the theorem asks
+for. Heads of equal length have a prescribed kappa over all clients (that of participant sets is larger); B starts at
+one distance in all directions; n = d = 50, k = 2, 100 trials of 60 rounds under the engine "chain", but for what moves.
+Runs that break one hypothesis each are there to be found out. The simplest baseline for the rate is a bound that takes
+all heads for isotropic. How many samples the bound needs is the question of `experiments.fedrep_bound_samples`.
 
 The theorem's failure probability, below 1e-29 for two participants or more, is beyond all trials: one trial that fails
 refutes, none of 100 leaves a share of up to 3.6 % open. With p < n the constants are those of the sets that occurred.
@@ -15,36 +13,43 @@ Figures
 -------
 "curves" : Distances in five of the runs, with Theorem 1's bound at the printed exponent and at twice it, and state
     evolution.
-"verdicts" : In how many trials the bound fails at every m that was tried, setting by setting, and what three rules ask
-    for.
 "looseness" : How many times as fast as the bound runs fall, at both exponents, against the step, kappa and E_0; dotted:
     state evolution; median and 10-90 % over trials.
-"constants" : The least constant in front of each rule for m with which the bound holds in 95 % of the trials, with
-    intervals, against what moves.
-"rules" : The least m that was measured, in settings drawn at random, against what each rule says.
 
-References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2; section 5.1 for the figures' sizes.
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import style
-from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
+from linfed.figures.style import PAGE_WIDTH, plain_ticks, style
+from linfed.plotting.panels import Figures, bars, drawn_from
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import median_interval
-from linfed.theory.fedrep import theorem1, theorem1_judges
+from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
 
-from ._theorem1 import ALLOWED, DRAWN, FEW, GRID, LEAST, MOVES, NAMES, Judged, Least, SameBatch, Sizes, Tail, drawn
-from ._theorem1_figures import constant, constants, curves, looseness, rules, run_of, searched, told, verdicts
+from ._theorem1 import NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
 
-SUMMARY = "FedRep paper, Theorem 1: the verdict over a grid, how loose its bound is, the constant that it needs"
+SUMMARY = "FedRep paper, Theorem 1: the verdict on its bound over a grid, and how loose it is"
 
+PLAIN = ("dim", "rank", "n_clients", "participants", "n_samples", "step_size", "noise_std")
+PLAIN += ("batch_rounds", "head_steps", "ridge")
+OF_TRIALS = ("smallest", "largest", "unequal")
+GRID = "grid"
+"""Runs at the theorem's own m over a grid."""
+MOVES: dict[str, tuple[float, ...]] = {
+    "step": (0.03, 0.1, 0.3, 1.0),
+    "condition": (1.0, 2.0, 4.0, 8.0),
+    "start": (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+}
+FEW = "at the rival's m"
+"""Runs whose m knows neither kappa nor E_0 nor a logarithm."""
 SPOILT: dict[str, dict[str, Any]] = {
     "noise": {"noise_std": 0.5},
     "fixed samples": {"fixed": True},
@@ -59,67 +64,156 @@ LARGE = {
     "n = p = d = 10,000": {"n_clients": 10_000, "dim": 10_000, "rounds": 40},
     "n = 100,000, p = d = 1000": {"n_clients": 100_000, "dim": 1000, "participation": 0.01, "rounds": 40},
 }
-TWO = {"n_clients": 2, "rank": 1, "rounds": 20}
-PAIRS = {"two clients, d = 4": {**TWO, "dim": 4}, "two clients, d = 10": {**TWO, "dim": 10, "trials": 3000}}
-TAILS = ((2, 4), (2, 10), (2, 50), (5, 10), (10, 10), (10, 50), (20, 50))
-RULES = {"needed": "what Theorem 1 asks for", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
-ASKS = quoted("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
-TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
 ALONE = {"one client of 50, k = 1": {"rank": 1, "participation": 0.02}}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Judged(Setting):
+    """One setting at the theorem's own m with C = 1, or at another."""
+
+    m: int = 0
+    fixed: bool = False
+    gradient_steps: int = 0
+
+    def run(self) -> dict[str, Any]:
+        """Return the run, with what state evolution predicts of it where that exists."""
+        problem = self.problem()
+        step, needed, _ = self.constants(problem)
+        m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
+        own = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
+        data, engine = (lf.FixedSamples(m), "auto") if self.fixed else (lf.FreshSamples(m), "chain")
+        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **own))
+        predicted = {}
+        if m > self.rank + 1 and not own and not self.fixed:
+            told = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
+            told |= {"participants": self.participants, "delta": self.start, "step_size": step}
+            found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **told).distance
+            predicted = {"predicted": lf.Along(found, round=run.rounds)}
+        values = {name: getattr(run, name) for name in (*PLAIN, *OF_TRIALS)}
+        return {**values, "needed": needed, "distance": lf.Along(run.distance, round=run.rounds), **predicted}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameBatch:
+    """A run whose QR is looked at."""
+
+    heads: str = "exact"
+    m: int = 10
+    rounds: int = 30
+    trials: int = 20
+
+    def run(self) -> dict[str, Any]:
+        """Return what ``R'R = I + eta^2 G'G`` is missed by, and ``||R^{-1}||``."""
+        problem = lf.SharedRepresentation(n_clients=20, dim=20, rank=2, noise_std=0.1)
+        heads = lf.ExactHeads() if self.heads == "exact" else lf.GradientHeads(steps=1)
+        algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9), heads=heads)
+        run = {"data": lf.FreshSamples(self.m), "rounds": self.rounds, "trials": self.trials, "participation": 0.5}
+        steps = lf.iterate(algorithm, problem, engine="explicit", **run)
+        found = theorem1_judges.same_batch_gaps(steps, algorithm)
+        rounds = range(1, self.rounds + 1)
+        return {name: lf.Along(x, round=rounds) for name, x in zip(("gap", "inverse"), found, strict=True)}
+
+
 def cells(quick: bool) -> dict[str, list[Any]]:
-    """Return the runs, the searches, the looks at QR and the paper's sizes; quick: a few of each, small."""
+    """Return the runs, and the looks at QR; quick: a few of each, small."""
     small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 12}
-    base, least, trials = (Judged(**small), Least(**small), 12) if quick else (Judged(), Least(), 100)
+    base = Judged(**small) if quick else Judged()
     heads = ((2, 1.0), (2, 3.0)) if quick else ((1, 1.0), (2, 1.0), (2, 4.0), (5, 1.0), (5, 4.0))
     ways = {"participation": (1.0, 0.5)} | ({} if quick else {"step": (0.1, 1.0), "start": (0.3, 0.9)})
     grid = lf.grid(replace(base, name=GRID), **{"rank, condition": heads}, **ways)
     spoilt = {**small, "n_clients": 20, "dim": 10} | ({} if quick else {"trials": 100, "rounds": 100})
     named = {name: {**spoilt, **own} for name, own in SPOILT.items()} | ALONE | ({} if quick else PAIRS | LARGE)
-
-    def along(cell: Any, moves: dict[str, tuple[Any, ...]]) -> list[Any]:
-        parts = {name: values[:: 3 if quick else 1] for name, values in moves.items()}
-        return [one for name, values in parts.items() for one in lf.grid(replace(cell, name=name), **{name: values})]
-
-    pairs = [replace(least, name=name, **{**own, "trials": trials}) for name, own in PAIRS.items()]
-    figures = (("3", 10, 10, 5, 0.1), ("3", 100, 10, 5, 0.1), ("3", 1000, 10, 5, 0.1), ("3", 10_000, 10, 5, 0.1))
-    figures += (("1", 100, 20, 5, 1.0), ("1", 100, 20, 20, 1.0), ("4", 100, 20, 10, 0.1))
+    parts = {name: values[:: 3 if quick else 1] for name, values in MOVES.items()}
+    along = [one for name, values in parts.items() for one in lf.grid(replace(base, name=name), **{name: values})]
     return {
         "runs": [
             *grid,
             *(replace(cell, name=FEW) for cell in grid if cell.step == 1.0),
-            *along(base, MOVES),
+            *along,
             *(replace(base, name=name, **own) for name, own in named.items()),
         ],
-        "least": [
-            *along(least, {"condition": (1.0,)} if quick else LEAST),
-            *pairs[: 1 if quick else 2],
-            *([] if quick else drawn(least, 32)),
-        ],
-        "tail": lf.grid(Tail(draws=500 if quick else 8000), **{"n_clients, dim": TAILS[: 1 if quick else None]}),
         "same_batch": [SameBatch(heads=how, trials=2 if quick else 20) for how in ("exact", "gradient")],
-        "sizes": lf.grid(Sizes(), **{"figure, n_clients, dim, m, participation": figures[: 2 if quick else None]}),
     }
 
 
+def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
+    """Return the run of a row."""
+    return theorem1_runs.Theorem1Run(
+        rounds=row["round"], distance=row["distance"], **{name: row[name] for name in (*PLAIN, *OF_TRIALS)}
+    )
+
+
+def told(row: lf.Table) -> str:
+    """Return a run's setting in words."""
+    if row["name"] in MOVES:
+        return f"{NAMES[row['name']]} = {row[row['name']]:g}, m = {row['n_samples']:,}"
+    if row["name"] not in (GRID, FEW):
+        return f"{row['name']}, m = {row['n_samples']:,}"
+    names = (("rank", "k"), ("condition", "kappa"), ("step", "step"), ("start", "dist_0"), ("participants", "p"))
+    return ", ".join(f"{text} {row[name]:g}" for name, text in names) + f", m = {row['n_samples']:,}"
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return curves with their bounds, the map of verdicts, the looseness, the least constants, and rules for m."""
+    """Return curves with their bounds, and the looseness."""
     with style():
-        return {
-            "curves": curves(tables["runs"]),
-            "verdicts": verdicts(tables["least"]),
-            "looseness": looseness(tables["runs"]),
-            "constants": constants(tables["least"]),
-            "rules": rules(tables["least"]),
-        }
+        return {"curves": curves(tables["runs"]), "looseness": looseness(tables["runs"])}
+
+
+def curves(table: lf.Table) -> Any:
+    """Return measured distances with the bound at both exponents, and state evolution."""
+    import matplotlib.pyplot as plt
+
+    few = table.where(name=FEW, participation=1.0)
+    chosen = [*table.where(name="condition", condition=[1.0, 8.0]), table.where(name="start", start=[0.99, 0.1])]
+    rows = [*chosen[:-1], *list(chosen[-1])[-1:], *list(few)[-1:]]
+    figure, axes = plt.subplots(1, len(rows), figsize=(PAGE_WIDTH, 2.5), layout="constrained", squeeze=False)
+    for ax, row in zip(axes[0], rows, strict=True):
+        run, name = run_of(row), row["name"]
+        lf.curves(ax, row, "round", "distance", by="name", labels={name: "measured"}, looks={name: "FedRep"})
+        for exponent, line, text in ((theorem1.PRINTED, "-", "bound, T/2"), (theorem1.SAME_BATCH, "--", "bound, T")):
+            ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
+        ax.plot(run.rounds, row["predicted"], color="black", linewidth=0.9, linestyle=":", label="state evolution")
+        first = f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else told(row).rpartition(", ")[0]
+        ax.set(title=f"{first}\nm = {row['n_samples']:,}", xlabel="round", yscale="log")
+        plain_ticks(ax)
+    axes[0, 0].set_ylabel("distance to B*")
+    shape = {"loc": "outside upper center", "title": f"median and 10-90 % of {rows[0]['trials']} trials"}
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=4, **shape)
+    return drawn_from(figure, sum(rows, lf.Table()))
+
+
+def looseness(table: lf.Table) -> Any:
+    """Return how many times as fast as the bound runs are, against eta, kappa and E_0."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(MOVES), figsize=(PAGE_WIDTH, 2.3), layout="constrained", sharey=True)
+    for ax, name in zip(axes, MOVES, strict=True):
+        rows = list(table.where(name=name))
+        x = moved(ax, rows, name)
+        for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
+            ratios = np.stack([theorem1_judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
+            bars(ax, x, ratios, method, label=text)
+            expected = [np.median(theorem1_judges.rate_ratios(foreseen(row), exponent)) for row in rows]
+            ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
+    plain_ticks(axes[0])
+    axes[0].set_ylabel("log rate over the bound's")
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
+    return drawn_from(figure, table.where(name=list(MOVES)))
+
+
+def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
+    """Return a run whose distance is what state evolution predicts."""
+    return replace(run_of(row), distance=np.tile(row["predicted"], (row["trials"], 1)))
 
 
 # --- claims --------------------------------------------------------------------------------------------------
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the theorem's verdicts, its looseness, its constant, and what breaks it."""
+    """Return the theorem's verdicts, its looseness, and what breaks it."""
     runs = tables["runs"]
     held = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.where(name=list(SPOILT)))
@@ -132,7 +226,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for name in MOVES:
         for row in runs.where(name=name):
             out += [theorem1_judges.judge_looseness(run_of(row), told(row), exponent=e) for e in (0.5, 1.0)]
-    out += [*rates(runs), *sizes_needed(tables)]
+    out += rates(runs)
     for row in tables["same_batch"]:
         out += theorem1_judges.judge_same_batch(row["gap"], row["inverse"], f"{row['heads']} heads, m = {row['m']}")
     return out
@@ -159,103 +253,3 @@ def rates(runs: lf.Table) -> list[Finding]:
                 )
             )
     return out
-
-
-def sizes_needed(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the least constants, how far they move, and the rival's."""
-    table, out = tables["least"], []
-    statistic = f"least constant with which it holds in {100 * (1 - ALLOWED):g} % of the trials"
-    for row in table:
-        fields = {"where": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
-        detail = f"m = {row['least']:g} of {row['needed']:.4g}"
-        out.append(judge(constant(row), most=1.0, text="C = 1 is enough", detail=detail, **fields))
-    for row in tables["tail"]:
-        out.append(
-            judge(
-                constant(row),
-                most=1.0,
-                text="C = 1 is enough for the failure probability that the theorem allows, in the first round, k = 1",
-                where=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
-                statistic="least constant with which a first round fails as rarely, by importance sampling",
-                source=f"{ASKS}; the 1 is an {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
-                detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
-            )
-        )
-    seen, unseen = [row for row in table if row["name"] != DRAWN], list(table.where(name=DRAWN))
-    for rows, which in ((seen, "all but the drawn ones"), (unseen, "drawn at random")):
-        where = f"{len(rows)} settings, {which}"
-        if rows:
-            note = "the rule was made after these were seen" if rows is seen else ""
-            out += [spread(rows, where, base, text) for base, text in RULES.items()]
-            out += predicted(rows, where, note)
-    for name, least, claimed in (("condition", 4.0, 4.0), ("start", 0.8, 2.0), ("rank", 2, 3.0)):
-        rows = [row for row in table.where(name=name) if row[name] >= least]
-        out += growth(name, rows[0], rows[-1], claimed) if len(rows) > 1 else []
-    for row in tables["sizes"]:
-        for start, word in (("random", "random B"), ("half", "distance 0.5")):
-            searched_for = np.median(row[f"needed_{start}_searched"])
-            out.append(
-                judge(
-                    median_interval(row[f"needed_{start}"] / row["m"]),
-                    most=1.0,
-                    text="The paper's figures have the samples that Theorem 1 asks for with C = 1",
-                    where=f"Figure {row['figure']}: n = {row['n_clients']:,}, p = {row['participants']:,}, {word}",
-                    statistic="m of the theorem over m of the figure, median over trials",
-                    source=OWN_THRESHOLD,
-                    detail=f"m = {np.median(row[f'needed_{start}']):.3g}; over searched sets {searched_for:.3g}",
-                )
-            )
-    return out
-
-
-def predicted(rows: list[lf.Table], where: str, note: str) -> list[Finding]:
-    """Return how near the predicted least m is: in the worst setting, and in most."""
-    middle, low, high = np.array([constant(row, "predicted") for row in rows]).T
-    factor = np.exp(np.abs(np.log(middle)))
-    ends = max(1.0, np.maximum(low, 1.0 / high).max()), np.maximum(high, 1.0 / low).max()
-    said = {"where": where, "source": f"{OWN_PREDICTION}, without a fitted number", "note": note}
-    text = "The least m is what `fedrep_predicted_samples` says, to a factor of"
-    return [
-        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, the worst setting", **said),
-        share(factor <= 2.0, 0.75, text=f"{text} 2, in three of four settings", statistic="share of settings", **said),
-    ]
-
-
-def spread(rows: list[lf.Table], where: str, base: str, text: str) -> Finding:
-    """Return how far the least constant in front of a rule moves over settings."""
-    found = np.log10([constant(row, base) for row in rows]).T
-    width = np.ptp(found[0]), max(0.0, found[1].max() - found[2].min()), found[2].max() - found[1].min()
-    return judge(
-        width,
-        most=1.0,
-        text=f"The samples that a run needs are {text}, up to one constant to a factor of 10",
-        where=where,
-        statistic="orders of magnitude between the least and the largest least constant",
-        source=TIGHT if base == "needed" else f"{OWN_PREDICTION}, without a fitted number",
-        detail=f"from {10 ** found[0].min():.2g} to {10 ** found[0].max():.2g}",
-    )
-
-
-def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[Finding]:
-    """Return the power by which the least m grows with kappa, 1/E_0 or k, between two ends, beside the theorem's.
-
-    The theorem's m is enough, so that it bounds the power from above; whether it is tight is our question.
-    """
-    size = [1.0 / (1.0 - row["start"] ** 2) if name == "start" else row[name] for row in (first, last)]
-    ends = [[row[end] - row["rank"] for end in ("least", "least_low", "least_high")] for row in (first, last)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
-    told = "1 / E0" if name == "start" else NAMES[name]
-    said = {"where": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
-    text = f"The least m - k grows with {told} at most as Theorem 1's does, by half a power more"
-    return [
-        judge(tuple(powers), most=claimed + 0.5, text=text, source=f"{ASKS}; the half is an {OWN_THRESHOLD}", **said),
-        judge(
-            tuple(powers),
-            least=claimed - 0.5,
-            most=claimed + 0.5,
-            text=f"Theorem 1's m is tight in {told}, up to half a power",
-            source=TIGHT,
-            **said,
-        ),
-    ]

@@ -98,8 +98,7 @@ class Example:
         for name, power in POWERS.items():
             average = (theta / np.linalg.norm(theta, axis=-1, keepdims=True) ** power).mean(axis=1)[..., None]
             starts[name] = average / np.linalg.norm(average, axis=1, keepdims=True)
-            weights = (values / values[0]) ** (2.0 - 2.0 * power)
-            exact = math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2, without cancellation
+            exact = lf.theory.average_direction_distance(values, power)
             rows[name] = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": exact}
         flute = lf.FLUTE(rank=1, step_size=FLUTE_STEP)
         result = lf.simulate(flute, rounds=self.rounds, record_every=self.rounds, **given)
@@ -175,7 +174,7 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
     method = part.rows[0]["method"]
     ax.set(xlabel=xlabel, xscale=xscale)
-    x, found = part[moves], np.maximum(quantiles(part[y].T), LOWEST)
+    x, found = np.atleast_1d(part[moves]), np.maximum(quantiles(np.atleast_2d(part[y]).T), LOWEST)
     fine = np.isfinite(found[0])
     if fine.any():
         median, low, high = found[:, fine]

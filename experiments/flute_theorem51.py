@@ -142,7 +142,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     laws, ratios = axes[::2].ravel()[:-1], axes[1::2].ravel()[:-1]
     for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=False):
         part = table.where(sweep=sweep)
-        draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
+        if len(part) > 1:  # of one point there is no slope
+            draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
         ax.set_title(stays_at(part))
         below.set_xlabel(LABELS[moves])
     same_scale(laws)
@@ -163,6 +164,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     bounds, predictions = [], []
     for sweep, (moves, *_) in SWEEPS.items():
         part = table.where(sweep=sweep)
+        if len(part) < 2:
+            continue
         fixed = stays_at(part)
         at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
         lost, moved = int(part["diverged"].sum()), part["moved"].max()
@@ -188,7 +191,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
         statistic="largest relative difference on the same data",
     )
-    return [*bounds, _one_constant(table), *predictions, step]
+    return [*bounds, _one_constant(table), *predictions, _power(table), step]
 
 
 def stays_at(part: lf.Table) -> str:
@@ -199,6 +202,20 @@ def stays_at(part: lf.Table) -> str:
     if len(set(values.values())) == 1:
         words = [f"{' = '.join(values)} = {next(iter(values.values())):,}"]
     return ", ".join([*words, *(["no noise"] if part.values("noise_std") == [0.0] else [])])
+
+
+def _power(table: lf.Table) -> lf.Finding:
+    """Judge the exponent of (d + n - k)/(n m) in the floor, over the sweeps in m, n above d and d above n."""
+    law = lf.fit("rms ~ ((d + n - k) / (n m))^a", table.where(sweep=["m", "n above d", "d above n"]))
+    return judge_exponent(
+        law.exponents["a"],
+        0.5,
+        kind="equal",
+        margin=0.05,
+        text="FLUTE's floor is a power of (d + n - k)/(n m)",
+        where=f"{law.points} settings",
+        source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+    )
 
 
 def _one_constant(table: lf.Table) -> lf.Finding:

@@ -77,7 +77,7 @@ def cells(quick: bool) -> dict[str, list[Equations]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Return the terms of (22) against rounds, with noise."""
-    table = tables["terms"].where(noise_std=0.1)
+    table = tables["terms"].where(noise_std=max(tables["terms"].values("noise_std")))
     with lf.page(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
         for ax, row in sheet:
             # (2)-(5) moves B in every second round only, and its terms with it: dots, not lines.

@@ -102,13 +102,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for ax, part in sheet:
             for eta, line in part.by("step_size"):
                 colour, marker, _ = looks[eta]
-                m, runs = line["n_samples"], np.minimum(line["lost"].T, 2.0 * last)
+                m, runs = np.atleast_1d(line["n_samples"]), np.minimum(np.atleast_2d(line["lost"]).T, 2.0 * last)
                 dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
                 bars(ax, m, runs, f"$\\eta$ = {eta:g}", **dots)
                 for name, told, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
                         shape = {"color": colour, "linewidth": width, "linestyle": dashes}
-                        ax.plot(m, line[name], label=told if eta == min(looks) else None, **shape)
+                        ax.plot(m, np.atleast_1d(line[name]), label=told if eta == min(looks) else None, **shape)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])

@@ -1,4 +1,4 @@
-"""What frozen configurations share: fields are given by name, arrays are compared by value."""
+"""Base classes and field checks of frozen configurations, whose fields are keyword-only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 class Configuration:
-    """A frozen dataclass of hyper-parameters or sizes: says which keywords to use where values come by position."""
+    """Base of frozen dataclasses of hyper-parameters or sizes; positional arguments raise and name the keywords."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if args:
@@ -27,7 +27,7 @@ class Configuration:
 
 
 def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise if a class takes fewer values by position than it was given."""
+    """Raise if there are more positional arguments than the class accepts."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
     free = [parameter for parameter in parameters if parameter.kind in _BY_POSITION]
     if len(args) <= len(free) or any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
@@ -46,7 +46,7 @@ class ByValue(Configuration):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("__eq__", "__hash__"):  # `dataclass` would write its own, which arrays cannot answer
+        for name in ("__eq__", "__hash__"):  # the methods that `dataclass` adds fail for arrays
             if name not in vars(cls):
                 setattr(cls, name, getattr(ByValue, name))
 
@@ -58,7 +58,7 @@ class ByValue(Configuration):
 
 
 def _value(configuration: Any) -> tuple[Any, ...]:
-    """Return what a configuration is compared by; -0 is 0."""
+    """Return the hashable values by which a configuration is compared; -0 counts as 0."""
     known = dataclasses.is_dataclass(configuration)
     names = [field.name for field in dataclasses.fields(configuration)] if known else sorted(vars(configuration))
     values = (getattr(configuration, name) for name in names)
@@ -69,9 +69,9 @@ def _value(configuration: Any) -> tuple[Any, ...]:
 
 
 def says_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
-    """Return whether what a class says of itself was said by it, or by a class that knew all the named methods.
+    """Return whether a class defines attribute `said` at or below the latest definition of the methods `known`.
 
-    A subclass that writes such a method anew, and says nothing new, is not what its base said.
+    If a subclass overrides one of the methods but not the attribute, the inherited attribute no longer describes it.
     """
     order = cls.__mro__
     return min(i for i, base in enumerate(order) if said in vars(base)) <= min(
@@ -93,11 +93,11 @@ def takes(function: Callable[..., Any], count: int) -> bool:
 
 
 Check: TypeAlias = Callable[[str, Any], Any]
-"""Takes a field's name and value, and returns the value to keep, or raises."""
+"""Function of a field's name and value; returns the value to store, or raises."""
 
 
 def check_fields(configuration: object, **checks: Check) -> None:
-    """Replace the named fields of a frozen configuration by what their checks return, one after the other."""
+    """Replace each named field of a frozen configuration by the result of its check, in order."""
     for name, check in checks.items():
         object.__setattr__(configuration, name, check(name, getattr(configuration, name)))
 
@@ -107,12 +107,12 @@ non_negative: Check = partial(check_number, minimum=0.0)
 
 
 def one_of(*allowed: str) -> Check:
-    """Return a check for one of some names."""
+    """Return a check that the value is one of the allowed names."""
     return lambda name, value: check_choice(name, value, allowed)
 
 
 def instance(kind: type[Any], wanted: str) -> Check:
-    """Return a check for an instance of a class, of which `wanted` tells how to write one."""
+    """Return a check that the value is an instance of `kind`; `wanted` describes it in the message."""
 
     def check(name: str, value: Any) -> Any:
         check_instance(name, value, kind, wanted)
@@ -122,17 +122,17 @@ def instance(kind: type[Any], wanted: str) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """Return a check that lets None pass."""
+    """Return a check that accepts None and otherwise applies `check`."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def converted(convert: Callable[[Any], Any]) -> Check:
-    """Return a check that is a conversion, whose message knows the name."""
+    """Return a check that converts the value; errors of `convert` must name the field themselves."""
     return lambda _, value: convert(value)
 
 
 def readonly(array: A) -> A:
-    """Return a view of an array that cannot be written into, for whoever must not; its owner may go on writing."""
+    """Return a read-only view of an array; the array itself stays writable."""
     view = array.view()
     view.setflags(write=False)
     return view

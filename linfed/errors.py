@@ -1,4 +1,4 @@
-"""Checks of arguments: one clear line that names the argument, its value and what is allowed."""
+"""Exceptions, warnings and argument checks; a failed check raises a one-line error with name, value and remedy."""
 
 from __future__ import annotations
 
@@ -16,40 +16,97 @@ from linfed._types import Array
 T = TypeVar("T")
 
 LARGEST_INTEGER = 2**63 - 1
-"""No size or number of steps is larger: arrays could not be."""
+"""Largest allowed size or number of steps: the limit of array sizes."""
 
 LARGEST_NOISE = 1e150
-"""No standard deviation is larger: its square still has room for a sum over samples."""
+"""Largest allowed standard deviation: a sum of its square over samples does not overflow."""
 
 NO_NUMBERS = (bool, np.bool_, np.timedelta64)
-"""What Python and NumPy count among the integers, and an argument does not mean."""
+"""Types that Python or NumPy treat as integers and that the checks refuse as numbers."""
 
 SHOWN = 120
-"""Characters of a value that a message shows."""
+"""Largest number of characters of a value in a message."""
 
 
 class SizeError(MemoryError):
-    """An array set that would not fit in the memory allowed; the message has the estimate and a way out."""
+    """Raised if arrays would not fit in the allowed memory; the message gives the estimate and a way out.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> algorithm, problem = lf.FedRep(rank=2, step_size=0.5), lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
+    >>> try:
+    ...     lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=5, memory_budget=100)
+    ... except lf.SizeError:
+    ...     print("needs more than 100 bytes")
+    needs more than 100 bytes
+    """
 
 
 class EngineError(ValueError):
-    """A question that the chosen engine cannot answer; the message names those that can."""
+    """Raised if the chosen engine does not support a run; the message names the engines that do.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
+    >>> try:
+    ...     lf.simulate(lf.FedAvg(step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5, engine="chain")
+    ... except lf.EngineError:
+    ...     print("use another engine")
+    use another engine
+    """
 
 
 class LawError(ValueError):
-    """A prediction that no known law makes; the message says which is missing."""
+    """Raised if no prediction is available for a run; the message gives the assumption that fails.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
+    >>> try:
+    ...     lf.predict(lf.FedRoD(rank=2, step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5)
+    ... except lf.LawError:
+    ...     print("no prediction")
+    no prediction
+    """
 
 
 class UsageError(ValueError):
-    """A mistake in the command line: the message says what is allowed."""
+    """Raised for a mistake on the command line; the message gives the allowed values."""
 
 
 class WorkerError(RuntimeError):
-    """A worker process that died; the message says what may have happened."""
+    """Raised if a worker process died; the message gives the likely cause."""
 
 
 class SweepError(RuntimeError):
-    """Cells that raised: `failures` has them and their errors, `table` the rows of all others."""
+    """Raised after a sweep in which some cells failed.
+
+    Attributes
+    ----------
+    failures : sequence
+        The failed cells and their errors.
+    table : Table or None
+        The rows of all other cells.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import linfed as lf
+    >>> @dataclass(frozen=True)
+    ... class Inverse:
+    ...     n: int
+    ...
+    ...     def run(self):
+    ...         return {"inverse": 1 / self.n}
+    >>> try:
+    ...     lf.sweep([Inverse(0), Inverse(2)])
+    ... except lf.SweepError as error:
+    ...     print(len(error.failures), "failed;", error.table["inverse"])
+    1 failed; 0.5
+    """
 
     def __init__(self, message: str, failures: Any = (), table: Any = None) -> None:
         super().__init__(message)
@@ -58,23 +115,66 @@ class SweepError(RuntimeError):
 
 
 class EdgeWarning(UserWarning):
-    """The best value of a hyper-parameter is an end of its grid: the optimum may lie outside."""
+    """Warns that the best value of a hyper-parameter is at the edge of its grid: the optimum may lie outside.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import linfed as lf
+    >>> problem, fedrep = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FedRep(rank=2, step_size=1.0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", lf.EdgeWarning)
+    ...     tuning = lf.tune(fedrep, problem, grid={"step_size": (0.1, 0.5)}, data=lf.FreshSamples(10), rounds=9)
+    >>> len(caught), tuning.algorithm.step_size
+    (1, 0.5)
+    """
 
 
 class DivergenceWarning(UserWarning):
-    """Some trials diverged: their metrics are NaN, which averages in pandas skip."""
+    """Warns that some trials diverged: their metrics are NaN, and pandas leaves NaN out of averages.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import linfed as lf
+    >>> run = lf.Run(algorithm=lf.FedAvg(step_size=50.0), data=lf.FreshSamples(10), rounds=200,
+    ...              problem=lf.SharedRepresentation(n_clients=10, dim=5, rank=2))
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", lf.DivergenceWarning)
+    ...     frame = lf.sweep([run]).to_pandas()
+    >>> frame["status"].tolist()
+    ['DIVERGED']
+    """
 
 
 class StoreWarning(UserWarning):
-    """Something of a store that is not as it was left: a file that is torn or foreign, or numbers of other code."""
+    """Warns of a file in a store that is damaged or foreign, or that other code has computed.
+
+    Examples
+    --------
+    >>> import tempfile, warnings
+    >>> from pathlib import Path
+    >>> import linfed as lf
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(10), rounds=3,
+    ...              problem=lf.SharedRepresentation(n_clients=10, dim=5, rank=2))
+    >>> folder = tempfile.mkdtemp()
+    >>> table = lf.sweep([run], store=folder)
+    >>> for file in Path(folder).glob("*.cell"):
+    ...     size = file.write_bytes(b"damaged")
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", lf.StoreWarning)
+    ...     table = lf.sweep([run], store=folder)
+    >>> len(caught)
+    1
+    """
 
 
 class WriteError(OSError):
-    """A file that could not be written; what was there before is still there."""
+    """Raised if a file could not be written; the previous version is unchanged."""
 
 
 def shown(value: object) -> str:
-    """Return a value's ``repr`` on one line, shortened where it is long: messages and summaries are lines."""
+    """Return a value's ``repr`` on one line, shortened to `SHOWN` characters."""
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"<array of shape {value.shape}>"
     if isinstance(value, tuple) and len(value) > 8 and {*map(type, value)} == {float}:
@@ -83,20 +183,20 @@ def shown(value: object) -> str:
         text = " ".join(repr(value).split())
     except ValueError:  # Python prints no integer of thousands of digits
         text = f"a {type(value).__name__} too long to print"
-    except Exception:  # of a class of one's own
+    except Exception:  # a user-defined ``__repr__`` may raise anything
         text = f"a {type(value).__name__} that cannot be printed"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for a near miss of an allowed name, in any case, else an empty string."""
+    """Return ``" (did you mean 'x'?)"`` if `value` is close to an allowed name (ignoring case), else ``""``."""
     names = {name.lower(): name for name in allowed}
     close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
 def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
-    """Return `value` if it is one of the allowed names, else raise with the nearest of them."""
+    """Return `value` if it is one of the allowed names, else raise and suggest the nearest one."""
     names = list(allowed)
     if isinstance(value, str) and value in names:
         return value
@@ -105,12 +205,12 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
 
 
 def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -> list[T]:
-    """Return those of a sequence of values that are known, at least one; `what` says what they are."""
+    """Return the known values of a sequence, or raise if it has no known value; the message calls them `what`."""
     check_instance(name, values, Iterable, f"a sequence of {what}")
     known = list(known)
     found = [value for value in values if value in known]
     if not found:
-        raise ValueError(f"{name} = {shown(values)} has none of the {what}; here: {', '.join(map(str, known))}")
+        raise ValueError(f"{name} = {shown(values)} must contain some of the {what}: {', '.join(map(str, known))}")
     return found
 
 
@@ -122,9 +222,9 @@ def check_bool(name: str, value: object) -> bool:
 
 
 def check_progress(value: object) -> bool:
-    """Return what tqdm calls `disable` for `progress` = True, False or None (shown on a terminal only).
+    """Return tqdm's argument `disable` for `progress` = True, False or None (show on a terminal only).
 
-    Without a standard error, as in a daemon, nothing is shown.
+    The bar is also disabled without a standard error, as in a daemon.
     """
     if value is not None and not isinstance(value, bool | np.bool_):
         raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")
@@ -136,17 +236,17 @@ def check_progress(value: object) -> bool:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether `value` is an integer; truth values and time differences are none here."""
+    """Return whether `value` is an integer; truth values and time differences do not count."""
     return isinstance(value, numbers.Integral) and not isinstance(value, NO_NUMBERS)
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Return whether `value` is a real number; truth values and time differences are none here."""
+    """Return whether `value` is a real number; truth values and time differences do not count."""
     return isinstance(value, numbers.Real) and not isinstance(value, NO_NUMBERS)
 
 
 def check_integer(name: str, value: object, minimum: int = 1, maximum: float = LARGEST_INTEGER) -> int:
-    """Return `value` as an int of at least `minimum`, and of 64 bits unless told otherwise."""
+    """Return `value` as an int within ``[minimum, maximum]``; by default `maximum` is the largest 64-bit integer."""
     if not is_integer(value) or value < minimum:
         raise ValueError(f"{name} = {shown(value)} must be an integer of at least {minimum}")
     if value > maximum:
@@ -177,7 +277,7 @@ def check_number(
 
 
 def check_noise_std(value: object) -> float:
-    """Return a standard deviation of at least 0 whose square, which is in every risk, is finite."""
+    """Return `value` as a standard deviation of at least 0 whose square does not overflow."""
     number = check_number("noise_std", value, minimum=0.0)
     if number > LARGEST_NOISE:
         raise ValueError(f"noise_std = {shown(value)} must be at most {LARGEST_NOISE:g}: its square would overflow")
@@ -190,15 +290,28 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
     Parameters
     ----------
     name : str
-        The argument's name, for the message.
+        Name of the argument, for the message.
     value : array_like
-        What the user gave.
+        The user's argument.
     shapes : iterable of tuple of str
         The allowed shapes by the names of their axes, e.g. ``("n", "m", "d")``.
 
+    Returns
+    -------
+    ndarray of float64
+        A copy of the argument.
+
+    Raises
+    ------
+    SizeError
+        If no memory is left for the copy.
+    ValueError
+        If `value` is not numeric, not finite, empty, or has another number of axes.
+
     Notes
     -----
-    NumPy would take the data under a mask, digits in a text, truth values and dates as numbers; here they are refused.
+    NumPy would convert the data under a mask, strings of digits, truth values and dates to numbers; they are refused
+    here.
     """
     named = list(shapes)
     listed = " or ".join(f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(shape) + ")" for shape in named)
@@ -206,7 +319,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         reason = _no_numbers(name, value)
         if reason:
             raise ValueError(reason)
-        with np.errstate(over="ignore"):  # of a longer float
+        with np.errstate(over="ignore"):  # a longer float may overflow
             array = np.array(value, dtype=np.float64)
     except MemoryError:
         raise SizeError(f"{name} = {shown(value)} is too large: no memory is left for a copy") from None
@@ -224,7 +337,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
 
 
 def _no_numbers(name: str, value: object) -> str:
-    """Return why a value's entries are no numbers, or an empty string; lists are looked into."""
+    """Return the reason why a value's entries are not numbers, or an empty string; lists are searched recursively."""
     if isinstance(value, list | tuple):
         if {*map(type, value)} <= {int, float, np.float64}:
             return ""
@@ -236,18 +349,18 @@ def _no_numbers(name: str, value: object) -> str:
     if kind == "c":
         return f"{name} is complex; only real numbers are allowed"
     if kind == "b":
-        return f"{name} holds True and False; where they mean 1 and 0, give .astype(float)"
+        return f"{name} holds True and False; if they mean 1 and 0, use .astype(float)"
     if kind in "mM":
-        return f"{name} holds dates or times ({array.dtype}); give them as numbers in a unit of your own"
+        return f"{name} holds dates or times ({array.dtype}); convert them to numbers in a unit of your choice"
     if kind == "O" and (array.ndim or isinstance(value, np.ndarray)):
         return _no_numbers(name, array.ravel().tolist())
     if kind in "iuf" or (kind == "O" and is_real(value)):
         return ""
-    return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is no number"
+    return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is not a number"
 
 
 def check_unmasked(name: str, value: T) -> T:
-    """Return `value`, or raise if it or a part of it is a masked array: NumPy would take the data under the mask."""
+    """Return `value`, or raise if it or a part of it is a masked array: NumPy would use the data under the mask."""
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: fill the masked values, or leave them out")
     if isinstance(value, list | tuple):
@@ -257,7 +370,7 @@ def check_unmasked(name: str, value: T) -> T:
 
 
 def check_finite(name: str, array: Array) -> None:
-    """Raise if `array` holds NaN or infinity: how many, and where the first one is."""
+    """Raise if `array` holds NaN or infinity; the message gives their number and the index of the first."""
     bad = ~np.isfinite(array)
     count = int(np.count_nonzero(bad))
     if count:
@@ -269,7 +382,7 @@ def check_finite(name: str, array: Array) -> None:
 
 
 def check_whole(name: str, array: Array, minimum: float, maximum: float, allowed: str) -> None:
-    """Raise unless an array holds whole numbers of a range, which `allowed` tells: the first other, and where it is."""
+    """Raise unless `array` holds only integers from `minimum` to `maximum`; `allowed` describes the range."""
     bad = (array != np.floor(array)) | (array < minimum) | (array > maximum)
     if bad.any():
         first = tuple(int(index) for index in np.argwhere(bad)[0])
@@ -290,7 +403,7 @@ def check_square(name: str, value: object, shapes: Iterable[tuple[str, ...]]) ->
 
 
 def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], wanted: str) -> None:
-    """Raise unless `value` is of the wanted kind."""
+    """Raise unless `value` is an instance of `kind`; `wanted` describes it in the message."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} = {shown(value)} must be {wanted}")
 
@@ -298,7 +411,7 @@ def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], w
 def check_returned(
     source: str, name: str, array: object, expected: tuple[int, ...], meaning: str, kinds: str = "f"
 ) -> None:
-    """Raise unless an array that an algorithm or an initialisation returned is real, of the expected shape."""
+    """Raise unless an array returned by an algorithm or an initialisation is real and has the expected shape."""
     wanted = f"{meaning} = {expected}"
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {wanted}")

@@ -262,8 +262,8 @@ MUTATIONS = {
     "algorithms/heads.py": [
         Mutation(
             "new clients without the ridge",
-            'the training."""\n        return features.fit(self.ridge)',
-            'the training."""\n        return features.fit()',
+            'in training."""\n        return features.fit(self.ridge)',
+            'in training."""\n        return features.fit()',
             "new_clients",
         ),
         Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
@@ -272,8 +272,8 @@ MUTATIONS = {
     "algorithms/flute.py": [
         Mutation(
             "ratio of the steps",
-            'ratio of steps needs") * self.gradient_factor)',
-            'ratio of steps needs"))',
+            "self.server_step_size / (step_size * self.gradient_factor)",
+            "self.server_step_size / step_size",
             "flute:ratio",
         ),
     ],

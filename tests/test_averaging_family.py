@@ -356,12 +356,12 @@ MISTAKES = {
         ["aggregation", "did you mean 'published'?"],
     ),
     "no such controls": (lambda: lf.SCAFFOLD(step_size=0.1, controls="I"), ["controls", "'change'", "'gradient'"]),
-    "a gap": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=[0, 2, 0]), ["clusters", "without a gap"]),
+    "a gap": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=[0, 2, 0]), ["clusters", "without gaps"]),
     "half a cluster": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=1.5), ["clusters", "1.5"]),
 }
 UNFIT = {
     "more clusters than clients": (lf.ClusterFedVARP(step_size=0.1, clusters=7), ["clusters = 7", "n_clients = 6"]),
-    "clusters of others": (lf.ClusterFedVARP(step_size=0.1, clusters=[0, 1]), ["2 numbers", "6 clients"]),
+    "clusters of others": (lf.ClusterFedVARP(step_size=0.1, clusters=[0, 1]), ["2 entries", "6 clients"]),
     "shares of others": (lf.FedRolex(step_size=0.1, model_share=[0.5, 0.5]), ["2 values", "6 clients"]),
     "both, of the last": (lf.FedSCAVAR(step_size=0.1, clusters=3, model_share=[0.5]), ["1 values", "6 clients"]),
 }

@@ -130,7 +130,7 @@ CALLS = {
             (lf.FedRolex, "model_share", (1.5, INF, 0.0), "positive finite number of at most 1"),
             (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
             (lf.Personalised, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
-            (lf.Personalised, "base", (lf.LocalOnly(),), "learns no representation B"),
+            (lf.Personalised, "base", (lf.LocalOnly(),), "an algorithm that learns a representation B"),
             (lf.Personalised, "base", (lf.FedRep, "FedRep", None), "must be an algorithm"),
         )
         for value in values
@@ -319,7 +319,7 @@ CALLS = {
     },
     "joint without a ridge": (
         lambda: shortcut(solver=lf.ClosedForm(order="joint")),
-        ["solver = ClosedForm(order='joint')", "needs ridge > 0"],
+        ["solver = ClosedForm(order='joint')", "requires ridge > 0"],
     ),
     "rank above dim, shortcuts": (lambda: run(shortcut(rank=7)), ["rank = 7", "at most dim = 6"]),
     "init of another shape, shortcuts": (
@@ -350,17 +350,20 @@ CALLS = {
     },
     "sparse and orthogonal": (
         lambda: shortcuts(orthogonal=True, sparsity=2),
-        ["orthogonal = True excludes sparsity = 2"],
+        ["orthogonal = True cannot be combined with sparsity = 2"],
     ),
-    "sparse and uncorrelated": (lambda: shortcuts(uncorrelated=True, sparsity=2), ["excludes sparsity = 2"]),
+    "sparse and uncorrelated": (
+        lambda: shortcuts(uncorrelated=True, sparsity=2),
+        ["cannot be combined with sparsity = 2"],
+    ),
     "clusters and uncorrelated": (lambda: shortcuts(uncorrelated=True, clusters=3), ["clusters = 3"]),
     "too few clients for uncorrelated shortcuts": (
         lambda: shortcuts(uncorrelated=True, n_clients=2),
-        ["uncorrelated = True needs n_clients > rank", "2 <= 2"],
+        ["uncorrelated = True requires n_clients > rank", "2 <= 2"],
     ),
     "no room for orthogonal shortcuts": (
         lambda: shortcuts(orthogonal=True, rank=6),
-        ["orthogonal = True needs dim > rank", "6"],
+        ["orthogonal = True requires dim > rank", "6"],
     ),
     # --- participation ---
     "participation 0": (lambda: run(participation=0), ["participation = 0 ", "from 1 to n_clients = 8"]),
@@ -481,15 +484,15 @@ CALLS = {
                 [ones(3), ones(3), ones(3), np.ma.masked_array(ones(3), [0, 0, 1])],
                 ["masked", "leave them out"],
             ),
-            "of digits": (np.full((4, 3, 2), "3"), [["3"] * 3] * 4, ["'3'", "no number"]),
-            "of bytes": (np.full((4, 3, 2), b"3"), np.full((4, 3), b"3"), ["3", "no number"]),
-            "of a digit among numbers": ([[[1.0, "2"]]], [[1.0, 2.0, "3"]] * 4, ["no number"]),
+            "of digits": (np.full((4, 3, 2), "3"), [["3"] * 3] * 4, ["'3'", "not a number"]),
+            "of bytes": (np.full((4, 3, 2), b"3"), np.full((4, 3), b"3"), ["3", "not a number"]),
+            "of a digit among numbers": ([[[1.0, "2"]]], [[1.0, 2.0, "3"]] * 4, ["not a number"]),
             "of digits as objects": (
                 np.full((4, 3, 2), "3", dtype=object),
                 np.full((4, 3), "3", dtype=object),
-                ["'3'", "no number"],
+                ["'3'", "not a number"],
             ),
-            "of None": (np.full((4, 3, 2), None), [[1.0, None, 1.0]] * 4, ["None", "no number"]),
+            "of None": (np.full((4, 3, 2), None), [[1.0, None, 1.0]] * 4, ["None", "not a number"]),
             "of dates": (
                 np.full((4, 3, 2), np.datetime64("2024-01-01")),
                 [[np.datetime64("2024-01-01")] * 3] * 4,
@@ -557,10 +560,13 @@ CALLS = {
     ),
     # --- given truth ---
     "no regressors": (lambda: truth(), ["B and W", "S", "Phi"]),
-    "heads without B": (lambda: truth(W=ones(4, 2), S=ones(4, 3)), ["W", "no B"]),
+    "heads without B": (lambda: truth(W=ones(4, 2), S=ones(4, 3)), ["W", "W requires B"]),
     "B without heads": (lambda: truth(B=ones(3, 2)), ["B and W"]),
-    "B beside S without heads": (lambda: truth(B=ones(3, 2), S=ones(4, 3)), ["no W", "Phi="]),
-    "Phi beside heads": (lambda: truth(Phi=ones(4, 3), B=ones(3, 2), W=ones(4, 2)), ["Phi", "not both"]),
+    "B beside S without heads": (lambda: truth(B=ones(3, 2), S=ones(4, 3)), ["B with S requires W", "Phi="]),
+    "Phi beside heads": (
+        lambda: truth(Phi=ones(4, 3), B=ones(3, 2), W=ones(4, 2)),
+        ["Phi", "Phi cannot be combined with W or S"],
+    ),
     "B of another dimension": (lambda: truth(B=ones(5, 2), Phi=ones(4, 3)), ["B", "(5, 2)", "(3, 2)"]),
     "heads of another rank": (lambda: truth(B=ones(3, 2), W=ones(4, 1)), ["B", "(3, 2)", "(3, 1)"]),
     "S of other clients": (lambda: truth(B=ones(3, 2), W=ones(4, 2), S=ones(5, 3)), ["S", "(5, 3)", "n = 4"]),
@@ -879,11 +885,11 @@ class OwnProblem:
     [
         (
             {"without": ("subspace_rank", "floats_per_trial")},
-            "has no subspace_rank, no floats_per_trial: see lf.Problem",
+            "must have the attributes subspace_rank, floats_per_trial: see lf.Problem",
         ),
-        ({"without": ("noise_std",)}, "has no noise_std: see lf.Problem"),
+        ({"without": ("noise_std",)}, "must have the attributes noise_std: see lf.Problem"),
         ({"without": ("truth",)}, "must be a problem, e.g. lf.SharedRepresentation"),
-        ({"design": "gaussian"}, "problem.design = 'gaussian' must be a law of x, e.g. lf.Gaussian"),
+        ({"design": "gaussian"}, "problem.design = 'gaussian' must be a distribution of x, e.g. lf.Gaussian"),
     ],
 )
 def test_what_a_problem_of_ones_own_lacks_is_named(without, message):

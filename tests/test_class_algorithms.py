@@ -326,12 +326,12 @@ REFUSED = {
     "heads = ExactHeads": lf.FedRep(rank=2, step_size=0.1),
     "fine_tune = ExactHeads": lf.FedAvg(rank=2, step_size=0.1, fine_tune=lf.ExactHeads()),
     "personal = ExactHeads": lf.FedRoD(rank=2, step_size=0.1, personal=lf.ExactHeads()),
-    "step_size = None is least squares": lf.LocalOnly(),
-    "FLUTE is of squares": lf.FLUTE(rank=2, step_size=0.1),
-    "FedRepShortcut is of squares": lf.FedRepShortcut(rank=2, step_size=0.1),
-    "PooledLeastSquares is of squares": lf.PooledLeastSquares(),
-    "Oracle is of squares": lf.Oracle(rank=2),
-    "Personalised is of squares": lf.Personalised(
+    "step_size = None (least squares) supports only regression": lf.LocalOnly(),
+    "FLUTE supports only regression": lf.FLUTE(rank=2, step_size=0.1),
+    "FedRepShortcut supports only regression": lf.FedRepShortcut(rank=2, step_size=0.1),
+    "PooledLeastSquares supports only regression": lf.PooledLeastSquares(),
+    "Oracle supports only regression": lf.Oracle(rank=2),
+    "Personalised supports only regression": lf.Personalised(
         base=lf.FedRep(rank=2, step_size=0.1, heads=lf.GradientHeads()), ridge=0.1
     ),
 }
@@ -350,7 +350,9 @@ def test_fine_tuning_of_fedrod_by_least_squares_is_refused_before_the_run():
 def test_general_flute_is_of_classes_alone():
     problem = lf.SharedRepresentation(n_clients=4, dim=5, rank=2)
     algorithm = lf.GeneralFLUTE(rank=2, step_size=0.1)
-    assert_one_line(lambda: lf.simulate(algorithm, problem, **RUN), ["GeneralFLUTE is of classes", "lf.FLUTE"])
+    assert_one_line(
+        lambda: lf.simulate(algorithm, problem, **RUN), ["GeneralFLUTE supports only classification", "lf.FLUTE"]
+    )
 
 
 @each(

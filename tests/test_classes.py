@@ -213,16 +213,20 @@ def test_halves_are_the_first_and_the_second(kind):
     [lambda b: b.least_squares(), lambda b: b.pooled_least_squares(np.ones((2, 5))), lambda b: b.normal_equations()],
 )
 def test_questions_of_squares_are_refused(question):
-    assert_one_line(lambda: question(draw().batch()), ["is of squares, and these samples are of 4 classes"])
+    assert_one_line(lambda: question(draw().batch()), ["supports only regression, but the samples have 4 classes"])
 
 
 def test_heads_have_no_closed_form():
-    assert_one_line(lambda: draw().batch().project(B).fit(), ["no closed form", "4 classes", "lf.GradientHeads()"])
+    assert_one_line(
+        lambda: draw().batch().project(B).fit(), ["fit() supports only regression", "4 classes", "lf.GradientHeads()"]
+    )
 
 
 def test_who_needs_classes_says_so():
     squares = ExplicitBatch(normal(1, 2, 3, 4), normal(1, 2, 3), active=np.array([[0, 1]]))
-    assert_one_line(lambda: of_classes(squares, "this"), ["this is of classes, and the samples are of numbers"])
+    assert_one_line(
+        lambda: of_classes(squares, "this"), ["this supports only classification, but the samples are for regression"]
+    )
 
 
 # --- layers --------------------------------------------------------------------------------------------------
@@ -425,5 +429,5 @@ def test_fewer_samples_than_classes_are_refused():
 
 def test_a_truth_of_classes_has_no_regressors():
     truth = lf.Classes(**SIZES).truth(0, [0])
-    assert_one_line(lambda: truth.dense(), ["no predictors phi_i", "bayes()"])
-    assert_one_line(lambda: truth.truncated(1), ["no predictors phi_i"])
+    assert_one_line(lambda: truth.dense(), ["dense() supports only regression", "bayes()"])
+    assert_one_line(lambda: truth.truncated(1), ["supports only regression"])

@@ -419,7 +419,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     capsys.readouterr()
     assert run("show", "toy-one", "--out", "there") == 0
     shown = capsys.readouterr().out
-    assert shown.splitlines()[0].startswith("toy-one: full run, linfed")
+    assert shown.splitlines()[0].startswith("toy-one: full run, trials = 2, linfed")
     table = out[out.index("values are large") : out.index("toy-one: 1 claim")]
     assert table in shown
 
@@ -574,7 +574,10 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--shard", "half"], ["--shard half", "e.g. 1/2"]),
         (["reproduce", "toy-one", "--keep", "--fresh"], ["--keep and --fresh contradict"]),
         (["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"], ["--dask and --workers exclude"]),
-        (["reproduce", "toy-one", "--dask", "nowhere:no"], ["--dask nowhere:no: no scheduler there"]),
+        (
+            ["reproduce", "toy-one", "--dask", "nowhere:no"],
+            ["--dask nowhere:no must be the address of a Dask scheduler"],
+        ),
         (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "--trials 3", "changes nothing"]),
         (
             ["reproduce", "toy-one", "--draw", "--out", "empty"],
@@ -785,8 +788,9 @@ def test_the_record_that_ships_is_that_of_the_committed_runs():
         name: committed.verdicts_of(told["claims"]) for name, told in runs.items()
     }, "run python docs/publish.py --record"
     told = {name: one.seconds for name, one in known.items() if one.seconds is not None}
-    assert told == {name: round(runs[name]["seconds"], 1) for name in told}
-    assert len(told) >= len(runs) - 3
+    whole = {name: one["seconds"] for name, one in runs.items() if "seconds" in one and not one.get("reused")}
+    assert told == {name: round(seconds, 1) for name, seconds in whole.items()}
+    assert len(told) > len(runs) / 2
     tables = {name: set(told["tables"]) for name, told in runs.items()}
     assert {name: set(one.settings) for name, one in known.items()} == tables
     assert known["fedrep-fig4"].settings["clients"]["rank"] == ["2"]

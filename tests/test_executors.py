@@ -272,7 +272,7 @@ def test_workers_that_cannot_start_are_one_line():
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("linfed.errors.WorkerError: workers = 2: a worker process died: ")
-    assert "classes and functions that a notebook" in last
+    assert "classes and functions defined in a notebook" in last
     assert last.endswith("use workers = 1, or pip install 'linfed[parallel]')")
 
 

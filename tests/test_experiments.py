@@ -1,8 +1,10 @@
 """Every experiment runs in --quick and draws from its saved tables alone."""
 
+import ast
 import functools
 import importlib
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +106,20 @@ def test_quick_run_is_whole(done):
         sizes = ("d = ", *(("k = ",) if ranked else ()), "n = ", "trials")
         assert all(re.search(rf"\b{size}", caption) for size in sizes)
     assert list(described["figures"]) == drawn
+
+
+def imported_from(path):
+    """Return the modules of the folder that a module needs, also through others."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]
+    names = {name for node in nodes for name in ([node.module] if node.module else [one.name for one in node.names])}
+    return names.union(*(imported_from(FOLDER / f"{name}.py") for name in names))
+
+
+def test_a_helper_module_serves_at_least_two_experiments():
+    needed = Counter(name for path in experiment_files(FOLDER).values() for name in imported_from(path))
+    helpers = {path.stem for path in FOLDER.glob("_*.py")} - {"__init__"}
+    assert helpers
+    assert {name for name in helpers if needed[name] < 2} == set()
 
 
 class Poisoned:

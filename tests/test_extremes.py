@@ -145,6 +145,9 @@ def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
 NUMBERS = {
     "best_step_size": lambda case, noise: theory.best_step_size(**case.closed),
     "one_round_factor": lambda case, noise: theory.one_round_factor(0.1, **case.closed),
+    "fixed_samples_needed": lambda case, noise: theory.fixed_samples_needed(
+        0.05, dim=case.d, rank=case.k, n_clients=len(case.W), rounds=100, delta=0.5, level=0.01
+    ),
     "noise_floor": lambda case, noise: theory.noise_floor(0.01, noise_std=noise, **case.closed),
     "norm_growth": lambda case, noise: theory.norm_growth(0.1, noise_std=noise, **case.closed),
     "stability_edge": lambda case, noise: theory.stability_edge(case.W, **case.sizes),

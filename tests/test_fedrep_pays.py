@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import _fedrep_pays_judged as judged
+from experiments import fedrep_pays
 from linfed.statistics.findings import Verdict
 
 SIZES, CLIENTS = (5, 7, 10, 15, 25, 50, 75, 100, 200), (2, 4, 8, 50, 1000)
@@ -19,7 +19,7 @@ TEXT = "A client needs fewer samples with FedRep than with least squares without
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch):
-    monkeypatch.setattr(judged, "RESAMPLES", 200)
+    monkeypatch.setattr(fedrep_pays, "RESAMPLES", 200)
 
 
 def table(needed, sizes=SIZES):
@@ -36,17 +36,17 @@ def table(needed, sizes=SIZES):
 
 
 def found(needed, **changes):
-    findings = judged.helps(table(needed, **changes), "noise std 0.3")
+    findings = fedrep_pays.helps(table(needed, **changes), "noise std 0.3")
     return {one.where.split("n = ")[1]: one for one in findings if one.text == TEXT}, findings
 
 
 def test_the_smallest_sufficient_samples_are_interpolated_in_logarithms():
-    needed = judged.complexities(table(lambda n: 20.0 + n / 100), judged.LEVEL)
+    needed = fedrep_pays.complexities(table(lambda n: 20.0 + n / 100), fedrep_pays.LEVEL)
     for n in CLIENTS:
-        middle, low, high = judged.interval(needed["FedRep"][n])
+        middle, low, high = fedrep_pays.interval(needed["FedRep"][n])
         assert middle == pytest.approx(20.0 + n / 100, rel=0.02)
         assert low < middle < high
-        assert judged.interval(needed["LocalOnly"][n])[0] == pytest.approx(ALONE, rel=0.02)
+        assert fedrep_pays.interval(needed["LocalOnly"][n])[0] == pytest.approx(ALONE, rel=0.02)
 
 
 def test_federation_helps_though_it_loses_with_fewer_samples_than_it_needs():
@@ -93,4 +93,4 @@ def test_a_risk_that_the_grid_does_not_reach_is_not_judged():
 
 def test_a_crossing_is_the_last_one():
     values = np.array([[1.0, -1.0, 1.0, -1.0], [-1.0, -1.0, -1.0, -1.0], [-1.0, -1.0, -1.0, 1.0]])
-    np.testing.assert_allclose(judged.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])
+    np.testing.assert_allclose(fedrep_pays.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])

@@ -1,4 +1,4 @@
-"""What `fedrep-scaling` lays beside its searches: thresholds, the theorem's claim, judges that reject what is false."""
+"""How many samples and rounds FedRep needs: predictions, the theorem's claim, judges that reject what is false."""
 
 import dataclasses
 import math
@@ -7,23 +7,25 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import _fedrep_scaling_judged as judged
-from experiments import fedrep_scaling
-from experiments._fedrep_scaling import BEST, FIXED, Need, Threshold, fixed_samples_need, local_threshold
+from experiments import fedrep_near_truth, fedrep_samples
+from experiments._fedrep_search import BEST, FIXED, Need
 from linfed.statistics.findings import Verdict
 
 
 @pytest.mark.parametrize(("n", "p"), [(50, 50), (200, 50), (40, 40)])
 def test_near_the_truth_the_factor_of_a_round_is_one_at_the_threshold(n, p):
-    m = local_threshold(n, p, 2000, 3, 0.25)
     sizes = {"dim": 2000, "rank": 3, "n_clients": n, "participants": p}
+    m = lf.theory.near_truth_threshold(0.25, **sizes)
     below, above = (
         lf.theory.one_round_factor(0.25, n_samples=found, **sizes) for found in (math.floor(m), math.ceil(m))
     )
     assert above < 1.0 < below
     if p == n:
         assert p * m == pytest.approx((2000 - 3 + 1) * 3 / (7 + 3 / m))
-    assert math.isnan(local_threshold(n, p, 20, 3, 0.25))
+    assert math.isnan(lf.theory.near_truth_threshold(0.25, **sizes | {"dim": 20}))
+    assert math.isnan(lf.theory.near_truth_threshold(2.0, **sizes))
+    with pytest.raises(ValueError, match="must be a positive finite number"):
+        lf.theory.near_truth_threshold(-1.0, **sizes)
 
 
 def test_the_best_step_is_the_theorys():
@@ -61,8 +63,26 @@ def test_what_fixed_samples_need_is_the_spectrums():
         return math.log(math.sqrt(left) * 0.9 / math.sqrt(0.19) / 0.01 * math.sqrt(1 - 1e-4))
 
     found = next(m for m in range(4, 40) if excess(m) < 0)
-    assert found - 1.5 < fixed_samples_need(need) < found + 0.5
+    assert found - 1.5 < need.said["spectral"] < found + 0.5
     assert found > 6
+
+
+def test_fixed_samples_needed_falls_with_the_rounds_and_rejects_impossible_levels():
+    sizes = {"dim": 60, "rank": 2, "n_clients": 20, "delta": 0.9}
+    needed = [lf.theory.fixed_samples_needed(0.25, rounds=rounds, level=0.01, **sizes) for rounds in (40, 100, 1000)]
+    assert needed[0] > needed[1] > needed[2] > 2
+    assert math.isnan(lf.theory.fixed_samples_needed(0.25, rounds=1, level=0.01, **sizes))
+    with pytest.raises(ValueError, match=r"level = 0\.9 must be below delta = 0\.9"):
+        lf.theory.fixed_samples_needed(0.25, rounds=40, level=0.9, **sizes)
+
+
+def test_the_bounds_rounds_invert_the_bound():
+    run = {"step_size": 0.2, "start": 0.8, "smallest": 0.9}
+    assert lf.theory.fedrep_bound([lf.theory.fedrep_bound_rounds(0.05, **run)], **run) == pytest.approx(0.05)
+    assert lf.theory.fedrep_bound_rounds(0.8, **run) == 0.0
+    for wrong in ({"start": 1.0}, {"step_size": 7.0}, {"smallest": 0.0}, {"start": 0.01}):
+        with pytest.raises(ValueError, match="must be"):
+            lf.theory.fedrep_bound_rounds(0.05, **run | wrong)
 
 
 def scaled(table, factor):
@@ -78,22 +98,21 @@ def scaled(table, factor):
 
 @pytest.fixture(scope="module")
 def near():
-    cell = Threshold(n_clients=10, dim=500, rank=1, trials=16)
+    cell = fedrep_near_truth.Threshold(n_clients=10, dim=500, rank=1, trials=16)
     return lf.Table([{**dataclasses.asdict(cell), **cell.run()}])
 
 
 def test_the_threshold_near_the_truth_is_judged(near):
-    samples = lf.Table([{"panel": "none", "step": "none"}])
-    (found,) = judged.near({"near": near, "samples": samples})
+    (found,) = fedrep_near_truth.claims({"near": near})
     assert found.verdict is Verdict.SUPPORTED
-    (found,) = judged.near({"near": scaled(near, lambda row: 1.1), "samples": samples})
+    (found,) = fedrep_near_truth.claims({"near": scaled(near, lambda row: 1.1)})
     assert found.verdict is Verdict.NOT_SUPPORTED
 
 
 def test_every_panel_moves_what_it_says():
-    cells = fedrep_scaling.cells(quick=False)["samples"]
+    cells = fedrep_samples.cells(quick=False)["samples"]
     base = cells[0]
-    for panel, (field, values, *_) in fedrep_scaling.SAMPLES_IN.items():
+    for panel, (field, values, *_) in fedrep_samples.SAMPLES_IN.items():
         moved = [cell for cell in cells if cell.panel == panel and cell.step == base.step]
         assert [getattr(cell, field) for cell in moved] == list(values)
     assert max(cell.n_clients for cell in cells) == 100_000
@@ -113,7 +132,7 @@ def at_theorems_step(factor):
 
 
 def constants(factor):
-    return [one.verdict for one in judged.constants(at_theorems_step(factor))]
+    return [one.verdict for one in fedrep_samples.constants(at_theorems_step(factor))]
 
 
 def test_a_sufficient_condition_is_not_refuted_by_needing_less():
@@ -124,8 +143,7 @@ def test_a_sufficient_condition_is_not_refuted_by_needing_less():
 
 def of_kappa(power):
     table = at_theorems_step(lambda row: 0.5 * row["kappa"] ** (power - 4))
-    rounds = lf.Table([{**row, "path": "round", "round": row["rounds"]} for row in table.rows])
-    return {one.text: one.verdict for one in judged.kappa(table, rounds)}
+    return {one.text: one.verdict for one in fedrep_samples.kappa(table)}
 
 
 @pytest.mark.parametrize(

@@ -1009,7 +1009,7 @@ def test_samples_in_law_are_refused_where_they_cannot_serve():
         run(engine="projected")
     with pytest.raises((EngineError, ValueError), match=r"in_law = True"):
         run(algorithm=lf.FedRep(rank=1, step_size=0.1, init=lf.Moments()))
-    with pytest.raises(ValueError, match=r"never drawn: leave it out to draw them"):
+    with pytest.raises(ValueError, match=r"with in_law = True no samples are drawn"):
         lf.FixedSamples(30, in_law=True).draw(problem)
     assert lf.FixedSamples(30, in_law=False).draw(problem).X.shape == (1, 3, 30, 4)
     with pytest.raises((ValueError, TypeError), match=r"in_law"):

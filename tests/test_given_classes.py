@@ -153,7 +153,7 @@ def test_what_is_of_squares_is_refused():
         "population": lambda: lf.GivenClasses.population(problem),
     }
     for name, call in calls.items():
-        with pytest.raises(ValueError, match=rf"^{name}\(\) .* squares, and GivenClasses holds classes: use "):
+        with pytest.raises(ValueError, match=rf"^{name}\(\) supports only regression: use "):
             call()
 
 
@@ -447,7 +447,9 @@ def test_digits_are_scaled_images():
 
 def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"^load_digits\(\) needs sklearn.datasets: pip install 'linfed\[digits\]'$"):
+    with pytest.raises(
+        ImportError, match=r"^load_digits\(\) requires sklearn.datasets: pip install 'linfed\[digits\]'$"
+    ):
         lf.load_digits()
 
 
@@ -514,28 +516,31 @@ CALLS = {
     "no pair": (lambda: lf.GivenClasses(X, Y, test=X), ["test", "(X, labels)"]),
     "ragged trials": (
         lambda: lf.GivenClasses([[X[0], X[1, :2]]] * 2, [[Y[0], Y[1, :2]]] * 2),
-        ["X holds trials", "lf.GivenClasses of its own"],
+        ["X has trials", "separate lf.GivenClasses"],
     ),
     "test of other clients": (lambda: lf.GivenClasses(X, Y, test=(X[:2], Y[:2])), ["test X has shape (2, 7, 5)"]),
     "one class": (lambda: lf.GivenClasses(X, Y, n_classes=1), ["n_classes = 1", "at least 2"]),
     "half a class": (lambda: lf.GivenClasses(X, Y, n_classes=2.5), ["n_classes = 2.5", "at least 2"]),
-    "one class in the labels": (lambda: lf.GivenClasses(X, 0 * Y), ["class 0 alone", "n_classes="]),
+    "one class in the labels": (lambda: lf.GivenClasses(X, 0 * Y), ["only class 0", "n_classes=2"]),
     "a split's labels": (lambda: split(labels=FLAT_LABELS - 1), ["labels holds -1.0 at index (0,)"]),
     "a split's fewer labels": (lambda: split(labels=FLAT_LABELS[:5]), ["labels has shape (5,)", "(8,)"]),
     "a split's X": (lambda: split(X=normal(2, 4, 2)), ["X has shape (2, 4, 2)", "(samples, d)"]),
     "clients without trials": (lambda: split(clients=CLIENTS[0]), ["clients has shape (8,)", "(trials, samples)"]),
     "too few clients' numbers": (lambda: split(clients=CLIENTS[:, :5]), ["clients has shape (1, 5)", "(1, 8)"]),
-    "half a client": (lambda: split(clients=CLIENTS + 0.5), ["clients holds 0.5 at index (0, 0)", "-1 (nobody) to 7"]),
-    "client -2": (lambda: split(clients=CLIENTS - 2), ["clients holds -2.0 at index (0, 0)", "-1 (nobody) to 7"]),
-    "a client's name": (lambda: split(clients=CLIENTS * 10**9), ["clients holds 1000000000.0", "-1 (nobody) to 7"]),
-    "nobody": (lambda: split(clients=0 * CLIENTS - 1), ["clients holds -1 (nobody) alone"]),
+    "half a client": (
+        lambda: split(clients=CLIENTS + 0.5),
+        ["clients holds 0.5 at index (0, 0)", "-1 (unassigned) to 7"],
+    ),
+    "client -2": (lambda: split(clients=CLIENTS - 2), ["clients holds -2.0 at index (0, 0)", "-1 (unassigned) to 7"]),
+    "a client's name": (lambda: split(clients=CLIENTS * 10**9), ["clients holds 1000000000.0", "-1 (unassigned) to 7"]),
+    "nobody": (lambda: split(clients=0 * CLIENTS - 1), ["clients contains only -1 (unassigned)"]),
     "a client left out of a trial": (
         lambda: split(clients=np.vstack([CLIENTS, 0 * CLIENTS])),
-        ["clients holds no sample of client 1 in trial 1", "n = 2"],
+        ["clients has no sample of client 1 in trial 1", "n = 2"],
     ),
     "a gap between clients": (lambda: split(clients=2 * CLIENTS), ["no sample of client 1 in trial 0", "n = 3"]),
     "a split's share": (lambda: split(test_share=1.2), ["test_share = 1.2", "from 0 to 1"]),
-    "a share of nothing": (lambda: split(test_share=0.1), ["test_share = 0.1 holds out no sample", "raise it"]),
+    "a share of nothing": (lambda: split(test_share=0.1), ["test_share = 0.1 holds out no sample", "increase it"]),
     "a split's seed": (lambda: split(seed=-1), ["seed = -1", "non-negative"]),
     "a split's classes": (lambda: split(n_classes=1), ["n_classes = 1", "at least 2"]),
     "labels of a table": (lambda: classwise(Y), ["labels has shape (4, 7)", "(samples,)"]),
@@ -562,11 +567,11 @@ CALLS = {
     "no least number": (lambda: dirichlet(min_samples=0), ["min_samples = 0", "at least 1"]),
     "too many samples wanted": (
         lambda: dirichlet(min_samples=5),
-        ["n_clients = 2 with min_samples = 5 need 10 samples", "8", "lower"],
+        ["n_clients = 2 with min_samples = 5 require 10 samples", "8", "reduce"],
     ),
     "too skewed": (
         lambda: dirichlet(concentration=1e-9, min_samples=3, n_clients=2, labels=[0] * 9 + [1]),
-        ["concentration = 1e-09", "1000 draws of trial 0", "min_samples = 3", "raise concentration"],
+        ["concentration = 1e-09", "1000 draws of trial 0", "min_samples = 3", "increase concentration"],
     ),
 }
 
@@ -596,7 +601,7 @@ TOO_LARGE = {
     "trials of a split": (lambda: classwise(trials=10**12), ["trials = 1000000000000 of 8 samples", "fewer trials"]),
     "one large client": (
         lambda: split(np.ones((900, 3)), np.arange(900) % 2, np.maximum(np.arange(900) - 600, 0)[None]),
-        ["1 trials of n = 300 clients, padded to", "dimension 3", "more equal sizes"],
+        ["1 trials of n = 300 clients, padded to", "dimension 3", "more equal numbers of samples"],
     ),
 }
 

@@ -107,7 +107,7 @@ def test_factors_are_what_they_say():
         (Starts(begin=lf.RandomSubspace), "init = <class .* must be 'moments', 'random'"),
         (Starts(begin=normal(8, 3)), r"init has shape \(8, 3\), expected \(d, k\) = \(8, 2\)"),
         (Starts(begin=normal(2, 8, 2)), "trials = 3 must be 2: init has arrays for 2 trials"),
-        (Starts(begin=lf.Moments(clients=31)), "clients = 31 of the moments init must be at most n_clients = 30"),
+        (Starts(begin=lf.Moments(clients=31)), "clients = 31 of lf.Moments must be at most n_clients = 30"),
         (Starts(begin=lf.AtDistance(0.5), rank=3), "requires rank = 3 to be at most the rank of the ground truth, 2"),
         (Starts(factors="moments"), "init = 'moments' must be lf.SmallRandom"),
         (Starts(factors=lf.RandomSubspace()), "init = RandomSubspace.* must be lf.SmallRandom"),

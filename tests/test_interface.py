@@ -188,7 +188,7 @@ def test_a_personal_fit_has_no_place_beside_what_is_served():
 
     base = Serves(rank=2, step_size=0.1)
     assert np.array_equal(*(f(run(base, 2).final) for f in (lambda s: s.predictors(), lambda s: 2 * s.W @ s.B.mT)))
-    with pytest.raises(ValueError, match=r"base = .*Serves.*serves predictors of its own \(Doubled.served\)"):
+    with pytest.raises(ValueError, match=r"base = .*Serves.*cannot be personalised: its predictors \(Doubled.served\)"):
         run(lf.Personalised(base=base, ridge=0.1), 2)
 
 

@@ -280,7 +280,7 @@ def test_a_batch_that_has_no_samples_says_so(engine):
         lambda: step.batch.project(step.after.B),
         lambda: step.batch.normal_equations(),
     ):
-        with pytest.raises(lf.EngineError, match="cannot answer"):
+        with pytest.raises(lf.EngineError, match="does not support batch"):
             question()
 
 

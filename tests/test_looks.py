@@ -15,8 +15,8 @@ import linfed as lf
 from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, look, plain_ticks, same_scale, shades, style
 from linfed.plotting.captions import drawn_sizes
 from linfed.plotting.panels import as_one
+from linfed.reproduction.default_figure import _looks
 from linfed.reproduction.experiments import experiment_files, load
-from linfed.reproduction.overview import _looks
 from linfed.reproduction.run import load_tables
 
 TOP = Path(__file__).parent.parent
@@ -60,9 +60,11 @@ def test_figures_keep_their_style_when_they_are_saved_later():
 
 
 SLOWLY_DRAWN = {
+    "fedrep-bound-samples",
     "fedrep-pays",
     "fedrep-refitting",
-    "fedrep-scaling",
+    "fedrep-rounds",
+    "fedrep-samples",
     "fedrep-theorem1",
     "flute-classification",
     "flute-digits",
@@ -174,9 +176,12 @@ def test_shades_go_from_dark_to_light(count):
     assert len(found) == len(set(found.values())) == count
 
 
-def test_a_sweeps_lines_are_methods_or_shades_or_kinds():
-    assert _looks({"FedRep": "FedRep", "mine": "mine"}) == {"FedRep": LOOKS["FedRep"], "mine": KINDS[0]}
-    assert _looks({"1": 1, "0.5": 0.5}) == dict(zip(("1", "0.5"), shades((1, 0.5)).values(), strict=True))
+def test_lines_of_a_default_figure_are_methods_or_shades_or_kinds():
+    def looks(*lines):
+        return _looks(lf.Table([{"=line": line} for line in lines]), lines)
+
+    assert looks("FedRep", "mine") == {"FedRep": LOOKS["FedRep"], "mine": KINDS[0]}
+    assert looks("m = 1", "m = 0.5") == shades(("m = 1", "m = 0.5"))
 
 
 def test_lines_on_each_other_are_drawn_as_one():

@@ -396,7 +396,7 @@ CALLS = {
     ),
     "test lists of no samples": (
         lambda: lf.GivenSamples(X, Y, test=([np.zeros((0, D)), []] * 3, [[]] * N)),
-        ["test X holds no samples"],
+        ["test X contains no samples"],
     ),
     "test of an empty client of another dimension": (
         lambda: lf.GivenSamples(X, Y, test=([np.zeros((0, 3)), *X[1:]], [[], *Y[1:]])),
@@ -417,7 +417,7 @@ CALLS = {
     **{
         name: (
             lambda X=X: lf.GivenSamples(X, [[np.ones(len(rows)) for rows in trial] for trial in X]),
-            ["X holds trials", "different", "(trials, n, m, d)", "lf.GivenSamples of its own"],
+            ["X has trials", "different", "(trials, n, m, d)", "separate lf.GivenSamples"],
         )
         for name, X in {
             "ragged trials": RAGGED,
@@ -430,7 +430,7 @@ CALLS = {
     },
     "ragged held-out trials": (
         lambda: lf.GivenSamples(*drawn(2, 2, 3), test=(RAGGED, [[rows[:, 0] for rows in t] for t in RAGGED])),
-        ["test X holds trials", "different", "(trials, n, m, d)"],
+        ["test X has trials", "different", "(trials, n, m, d)"],
     ),
     "ragged labels": (
         lambda: lf.GivenSamples(*drawn(2, 2, 3)[:1], [[np.ones(2), np.ones(3)], [np.ones(3), np.ones(4)]]),
@@ -459,7 +459,7 @@ CALLS = {
     ),
     "nothing to take over": (
         lambda: run(Personal()).adapt(X, Y),
-        ["Personal learns nothing that a new client could take over"],
+        ["Personal learns nothing that new clients can use"],
     ),
 }
 

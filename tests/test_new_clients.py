@@ -332,7 +332,7 @@ CALLS = {
     ),
     "a given truth": (
         lambda: fedrep(problem=lf.GivenTruth(Phi=normal(6, 7))).new_clients([3]),
-        ["a given truth says nothing of new clients", "problem=lf.GivenTruth(B=..., W=...)"],
+        ["lf.GivenTruth requires problem=", "problem=lf.GivenTruth(B=..., W=...)"],
     ),
     "another dimension": (
         lambda: fedrep().new_clients([3], problem=lf.GivenTruth(Phi=normal(6, 8))),
@@ -368,7 +368,7 @@ CALLS = {
     },
     "nothing to take over": (
         lambda: run(Personal()).new_clients([3]),
-        ["Personal learns nothing that a new client could take over"],
+        ["Personal learns nothing that new clients can use"],
     ),
 }
 

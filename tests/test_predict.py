@@ -425,7 +425,7 @@ def test_a_step_of_ones_own_has_no_law():
 def test_arguments_are_those_of_simulate():
     assert_one_line(lambda: predict(rounds=-1), ["rounds = -1"])
     assert_one_line(lambda: predict(trials=0), ["trials = 0"])
-    assert_one_line(lambda: lf.predict(fedrep(), data=FRESH, rounds=1), ["give problem="])
+    assert_one_line(lambda: lf.predict(fedrep(), data=FRESH, rounds=1), ["requires problem="])
     assert_one_line(lambda: predict(fedrep(step_size=[0.1, 0.2])), ["2 values", "rounds = 3"])
 
 

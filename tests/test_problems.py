@@ -144,7 +144,9 @@ def test_heads_that_cannot_be_say_so():
 @pytest.mark.parametrize("form", ["B, W", "S"])
 def test_a_given_truth_says_nothing_of_new_clients(form):
     problem = lf.GivenTruth(**FORMS[form][0])
-    with pytest.raises(ValueError, match=r"says nothing of new clients: name theirs, e.g. problem=lf.GivenTruth"):
+    with pytest.raises(
+        ValueError, match=r"requires problem=, the ground truth of the new clients, e.g. problem=lf.GivenTruth"
+    ):
         problem.new_clients(problem.truth(0, [0]), 3, 0, [0])
 
 
@@ -203,10 +205,10 @@ DEPENDENT = {
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_a_given_truth_of_dependent_columns_is_refused(name, parts):
     """Its span has fewer dimensions than the basis that the distance would be measured from."""
-    said = r"B of shape \(5, 2\) has rank 1, expected 2, full column rank"
+    said = r"B of shape \(5, 2\) has rank 1, expected full column rank 2"
     with pytest.raises(ValueError, match=said):
         lf.GivenTruth(B=DEPENDENT[name], **parts)
-    with pytest.raises(ValueError, match=r"B of shape \(3, 5, 2\) has rank 1 in trial 1, expected 2"):
+    with pytest.raises(ValueError, match=r"B of shape \(3, 5, 2\) has rank 1 in trial 1, expected full column rank 2"):
         lf.GivenTruth(B=np.stack([B, DEPENDENT[name], B]), **parts)
 
 

@@ -665,7 +665,7 @@ def test_final_states_beyond_memory_are_found_after_the_first_chunk(monkeypatch)
     arguments = {"data": lf.FreshSamples(5), "rounds": 1, "metrics": [], "trials": 1000}
     monkeypatch.setattr(job, "CHUNK_BYTES", 1e5)
     monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 29.9)
-    with pytest.raises(lf.SizeError, match=r"trials = 1000 .* about 480 kB, and half of the memory is 478 kB"):
+    with pytest.raises(lf.SizeError, match=r"trials = 1000 .* about 480 kB, but half of the memory is 478 kB"):
         lf.simulate(EXACT, PROBLEM, **arguments)
     monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 30.1)
     assert lf.simulate(EXACT, PROBLEM, **arguments).trials == 1000

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import pickle
-import tomllib
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import references as ref
 
 import linfed as lf
 from linfed.errors import UsageError
-from linfed.reproduction.recipe import recipe
+from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.sweeps.fingerprint import Description
 
 ROUNDS = 6
@@ -161,28 +160,13 @@ def test_a_schedule_is_told_in_a_line():
     assert "step_size=<50 numbers, 1 to 0.02>" in str(result.summary())
 
 
-RECIPE = """
-rounds = 6
-[algorithms.FedRep]
-rank = 2
-step_size = {steps}
-init = "random"
-[problem]
-kind = "SharedRepresentation"
-n_clients = 8
-dim = 7
-rank = 2
-[data]
-kind = "FixedSamples"
-n_samples = 5
-"""
-
-
-def test_a_recipe_may_hold_a_schedule():
-    read = recipe("steps", tomllib.loads(RECIPE.format(steps=list(STEPS))))
-    assert read.cells[0].algorithm.step_size == STEPS
-    with pytest.raises(UsageError, match=r"rounds = 6 \(where method = FedRep\); values to run .* \[axes\]"):
-        recipe("steps", tomllib.loads(RECIPE.format(steps=[0.1, 0.3])))
+def test_a_schedule_may_be_set_in_a_grid():
+    run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1, init="random"), problem=PROBLEM, data=DATA, rounds=ROUNDS)
+    lists = with_settings({"runs": [run]}, read_settings([f"step_size={list(STEPS)}"]))
+    check_cells(lists)
+    assert lists["runs"][0].algorithm.step_size == STEPS
+    with pytest.raises(UsageError, match="step_size has 2 values, expected one for each round: rounds = 6"):
+        check_cells(with_settings({"runs": [run]}, {"step_size": (0.1, 0.3)}))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +196,7 @@ def test_theorems_of_one_step_refuse_a_schedule():
     with pytest.raises(ValueError, match="is a schedule: the theorems speak of one step for all rounds"):
         lf.theory.flute_trace(steps, lf.FLUTE(rank=2, step_size=(0.03,)), truth)
     assert lf.FLUTE(rank=2, step_size=(0.03, 0.02)).step_ratio == 1.0
-    with pytest.raises(ValueError, match="the ratio of steps needs one step for all rounds"):
+    with pytest.raises(ValueError, match="the ratio of step sizes requires one step for all rounds"):
         _ = lf.FLUTE(rank=2, step_size=(0.03, 0.02), server_step_size=0.1).step_ratio
 
 

@@ -534,16 +534,16 @@ BAD = {
     "NaN in the spectrum": ({"spectrum": [2.0, NAN]}, ["spectrum", "1 value ", "(1,)"]),
     "infinity in the spectrum": ({"spectrum": [INF, 1.0]}, ["spectrum", "1 value ", "(0,)"]),
     "complex spectrum": ({"spectrum": [1j]}, ["spectrum is complex", "real"]),
-    "ascending spectrum": ({"spectrum": [1.0, 2.0]}, ["spectrum = [1.0, 2.0]", "positive", "none above the one"]),
+    "ascending spectrum": ({"spectrum": [1.0, 2.0]}, ["spectrum = [1.0, 2.0]", "positive", "descending order"]),
     "zero in the spectrum": ({"spectrum": [1.0, 0.0]}, ["spectrum = [1.0, 0.0]", "positive"]),
     "negative spectrum": ({"spectrum": [1.0, -1.0]}, ["spectrum = [1.0, -1.0]", "positive"]),
     "long spectrum": ({"spectrum": np.ones(8)}, ["spectrum has 8 values", "min(n_clients, dim) = 7"]),
     "spectrum of another rank": (
         {"spectrum": [2.0, 1.0], "rank": 3},
-        ["rank = 3", "spectrum has 2 values", "leave rank out"],
+        ["rank = 3", "spectrum has 2 values", "omit rank"],
     ),
-    "gap alone": ({"gap": 0.5}, ["gap = 0.5", "gap_after = None", "both"]),
-    "gap_after alone": ({"gap_after": 2}, ["gap = None", "gap_after = 2", "both"]),
+    "gap alone": ({"gap": 0.5}, ["gap = 0.5", "gap_after = None", "given together"]),
+    "gap_after alone": ({"gap_after": 2}, ["gap = None", "gap_after = 2", "given together"]),
     **{
         f"gap = {value!r}": ({"gap": value, "gap_after": 2}, [f"gap = {value!r}", "positive finite number"])
         for value in (0, -0.1, NAN, INF, "wide", True)
@@ -582,7 +582,7 @@ def test_bad_input_says_what_is_right(name):
 
 
 def test_a_long_spectrum_is_told_in_one_line():
-    with pytest.raises(ValueError, match="none above the one before") as caught:
+    with pytest.raises(ValueError, match="positive numbers in descending order") as caught:
         lf.UnderParameterized(n_clients=50, dim=50, spectrum=np.arange(1.0, 51.0))
     assert "\n" not in str(caught.value)
 

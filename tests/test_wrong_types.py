@@ -73,12 +73,12 @@ CURVES = {
     ),
     "an order of nothing": (
         lambda ax: lf.curves(ax, TABLE, "round", "error", by="m", order=[]),
-        ["order = [] has none of the values of 'm'", "here: 5, 10"],
+        ["order = [] must contain some of the values of 'm': 5, 10"],
         ValueError,
     ),
     "an order of others": (
         lambda ax: lf.curves(ax, TABLE, "round", "error", by="m", order=[1, 2]),
-        ["order = [1, 2] has none of the values of 'm'", "here: 5, 10"],
+        ["order = [1, 2] must contain some of the values of 'm': 5, 10"],
         ValueError,
     ),
     "a band that is a number": (

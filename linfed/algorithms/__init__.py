@@ -1,4 +1,4 @@
-"""Algorithms: each a frozen set of hyper-parameters with an initial state and a step."""
+"""Federated algorithms: frozen dataclasses of hyper-parameters with an initial state and a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         *(FedPer, LGFedAvg, FedRoD, LocalOnly, PooledLeastSquares, Oracle, Personalised),
     )
 }
-"""Every algorithm by its name, for the command line and for results read from files."""
+"""All algorithms by name, for the command line and for results read from files."""
 
 __all__ = [
     "ALGORITHMS",

@@ -1,4 +1,4 @@
-"""What an algorithm is: frozen hyper-parameters, an initial state, and a step from state to state."""
+"""Base classes of algorithms and of their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class State:
-    """What has been learned: predictors ``theta_i = B w_i + s_i``, any part of which may be missing.
+    """State of an algorithm after a round: predictors ``theta_i = B w_i + s_i``, whose parts are all optional.
 
     Parameters
     ----------
@@ -34,14 +34,23 @@ class State:
         Heads, row i = client i; a single row is the head of every client. With c classes (trials, n, c, k + 1): a head
         for each class, its bias last.
     S : ndarray (trials, n, d) or (trials, 1, d), optional
-        Full-dimensional part of each client; a single row is that of every client. With c classes (trials, n, c, d +
+        Full-dimensional part of each client; a single row is shared by all clients. With c classes (trials, n, c, d +
         1).
 
     Notes
     -----
-    A state is never written into: the loop makes the arrays of every state that it is given read-only. An algorithm
-    with more to remember subclasses it, adds array fields (trials first), and names those with a client axis in
-    `per_client`. One whose clients predict with something that is made of its arrays says so by `served`.
+    States are immutable: the loop makes all their arrays read-only. An algorithm that stores more arrays subclasses
+    `State`, adds array fields (trials first), and names the fields with a client axis in `per_client`. If the clients'
+    predictors are computed from these arrays, the subclass overrides `served`.
+
+    Examples
+    --------
+    >>> import linfed as lf, numpy as np
+    >>> state = lf.State(B=np.ones((1, 3, 2)), W=np.zeros((1, 5, 2)))
+    >>> state
+    State(B (1, 3, 2), W (1, 5, 2))
+    >>> state.update(W=np.ones((1, 5, 2))).predictors().shape
+    (1, 5, 3)
     """
 
     B: Array | None = None
@@ -66,7 +75,7 @@ class State:
 
     @property
     def classes(self) -> int:
-        """Classes c that it tells apart; 0 for a state that predicts a number."""
+        """Number of classes c; 0 for regression."""
         found = self.S if self.W is None else self.W
         if found is None:
             served = self.served()
@@ -74,10 +83,10 @@ class State:
         return int(found.shape[2]) if found.ndim == 4 else 0
 
     def served(self) -> State:
-        """Return the state whose B, W, S the clients predict with; by default this one.
+        """Return the state whose B, W, S are the clients' predictors; by default this one.
 
-        A subclass whose predictors follow from its arrays (a mix, a sum of heads) makes them here, as a plain
-        `lf.State`: it is asked where predictors are looked at, at recorded rounds and in a result, and never by a step.
+        A subclass whose predictors are computed from its arrays (a mix, a sum of heads) returns them here as a plain
+        `lf.State`. The loop calls this method at recorded rounds and for results, never within a step.
         """
         return self
 
@@ -87,11 +96,11 @@ class State:
         return replace(self, **changes)
 
     def arrays(self) -> dict[str, Array]:
-        """Return the arrays there are, by name."""
+        """Return the arrays that are not None, by name."""
         return {name: value for name in _names(type(self)) if (value := getattr(self, name)) is not None}  # type: ignore[arg-type]  # a class is hashable
 
     def array(self, name: str) -> Array:
-        """Return one of the arrays there are.
+        """Return the array of a name.
 
         Raises
         ------
@@ -109,15 +118,20 @@ class State:
         Parameters
         ----------
         active : ndarray of int (trials, p), optional
-            Participants, ascending: then a per-client array among `changes` has p rows, and the clients that are not
-            named keep theirs; one whose single row all clients share has one row, as before.
+            Participants, ascending. Each per-client array in `changes` then has p rows, and all other clients keep
+            their rows. An array whose single row is shared by all clients must have one row.
         **changes : ndarray
             New values by name; arrays that are not per client are replaced as a whole.
+
+        Returns
+        -------
+        State
+            A new state of this class.
 
         Raises
         ------
         ValueError
-            For another number of rows.
+            If an array has the wrong number of rows.
         """
         if active is not None:
             for name in self.per_client & changes.keys():
@@ -125,7 +139,7 @@ class State:
         return replace(self, **changes)
 
     def _scattered(self, name: str, active: Indices, new: Array) -> Array:
-        """Return a per-client array with the participants' rows replaced, or the one row that all share."""
+        """Return a per-client array with the participants' rows replaced, or the single shared row."""
         held = self.array(name)
         rows = 1 if held.shape[1] == 1 else active.shape[-1]
         if np.shape(new)[1:2] != (rows,):
@@ -136,7 +150,7 @@ class State:
         return put_clients(held, active, new) if held.shape[1] > 1 else new
 
     def of_clients(self, name: str, active: Indices) -> Array:
-        """Return the participants' rows of a per-client array, (trials, p, ...), or the one row that all share."""
+        """Return the participants' rows of a per-client array, (trials, p, ...), or the single shared row."""
         held = self.array(name)
         return held if held.shape[1] == 1 else take_clients(held, active)
 
@@ -147,19 +161,23 @@ class State:
         return replace(self, **mixed)
 
     def predictors(self, clients: slice | Indices | None = None) -> Array:
-        """Return the predictors theta_i as a dense array, (trials, clients, d); (trials, 1, d) where all share one.
-
-        With c classes (trials, clients, c, d + 1): logits are ``theta_i (x, 1)``.
+        """Return the predictors theta_i as a dense array.
 
         Parameters
         ----------
         clients : slice or index array, optional
-            Which clients; all by default.
+            Clients whose predictors to return; all by default.
+
+        Returns
+        -------
+        ndarray (trials, clients, d)
+            (trials, 1, d) if all clients share one predictor. With c classes (trials, clients, c, d + 1): the logits
+            are ``theta_i (x, 1)``.
 
         Raises
         ------
         SizeError
-            If the dense array would take more than 8 GB: then ask for some clients, or use the factors B, W, S.
+            If the dense array would take more than 8 GB: pass fewer clients, or use the factors B, W, S.
         """
         served = self.served()
 
@@ -171,7 +189,7 @@ class State:
         size = 8 * trials * rows * math.prod(shape_of_client(served.dim, served.classes))
         if size > 8e9:
             raise SizeError(
-                f"the dense predictors would take {size / 1e9:.3g} GB: name some clients=, or use the factors B, W, S"
+                f"the dense predictors would take {size / 1e9:.3g} GB: pass fewer clients=, or use the factors B, W, S"
             )
         if served.B is None or "W" not in parts:
             return parts["S"].copy()
@@ -183,7 +201,7 @@ S = TypeVar("S", bound=State)
 
 
 def frozen(state: S) -> S:
-    """Return a state after making its arrays read-only, in place."""
+    """Make a state's arrays read-only, in place, and return the state."""
     for array in state.arrays().values():
         array.setflags(write=False)
     return state
@@ -196,87 +214,123 @@ def _names(cls: type[Any]) -> tuple[str, ...]:
 
 
 class Start(ChunkSizes, Protocol):
-    """What an algorithm may know before the first round; the loop answers, and keeps the truth to itself."""
+    """Sizes, random numbers and initial factors for `Algorithm.initial_state`, without access to the ground truth."""
 
     @property
     def rng(self) -> TrialRandom:
-        """The algorithm's own random numbers."""
+        """Random numbers reserved for the algorithm."""
         ...
 
     @property
     def counts(self) -> Array:
-        """Samples m_i of each client, (trials, n); per round where they are fresh."""
+        """Samples m_i of each client, (trials, n); per round if the samples are fresh."""
         ...
 
     @property
     def classes(self) -> int:
-        """Classes c of the samples; 0 where labels are numbers."""
+        """Number of classes c of the samples; 0 for regression."""
         ...
 
     def zeros(self, clients: int, columns: int) -> Array:
-        """Return heads (or predictors, with d columns) at 0, of so many clients: (trials, clients, columns).
+        """Return heads (or predictors, if `columns` is d) equal to 0, (trials, clients, columns).
 
-        With c classes (trials, clients, c, columns + 1).
+        With c classes the shape is (trials, clients, c, columns + 1).
         """
         ...
 
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
-        """Return the initial representation (trials, d, rank) that `init` describes, or raise if nothing does."""
+        """Return the initial representation (trials, d, rank) that `init` describes, or raise if it is invalid."""
         ...
 
     def factors(self, init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike], rank: int) -> tuple[Array, Array]:
-        """Return the initial B (trials, d, rank) and W (trials, n, rank) that `init` describes, or raise."""
+        """Return the initial B (trials, d, rank) and W (trials, n, rank) that `init` describes.
+
+        Raises ValueError if `init` is invalid.
+        """
         ...
 
 
 class Asks(IntEnum):
-    """What the steps of an algorithm ask of a batch: the less, the cheaper the engines that can serve them exactly."""
+    """Operations on a batch that an algorithm's steps require: the fewer, the cheaper the engines that support them.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.FedRep(rank=2, step_size=0.5).asks.name
+    'FEATURES'
+    >>> lf.Asks.GRADIENTS < lf.Asks.ROWS
+    True
+    """
 
     GRADIENTS = 0
-    """One ``project(B)`` at the state's B, and both gradients at the heads that the state has."""
+    """One ``project(B)`` at the state's B, and both gradients at the state's heads."""
 
     FEATURES = 1
-    """One ``project(B)`` at the state's B, heads from it, and one representation gradient a step."""
+    """One ``project(B)`` at the state's B, heads fitted from it, and one representation gradient per step."""
 
     QUADRATIC = 2
-    """Anything that depends on the samples through their second moments: every full-batch quadratic loss."""
+    """Any operation that depends on the samples only through their second moments: every full-batch quadratic loss."""
 
     ROWS = 3
     """The samples themselves."""
 
 
 class Communication(NamedTuple):
-    """Numbers between the server and one participant in a round: `down` to it, and `up` from it."""
+    """Floats exchanged between the server and one participant in a round: `down` to the client, `up` to the server."""
 
     down: float
     up: float
 
 
 class Algorithm(Configuration, ABC):
-    """Base of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters."""
+    """Base class of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters.
+
+    A subclass defines `summary`, `initial_state` and `step`; everything else has a default.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import linfed as lf
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class OneGradientStep(lf.Algorithm):
+    ...     step_size: float
+    ...     summary = "one shared predictor, one gradient step per round"
+    ...     asks = lf.Asks.QUADRATIC
+    ...
+    ...     def initial_state(self, start):
+    ...         return lf.State(S=start.zeros(1, start.dim))
+    ...
+    ...     def step(self, state, batch, rng):
+    ...         gradient = batch.gradient(state.S).mean(axis=1, keepdims=True)
+    ...         return lf.State(S=state.S - self.step_size * gradient)
+    >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2)
+    >>> result = lf.simulate(OneGradientStep(step_size=0.5), problem, data=lf.FreshSamples(20), rounds=3)
+    >>> result.final.S.shape
+    (1, 1, 5)
+    """
 
     summary: ClassVar[str]
-    """One line for lists."""
+    """One-line description for lists of algorithms."""
 
     @property
     def asks(self) -> Asks:
-        """What its steps ask of a batch; the samples themselves, unless a class says less (`asks_of`)."""
+        """Operations that the steps require of a batch; by default the samples themselves (see `asks_of`)."""
         return Asks.ROWS
 
     @property
     def columns(self) -> int:
-        """Columns k of the representation B it learns; 0 if it learns none. By default its field `rank`."""
+        """Columns k of the learned representation B; 0 without one. By default the field `rank`."""
         rank: Any = getattr(self, "rank", 0)
         return int(rank)
 
     @property
     def initial_columns(self) -> int:
-        """Columns of what `initialisation` describes; by default those of the B it learns."""
+        """Columns of the B that `initialisation` describes; by default the same number as `columns`."""
         return self.columns
 
     @property
     def initialisation(self) -> Initialisation | None:
-        """How it begins, where that is one of `linfed.algorithms.initial`: engines and memory depend on it."""
+        """Initialisation of B, if it is one of `linfed.algorithms.initial`: engines and memory depend on it."""
         return None
 
     def check(self, *, n_clients: int, dim: int) -> None:
@@ -285,17 +339,20 @@ class Algorithm(Configuration, ABC):
             raise ValueError(f"rank = {self.columns} must be at most dim = {dim}")
 
     def check_loss(self, classes: int) -> None:
-        """Raise if it cannot learn from samples of so many classes, or of none; by default it is of squares alone."""
+        """Raise if the algorithm does not support samples of `classes` classes (0: regression).
+
+        By default only regression is supported.
+        """
         if classes:
-            raise ValueError(f"{type(self).__name__} is of squares, and the samples are of {classes} classes")
+            raise ValueError(f"{type(self).__name__} supports only regression, but the samples have {classes} classes")
 
     def for_rounds(self, rounds: int) -> Algorithm:
-        """Return the algorithm that a run of so many rounds takes; itself, unless something is told round by round."""
+        """Return the algorithm for a run of `rounds` rounds: itself, unless a hyper-parameter is given per round."""
         return self
 
     @property
     def finishes(self) -> bool:
-        """Whether it ends with `finish`, e.g. fine-tuning; the loop records that as one more round."""
+        """Whether `finish` (e.g. fine-tuning) follows the last round; the loop records it as one more round."""
         return False
 
     @abstractmethod
@@ -304,57 +361,71 @@ class Algorithm(Configuration, ABC):
 
     @abstractmethod
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return the state after one round with this batch; never writes into `state`."""
+        """Return the state after one round with this batch; must not modify `state`."""
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return the state after what is done once, after the last round, with a batch of all clients."""
+        """Return the state after the final step, which follows the last round and uses a batch of all clients."""
         return state
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return the state of clients that took no part in the training, from a batch of theirs.
+        """Return the state of new clients, which took no part in the training, from a batch of their samples.
 
-        By default they keep the B that clients are served with and fit their heads exactly (of minimum norm where m <
-        k); without a B they take the predictor that all clients share. The state has one row for each client of the
-        batch, or one for all.
+        By default new clients use the trained B and fit their heads exactly (minimum norm if m < k). Without a B they
+        use the predictor that all clients share.
+
+        Returns
+        -------
+        State
+            With one row per client of the batch, or one row for all.
 
         Raises
         ------
         ValueError
-            If the algorithm learns nothing that a new client could take over.
+            If the algorithm learns nothing that new clients can use.
         """
         state = state.served()
         if state.B is not None:
             return State(B=state.B, W=batch.project(state.B).fit().W)
         if state.S is None or state.S.shape[1] > 1:
-            raise ValueError(f"{type(self).__name__} learns nothing that a new client could take over")
+            raise ValueError(f"{type(self).__name__} learns nothing that new clients can use")
         return State(S=state.S)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return how many floats a participant and the server exchange in a round; by default B, both ways.
+        """Return the number of floats that a participant and the server exchange in a round; by default B, both ways.
 
-        What is sent before the first round or after the last (an initialisation, fine-tuning) does not count. NaN where
-        an algorithm has no B and says nothing. Where clients send unequal amounts it is the mean over all of them. With
-        `classes` the model is of so many.
+        Parameters
+        ----------
+        dim : int
+            Ambient dimension d.
+        classes : int, default 0
+            Number of classes; 0 for regression.
+
+        Returns
+        -------
+        Communication
+            The mean over all clients if they send unequal amounts. Messages before the first round or after the last
+            (initialisation, fine-tuning) do not count. By default NaN for an algorithm without B.
         """
         size = float(self.columns * dim) or np.nan
         return Communication(size, size)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return how many numbers one trial's state holds, and what a step adds to it; by default B and W."""
+        """Return the number of floats in one trial's state and in a step's temporary arrays; by default B and W."""
         return self.columns * (n_clients + dim)
 
 
 def check_algorithm(algorithm: object) -> None:
-    """Raise unless it is an algorithm."""
+    """Raise unless `algorithm` is an `Algorithm`."""
     check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
 
 
 def asks_of(algorithm: Algorithm) -> Asks:
-    """Return what an algorithm's steps ask of a batch.
+    """Return the operations that an algorithm's steps require of a batch.
 
-    What a class says holds for the steps that it knows: a subclass with a step of its own that says nothing new is
-    taken to ask for the samples themselves. Batches refuse the questions that they cannot answer, but nobody would
-    refuse a step that reads the rows of a compressed batch as samples, or the entries of B in the chain's frame.
+    The attribute `asks` of a class describes only the `step` and `finish` that the class defines or inherits. If a
+    subclass overrides one of them without a new `asks`, its steps are assumed to require the samples themselves.
+    Batches refuse unsupported operations. They cannot detect a step that reads the rows of a compressed batch as
+    samples, or the entries of B in the frame of the Markov-chain engine.
     """
     asks: Any = algorithm.asks
     if not isinstance(asks, Asks):

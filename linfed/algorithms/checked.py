@@ -1,4 +1,4 @@
-"""Whether what an algorithm returned is a state that the loop can go on from."""
+"""Checks of the states that algorithms return."""
 
 from __future__ import annotations
 
@@ -20,31 +20,36 @@ def check_state(
     classes: int = 0,
     like: State | None = None,
 ) -> State:
-    """Return what a method of an algorithm returned, if it is a state that the loop can go on from.
+    """Return the state that a method of an algorithm returned, or raise if it is invalid.
 
     Parameters
     ----------
     state : object
-        What was returned.
+        Return value of the method.
     source : str
-        By which method, e.g. ``"FedRep.step"``.
+        Name of the method, e.g. ``"FedRep.step"``.
     trials, n_clients, dim : int
         Sizes of the run.
     columns : int
-        Columns k of B; 0 where the algorithm does not say.
+        Columns k of B; 0 if the algorithm does not declare them.
     classes : int
-        Classes c of the samples; 0 where a number is predicted.
+        Number of classes c of the samples; 0 for regression.
     like : State, optional
-        The state before: class and names of the arrays are then the same.
+        The previous state; the class and the names of the arrays must not change.
+
+    Returns
+    -------
+    State
+        The argument `state`.
 
     Raises
     ------
     TypeError, ValueError
-        For something else, or arrays of other types or shapes, of other names, or without a predictor.
+        If `state` is not a `State`, has no predictor, or has arrays of wrong names, types or shapes.
     """
     if not isinstance(state, State):
         raise TypeError(f"{source} returned {shown(state)}, expected a lf.State")
-    told = State.__repr__(state)  # a subclass that is a dataclass would show its numbers
+    told = State.__repr__(state)  # the `repr` of a dataclass subclass would show the arrays' numbers
     if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
         raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
     derived = type(state).served is not State.served
@@ -66,7 +71,7 @@ def check_state(
 def _check_predictor(
     state: State, source: str, *, trials: int, n_clients: int, dim: int, columns: int, classes: int
 ) -> None:
-    """Raise unless a state holds predictors, of the shapes that `check_state` is told."""
+    """Raise unless a state holds predictors of the given sizes."""
     told, B, W, S = State.__repr__(state), state.B, state.W, state.S
     if (B is None) != (W is None) or (B is None and S is None):
         raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")

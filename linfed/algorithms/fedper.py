@@ -26,35 +26,44 @@ class FedPer(Scheduled):
     rank : int
         Columns k of B, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta > 0, the local step on B and on the head; or a schedule, as in `FedRep`.
+        eta > 0, the local step size for B and the head; or a schedule, as in `FedRep`.
     local_steps : int
         Simultaneous full-gradient steps of each participant in a round.
     server_step_size : float
-        The server's step along the averaged change of B.
+        The server's step size along the averaged change of B.
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B; heads start at 0.
 
     Raises
     ------
     ValueError
-        For a rank below 1, steps that are not positive; and in `simulate` for a rank above d.
+        If the rank is below 1, or a step size is not positive; in `simulate` also if the rank exceeds d.
 
     Notes
     -----
-    One round, with participants I, ``|I| = p``, each from the server's B and its own last head::
+    In one round each participant i in I, ``|I| = p``, starts from the server's B and its last head::
 
         (B_i, w_i) <- (B_i - eta g_i w_i', w_i - eta B_i'g_i),   g_i = X_i'(X_i B_i w_i - y_i)/m      local_steps times
         B          <- B + eta_s (1/p) sum_{i in I} (B_i - B)
 
-    The server averages over participants; clients that take no part keep their head. B is not normalised. Cost of a
-    round ``O(local_steps p (m d + d k))``.
+    The server averages over participants; the other clients keep their heads. B is not normalised. Cost of a round
+    ``O(local_steps p (m d + d k))``.
 
-    **Deviations**: full-gradient steps where the source takes minibatches; `server_step_size` and schedules
-    are additions.
+    **Deviations**: full-gradient steps replace the source's minibatches; `server_step_size` and schedules are
+    additions.
 
     References
     ----------
     Arivazhagan et al. 2019, Algorithms 1 and 2; FedRep paper, section 5.2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
+    >>> algorithm = lf.FedPer(rank=2, step_size=0.2, init="moments")
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(40), rounds=200)
+    >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+    True
     """
 
     rank: int
@@ -78,11 +87,11 @@ class FedPer(Scheduled):
 
     @property
     def initialisation(self) -> Initial:
-        """How B begins."""
+        """Initialisation of B."""
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Any loss will do: its gradient is all that is asked."""
+        """Accept regression and classification: the steps use only gradients."""
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""

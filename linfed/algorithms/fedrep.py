@@ -20,36 +20,37 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class FedRep(Scheduled):
-    """Shared representation B, a personal head per client.
+    """Shared representation B with a personal head per client.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta > 0, the step on B; or a schedule: one for each round, or a function of the round's number, from 1.
+        eta > 0, the step size for B; or a schedule: one value per round, or a function of the round number, from 1.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
-        Initial B; an array is used as it is.
+        Initial B; an array is used without orthonormalisation.
     heads : ExactHeads or GradientHeads
         Closed-form heads, or gradient steps from the client's last head: ``lf.GradientHeads(steps=1)`` and 10 are GD-GD
         and 10GD-GD of the paper's Figure 3.
     representation_steps : int
         Local steps on B at fixed heads before the server averages (Algorithm 1).
     orthonormalize : bool
-        Replace B by its Q factor after each round.
+        If True, replace B by its Q factor after each round.
     aggregate : "mean" or "sum"
-        The step on B follows the mean or the sum of the participants' gradients; steps on heads stay as they are.
+        Aggregation of the participants' gradients on B; steps on heads do not depend on it.
     rotate_heads : bool
-        With the Q factor, replace every head w by ``R w``, so that predictors stay as they are; by default heads are
-        kept. With exact heads it changes the predictors, but not B; it needs ``orthonormalize=True``.
+        If True, also replace every head w by ``R w`` when B is replaced by its Q factor, which keeps the predictors
+        ``B w``; requires ``orthonormalize=True``. If False (default), heads do not change. With exact heads this option
+        changes the predictors, but not B.
 
     Raises
     ------
     TypeError
-        For `heads` that are none.
+        If `heads` is neither `ExactHeads` nor `GradientHeads`.
     ValueError
-        For a rank below 1, a step that is not positive, unknown names, `rotate_heads` without `orthonormalize`; and in
-        `simulate` for a rank above d, or a schedule of other rounds.
+        If the rank is below 1, a step size is not positive, a name is unknown, or `rotate_heads` is True without
+        `orthonormalize`. `simulate` also raises if the rank exceeds d, or a schedule does not have one value per round.
 
     Notes
     -----
@@ -60,12 +61,12 @@ class FedRep(Scheduled):
         B   <- qr(B - eta G)
 
     Gradients have no factor 2; the server averages over participants. Heads start at 0. Cost of a round
-    ``O(p m (d k + k^2))``. With exact heads and m <= k the residual vanishes and B does not move: the gradient is then
-    exactly zero.
+    ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so the gradient is exactly zero and B does
+    not change.
 
-    **Deviations**: Algorithm 2 as printed, and the paper's experiments, leave B as it is; the analysis normalises it,
-    and so does the default here (``orthonormalize=False`` switches it off; the two are not equivalent). R has a
-    positive diagonal. Schedules, a ridge on heads, `aggregate` and `rotate_heads` are additions.
+    **Deviations**: Algorithm 2 as printed, and the paper's experiments, do not normalise B. The paper's analysis does,
+    and it is the default here; ``orthonormalize=False`` switches it off, which is not equivalent. R has a positive
+    diagonal. Schedules, a ridge on heads, `aggregate` and `rotate_heads` are additions.
 
     References
     ----------
@@ -105,23 +106,23 @@ class FedRep(Scheduled):
             rotate_heads=check_bool,
         )
         if self.rotate_heads and not self.orthonormalize:
-            raise ValueError("rotate_heads = True needs orthonormalize = True: without QR there is no R to rotate by")
+            raise ValueError("rotate_heads = True requires orthonormalize = True, whose QR factorisation gives R")
 
     @property
     def asks(self) -> Asks:
-        """What a step asks of a batch."""
+        """Operations that a step requires of a batch."""
         return Asks.FEATURES if self.representation_steps == 1 else Asks.QUADRATIC
 
     @property
     def initialisation(self) -> Initial:
-        """How B begins."""
+        """Initialisation of B."""
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Raise for least squares, and heads that are rotated, where the samples are of classes."""
+        """Raise if heads are exact or rotated and the task is classification."""
         check_heads_loss("heads", self.heads, classes)
         if classes and self.rotate_heads:
-            raise ValueError(f"rotate_heads = True is of squares, and the samples are of {classes} classes")
+            raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init` and all heads at 0."""
@@ -143,6 +144,6 @@ class FedRep(Scheduled):
         return new.update(W=new.array("W") @ R.mT)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' exact heads at B, with the ridge of the training."""
+        """Return new clients' exact heads at B, with the ridge used in training."""
         B = state.array("B")
         return State(B=B, W=self.heads.adapt(batch.project(B)).W)

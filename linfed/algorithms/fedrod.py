@@ -1,4 +1,4 @@
-"""FedRoD (Chen and Chao 2021): a generic model by averaging, a personal head beside its head."""
+"""FedRoD (Chen and Chao 2021): an averaged generic model plus a personal head per client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TwoHeads(State):
-    """A shared B, the generic head W (trials, 1, k) of all clients, and a personal head V (trials, n, k) beside it."""
+    """State with a shared B, the generic head W (trials, 1, k), and personal heads V (trials, n, k)."""
 
     V: Array
 
@@ -35,31 +35,32 @@ class TwoHeads(State):
 
 @dataclass(frozen=True, kw_only=True)
 class FedRoD(Averaging):
-    """Two-layer averaging whose clients keep a personal head, which fits what the averaged model leaves.
+    """Two-layer averaging whose clients also fit a personal head to the residual of the averaged model.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta > 0, the local step on (B, w); or a schedule, as in `FedRep`: fine-tuning then takes the last round's.
+        eta > 0, the local step size for (B, w); or a schedule, as in `FedRep` (fine-tuning then uses the last round's
+        step size).
     personal : GradientHeads or ExactHeads
-        How a participant finds its personal head: by gradient steps from its last one, with the step eta where they
-        have none of their own, or in closed form. A ridge is on v_i: it holds the client near the generic head.
+        Update of a participant's personal head: gradient steps from its last one (with step size eta unless they have
+        one), or the closed form. A ridge penalises v_i, which keeps the client near the generic head.
     balanced : bool
-        With classes (B, w) learns from the balanced softmax, as in the source: logits plus the logarithm of the
-        client's share of each class. Numbers know no such thing.
+        If True, (B, w) is trained with the balanced softmax for classification, as in the source: logits plus the
+        logarithm of the client's share of each class. Has no effect on regression.
     fine_tune : ExactHeads or GradientHeads, optional
-        What each client does to its personal head after the last round, at the B and the w that were learned.
+        Fine-tuning of the personal heads after the last round, at the learned B and w.
     local_steps, local_epochs, batch_size, server_step_size, weights, init
-        Of the averaging of (B, w), as in `FedAvg`.
+        Averaging of (B, w), as in `FedAvg`.
 
     Raises
     ------
     TypeError
-        For a `personal` that is none, and without a rank.
+        If `personal` is neither `GradientHeads` nor `ExactHeads`, or the rank is missing.
     ValueError
-        As in `FedAvg`, and for a rank below 1.
+        As in `FedAvg`, and if the rank is below 1.
 
     Notes
     -----
@@ -68,17 +69,18 @@ class FedRoD(Averaging):
         v_i    <- argmin_v (1/2m) ||Z_i v - (y_i - Z_i w)||^2,   or gradient steps on it from v_i
         (B, w) <- (B, w) + eta_s sum_{i in I} p_i ((B_i, w_i) - (B, w)),   (B_i, w_i) by local steps on f_i(B w)
 
-    which is `FedAvg` of two layers: (B, w) never hears of the v_i, which stay with the clients, and start at 0. Clients
-    predict with ``B (w + v_i)``. The v_i belong to the B and w at which they were fitted, those of the round's
-    beginning, as the heads of `FedRep` do; what the server makes of B and w moves the predictor with them, and a
-    client that takes no part keeps its v_i. `fine_tune` fits them once more at the end. With exact heads, m >= k and
-    no ridge ``w + v_i`` is FedRep's head at that B; with m < k it is the solution nearest to w. A new client does what
-    ``fine_tune`` says, or else `personal`, exactly. Cost of a round as in `FedAvg`, and ``O(p m (d k + k^2))`` for the
-    heads; memory O(n k).
+    The second line is two-layer `FedAvg`: (B, w) does not depend on the v_i, which stay with the clients and start at
+    0. Clients predict with ``B (w + v_i)``. Like the heads of `FedRep`, the v_i are fitted at the B and w from before
+    the round. The server's update of B and w then changes the predictor. A client that takes no part keeps its v_i.
+    `fine_tune` refits the v_i after the last round.
 
-    **Deviations**: the source steps on the personal head together with the local model, on that model's features; here
-    B and w are held fixed at the server's. Full-gradient steps, exact heads, `fine_tune`, schedules and the fit of new
-    clients are additions.
+    With exact heads, m >= k and no ridge ``w + v_i`` is FedRep's head at that B; with m < k it is the solution nearest
+    to w. A new client's head is fitted exactly, with the ridge of `fine_tune` if given, else of `personal`. Cost of a
+    round as in `FedAvg`, plus ``O(p m (d k + k^2))`` for the heads; memory O(n k).
+
+    **Deviations**: the source updates the personal head together with the local model, on that model's features; here
+    the personal head is updated at the server's B and w. Full-gradient steps, exact heads, `fine_tune`, schedules and
+    the fit of new clients are additions.
 
     References
     ----------
@@ -98,12 +100,12 @@ class FedRoD(Averaging):
     ((1, 50, 2), True)
     """
 
-    rank: int = field()  # required: without a default of its own it would have that of the family
+    rank: int = field()  # required; without `field()` it would inherit the default None of `Averaging`
     personal: Heads = field(default_factory=GradientHeads)
     balanced: bool = True
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "two-layer averaging, and a personal head beside the shared one"
+    summary: ClassVar[str] = "two-layer averaging plus a personal head per client"
 
     def __post_init__(self) -> None:
         personal = instance(Heads, "lf.GradientHeads(steps=1) or lf.ExactHeads()")
@@ -111,7 +113,7 @@ class FedRoD(Averaging):
         super().__post_init__()
 
     def check_loss(self, classes: int) -> None:
-        """Raise for least squares where the samples are of classes."""
+        """Raise if heads are fitted by least squares and the task is classification."""
         super().check_loss(classes)
         check_heads_loss("personal", self.personal, classes)
 
@@ -138,21 +140,21 @@ class FedRoD(Averaging):
         return state.update(V=self._fitted(self.fine_tune, state, batch, last), active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' exact heads at B: the generic one, and beside it one of their own."""
+        """Return new clients' heads at B: the generic head plus an exactly fitted personal head."""
         heads = self.personal if self.fine_tune is None else self.fine_tune
         return State(B=state.B, W=state.array("W") + heads.adapt(_residual(state, batch)).W)
 
     def _fitted(self, heads: Heads, state: State, batch: Batch, step_size: float) -> Array:
-        """Return the personal heads of the batch's clients, from their last ones."""
+        """Return the updated personal heads of the batch's clients."""
         return heads.solve(_residual(state, batch), state.of_clients("V", batch.active), step_size).W
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return what averaging takes, and the size of the personal heads, alone and beside the generic one."""
+        """Return the size for averaging, and of the personal heads before and after adding the generic head."""
         averaging = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
         return averaging + 2 * n_clients * self.rank
 
 
 def _residual(state: State, batch: Batch) -> Features:
-    """Return the features at B, with the labels that the generic head leaves."""
+    """Return the features at B, with the residuals of the generic model as labels."""
     model = LinearModel.of(state)
     return batch.shifted(model.predictors(model.shared(state))).project(state.array("B"))

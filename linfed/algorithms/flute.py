@@ -18,6 +18,7 @@ from linfed.numerics.streams import TrialRandom
 
 
 def _one_or_two(name: str, value: object) -> int:
+    """Return `value` as an int if it is 1 or 2, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or value not in (1, 2):
         raise ValueError(f"{name} = {shown(value)} must be 1 or 2")
     return int(value)
@@ -25,20 +26,20 @@ def _one_or_two(name: str, value: object) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FLUTE(Scheduled):
-    """Shared representation, personal heads, and a server that regularises both towards a balanced low-rank model.
+    """Shared representation and personal heads, which the server regularises towards a balanced low-rank model.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta_l > 0, the step along the data gradients; or a schedule, as in `FedRep`.
+        eta_l > 0, the step size for the data gradients; or a schedule, as in `FedRep`.
     server_step_size : float, optional
-        eta_r >= 0, the server's step on the regulariser; `step_size` by default.
+        eta_r >= 0, the server's step size for the regulariser; `step_size` by default.
     gamma1 : float, default 1/4
         Weight of ``||B W'||_F^2``, which the server increases.
     gamma2 : float, default 1/8
-        Weight of ``||B'B||_F^2 + ||W'W||_F^2``, which it decreases.
+        Weight of ``||B'B||_F^2 + ||W'W||_F^2``, which the server decreases.
     init : InitialFactors, or a pair of array_like (B, W)
         ``lf.SmallRandom(alpha)``, with ``alpha = 1/(10 d)`` by default, or B (d, k) and W (n, k), with or without a
         leading trial axis.
@@ -49,24 +50,24 @@ class FLUTE(Scheduled):
     Raises
     ------
     ValueError
-        For a rank below 1, steps or weights out of range, an init of another form; and in `simulate` for a rank above
-        d or arrays of other shapes.
+        If the rank is below 1, a step size or weight is out of range, or `init` is invalid. `simulate` also raises if
+        the rank exceeds d or an array has the wrong shape.
 
     Notes
     -----
-    One round, with ``g_i = X_i'(X_i B w_i - y_i)/m`` and everything on the right at the last round's B and W::
+    One round, with ``g_i = X_i'(X_i B w_i - y_i)/m`` and the last round's B and W on the right::
 
         B <- B - eta_l sum_i g_i w_i' + eta_r [2 gamma1 B W'W - 4 gamma2 B B'B]
         W <- W - eta_l [B'g_i]_i'     + eta_r [2 gamma1 W B'B - 4 gamma2 W W'W]
 
-    The server **sums** over clients, where FedRep averages. B is not normalised. At the default weights the regulariser
-    is ``(1/8)||B'B - W'W||_F^2``. For ``gamma1 > 2 gamma2`` the objective can be unbounded below, and the run then
-    diverges (`linfed.theory.flute_divergence_threshold`). With partial participation the same is done with the
-    participants alone, and the others keep their heads, as in the paper's Algorithm 2. Cost of a round ``O(p (m d +
-    d k))``, on fixed samples with m > d ``O(p (d^2 + d k))``.
+    The server **sums** over clients, whereas FedRep averages. B is not normalised. At the default weights the
+    regulariser is ``(1/8)||B'B - W'W||_F^2``. For ``gamma1 > 2 gamma2`` the objective can be unbounded below, and the
+    run then diverges (`linfed.theory.flute_divergence_threshold`). With partial participation the sums and W cover only
+    the participants, and the other clients keep their heads, as in the paper's Algorithm 2. Cost of a round
+    ``O(p (m d + d k))``, on fixed samples with m > d ``O(p (d^2 + d k))``.
 
-    **Deviations**: the data gradient has factor 1 by default, as in the analysis (Appendix A.1): only so the Theta
-    recursion closes; `gradient_factor` has the other. Partial participation and schedules are
+    **Deviations**: the data gradient has factor 1 by default, as in the analysis (Appendix A.1), because only then does
+    the Theta recursion close; ``gradient_factor=2`` gives the other factor. Partial participation and schedules are
     additions.
 
     References
@@ -108,14 +109,15 @@ class FLUTE(Scheduled):
 
     @property
     def step_ratio(self) -> float:
-        """``eta_r / eta_l``, with the factor of the data gradient in eta_l."""
+        """Ratio ``eta_r / eta_l``, where eta_l includes the factor of the data gradient."""
         if self.server_step_size is None:
             return 1.0 / self.gradient_factor
-        return self.server_step_size / (one_step(self.step_size, "the ratio of steps needs") * self.gradient_factor)
+        step_size = one_step(self.step_size, "the ratio of step sizes requires")
+        return self.server_step_size / (step_size * self.gradient_factor)
 
     @property
     def initialisation(self) -> InitialFactors:
-        """How B and W begin."""
+        """Initialisation of B and W."""
         return as_factors(self.init)
 
     def initial_state(self, start: Start) -> State:
@@ -143,7 +145,7 @@ class FLUTE(Scheduled):
         return state.update(B=new_B, W=new_W, active=batch.active)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return B and the client's head down, the gradients of both up: the server moves the heads too."""
+        """Return the floats of B and the client's head (down) and of both gradients (up)."""
         size = float(self.rank * (dim + 1))
         return Communication(size, size)
 

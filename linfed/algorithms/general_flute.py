@@ -1,4 +1,4 @@
-"""General FLUTE for classes on a linear representation (Liu, Shen and Yang 2024, Algorithm 2)."""
+"""General FLUTE: classification with a linear representation (Liu, Shen and Yang 2024, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralFLUTE(Scheduled):
-    """Shared representation, personal softmax heads, and a penalty that draws the heads towards one common structure.
+    """Shared representation, personal softmax heads, and a neural-collapse (NC) penalty on the heads.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta_l > 0, the clients' step on B, heads and biases; or a schedule, as in `FedRep`.
+        eta_l > 0, the clients' step size for B, heads and biases; or a schedule, as in `FedRep`.
     local_steps : int
-        Simultaneous full-gradient steps of each participant in a round, on all three.
+        Simultaneous full-gradient steps of each participant on B, heads and biases in a round.
     head_steps : int, default 0
-        Steps on heads and biases alone that follow: 10 of them are FLUTE*.
+        Number of further steps on heads and biases only; FLUTE* uses 10.
     server_step_size : float, optional
-        eta_r >= 0, the server's step on the sum of the participants' NC; `step_size` by default.
+        eta_r >= 0, the server's step size for the sum of the participants' NC; `step_size` by default.
     feature_penalty : float, default 0.0
         lambda_1 >= 0, weight of the mean ``||B'x||^2``.
     head_penalty : float, default 0.0
-        lambda_2 >= 0, weight of ``||H_i||_F^2``; biases are free.
+        lambda_2 >= 0, weight of ``||H_i||_F^2``; biases are not penalised.
     collapse_penalty : float, default 0.1
         lambda_3 >= 0, weight of ``NC_i(H_i)`` in the client's loss.
     head_scale : float, default 1.0
-        Every client begins at the same heads, entries ``N(0, head_scale^2 / k)``, and biases 0: NC has no gradient at
-        heads of 0, and a small head has a large one.
+        Scale of the initial heads. All clients start from the same heads, with entries ``N(0, head_scale^2 / k)``, and
+        from biases 0. NC has no gradient at heads equal to 0, and a large gradient at small heads.
     init : "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
 
     Raises
     ------
     ValueError
-        For a rank below 1, steps or weights out of range; and in `simulate` for a rank above d, or samples that are not
-        of classes (there `FLUTE` is the algorithm).
+        If the rank is below 1, or a step size or weight is out of range; in `simulate` also if the rank exceeds d, or
+        for regression (use `FLUTE`).
 
     Notes
     -----
-    With the classes u_i that client i holds, c classes in all, row j of ``H_i`` the head of class j, and ::
+    Let u_i indicate the classes that client i holds, let c be the number of all classes, and let row j of ``H_i`` be
+    the head of class j. With ::
 
         L_i  = mean cross-entropy of H_i B'x + b_i + lambda_1 mean ||B'x||^2 + lambda_2 ||H_i||_F^2 + lambda_3 NC_i(H_i)
         NC_i = || H_i H_i' / ||H_i H_i'||_F - (u_i u_i') o (I - 11'/c) / sqrt(c - 1) ||_F
@@ -68,14 +69,14 @@ class GeneralFLUTE(Scheduled):
         B   <- (1/|I|) sum_{i in I} B_i
         H_i <- H_i - eta_r grad NC_i(H_i)                            i in I, at the server
 
-    The server's regulariser is a sum of terms of one client each: its step needs nothing of the other clients. NC does
-    not see the length of a head, so that its gradient goes as 1/||H_i||, and is a norm, not a square: constant steps
-    stay about one step away from a minimum where it is 0. Cost of a round ``O(local_steps p m (d + c) k + (head_steps +
-    1) p c (m + c) k)``.
+    The server's regulariser is a sum of one term per client, so its step on a client's heads needs no other client. NC
+    does not depend on the scale of H_i, so its gradient is proportional to 1/||H_i||. NC is a norm, not a squared norm:
+    with a constant step size the heads stay about one step away from a minimum with NC = 0. Cost of a round
+    ``O(local_steps p m (d + c) k + (head_steps + 1) p c (m + c) k)``.
 
-    **Deviations**: the representation is ``B'x`` where the paper has a convolutional network; full-gradient steps where
-    its experiments take epochs of minibatches; schedules. The paper gives neither the lambdas nor the initial heads of
-    its experiments: the defaults are this project's.
+    **Deviations**: the representation is ``B'x`` instead of the paper's convolutional network; full-gradient steps
+    replace the epochs of minibatches of its experiments; schedules are an addition. The paper gives neither the lambdas
+    nor the initial heads of its experiments: the defaults are this project's.
 
     References
     ----------
@@ -102,7 +103,7 @@ class GeneralFLUTE(Scheduled):
     head_scale: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
 
-    summary: ClassVar[str] = "of classes: shared representation, personal heads drawn to a common structure"
+    summary: ClassVar[str] = "classification: shared representation, personal heads with a neural-collapse penalty"
 
     def __post_init__(self) -> None:
         check_fields(
@@ -121,13 +122,13 @@ class GeneralFLUTE(Scheduled):
 
     @property
     def initialisation(self) -> Initial:
-        """How B begins."""
+        """Initialisation of B."""
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Raise unless the samples are of classes."""
+        """Raise for regression."""
         if not classes:
-            raise ValueError("GeneralFLUTE is of classes, and the samples are of numbers: take lf.FLUTE")
+            raise ValueError("GeneralFLUTE supports only classification; for regression use lf.FLUTE")
 
     def initial_state(self, start: Start) -> State:
         """Return B from `init`, and the same random heads for all clients."""
@@ -151,7 +152,7 @@ class GeneralFLUTE(Scheduled):
         return state.update(B=B.mean(axis=1), W=W, active=batch.active)
 
     def _moved(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
-        """Return heads and biases after a step, in the place of the loss's gradient; penalties are of heads alone."""
+        """Return heads and biases after a step, stored in `gradient`; only the heads are penalised."""
         H = _without_biases(W)
         if self.head_penalty:
             gradient += 2.0 * self.head_penalty * H
@@ -160,20 +161,23 @@ class GeneralFLUTE(Scheduled):
         return _stepped(W, gradient, step)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return B and the client's head down, both and its bias up: the server moves the heads, not the biases."""
+        """Return the floats of B and the heads (down) and of B, heads and biases (up).
+
+        The server updates the heads but not the biases.
+        """
         size = float(self.rank * (dim + classes))
         return Communication(size, size + classes)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B and heads, and of the participants' copies and gradients; rows of W are clients here."""
+        """Return the size of B, of one row of W per client, and of the participants' copies and gradients."""
         return self.rank * (n_clients + dim + participants * (dim + 4))
 
 
 def random_heads(start: Start, clients: int, rank: int, scale: float = 1.0) -> Array:
-    """Return heads of classes, (T, clients, c, k + 1): one for all clients, entries ``N(0, scale^2 / k)``, biases 0.
+    """Return random softmax heads, (T, clients, c, k + 1), equal for all clients: entries ``N(0, scale^2 / k)``.
 
-    They are the first that is drawn of the algorithm's own random numbers: algorithms that begin at them begin at the
-    same ones, trial by trial.
+    The biases are 0. The heads are the first draw from the algorithm's random numbers, so all algorithms that use this
+    function start from equal heads in each trial.
     """
     W = start.zeros(clients, rank)
     W[..., :-1] = scale / np.sqrt(rank) * start.rng.standard_normal((1, start.classes, rank))
@@ -181,19 +185,19 @@ def random_heads(start: Start, clients: int, rank: int, scale: float = 1.0) -> A
 
 
 def _each(B: Array) -> Array:
-    """Return representations of each client, (T, p, d, k) or (T, 1, d, k) where all have the same."""
+    """Return the clients' representations, (T, p, d, k), or (T, 1, d, k) if all clients share one."""
     return B if B.ndim == 4 else B[:, None]
 
 
 def _without_biases(W: Array) -> Array:
-    """Return heads and biases (T, p, c, k + 1) with all biases 0: a column of zeros is in no product of heads."""
+    """Return heads and biases (T, p, c, k + 1) with all biases set to 0, so that they do not enter products."""
     H = W.copy()
     H[..., -1] = 0.0
     return H
 
 
 def _stepped(values: Array, gradient: Array, step: float) -> Array:
-    """Return ``values - step * gradient`` in the place of the gradient."""
+    """Return ``values - step * gradient``, stored in `gradient`."""
     gradient *= -step
     gradient += values
     return gradient

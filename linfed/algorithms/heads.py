@@ -1,4 +1,4 @@
-"""Personal heads at a shared representation, and the step that the representation takes at them."""
+"""Updates of personal heads at a shared representation, and of the representation at fixed heads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linfed.numerics.layers import head_gram, scaled_by, shape_of_client, summed
 
 
 class Heads(Configuration, ABC):
-    """How clients find their heads at a representation that they share: base of `ExactHeads` and `GradientHeads`."""
+    """Base class of the head updates `ExactHeads` and `GradientHeads`."""
 
     @abstractmethod
     def solve(self, features: Features, W: Array, step_size: float) -> Fit:
@@ -28,11 +28,16 @@ class Heads(Configuration, ABC):
         W : ndarray (T, p, k)
             The participants' last heads.
         step_size : float
-            The algorithm's own step.
+            Step size of the algorithm.
+
+        Returns
+        -------
+        Fit
+            With heads W (T, p, k).
         """
 
     def adapt(self, features: Features) -> Fit:
-        """Return the heads of clients that took no part in the training; exact ones by default."""
+        """Return the heads of new clients, which took no part in the training; exact heads by default."""
         return features.fit()
 
 
@@ -43,12 +48,12 @@ class ExactHeads(Heads):
     Parameters
     ----------
     ridge : float, default 0.0
-        Adds ``(ridge / 2) ||w||^2`` to each client's loss; new clients keep it.
+        Weight of the penalty ``(ridge / 2) ||w||^2`` in each client's loss, also for new clients.
 
     Raises
     ------
     ValueError
-        For a negative ridge.
+        If the ridge is negative.
 
     Notes
     -----
@@ -56,8 +61,8 @@ class ExactHeads(Heads):
 
         w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2 + (ridge/2) ||w||^2
 
-    of minimum norm where m < k and there is no ridge. With m <= k and no ridge the residual vanishes and B does not
-    move: the gradient on it is then exactly zero. Cost ``O(p m k^2)`` beside that of Z.
+    of minimum norm if m < k and there is no ridge. With m <= k and no ridge the residual is zero, so the gradient on B
+    is exactly zero and B does not change. Cost ``O(p m k^2)`` in addition to the cost of Z.
 
     **Deviations**: `ridge` is an addition.
 
@@ -78,11 +83,11 @@ class ExactHeads(Heads):
         check_fields(self, ridge=non_negative)
 
     def solve(self, features: Features, W: Array, step_size: float) -> Fit:
-        """Return the exact heads, wherever the last ones are."""
+        """Return the exact heads, which do not depend on W."""
         return features.fit(self.ridge)
 
     def adapt(self, features: Features) -> Fit:
-        """Return the exact heads with the ridge of the training."""
+        """Return the exact heads with the ridge used in training."""
         return features.fit(self.ridge)
 
 
@@ -94,24 +99,22 @@ class GradientHeads(Heads):
     ----------
     steps : int, default 1
         tau, the number of steps. In `FedRep`, 1 and 10 are GD-GD and 10GD-GD of the FedRep paper's Figure 3; in
-        `FedAvg`, 10 are the FedRep paper's fine-tuning.
+        `FedAvg`, 10 is the FedRep paper's fine-tuning.
     step_size : float, optional
-        alpha > 0; the algorithm's own `step_size` by default, as in Algorithm 1: of a schedule the round's.
+        alpha > 0; by default the algorithm's `step_size` in the round, as in Algorithm 1.
 
     Raises
     ------
     ValueError
-        For a number of steps below 1, a step that is not positive.
+        If the number of steps is below 1, or the step size is not positive.
 
     Notes
     -----
-    With ``Z_i = X_i B``, from the head that the client has::
+    With ``Z_i = X_i B``, from the client's last head::
 
         tau times   w_i <- w_i - alpha (1/m) Z_i'(Z_i w_i - y_i)
 
-    New clients, who have no head to begin with, are fitted exactly. Cost ``O(tau p m k)`` beside that of Z.
-
-    **Deviations**: none.
+    New clients have no last head and are fitted exactly. Cost ``O(tau p m k)`` in addition to the cost of Z.
 
     References
     ----------
@@ -136,16 +139,17 @@ class GradientHeads(Heads):
 
 
 def check_heads_loss(name: str, heads: Heads | None, classes: int) -> None:
-    """Raise if heads are to be found by least squares and the samples are of classes."""
+    """Raise if heads are fitted by least squares and the task is classification."""
     if classes and isinstance(heads, ExactHeads):
         raise ValueError(
-            f"{name} = {heads!r} are least squares, and the samples are of {classes} classes: take lf.GradientHeads()"
+            f"{name} = {heads!r} supports only regression, but the samples have {classes} classes: "
+            "use lf.GradientHeads()"
         )
 
 
 @dataclass(frozen=True)
 class AtHeads:
-    """Any heads W (T, p, k) at some features, asked as a fit is."""
+    """Given heads W (T, p, k) at some features, with the interface of a `Fit`."""
 
     features: Features
     W: Array
@@ -155,7 +159,7 @@ class AtHeads:
         return self.features.representation_gradient(self.W, weights)
 
     def shifted(self) -> Batch:
-        """Return the same samples with the labels that these heads leave."""
+        """Return the samples with the residuals of these heads as labels."""
         return self.features.shifted(self.W)
 
 
@@ -167,7 +171,7 @@ def descended(features: Features, W: Array, step_size: float, steps: int) -> AtH
 
 
 def moved_representation(B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False) -> Array:
-    """Return B after the participants' local steps at fixed heads and the server's mean (or sum), before any QR.
+    """Return B after the participants' local steps at fixed heads and the server's aggregation, before any QR.
 
     Parameters
     ----------
@@ -176,9 +180,9 @@ def moved_representation(B: Array, fit: Fit, step_size: float, steps: int, *, su
         The participants' heads at B.
     step_size : float
     steps : int
-        Local steps: ``B_i = B - eta a_i w_i'``, so one vector a_i per client, or class, is enough.
+        Number of local steps. They give ``B_i = B - eta a_i w_i'``, so one vector a_i per client (or class) suffices.
     summed : bool
-        Whether the server sums.
+        If True, the server sums; if False, it averages.
     """
     if steps == 1:
         return B - step_size * fit.representation_gradient(1.0 if summed else None)

@@ -23,7 +23,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OwnRepresentations(State):
-    """A representation of each client's own, (trials, n, d, k), and the head W that all share."""
+    """State with a personal representation per client, ``own`` (trials, n, d, k), and a shared head W."""
 
     own: Array
 
@@ -31,11 +31,11 @@ class OwnRepresentations(State):
 
     @property
     def model(self) -> LinearModel:
-        """The model that each client trains."""
+        """Model that each client trains."""
         return LinearModel.of(State(B=self.own[:, 0], W=self.W))
 
     def served(self) -> State:
-        """Return the predictors ``B_i w``: there is no B that all share."""
+        """Return the predictors ``B_i w`` as S, without a shared B."""
         model = self.model
         return State(S=model.predictors(model.vector(self.own, self.array("W"))))
 
@@ -49,37 +49,37 @@ class LGFedAvg(Scheduled):
     rank : int
         Columns k of every client's B_i, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta > 0, the local step on B_i and on the head; or a schedule, as in `FedRep`.
+        eta > 0, the local step size for B_i and the head; or a schedule, as in `FedRep`.
     local_steps : int
         Simultaneous full-gradient steps of each participant in a round.
     server_step_size : float
-        The server's step along the averaged change of the head.
+        The server's step size along the averaged change of the head.
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
-        Where every B_i begins: at the same B; the head starts at 0.
+        Initial B of all clients; the head starts at 0.
 
     Raises
     ------
     ValueError
-        For a rank below 1, steps that are not positive; and in `simulate` for a rank above d.
+        If the rank is below 1, or a step size is not positive; in `simulate` also if the rank exceeds d.
 
     Notes
     -----
-    One round, with participants I, ``|I| = p``, each from its own last B_i and the server's w::
+    In one round each participant i in I, ``|I| = p``, starts from its last B_i and the server's w::
 
         (B_i, w_i) <- (B_i - eta g_i w_i', w_i - eta B_i'g_i),   g_i = X_i'(X_i B_i w_i - y_i)/m      local_steps times
         w          <- w + eta_s (1/p) sum_{i in I} (w_i - w)
 
-    The server averages over participants and sees no B_i; clients that take no part keep theirs, and predict with the
-    new w. The predictors ``theta_i = B_i w`` have no B in common: there is no distance of subspaces. As w begins at 0,
+    The server averages over participants and does not receive any B_i. The other clients keep their B_i and predict
+    with the new w. The predictors ``theta_i = B_i w`` share no B, so there is no subspace distance. As w starts at 0,
     the first gradient on B_i is 0.
 
-    With squares the head that is shared binds nobody: at any ``w != 0`` every theta is some ``B_i w``, so where the
-    gradients vanish every client is at a least-squares solution of its own (`LocalOnly`), and the clients learn nothing
-    from each other but the way there. A new client is fitted like that: by least squares, of minimum norm where m < d.
-    Cost of a round ``O(local_steps p (m d + d k))``; memory ``O(n d k)``.
+    For regression the shared head is no constraint: at any ``w != 0`` every theta equals some ``B_i w``. At a
+    stationary point every client is therefore at a least-squares solution of its local problem (`LocalOnly`), and
+    federation affects only the path to it. A new client is fitted in the same way: by least squares, of minimum norm
+    if m < d. Cost of a round ``O(local_steps p (m d + d k))``; memory ``O(n d k)``.
 
-    **Deviations**: full-gradient steps where the source takes minibatches; equal weights; `server_step_size`, schedules
-    and the fit of new clients are additions.
+    **Deviations**: full-gradient steps replace the source's minibatches; weights are equal; `server_step_size`,
+    schedules and the fit of new clients are additions.
 
     References
     ----------
@@ -92,8 +92,8 @@ class LGFedAvg(Scheduled):
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2, noise_std=0.1)
     >>> run = {"data": lf.FixedSamples(n_samples=20), "participation": 0.5}
     >>> shared_head = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), problem, rounds=2000, **run)
-    >>> alone = lf.simulate(lf.LocalOnly(), problem, rounds=20, **run)
-    >>> bool(abs(shared_head.final.predictors() - alone.final.predictors()).max() < 1e-6)
+    >>> local = lf.simulate(lf.LocalOnly(), problem, rounds=20, **run)
+    >>> bool(abs(shared_head.final.predictors() - local.final.predictors()).max() < 1e-6)
     True
     """
 
@@ -118,17 +118,17 @@ class LGFedAvg(Scheduled):
 
     @property
     def columns(self) -> int:
-        """0: it learns no B that clients share."""
+        """0: there is no shared B."""
         return 0
 
     @property
     def initial_columns(self) -> int:
-        """Columns of the B at which every client begins."""
+        """Columns of the initial B of all clients."""
         return self.rank
 
     @property
     def initialisation(self) -> Initial:
-        """How every B_i begins."""
+        """Initialisation of all B_i."""
         return as_initial(self.init)
 
     def check(self, *, n_clients: int, dim: int) -> None:
@@ -137,10 +137,10 @@ class LGFedAvg(Scheduled):
             raise ValueError(f"rank = {self.rank} must be at most dim = {dim}")
 
     def check_loss(self, classes: int) -> None:
-        """Any loss will do: its gradient is all that is asked."""
+        """Accept regression and classification: the steps use only gradients."""
 
     def initial_state(self, start: Start) -> OwnRepresentations:
-        """Return every client's B_i at the B of `init`, and the head at 0."""
+        """Return the state with all B_i equal to the B of `init` and the head at 0."""
         shared = zero_model(start, self.rank, self.init)
         return OwnRepresentations(W=shared["W"], own=np.repeat(shared["B"][:, None], start.n_clients, axis=1))
 
@@ -155,11 +155,11 @@ class LGFedAvg(Scheduled):
         return state.update(W=W + self.server_step_size * change, own=own, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return the least-squares predictors of new clients: at the shared head they can represent any."""
+        """Return the least-squares predictors of new clients, which the shared head can represent."""
         return State(S=batch.least_squares())
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return the head down and its change up."""
+        """Return the floats of the head (down) and of its change (up)."""
         size = float(math.prod(shape_of_client(self.rank, classes)))
         return Communication(size, size)
 

@@ -1,4 +1,4 @@
-"""Local only: every client fits its own samples in the full dimension, with no help from the others."""
+"""Local baseline: every client fits its own samples in the full dimension, without federation."""
 
 from __future__ import annotations
 
@@ -16,35 +16,47 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOnly(Algorithm):
-    """Least squares per client, of minimum norm where m < d, or ridge regression.
+    """Local least squares or ridge regression per client, without federation.
 
     Parameters
     ----------
     ridge : float, default 0.0
-        Adds ``(ridge / 2) ||theta||^2`` to the loss ``(1 / 2m) ||X_i theta - y_i||^2``; biases are free.
+        Weight of the penalty ``(ridge / 2) ||theta||^2`` in the loss ``(1 / 2m) ||X_i theta - y_i||^2``; biases are not
+        penalised.
     step_size : float, optional
-        eta > 0: full-gradient steps of any loss in the place of least squares, from the client's last predictor.
-        Classes need it.
+        eta > 0: replace least squares by full-gradient steps from the client's last predictor, for any loss. Required
+        for classification.
     local_steps : int
-        How many of them in a round.
+        Number of gradient steps in a round.
 
     Raises
     ------
     ValueError
-        For values out of range; and in `simulate` for classes without a step.
+        If a value is out of range; in `simulate` also for classification without a step size.
 
     Notes
     -----
-    ``theta_i = argmin_theta f_i(theta)``: with fixed data one round says all; with fresh data each participant is
-    fitted anew on its latest batch. Cost of a round ``O(p m d min(m, d))``. With a step ``theta_i <- theta_i - eta
-    (grad f_i(theta_i) + ridge theta_i)``, `local_steps` times a round, from 0: on fixed samples towards the same
-    predictor, on classes towards that of the regularised cross-entropy.
+    ``theta_i = argmin_theta f_i(theta)``, of minimum norm if m < d and there is no ridge. With fixed data one round
+    with full participation is enough; with fresh data each participant is refitted on its latest batch. Cost of a round
+    ``O(p m d min(m, d))``.
+
+    With a step size, ``theta_i <- theta_i - eta (grad f_i(theta_i) + ridge theta_i)``, `local_steps` times per round,
+    from 0. On fixed samples this converges to the predictor above; for classification it converges to the minimiser of
+    the regularised cross-entropy.
 
     **Deviations**: gradient steps are an addition.
 
     References
     ----------
     FedRep paper, section 5.1 and Figure 1 ("Local Only").
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
+    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(20), rounds=1)
+    >>> bool(result.metrics["parameter_error"][0, -1] < 0.5)
+    True
     """
 
     ridge: float = 0.0
@@ -52,24 +64,25 @@ class LocalOnly(Algorithm):
     local_steps: int = 1
 
     asks: ClassVar[Asks] = Asks.QUADRATIC
-    summary: ClassVar[str] = "least squares or ridge per client, no federation"
+    summary: ClassVar[str] = "least squares or ridge regression per client, without federation"
 
     def __post_init__(self) -> None:
         check_fields(self, ridge=non_negative, step_size=optional(positive), local_steps=check_integer)
 
     def check_loss(self, classes: int) -> None:
-        """Raise for classes without a step: they have no least squares."""
+        """Raise for classification without a step size: least squares supports only regression."""
         if classes and self.step_size is None:
             raise ValueError(
-                f"step_size = None is least squares, and the samples are of {classes} classes: give step_size="
+                f"step_size = None (least squares) supports only regression, but the samples have {classes} classes: "
+                "give step_size="
             )
 
     def initial_state(self, start: Start) -> State:
-        """Return predictors at 0."""
+        """Return the state with all predictors at 0."""
         return State(S=start.zeros(start.n_clients, start.dim))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return the participants' least-squares predictors, or those after their gradient steps."""
+        """Return the state after the participants' least-squares fits or gradient steps."""
         if self.step_size is None:
             return state.update(S=batch.least_squares(self.ridge), active=batch.active)
         theta = state.of_clients("S", batch.active)
@@ -81,11 +94,11 @@ class LocalOnly(Algorithm):
         return state.update(S=theta, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return the least-squares predictors of new clients: they learn from their own samples alone."""
+        """Return the least-squares predictors of new clients, from their own samples only."""
         return State(S=batch.least_squares(self.ridge))
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return nothing: clients learn alone."""
+        """Return 0 floats: clients learn locally."""
         return Communication(0.0, 0.0)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:

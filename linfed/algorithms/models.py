@@ -1,7 +1,7 @@
-"""The two linear models that the averaging family trains, each as one vector of parameters.
+"""The linear models of the averaging family, with one or two layers, as one vector of parameters.
 
-One layer: ``theta`` in R^d. Two layers: ``(B, w)``, predictor ``B w``, where the family's algorithms need no more than
-the gradient of a client's loss with respect to the vector that holds both.
+The model is ``theta`` in R^d with one layer, and ``(B, w)`` with predictor ``B w`` with two layers. The algorithms of
+the family use only the gradient of a client's loss with respect to the parameter vector.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from linfed.data.classes import of_classes
 from linfed.numerics.layers import composed, pulled_back, shape_of_client
 
 Direction: TypeAlias = Callable[[Array, Array], Array]
-"""From gradients and the parameters at which they were taken, both (T, p, P), to what is followed."""
+"""Function of gradients and of the parameters at which they were computed, both (T, p, P); returns the directions."""
 
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A predictor linear in x: one layer (`rank` 0) or two.
+    """Linear predictor with one layer (`rank` 0) or two layers.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ class LinearModel:
     rank : int
         Columns k of B; 0 for one layer.
     classes : int, default 0
-        Classes c that are told apart, each with a row of its own and a bias; 0 for a number.
+        Number of classes c, each with a row and a bias; 0 for regression.
 
     Notes
     -----
-    The parameter vector is theta, or B (row by row) followed by w: ``P = d`` or ``P = d k + k`` numbers. With classes
-    theta has ``c (d + 1)`` numbers and w ``c (k + 1)``, class by class.
+    The parameter vector is theta, or B (row by row) followed by w: ``P = d`` or ``P = d k + k`` entries. With classes
+    theta has ``c (d + 1)`` entries and w has ``c (k + 1)``, class by class.
     """
 
     dim: int
@@ -50,17 +50,17 @@ class LinearModel:
 
     @classmethod
     def of(cls, state: State) -> LinearModel:
-        """Return the model whose parameters a state holds."""
+        """Return the model of a state's arrays."""
         return cls(state.dim, 0 if state.B is None else state.B.shape[-1], state.classes)
 
     @property
     def head(self) -> tuple[int, ...]:
-        """Axes of a client's head, or of its predictor with one layer."""
+        """Shape of a client's head, or of its predictor with one layer."""
         return shape_of_client(self.rank or self.dim, self.classes)
 
     @property
     def size(self) -> int:
-        """Parameters P."""
+        """Number of parameters P."""
         return self.dim * self.rank + math.prod(self.head)
 
     def shared(self, state: State) -> Array:
@@ -75,23 +75,23 @@ class LinearModel:
         return {"B": B[:, 0], "W": W}
 
     def _shaped(self, vector: Array) -> Array:
-        """Return heads, or predictors, with the axes of a client."""
+        """Return flat heads or predictors reshaped to (T, r, *head)."""
         return vector.reshape(*vector.shape[:2], *self.head)
 
     def vector(self, B: Array, heads: Array) -> Array:
         """Return the parameters of two layers as vectors, (T, r, P).
 
-        From B (T, d, k), or of each client (T, r, d, k), and heads of r clients, or the one that all share.
+        B is shared (T, d, k) or has one copy per client (T, r, d, k); heads are those of r clients, or one shared head.
         """
         parts = B.reshape(len(B), -1, self.dim * self.rank), _flat(heads)
         rows = max(part.shape[1] for part in parts)
         return np.concatenate([np.broadcast_to(part, (len(B), rows, part.shape[-1])) for part in parts], axis=-1)
 
     def vector_of_units(self, units: Array) -> Array:
-        """Return what each unit is given, (T, r, k) or (T, r, d), at every parameter that belongs to it, (T, r, P).
+        """Expand values per unit, (T, r, k) or (T, r, d), to values per parameter, (T, r, P).
 
         Column j of B and entry j of w belong to unit j; with one layer every coordinate of x is a unit. Each class has
-        its own entry j; biases belong to no unit, and are given 1.
+        an entry j. Biases belong to no unit and get the value 1.
         """
         given = units
         if self.classes:
@@ -103,7 +103,7 @@ class LinearModel:
         return np.concatenate([rows.reshape(*units.shape[:2], -1), given], axis=-1)
 
     def layers(self, vector: Array) -> tuple[Array, Array]:
-        """Return B (T, r, d, k) and heads (T, r, k), with classes (T, r, c, k + 1), of vectors (T, r, P)."""
+        """Split vectors (T, r, P) into B (T, r, d, k) and heads (T, r, k), with classes (T, r, c, k + 1)."""
         split = self.dim * self.rank
         return vector[..., :split].reshape(*vector.shape[:2], self.dim, self.rank), self._shaped(vector[..., split:])
 
@@ -112,13 +112,13 @@ class LinearModel:
         return composed(*self.layers(vector)) if self.rank else self._shaped(vector)
 
     def gradient(self, batch: Batch, vector: Array) -> Array:
-        """Return the gradient of each participant's loss, (T, p, P): of squares, or of the classes' cross-entropy.
+        """Return the gradient of each participant's loss, (T, p, P): squared loss, or cross-entropy with classes.
 
         Parameters
         ----------
         batch : Batch
         vector : ndarray (T, p, P) or (T, 1, P)
-            Parameters of each participant, or of all.
+            Parameters of each participant, or shared parameters.
         """
         if self.rank == 0:
             return _flat(batch.gradient(self._shaped(vector)))
@@ -146,12 +146,13 @@ class LinearModel:
         ----------
         batch : Batch
         vector : ndarray (T, p, P) or (T, 1, P)
-            Where they begin.
+            Parameters before the first step.
         step_size : float
         steps : int
-            Full-gradient steps.
+            Number of full-gradient steps.
         direction : callable, optional
-            What is followed in the place of a gradient (T, p, P), from it and the parameters: corrected, masked.
+            Function of the gradient and the parameters, both (T, p, P), that returns the direction to follow instead of
+            the gradient, e.g. a corrected or masked one.
         """
         for _ in range(steps):
             change = self.gradient(batch, vector)
@@ -170,14 +171,14 @@ def _flat(values: Array) -> Array:
 
 
 def zero_model(start: Start, rank: int | None, init: Initial | str | npt.ArrayLike) -> dict[str, Any]:
-    """Return the arrays of a shared model at its beginning: theta = 0; with a rank B from `init`, and the head 0."""
+    """Return the arrays of the initial shared model: theta = 0, or (with a rank) B from `init` and the head at 0."""
     if rank is None:
         return {"S": start.zeros(1, start.dim)}
     return {"B": start.representation(init, rank), "W": start.zeros(1, rank)}
 
 
 def client_weights(batch: Batch, weights: str) -> Array:
-    """Return each participant's share (T, p): equal ones, or proportional to the sample counts ("samples")."""
+    """Return the participants' weights (T, p): equal ("uniform"), or proportional to sample counts ("samples")."""
     counts = batch.counts if weights == "samples" else np.ones(batch.active.shape)
     return np.asarray(counts / counts.sum(axis=-1, keepdims=True))
 

@@ -1,4 +1,4 @@
-"""One personal ridge fit at the end, over any algorithm that learns a representation."""
+"""Personal ridge fit after the last round of any algorithm that learns a representation."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class Personalised(Algorithm):
-    """Another algorithm, and at its end one fit of a head and of a full-dimensional part for every client.
+    """Another algorithm, followed by one ridge fit of a head and a full-dimensional part per client.
 
     Parameters
     ----------
     base : Algorithm
-        What learns B; any algorithm that has one.
+        Algorithm that learns B.
     ridge : float
-        Positive: adds ``(ridge / 2) ||s_i||^2`` to every client's loss of the fit.
+        Weight > 0 of the penalty ``(ridge / 2) ||s_i||^2`` in every client's loss of the fit.
 
     Raises
     ------
     TypeError
-        If `base` is no algorithm.
+        If `base` is not an algorithm.
     ValueError
-        If `base` learns no B, for a ridge that is not positive; and in `simulate` where `base` raises.
+        If `base` learns no B, or the ridge is not positive; in `simulate` also if `base` raises.
 
     Notes
     -----
-    All rounds are those of `base`. After the last one (and after what `base` itself does at its end) every client
+    All rounds are rounds of `base`. After the last one (and after the final step of `base`, if it has one) every client
     solves, at the learned B, ::
 
         w_i, s_i <- argmin_{w, s} (1/2m) ||X_i (B w + s) - y_i||^2 + (ridge/2) ||s||^2
 
-    with the shortest w where it is not unique (m < k), and predicts with ``B w_i + s_i``. A new client does the same.
-    For ``ridge -> infinity`` this is `base` with exact heads. Nothing is sent: B does not hear of it. Cost, once:
-    ``O(n (m d^2 + d^3))``.
+    with the shortest w if it is not unique (m < k), and predicts with ``B w_i + s_i``. A new client does the same.
+    For ``ridge -> infinity`` this is `base` with exact heads. The fit is local: it sends nothing and does not change B.
+    It costs ``O(n (m d^2 + d^3))`` once.
 
-    **Deviations**: an addition: the rival that shortcuts in the training (`FedRepShortcut`) have to beat.
+    **Deviations**: an addition, the baseline for shortcuts during training (`FedRepShortcut`).
 
     References
     ----------
@@ -67,19 +67,19 @@ class Personalised(Algorithm):
     base: Algorithm
     ridge: float
 
-    summary: ClassVar[str] = "any algorithm with a B, and one personal ridge fit beside it at the end"
+    summary: ClassVar[str] = "any algorithm with a B, followed by one personal ridge fit per client"
 
     def __post_init__(self) -> None:
         check_instance("base", self.base, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
         if self.base.columns == 0:
             raise ValueError(
-                f"base = {shown(self.base)} learns no representation B, at which to fit; take one that does"
+                f"base = {shown(self.base)} must be an algorithm that learns a representation B, e.g. lf.FedRep"
             )
         check_fields(self, ridge=positive)
 
     @property
     def asks(self) -> Asks:
-        """What the steps of the base ask of a batch, and the second moments for the fit."""
+        """Operations that the base requires of a batch, and the second moments for the fit."""
         return max(asks_of(self.base), Asks.QUADRATIC)
 
     @property
@@ -89,16 +89,16 @@ class Personalised(Algorithm):
 
     @property
     def initialisation(self) -> Initialisation | None:
-        """Where the base starts."""
+        """Initialisation of the base."""
         return self.base.initialisation
 
     @property
     def finishes(self) -> bool:
-        """Always: the fit is its end."""
+        """True: the fit follows the last round."""
         return True
 
     def for_rounds(self, rounds: int) -> Personalised:
-        """Return it with the base that a run of so many rounds takes."""
+        """Return the algorithm whose base is the one for a run of `rounds` rounds."""
         base = self.base.for_rounds(rounds)
         return self if base is self.base else replace(self, base=base)
 
@@ -107,22 +107,22 @@ class Personalised(Algorithm):
         self.base.check(n_clients=n_clients, dim=dim)
 
     def initial_state(self, start: Start) -> State:
-        """Return the base's state before the first round, with the personal part, 0, if it has none of its own."""
+        """Return the base's initial state, with a personal part equal to 0 if it has none."""
         state = self.base.initial_state(start)
         if type(state).served is not State.served:
             raise ValueError(
-                f"base = {shown(self.base)} serves predictors of its own ({type(state).__name__}.served), in which a "
-                "head and a full-dimensional part beside it have no place"
+                f"base = {shown(self.base)} cannot be personalised: its predictors ({type(state).__name__}.served) "
+                "are not B w_i + s_i; use an algorithm with plain heads, e.g. lf.FedRep"
             )
         return state if state.S is not None else state.update(S=np.zeros((start.trials, 1, start.dim)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the base's state after one round."""
         new = self.base.step(state, batch, rng)
-        return new if new.S is not None or state.S is None else new.update(S=state.S)  # of a base that knows no S
+        return new if new.S is not None or state.S is None else new.update(S=state.S)  # the base may drop S
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return the base's last state with every client's own fit in the place of its head."""
+        """Return the base's last state with every client's head and personal part replaced by its fit."""
         if self.base.finishes:
             state = self.base.finish(state, batch, rng)
         W, S = self._fit(state, batch)
@@ -138,7 +138,7 @@ class Personalised(Algorithm):
         return joint_ridge(*batch.normal_equations(), state.array("B"), self.ridge)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return what the base exchanges."""
+        """Return the communication of the base."""
         return self.base.communication(dim=dim, classes=classes)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:

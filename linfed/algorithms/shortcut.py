@@ -1,4 +1,4 @@
-"""FedRep with shortcuts (the shortcut draft): a personal full-dimensional part beside the shared representation."""
+"""FedRep with shortcuts (the shortcut draft): shared representation plus a personal full-dimensional part."""
 
 from __future__ import annotations
 
@@ -22,43 +22,45 @@ from linfed.numerics.streams import TrialRandom
 
 
 def _inside(name: str, value: object) -> float:
+    """Return `value` as a float in the open interval (0, 1)."""
     number = check_number(name, value)
     if not 0.0 < number < 1.0:
-        raise ValueError(f"{name} = {value} must lie inside (0, 1); leave it out for the plain sum")
+        raise ValueError(f"{name} = {value} must be inside (0, 1); omit it for the plain sum")
     return number
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedRepShortcut(Scheduled):
-    """Shared representation B, a personal head and a personal shortcut per client: ``theta_i = B w_i + s_i``.
+    """Shared representation B with a head and a shortcut per client: ``theta_i = B w_i + s_i``.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
     step_size : float, array_like (rounds,) or callable
-        eta > 0, the step on B; or a schedule, as in `FedRep`.
+        eta > 0, the step size for B; or a schedule, as in `FedRep`.
     solver : GradientSteps or ClosedForm
-        What a round does to head and shortcut: gradient steps (the draft's Algorithm 1), or least squares (its (2) and
-        (3)); each says in which order.
+        Update of head and shortcut in a round: gradient steps (the draft's Algorithm 1), or least squares (its (2) and
+        (3)). Both have a parameter `order`.
     representation_steps : int
         Local steps on B before the server averages.
     mixing : float, optional
         alpha in (0, 1): the predictor is ``(1 - alpha) B w_i + alpha s_i`` (Lemma 2); a plain sum by default.
     ridge : float
-        Adds ``(ridge / 2) ||s_i||^2`` to every client's loss.
+        Weight of the penalty ``(ridge / 2) ||s_i||^2`` in every client's loss.
     refit : bool
-        At the end, fit head and shortcut anew without the ridge: of all least-squares solutions the one with the
-        shortest shortcut.
+        If True, refit head and shortcut without the ridge after the last round, choosing the least-squares solution
+        with the shortest shortcut.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B; heads and shortcuts start at 0.
 
     Raises
     ------
     TypeError
-        For a `solver` that is none.
+        If `solver` is neither `GradientSteps` nor `ClosedForm`.
     ValueError
-        For values out of range, ``lf.ClosedForm(order="joint")`` without a ridge; and in `simulate` for a rank above d.
+        If a value is out of range, or for ``lf.ClosedForm(order="joint")`` without a ridge; in `simulate` also if the
+        rank exceeds d.
 
     Notes
     -----
@@ -68,15 +70,17 @@ class FedRepShortcut(Scheduled):
         s_i <- argmin_s (1/2m) ||Z_i w_i + X_i s - y_i||^2 + (ridge/2) ||s||^2               (3), or gradient steps
         B   <- qr(B - eta (1/p) sum_i (1/m) X_i'(Z_i w_i + X_i s_i - y_i) w_i')              (4), (5), at the new w, s
 
-    Solutions are of minimum norm where they are not unique. The server averages; clients that take no part keep head
-    and shortcut. Without a ridge the closed form cannot learn B: once s_i solves its own least squares, the gradient on
-    B has no part that points to B* (docs/shortcut.md). The state holds the contributions to the predictor: with
-    `mixing`, ``W`` is ``(1 - alpha) w_i`` and ``S`` is ``alpha s_i``, so that the head's step is scaled by ``(1 -
-    alpha)^2``, the shortcut's by ``alpha^2`` and the ridge by ``1 / alpha^2``; B's step is as it was. Cost of a round
-    ``O(p (m d^2 + d^3))`` for the closed form, ``O(p m d)`` a gradient step.
+    If a solution is not unique, the one of minimum norm is used. The server averages over participants; the other
+    clients keep head and shortcut. Without a ridge the closed form cannot learn B: once s_i solves its least-squares
+    problem, the gradient on B has no component towards B* (docs/shortcut.md).
 
-    **Deviations**: `ridge`, `refit`, schedules and the orders but "jacobi" are additions. Algorithm 1 does not say that
-    B is normalised, its analysis (5) does, and so does this.
+    The state stores the contributions to the predictor: with `mixing`, ``W`` is ``(1 - alpha) w_i`` and ``S`` is
+    ``alpha s_i``. The head's step size is therefore multiplied by ``(1 - alpha)^2``, the shortcut's by ``alpha^2`` and
+    the ridge by ``1 / alpha^2``; the step size for B is unchanged. Cost of a round ``O(p (m d^2 + d^3))`` for the
+    closed form, ``O(p m d)`` per gradient step.
+
+    **Deviations**: `ridge`, `refit`, schedules and the orders "gauss-seidel" and "joint" are additions. B is normalised
+    as in the draft's analysis (5); Algorithm 1 does not mention it.
 
     References
     ----------
@@ -117,11 +121,11 @@ class FedRepShortcut(Scheduled):
             refit=check_bool,
         )
         if self.solver == ClosedForm(order="joint") and self.ridge == 0:
-            raise ValueError(f"solver = {self.solver} needs ridge > 0: without it head and shortcut are not unique")
+            raise ValueError(f"solver = {self.solver} requires ridge > 0: without it head and shortcut are not unique")
 
     @property
     def finishes(self) -> bool:
-        """Whether it refits at the end."""
+        """Whether head and shortcut are refitted after the last round."""
         return self.refit
 
     @property
@@ -131,12 +135,12 @@ class FedRepShortcut(Scheduled):
 
     @property
     def _ridge(self) -> float:
-        """The ridge on the shortcut's contribution."""
+        """Ridge on the shortcut's contribution to the predictor."""
         return self.ridge / self._scales[1] ** 2
 
     @property
     def initialisation(self) -> Initial:
-        """How B begins."""
+        """Initialisation of B."""
         return as_initial(self.init)
 
     def initial_state(self, start: Start) -> State:
@@ -156,12 +160,12 @@ class FedRepShortcut(Scheduled):
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return head and shortcut fitted anew at B, without the ridge."""
+        """Return the state with heads and shortcuts refitted at B, without the ridge."""
         W, S = smallest_shortcut(*batch.normal_equations(), state.array("B"))
         return state.update(W=W, S=S)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' heads and shortcuts at B: with the ridge if there is one, else as in `refit`."""
+        """Return new clients' heads and shortcuts, fitted at B with the ridge; without a ridge as in `refit`."""
         B = state.array("B")
         A, b = batch.normal_equations()
         with_ridge = self.ridge > 0 and not self.refit

@@ -1,4 +1,4 @@
-"""What a round does to a client's head and shortcut at the shared representation, in `FedRepShortcut`."""
+"""Solvers for a client's head and shortcut in a round of `FedRepShortcut`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from linfed.numerics.least_squares import joint_ridge
 
 
 class Solver(Configuration, ABC):
-    """How head and shortcut are found: base of `GradientSteps` and `ClosedForm`."""
+    """Base class of the solvers `GradientSteps` and `ClosedForm`."""
 
     order: str
-    """Which head the shortcut's update sees."""
+    """Order of the two updates, which decides the head that the shortcut's update uses."""
 
     @abstractmethod
     def solve(
@@ -32,15 +32,20 @@ class Solver(Configuration, ABC):
         batch : Batch
         B : ndarray (T, d, k)
         W : ndarray (T, p, k)
-            Last contributions of the heads.
+            Contributions of the heads before the round.
         S : ndarray (T, p, d)
-            Last contributions of the shortcuts.
+            Contributions of the shortcuts before the round.
         ridge : float
             Adds ``(ridge / 2) ||s_i||^2`` to each client's loss.
         step_size : float
-            The algorithm's own step.
+            Step size of the algorithm.
         scales : tuple of float
-            Factors of head and shortcut in the predictor; steps are scaled by their squares.
+            Factors of head and shortcut in the predictor; step sizes are multiplied by their squares.
+
+        Returns
+        -------
+        W : ndarray (T, p, k)
+        S : ndarray (T, p, d)
         """
 
 
@@ -51,16 +56,16 @@ class GradientSteps(Solver):
     Parameters
     ----------
     head_steps, shortcut_steps : int, default 1
-        Steps on the head, and on the shortcut (0 leaves it where it is).
+        Number of gradient steps on the head, and on the shortcut (0: the shortcut does not change).
     head_step_size, shortcut_step_size : float, optional
-        Their sizes; the algorithm's own `step_size` by default, as in Algorithm 1.
+        Step sizes; by default the `step_size` of the algorithm, as in Algorithm 1.
     order : "jacobi" or "gauss-seidel"
-        What the shortcut's steps see: the head from before the round (the draft's line 13), or the new one.
+        Head that the shortcut's steps use: the one before the round (the draft's line 13), or the new one.
 
     Raises
     ------
     ValueError
-        For values out of range, unknown names.
+        If a value is out of range, or `order` is unknown.
 
     Notes
     -----
@@ -69,7 +74,7 @@ class GradientSteps(Solver):
         head_steps times       w <- w - alpha_w grad_w f_i(w, s_i)
         shortcut_steps times   s <- s - alpha_s (grad_s f_i(w_i, s) + ridge s)
 
-    Cost ``O(p m d)`` a step.
+    Cost ``O(p m d)`` per step.
 
     **Deviations**: the order "gauss-seidel" is an addition.
 
@@ -121,13 +126,13 @@ class ClosedForm(Solver):
     Parameters
     ----------
     order : "jacobi", "gauss-seidel" or "joint"
-        What the shortcut's least squares see: the head from before the round (the draft's (3)), or the new one; "joint"
-        minimises over head and shortcut together, and needs the algorithm's `ridge`.
+        Head that the shortcut's least squares use: the one before the round (the draft's (3)), or the new one. "joint"
+        minimises over head and shortcut together, and requires the algorithm's `ridge`.
 
     Raises
     ------
     ValueError
-        For an unknown name.
+        If `order` is unknown.
 
     Notes
     -----
@@ -136,9 +141,9 @@ class ClosedForm(Solver):
         w_i <- argmin_w (1/2m) ||Z_i w + X_i s_i - y_i||^2                                   (2)
         s_i <- argmin_s (1/2m) ||Z_i w_i + X_i s - y_i||^2 + (ridge/2) ||s||^2               (3)
 
-    Solutions are of minimum norm where they are not unique. Cost ``O(p (m d^2 + d^3))``.
+    If a solution is not unique, the one of minimum norm is used. Cost ``O(p (m d^2 + d^3))``.
 
-    **Deviations**: the ridge and the orders but "jacobi" are additions.
+    **Deviations**: the ridge and the orders "gauss-seidel" and "joint" are additions.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Step sizes: one number for all rounds, or a schedule, a number for each of them."""
+"""Step sizes: one number for all rounds, or a schedule with one number per round."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from linfed.data.batch import Batch
 from linfed.errors import check_array, shown
 
 StepSize: TypeAlias = float | Sequence[float] | Array | Callable[[int], float]
-"""A positive number, one for each round, (rounds,), or a function of the round's number, from 1."""
+"""A positive number, one number per round (rounds,), or a function of the round number, from 1."""
 
 
 def checked_step_size(name: str, value: Any) -> StepSize:
-    """Return a step size as it is kept: a float, a tuple with one for each round, or a function; or raise."""
+    """Return a valid step size as a float, a tuple with one value per round, or a function, or raise."""
     if callable(value):
         if not takes(value, 1):
             raise TypeError(
                 f"{name} = {shown(value)} must be a function of one argument, the round, which counts from 1"
             )
-        return value  # what it returns is checked round by round
+        return value  # `step_at` checks its return values
     if not isinstance(value, list | tuple) and not getattr(value, "ndim", 0):
         return positive(name, value)
     steps = tuple(check_array(name, value, [("rounds",)]).tolist())
@@ -33,7 +33,7 @@ def checked_step_size(name: str, value: Any) -> StepSize:
 
 
 def checked_rounds(steps: Sequence[float] | Array, rounds: int) -> tuple[float, ...]:
-    """Return the steps of a run of so many rounds, or raise if there are more or fewer of them."""
+    """Return the step sizes as a tuple, or raise if their number is not `rounds`."""
     if len(steps) != rounds:
         values = f"{len(steps)} value{'s' * (len(steps) != 1)}"
         raise ValueError(f"step_size has {values}, expected one for each round: rounds = {rounds}")
@@ -41,7 +41,7 @@ def checked_rounds(steps: Sequence[float] | Array, rounds: int) -> tuple[float, 
 
 
 def step_at(step_size: StepSize, round_: int) -> float:
-    """Return the step of a round, which counts from 1."""
+    """Return the step size of a round, which counts from 1."""
     if isinstance(step_size, float):
         return step_size
     if callable(step_size):
@@ -50,28 +50,28 @@ def step_at(step_size: StepSize, round_: int) -> float:
 
 
 def one_step(step_size: StepSize, what: str, error: type[ValueError] = ValueError) -> float:
-    """Return the step size of all rounds, or raise `error` for a schedule; `what` begins the reason."""
+    """Return the constant step size, or raise `error` for a schedule; `what` starts the reason in the message."""
     if not isinstance(step_size, float):
         raise error(f"step_size = {shown(step_size)} is a schedule: {what} one step for all rounds")
     return step_size
 
 
 class Scheduled(Algorithm):
-    """An algorithm whose field `step_size` may be a schedule, kept as `checked_step_size` returns it."""
+    """Base class of algorithms whose field `step_size` may be a schedule (see `checked_step_size`)."""
 
     step_size: StepSize
 
     def step_in(self, batch: Batch) -> float:
-        """Return the step of a batch's round."""
+        """Return the step size in a batch's round."""
         return self.step_size if isinstance(self.step_size, float) else step_at(self.step_size, batch.round)
 
     def for_rounds(self, rounds: int) -> Self:
-        """Return the algorithm with the step of every round: a function of the round becomes what it returns.
+        """Return the algorithm with one step size per round: a function is replaced by its values.
 
         Raises
         ------
         ValueError
-            For a sequence of another length, and a function that returns something else than a positive number.
+            If a sequence does not have `rounds` values, or a function does not return a positive number.
         """
         steps = self.step_size
         if isinstance(steps, float):

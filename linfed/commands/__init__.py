@@ -13,6 +13,6 @@ from types import ModuleType
 
 def modules() -> list[ModuleType]:
     """Return the module of each command."""
-    from linfed.commands import compare, listing, replot, report, reproduce, show, sweep
+    from linfed.commands import compare, listing, replot, report, reproduce, show
 
-    return [listing, reproduce, replot, show, report, compare, sweep]
+    return [listing, reproduce, replot, show, report, compare]

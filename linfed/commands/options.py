@@ -30,6 +30,12 @@ def add_experiments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--experiments", metavar="DIR", help=told)
 
 
+def add_names(command: argparse.ArgumentParser, every: str) -> None:
+    """Add the names of experiments; `every` says what all of them are."""
+    text = f"an experiment's name (linfed list), FILE.py, {every}"
+    command.add_argument("names", nargs="+", metavar="NAME", help=text)
+
+
 def add_saved(command: argparse.ArgumentParser) -> None:
     """Add the options that say where a saved run is."""
     command.add_argument("--quick", action="store_true", help="the quick run, of results/quick")
@@ -37,22 +43,21 @@ def add_saved(command: argparse.ArgumentParser) -> None:
 
 
 def results_folder(given: argparse.Namespace) -> Path:
-    """Return where runs are written, or were: by default a quick run does not overwrite a full one.
+    """Return where runs were written, checked (`check_readable`)."""
+    folder = Path(given.out or ("results/quick" if given.quick else "results"))
+    check_readable(folder)
+    return folder
 
-    Raises
-    ------
-    UsageError
-        If it is there and is no folder, or not to be read.
-    """
+
+def check_readable(folder: Path) -> None:
+    """Raise if a folder is there and is none, or not to be read."""
     from linfed.errors import UsageError
 
-    folder = Path(given.out or ("results/quick" if given.quick else "results"))
     try:
         if folder.exists():
             os.scandir(folder).close()
     except OSError as error:
         raise UsageError(f"{str(folder)!r} cannot be read ({error.strerror}): name another with --out DIR") from None
-    return folder
 
 
 def add_means(command: argparse.ArgumentParser) -> None:

@@ -27,6 +27,11 @@ def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
     lines = [f"{name}: {done.seconds:.1f} s{reused}"]
     if verbose:
         lines += [f"  wrote {path}" for path in done.files]
+    lines += [f"  {name}: {remark}" for remark in done.remarks]
+    if done.claims is None:
+        return "\n".join(
+            [*lines, *(f"  {name}{'-' * bool(key)}{key}.png: {text}" for key, text in done.captions.items())]
+        )
     return "\n".join([*lines, "", claims_table(done.claims, quick=done.quick), "", f"{name}: {tally(done.claims)}"])
 
 
@@ -45,9 +50,9 @@ def tally(claims: Sequence[Finding]) -> str:
 
 def summary(runs: Mapping[str, Reproduction]) -> str:
     """Return how the claims of several runs stand together, and those against which the runs speak."""
-    claims = [claim for done in runs.values() for claim in done.claims]
+    claims = [claim for done in runs.values() for claim in done.claims or []]
     lines = [f"{len(runs)} experiments, {tally(claims)}"]
-    against = {name: [one for one in done.claims if one.verdict in AGAINST] for name, done in runs.items()}
+    against = {name: [one for one in done.claims or [] if one.verdict in AGAINST] for name, done in runs.items()}
     if any(against.values()):
         lines += ["", " or ".join(verdict.value for verdict in AGAINST)]
     for name, found in against.items():

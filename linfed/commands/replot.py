@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from linfed.commands.options import add_experiments, add_saved
+from linfed.commands.options import add_experiments, add_names, add_saved
 from linfed.commands.reproduce import add_printed, redraw
 
 
@@ -15,7 +15,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="draw and judge saved runs anew",
         description="Draw and judge the saved tables of earlier runs, with the code as it is now; compute nothing.",
     )
-    command.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name, or all that are saved")
+    add_names(command, "or all that are saved")
     add_saved(command)
     add_experiments(command)
     add_printed(command)

@@ -1,16 +1,26 @@
-"""``linfed reproduce``: run experiments, draw their figures, judge their claims."""
+"""``linfed reproduce``: run experiments and grids of one's own, draw their figures, judge their claims."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linfed.commands.interrupts import interrupt, signals
-from linfed.commands.options import SHARD_DONE, add_experiments, add_means, failed, means, results_folder
+from linfed.commands.options import (
+    SHARD_DONE,
+    add_experiments,
+    add_means,
+    add_names,
+    check_readable,
+    failed,
+    means,
+    results_folder,
+)
 
 if TYPE_CHECKING:
     from linfed.reproduction.run import Options, Reproduction
@@ -21,14 +31,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "reproduce",
         help="run experiments: data, figures and verdicts",
-        description="Run experiments and write PNG, PDF, CSV, npz and JSON; then print the claims table.",
+        description="Run experiments and write PNG, PDF, CSV, npz and JSON; then print the claims table. FILE.py is a "
+        "Python file with cells(quick), which returns a list of cells; plot, claims and SUMMARY are optional.",
     )
-    command.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name (linfed list), or all")
+    add_names(command, "or all")
     command.add_argument("--quick", action="store_true", help="fewer trials and smaller sizes, the same meaning")
     command.add_argument("--draw", action="store_true", help="compute nothing: as linfed replot")
     command.add_argument("--trials", type=int, metavar="T", help="trials of each setting")
     command.add_argument("--seed", type=int, metavar="S", help="seed of the run")
-    command.add_argument("--out", metavar="DIR", help="where to write (default: results, or results/quick)")
+    text = "replace a field of the cells, e.g. --set dim=30; may be repeated"
+    command.add_argument("--set", action="append", metavar="FIELD=VALUE", default=[], help=text)
+    text = "where to write (default: results, results/quick, and results/set for --set)"
+    command.add_argument("--out", metavar="DIR", help=text)
     add_experiments(command)
     add_printed(command)
     add_means(command)
@@ -47,8 +61,8 @@ def add_printed(command: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the experiments, or draw and judge what earlier runs saved."""
     from linfed.errors import UsageError
-    from linfed.reproduction.experiments import experiment_files, experiments_folder
-    from linfed.reproduction.run import Options, writable_folder
+    from linfed.reproduction.own_settings import read_settings
+    from linfed.reproduction.run import Options, cells_ready, default_folder, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0)):
         value = getattr(given, name)
@@ -56,57 +70,70 @@ def run(given: argparse.Namespace) -> int:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
         if value is not None and given.draw:
             raise UsageError(f"--draw takes what an earlier run saved: --{name} {value} changes nothing in it")
-    for name in ("fresh", "keep", "shard", "dask", "mpi"):
+    settings = read_settings(given.set)
+    for name in settings.keys() & {"trials", "seed"}:
+        if getattr(given, name) is not None:
+            raise UsageError(f"--{name} and --set {name} exclude each other")
+    for name in ("fresh", "keep", "shard", "dask", "mpi", "set"):
         if getattr(given, name) and given.draw:
             raise UsageError(f"--draw takes what an earlier run saved and computes nothing: leave out --{name}")
     if given.draw:
         return redraw(given)
-    folder = experiments_folder(given.experiments)
-    names = wanted(given.names, list(experiment_files(folder)), folder)
-    check_strict(given, names)
-    out = results_folder(given)
+    files = wanted(given)
+    check_strict(given, files)
+    out = Path(given.out or default_folder(quick=given.quick, own=bool(settings)))
+    options = Options(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=str(out))
+    for file in files.values():
+        cells_ready(file, options)
+    check_readable(out)
     writable_folder(str(out))
     with means(given) as where, signals(interrupt):
-        options = Options(quick=given.quick, trials=given.trials, seed=given.seed, out=str(out), means=where)
-        return through(names, folder, options, given)
+        return through(files, dataclasses.replace(options, means=where), given)
 
 
 def redraw(given: argparse.Namespace) -> int:
     """Draw and judge what earlier runs saved; all is those that there are."""
     from linfed.errors import UsageError
-    from linfed.reproduction.experiments import experiment_files, experiments_folder
     from linfed.reproduction.records import state_of
     from linfed.reproduction.run import Options, load_tables, writable_folder
 
-    folder, out = experiments_folder(given.experiments), results_folder(given)
-    saved = [name for name in experiment_files(folder) if state_of(name, out)]
-    names = wanted(given.names, saved, folder)
-    check_strict(given, names)
-    if not names:
+    out = results_folder(given)
+    files = wanted(given, lambda name: bool(state_of(name, out)))
+    check_strict(given, files)
+    if not files:
         raise UsageError(
             f"no saved run in {str(out.resolve())!r}: linfed reproduce NAME makes one, --out DIR has others"
         )
-    for name in names:
+    for name in files:
         load_tables(name, out)
     writable_folder(str(out))
     with signals(interrupt):
-        return through(names, folder, Options(quick=given.quick, out=str(out), draw=True), given)
+        return through(files, Options(quick=given.quick, out=str(out), draw=True), given)
 
 
-def wanted(names: Sequence[str], everything: Sequence[str], folder: Path) -> list[str]:
-    """Return the experiments that are asked for; every mistake is found before the first computation."""
-    from linfed.reproduction.experiments import check_known, load
+def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> dict[str, Path]:
+    """Return the files of the experiments that are asked for by their names, all of them imported once.
 
-    for name in names:
-        if name != "all":
-            check_known(name, folder)
-    chosen = list(everything) if "all" in names else list(dict.fromkeys(names))
-    for name in chosen:
-        load(name, folder)
-    return chosen
+    ``all`` is those of the folder of whose names `of_all` is true.
+    """
+    from linfed.errors import UsageError
+    from linfed.reproduction.experiments import experiment_files, experiments_folder, find, load_file, name_of
+
+    alone = all(asked.endswith(".py") for asked in given.names)
+    folder = Path() if alone else experiments_folder(given.experiments)
+    files: dict[str, Path] = {}
+    for asked in (asked for asked in given.names if asked != "all"):
+        file = find(asked, folder)
+        if files.setdefault(name_of(file), file).resolve() != file.resolve():
+            raise UsageError(f"{str(file)!r} and {str(files[name_of(file)])!r} have the same name: run them one by one")
+    if "all" in given.names:
+        files |= {name: file for name, file in experiment_files(folder).items() if of_all(name)}
+    for file in files.values():
+        load_file(file)
+    return files
 
 
-def check_strict(given: argparse.Namespace, names: Sequence[str]) -> None:
+def check_strict(given: argparse.Namespace, names: Iterable[str]) -> None:
     """Raise where there are no verdicts to compare with."""
     from linfed.errors import UsageError
     from linfed.reproduction.committed import committed_runs
@@ -120,7 +147,7 @@ def check_strict(given: argparse.Namespace, names: Sequence[str]) -> None:
             raise UsageError(f"--strict: linfed knows of no committed run of {name!r} to compare with")
 
 
-def through(names: Sequence[str], folder: Path, options: Options, given: argparse.Namespace) -> int:
+def through(files: Mapping[str, Path], options: Options, given: argparse.Namespace) -> int:
     """Run one experiment after the other, print what came of each and of all, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
@@ -131,10 +158,10 @@ def through(names: Sequence[str], folder: Path, options: Options, given: argpars
     status, runs = 0, dict[str, "Reproduction"]()
     if options.quick and not options.draw:
         print(banner(), flush=True)
-    for number, name in enumerate(names, start=1):
-        say(name, _ahead(name, options, f"{number} of {len(names)}"), options.means.progress)
+    for number, (name, file) in enumerate(files.items(), start=1):
+        say(name, _ahead(name, options, f"{number} of {len(files)}"), options.means.progress)
         try:
-            done = reproduce(name, folder, options)
+            done = reproduce(file, options)
         except SweepError as error:
             status = failed(name, error)
             continue
@@ -156,7 +183,7 @@ def _ahead(name: str, options: Options, place: str) -> str:
     from linfed.sweeps.progress import about
 
     known = committed_runs().get(name)
-    same = not (options.quick or options.draw or options.trials)
+    same = not (options.quick or options.draw or options.trials or options.set)
     took = f"; the committed run took {about(known.seconds)} on two processors" if known and known.seconds else ""
     return f"experiment {place}{took if same else ''}"
 
@@ -177,7 +204,7 @@ def _compared(runs: dict[str, Reproduction]) -> int:
         if other := other_settings(name, done.settings):
             others.append(other)
         else:
-            told += differences(name, [recorded(claim) for claim in done.claims])
+            told += differences(name, [recorded(claim) for claim in done.claims or []])
     print(*others, *told, sep="\n", end="\n" * bool(others or told), file=sys.stderr)
     verdicts = f"{len(told)} verdict{'s' * (len(told) != 1)} other than" if told else "all verdicts as"
     found = [f"{verdicts} in the committed runs"] if len(others) < len(runs) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from linfed.commands.options import add_saved, results_folder
 
@@ -14,7 +15,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="captions and claims of saved runs",
         description="Print the captions of the figures of saved runs, and their claims; compute and write nothing.",
     )
-    command.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name")
+    command.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name, or its FILE.py")
     add_saved(command)
     command.set_defaults(run=run)
 
@@ -22,17 +23,22 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print what saved runs found."""
     from linfed.commands.printed import claims_table, tally
-    from linfed.reproduction.records import captions_of, claims_of, read_saved
+    from linfed.reproduction.experiments import name_of
+    from linfed.reproduction.records import captions_of, claims_of, kind_of_run, read_saved
 
     folder = results_folder(given)
-    for name, described in {name: read_saved(name, folder) for name in given.names}.items():
-        print(end="\n" * (name != given.names[0]))
+    names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
+    for name, described in {name: read_saved(name, folder) for name in names}.items():
+        print(end="\n" * (name != names[0]))
         versions = described.get("versions") or {}
         commit = f", commit {described['commit']}" if described.get("commit") else ""
-        print(f"{name}: {'quick' if described['quick'] else 'full'} run, linfed {versions.get('linfed', '?')}{commit}")
+        print(f"{name}: {kind_of_run(described)}, linfed {versions.get('linfed', '?')}{commit}")
         for key, caption in captions_of(described).items():
             figure = f"{name}-{key}.png" if key else f"{name}.png"
             print(f"\n{folder / figure}\n  {caption}")
         claims = claims_of(described)
+        if not claims:
+            print(f"\n{name}: no claims")
+            continue
         print(f"\n{claims_table(claims, quick=described['quick'])}\n\n{name}: {tally(claims)}")
     return 0

@@ -1,1 +1,1 @@
-"""What clients see: batches, the questions they answer, and where they come from."""
+"""The clients' data: batches of samples, their sources, and the configurations that describe them."""

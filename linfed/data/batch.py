@@ -1,13 +1,14 @@
-"""What an algorithm may ask of the data of a round.
+"""Interfaces of a round's data: batches, their features at one B, and heads fitted to the features.
 
-An algorithm sees a `Batch` and nothing else: no truth, no metric, no loop. The questions below are all it needs;
-whoever answers them may hold the data in any form that gives the same answers, or answers of the same joint law.
+An algorithm has access only to a `Batch`, not to the ground truth, the metrics or the loop. An implementation may store
+the data in any form that gives equal results, or results with an equal joint distribution.
 
-Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. They are written
-for squares; with c classes (`ClassBatch`) a head (T, p, k) is (T, p, c, k + 1) and a predictor (T, p, d) is (T, p, c, d
-+ 1), the loss is the cross-entropy, and what has a closed form for squares alone is refused. A batch's buffers
-are used again by the next round: nobody keeps a batch. Its own arrays are read-only; what a question returns is the
-asker's, but for the heads of a fit, which are read-only as well.
+Shapes: ``T`` trials, ``p`` participants, ``m`` samples, ``d`` ambient dimension, ``k`` columns of B. The docstrings
+describe regression. With c classes (`ClassBatch`) a head (T, p, k) is (T, p, c, k + 1), and a predictor (T, p, d) is
+(T, p, c, d + 1). The loss is then the cross-entropy, and methods with a closed form raise ValueError.
+
+The next round reuses a batch's buffers, so batches must not be stored. The arrays of a batch are read-only. The arrays
+that methods return may be modified, except the heads of a fit, which are read-only.
 """
 
 from __future__ import annotations
@@ -20,33 +21,34 @@ from linfed.numerics.streams import TrialRandom
 
 
 class Fit(Protocol):
-    """Heads at one shared B, and what they leave to explain."""
+    """Heads at one shared B, with their residuals."""
 
     @property
     def W(self) -> Array:
-        """The heads, (T, p, k)."""
+        """Heads, (T, p, k)."""
         ...
 
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k).
 
-        `weights` is the mean over participants (1/p) by default; 1 gives the sum; (T, p) weighs clients.
+        By default `weights` is 1/p, which gives the mean over participants; 1 gives the sum. An array (T, p) has one
+        weight per participant.
         """
         ...
 
     def shifted(self) -> Batch:
-        """Return the same samples with labels ``y_i - Z_i w_i``."""
+        """Return the batch with labels ``y_i - Z_i w_i``."""
         ...
 
 
 class Features(Protocol):
-    """The features ``Z_i = X_i B`` of a round's participants, at one shared B."""
+    """Features ``Z_i = X_i B`` of a round's participants, at one shared B."""
 
     def fit(self, ridge: float = 0.0) -> Fit:
         """Return the heads, read-only, that minimise ``(1/2m_i)||Z_i w - y_i||^2 + (ridge/2)||w||^2``.
 
-        Without a ridge a client with at most as many samples as the rank of its features is explained: what is left
-        of it is exactly 0, and so is its part of the gradient.
+        Without a ridge, the residual of a client whose number of samples does not exceed the rank of its features is
+        exactly 0, and so is its part of the gradient.
         """
         ...
 
@@ -55,50 +57,53 @@ class Features(Protocol):
         ...
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
-        """Return what a fit does, at any heads W (T, p, k)."""
+        """Return ``sum_i weights_i (1/m_i) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k), at the heads W (T, p, k).
+
+        `weights` is as in `Fit.representation_gradient`.
+        """
         ...
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return `head_gradient` and `representation_gradient` at the same heads, as new arrays.
+        """Return `head_gradient` and `representation_gradient` at the heads W, as new arrays.
 
-        Together they can cost less.
+        One call can be cheaper than two.
         """
         ...
 
     def shifted(self, W: Array) -> Batch:
-        """Return the same samples with labels ``y_i - Z_i w_i``: what the heads W (T, p, k) leave to explain."""
+        """Return the batch with labels ``y_i - Z_i w_i``, the residuals of the heads W (T, p, k) up to sign."""
         ...
 
 
 class Batch(Protocol):
-    """The samples ``(X_i, y_i)`` of a round's participants."""
+    """Samples ``(X_i, y_i)`` of a round's participants."""
 
     @property
     def active(self) -> Indices:
-        """Which clients take part, (T, p), each row ascending."""
+        """Participants, (T, p), each row ascending."""
         ...
 
     @property
     def round(self) -> int:
-        """Number of the round, from 1; what is done after the last of them (`finish`) has the next number.
+        """Number of the round, from 1; the final step (`finish`) has the number after the last round.
 
-        0 for a batch of no round: a first one, or one of clients that join later.
+        It is 0 for a batch outside of the rounds: for an initialisation, or for new clients.
         """
         ...
 
     @property
     def n_clients(self) -> int:
-        """Clients n of the run, of whom p take part."""
+        """Number of clients n of the run; p of them participate."""
         ...
 
     @property
     def counts(self) -> Array:
-        """Samples per participant m_i, (T, p)."""
+        """Number of samples m_i per participant, (T, p)."""
         ...
 
     @property
     def singular(self) -> Mask:
-        """Trials in which a head with enough samples met linearly dependent features, (T,)."""
+        """True for trials in which a head with enough samples had linearly dependent features, (T,)."""
         ...
 
     def project(self, B: Array) -> Features:
@@ -126,13 +131,13 @@ class Batch(Protocol):
         ...
 
     def shifted(self, offset: Array) -> Batch:
-        """Return the same batch with labels ``y_i - X_i offset_i``, for an offset (T, p or 1, d)."""
+        """Return the batch with labels ``y_i - X_i offset_i``, for an offset (T, p or 1, d)."""
         ...
 
     def minibatches(
         self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
     ) -> Iterator[Batch]:
-        """Yield batches of at most `size` samples per client, in the order (T, p, m) of sample numbers, or drawn."""
+        """Yield batches of at most `size` samples per client, in a given order (T, p, m) or in one drawn from `rng`."""
         ...
 
     def split(self) -> tuple[Batch, Batch]:

@@ -1,9 +1,10 @@
-"""The k x k chain: the projected batch in a rotating frame of r + 2k dimensions, at a cost that does not know d.
+"""Markov-chain engine: the projected batch in a rotating frame of r + 2k dimensions, at a cost independent of d.
 
-For a low-rank truth and isotropic Gaussian x only the position of B relative to B* matters. In a frame whose first
-coordinates span B* and whose next k span the rest of B, a round's noise reaches k further directions, new ones each
-time; what it is there is the triangular factor of a Wishart matrix. After the round the frame turns so that B lies in
-the first ones again. Distances, heads and errors are those of the full dimension; B itself is known up to a rotation.
+For a ground truth of low rank and isotropic Gaussian x the metrics depend on B only through its position relative to
+B*. The first r coordinates of the frame span B*, and the next k span the rest of B. In each round the noise has a
+component in k new directions: the triangular factor of a Wishart matrix. After the round the frame is rotated so that B
+lies in the first r + k coordinates again. Distances, heads and errors are those of the full dimension; B is known up to
+a rotation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from linfed.problems import Truth
 
 
 def fill_wishart(shapes: Array, rng: Generator, out: Array) -> None:
-    """Fill rounds of values (..., upper + k): N(0, 1) above the diagonal, and k Gamma values of these shapes."""
+    """Fill `out` (..., upper + k) with N(0, 1) values above the diagonal and k Gamma values of the given shapes."""
     for one in out.reshape(-1, out.shape[-1]):
         upper = len(one) - len(shapes)
         rng.standard_normal(out=one[:upper])
@@ -33,16 +34,16 @@ def fill_wishart(shapes: Array, rng: Generator, out: Array) -> None:
 
 
 class ChainSource(ProjectedSource):
-    """Gives a projected batch each round, in the frame; states have ``r + 2k`` rows of B in place of d.
+    """Source of a projected batch per round in the rotating frame, in which B has ``r + 2k`` rows instead of d.
 
     Parameters
     ----------
     n_samples : int
         Samples m per participant and round.
     truth : Truth
-        ``phi_i = B* w_i*`` of rank r with ``d >= r + 2k``; x of covariance v I.
+        ``phi_i = B* w_i*`` of rank r with ``d >= r + 2k``; the covariance of x is v I.
     sizes, columns, seed, trials
-        As for the projected source.
+        As in `ProjectedSource`.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ChainSource(ProjectedSource):
         T, diagonal = np.zeros((trials, k, k)), np.arange(k)
         T[:, *self._upper] = values[:, : len(self._upper[0])]
         T[:, diagonal, diagonal] = np.sqrt(2.0 * values[:, len(self._upper[0]) :])
-        # The columns that complete P: those of the unit matrix outside its span, orthonormalised.
+        # Columns that complete P to an orthonormal basis.
         complete = np.linalg.qr(P, mode="complete")[0][..., spanned:]
         return np.asarray(complete[..., :k] @ T)
 
@@ -91,20 +92,20 @@ class ChainSource(ProjectedSource):
         return state.update(B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
 
     def settle(self, state: Any) -> Any:
-        """Return the state with the frame turned so that B lies in its first r + k directions."""
+        """Return the state after rotating the frame so that B lies in its first r + k coordinates."""
         rank = self._basis.shape[-1]
         R = qr_positive(state.B[:, rank:])[1]
         return state.update(B=np.concatenate([state.B[:, :rank], R, np.zeros_like(R)], axis=-2))
 
     def seen(self, truth: Truth) -> Truth:
-        """Return the truth in the frame."""
+        """Return the ground truth in the frame."""
         return self.truth
 
     def everyone(self, number: int = 0) -> Batch:
-        """Return a batch of all clients."""
+        """Raise NotImplementedError: the frame supports no batch of all clients."""
         raise NotImplementedError
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield explicit rows in the full dimension."""
+        """Yield explicit samples in the full dimension."""
         streams = (Stream.INIT_X, Stream.INIT_NOISE)
         return streamed_rows(*self._full, clients, self._seed, self._trials, streams)

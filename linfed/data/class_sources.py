@@ -1,4 +1,4 @@
-"""Where the batches of labelled samples come from: drawn anew each round, or held."""
+"""Sources of batches for classification: fresh samples in each round, or fixed samples."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from linfed.problems import ClassTruth
 
 
 class ClassSource(Source):
-    """A source of labelled samples."""
+    """Base class of sources of batches for classification."""
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Refuse: the method of moments is of squares."""
-        raise EngineError("whose labels are numbers, and here they are classes")
+        """Raise EngineError: the method of moments supports only regression."""
+        raise EngineError("and does not support classes")
 
 
 class FixedClassSource(HeldSource, ClassSource):
-    """Holds every client's samples.
+    """Source of fixed samples for classification.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ class FixedClassSource(HeldSource, ClassSource):
 
 
 class FreshClassSource(ClassSource):
-    """Draws each round's labelled samples.
+    """Source of fresh samples for classification.
 
     Parameters
     ----------
     n_samples : int
-        Samples m per participant and round.
+        Number of samples m per participant and round.
     truth, sizes, seed, trials
-        What is true, how much of it, and where the stream begins.
+        Ground truth, sizes of the run, seed and trial numbers.
     stream : Stream
-        Of the rows.
+        Random stream of the samples.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FreshClassSource(ClassSource):
 def drawn_batch(
     truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: int, **whose: Any
 ) -> ClassBatch:
-    """Return new samples of the participants (T, p)."""
+    """Draw a batch of samples of the participants (T, p)."""
     holds = take_clients(truth.holds, active)
     X, labels = truth.draw(rngs, holds, samples)
     counts = np.full(active.shape, float(samples))
@@ -91,11 +91,11 @@ def drawn_batch(
 
 
 def drawn_fixed_classes(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> FixedClassSource:
-    """Return the source of the fixed data sets that a truth draws."""
+    """Draw fixed data sets from a ground truth, and return their source."""
     X, labels = truth.draw(generators(seed, Stream.X, trials), truth.holds, samples)
     return FixedClassSource(X, labels, np.full(labels.shape[:2], float(samples)), truth.holds.shape[-1])
 
 
 def held_out(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> ClassBatch:
-    """Return samples of all clients that nobody learns from."""
+    """Draw a batch of held-out samples of all clients."""
     return drawn_batch(truth, generators(seed, Stream.TEST, trials), everybody(*truth.holds.shape[:2]), samples)

@@ -1,7 +1,8 @@
-"""The batch of labelled samples: cross-entropy of logits that are linear in x, with biases.
+"""Batches for classification: cross-entropy of logits that are linear in x, with biases.
 
-It answers the questions of first order (`linfed.data.batch`), of heads (T, p, c, k + 1) and predictors (T, p, c, d +
-1), and refuses those of squares. Rows end with a 1 for the bias, padding with a 0: it is in no gradient.
+A batch supports the first-order methods of `linfed.data.batch`, for heads (T, p, c, k + 1) and predictors (T, p, c, d +
+1). Methods that require the squared loss raise ValueError. The last entry of a row is 1, for the bias; in padding it is
+0, so that padding does not affect gradients.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from linfed.numerics.linalg import client_blocks
 from linfed.numerics.softmax import cross_entropy, softmax_residual
 
 Predictors = Callable[[slice, slice], Array]
-"""From trials and clients to their predictors, (t, c or 1, classes, d + 1)."""
+"""Function of a slice of trials and of clients that returns their predictors, (t, c or 1, classes, d + 1)."""
 
 
 SampleMeasure = Callable[[Array, Indices, Mask], Array]
-"""From logits (t, c, classes, m), labels (t, c, m) and who holds which (t, c, classes) to a number a sample."""
+"""Function that returns one number per sample, (t, c, m).
+
+Its arguments are logits (t, c, classes, m), labels (t, c, m), and the classes that each client holds (t, c, classes).
+"""
 
 
 def sample_losses(logits: Array, labels: Indices, holds: Mask) -> Array:
@@ -32,35 +36,35 @@ def sample_losses(logits: Array, labels: Indices, holds: Mask) -> Array:
 
 
 def right(logits: Array, labels: Indices, holds: Mask) -> Array:
-    """Return 1 where the largest logit is the label's, the first of equal ones, else 0."""
+    """Return 1 for samples whose label has the largest logit, else 0; of equal logits the first class counts."""
     return np.asarray(logits.argmax(axis=-2) == labels, dtype=float)
 
 
 def right_among_own(logits: Array, labels: Indices, holds: Mask) -> Array:
-    """Return the same where clients choose among the classes that they hold."""
+    """Return `right` for clients that choose only among the classes that they hold."""
     return right(np.where(holds[..., None], logits, -np.inf), labels, holds)
 
 
 def with_ones(X: Array, counts: Array) -> Array:
-    """Return rows (..., n, m, d + 1) with a 1 at the end of each sample, and a 0 at that of padding."""
+    """Append a last entry to rows, (..., n, m, d + 1): 1 for samples, 0 for padding."""
     inside = np.arange(X.shape[-2]) < counts[..., None]
     ones = np.broadcast_to(inside[..., None], (*X.shape[:-1], 1))
     return np.concatenate([X, ones], axis=-1, dtype=float)
 
 
 class ClassBatch(RowBatch):
-    """A round's labelled samples.
+    """Batch of a round's samples for classification.
 
     Parameters
     ----------
     X : ndarray (T, p, m, d + 1)
-        Samples as `with_ones` gives them.
+        Samples as returned by `with_ones`.
     labels : ndarray (T, p, m)
-        Whole numbers below c.
+        Integers below c.
     holds : ndarray of bool (T, p, c)
-        The classes of each client.
+        True at the classes of each client.
     offset : ndarray (T, p, c, m), optional
-        What is added to the logits.
+        Offset that is added to the logits.
     **whose
         As in `RowBatch`: active, counts, workspace, round_number, n_clients.
     """
@@ -71,7 +75,7 @@ class ClassBatch(RowBatch):
 
     @property
     def y(self) -> Array:
-        """The labels, (T, p, m), read-only."""
+        """Labels, (T, p, m), read-only."""
         return readonly(self._labels)
 
     @property
@@ -82,7 +86,7 @@ class ClassBatch(RowBatch):
     def logits(self, t: slice, c: slice, rows: Array, theta: Array) -> Array:
         """Return the logits of a block, (t, c, classes, m), at predictors (t, c or 1, classes, d + 1).
 
-        In memory the classes come first, so that what is done for each sample is done for all of them at once.
+        The classes come first in memory, so that operations per sample run over all samples at once.
         """
         out = np.empty((self.classes, *rows.shape[:3])).transpose(1, 2, 0, 3)
         np.matmul(theta, rows.mT, out=out)
@@ -100,14 +104,14 @@ class ClassBatch(RowBatch):
         """Return the labels of a block as indices."""
         return self._labels[t, c].astype(np.intp)
 
-    # --- the questions ---------------------------------------------------------------------------------------
+    # --- methods of `Batch` ----------------------------------------------------------------------------------
 
     def project(self, B: Array) -> ClassFeatures:
         """Return the features at B (T, d, k); cost O(p m d k)."""
         return ClassFeatures(self, B)
 
     def gradient(self, theta: Array) -> Array:
-        """Return the gradient of `loss` by each predictor, (T, p, c, d + 1), at theta (T, p or 1, c, d + 1)."""
+        """Return the gradient of `loss` on each predictor, (T, p, c, d + 1), at theta (T, p or 1, c, d + 1)."""
         trials, p, _, d = self.shape
         out = np.empty((trials, p, self.classes, d))
         for t, c, rows in self.rows.blocks():
@@ -120,35 +124,35 @@ class ClassBatch(RowBatch):
         return self.losses(lambda t, c: _part(theta, t, c))
 
     def losses(self, predictors: Predictors) -> Array:
-        """Return the same at predictors that are asked for block by block."""
+        """Return `loss` at predictors that are computed block by block."""
         return self.means(predictors, {"loss": sample_losses})["loss"]
 
     def accuracies(self, predictors: Predictors, *, own: bool = False) -> Array:
-        """Return the share of each client's samples whose largest logit is their label's, (T, p).
+        """Return the share of each client's samples whose label has the largest logit, (T, p).
 
-        Of equal logits the first class counts. With `own` a client chooses among the classes that it holds.
+        Of equal logits the first class counts. If `own` is True, clients choose only among the classes that they hold.
         """
         return self.means(predictors, {"right": right_among_own if own else right})["right"]
 
     def means(self, predictors: Predictors, measures: Mapping[str, SampleMeasure]) -> dict[str, Array]:
-        """Return the mean of each measure over each client's samples, (T, p), all of them from the same logits."""
+        """Return the mean of each measure over each client's samples, (T, p), computing the logits once."""
         out = {name: np.empty(self.active.shape) for name in measures}
         for t, c, rows in self.rows.blocks():
             logits, labels = self.logits(t, c, rows, predictors(t, c)), self.known(t, c)
-            inside = rows[..., -1] > 0  # padding has a 0 there
+            inside = rows[..., -1] > 0  # 0 marks padding
             for name, measure in measures.items():
                 out[name][t, c] = np.where(inside, measure(logits, labels, self.holds[t, c]), 0.0).sum(axis=-1)
         return {name: np.asarray(values / self.positive_counts) for name, values in out.items()}
 
     def shifted(self, offset: Array) -> ClassBatch:
-        """Return the same samples with the logits of predictors (T, p or 1, c, d + 1) added to all logits."""
+        """Return the batch with the logits of predictors (T, p or 1, c, d + 1) added to all logits."""
         return self.with_offset(offset @ self.X.mT)
 
     def balanced(self) -> ClassBatch:
-        """Return the same samples with the logarithm of each client's share of each class added to all logits.
+        """Return the batch with the logarithm of each client's share of each class added to all logits.
 
-        The balanced softmax of Ren et al. 2020: a classifier of balanced classes is learned from unbalanced ones. The
-        classes that a client does not have are as if they were not there; a part of it keeps the shares of the whole.
+        This is the balanced softmax of Ren et al. 2020, which learns a classifier for balanced classes from unbalanced
+        ones. Classes that a client does not have get probability 0. Minibatches use the shares of the whole batch.
         """
         inside = self.X[..., -1]
         shares = np.stack([((self._labels == j) * inside).sum(axis=-1) for j in range(self.classes)], axis=-1)
@@ -157,12 +161,12 @@ class ClassBatch(RowBatch):
             return self.with_offset(np.log(known)[..., None])
 
     def with_offset(self, offset: Array) -> ClassBatch:
-        """Return the same samples with an offset (T, p, c, m or 1) added to all logits."""
+        """Return the batch with an offset (T, p, c, m or 1) added to all logits."""
         held = offset if self._offset is None else self._offset + offset
         return self._with(self.X, self._labels, self.counts, held)
 
     def _chosen(self, index: Indices, counts: Array) -> ClassBatch:
-        """Return some samples of each client, with what their logits have beside them."""
+        """Return a batch of some samples of each client, with their offsets."""
         part: ClassBatch = super()._chosen(index, counts)
         if self._offset is None:
             return part
@@ -172,27 +176,29 @@ class ClassBatch(RowBatch):
         )
 
     def _with(self, X: Array, y: Array, counts: Array, offset: Array | None = None) -> ClassBatch:
+        """Return a batch of the same clients with the given samples, labels, counts and offset."""
         whose = {"active": self.active, "round_number": self.round, "n_clients": self.n_clients}
         return ClassBatch(X, y, holds=self.holds, offset=offset, counts=counts, **whose)
 
     def least_squares(self, ridge: float = 0.0) -> Never:
-        """Refuse."""
+        """Raise ValueError: supports only regression."""
         self._refuse("least_squares")
 
     def pooled_least_squares(self, weights: Array) -> Never:
-        """Refuse."""
+        """Raise ValueError: supports only regression."""
         self._refuse("pooled_least_squares")
 
     def normal_equations(self) -> Never:
-        """Refuse."""
+        """Raise ValueError: supports only regression."""
         self._refuse("normal_equations")
 
     def _refuse(self, question: str) -> Never:
-        raise ValueError(f"batch.{question}() is of squares, and these samples are of {self.classes} classes")
+        """Raise ValueError for a method that requires the squared loss."""
+        raise ValueError(f"batch.{question}() supports only regression, but the samples have {self.classes} classes")
 
 
 class ClassFeatures:
-    """The features ``(B'x, 1)`` of labelled samples, (T, p, m, k + 1).
+    """Features ``(B'x, 1)`` of a batch for classification, (T, p, m, k + 1).
 
     Parameters
     ----------
@@ -207,7 +213,7 @@ class ClassFeatures:
 
     @property
     def Z(self) -> Array:
-        """The features, read-only: computed when they are first asked for, and kept."""
+        """Features, read-only; computed at the first access, then stored."""
         if self._held is None:
             trials, p, m, _ = self._batch.shape
             held = np.empty((trials, p, m, self._width + 1))
@@ -235,13 +241,14 @@ class ClassFeatures:
             yield t, c, rows, Z, batch.residual(t, c, Z, _part(W, t, c))
 
     def fit(self, ridge: float = 0.0) -> Never:
-        """Refuse: no closed form."""
+        """Raise ValueError: heads have no closed form for classification."""
         raise ValueError(
-            f"heads have no closed form for the cross-entropy of {self._batch.classes} classes: take lf.GradientHeads()"
+            f"fit() supports only regression, but the samples have {self._batch.classes} classes: "
+            "use lf.GradientHeads()"
         )
 
     def head_gradient(self, W: Array) -> Array:
-        """Return the gradient by the heads W, (T, p, c, k + 1); cost O(p m c k)."""
+        """Return the gradient on the heads W, (T, p, c, k + 1); cost O(p m c k)."""
         batch, out = self._batch, self._heads()
         trials, p, m, _ = batch.shape
         for t, c in client_blocks(trials, p, m * (self._width + 1 + batch.classes)):
@@ -251,11 +258,11 @@ class ClassFeatures:
         return out
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
-        """Return ``sum_i weights_i`` times the gradient by B of client i's loss, (T, d, k); cost O(p m d k)."""
+        """Return ``sum_i weights_i`` times the gradient on B of client i's loss, (T, d, k); cost O(p m d k)."""
         return self._shared(W, weights, None)
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return both."""
+        """Return `head_gradient` and `representation_gradient`."""
         by_heads = self._heads()
         by_B = self._shared(W, weights, by_heads)
         by_heads /= self._batch.positive_counts[..., None, None]
@@ -264,10 +271,10 @@ class ClassFeatures:
     def gradients_of_clients(
         self, W: Array, feature_penalty: float = 0.0, out: tuple[Array, Array] | None = None
     ) -> tuple[Array, Array]:
-        """Return the gradients by each client's own head, (T, p, c, k + 1), and representation, (T, p, d, k).
+        """Return the gradients on each client's head, (T, p, c, k + 1), and on its representation, (T, p, d, k).
 
-        Of its loss plus `feature_penalty` times the mean ``||B_i'x||^2`` of its samples; cost O(p m (d + c) k). They
-        are written into `out` if it is given.
+        The loss includes `feature_penalty` times the mean ``||B_i'x||^2`` of the client's samples. If `out` is given,
+        the result is written into it. Cost O(p m (d + c) k).
         """
         trials, p, _, d = self._batch.shape
         by_heads, by_B = (self._heads(), np.empty((trials, p, d - 1, self._width))) if out is None else out
@@ -283,11 +290,11 @@ class ClassFeatures:
         return by_heads, by_B
 
     def _heads(self) -> Array:
-        """Return an array for what is of all heads."""
+        """Return an uninitialised array with the shape of all heads, (T, p, c, k + 1)."""
         return np.empty((*self._batch.active.shape, self._batch.classes, self._width + 1))
 
     def _shared(self, W: Array, weights: Array | float | None, by_heads: Array | None) -> Array:
-        """Return `representation_gradient`; write the sum over samples of each client's gradient by its head."""
+        """Return `representation_gradient`; write sums over samples of the gradients on heads into `by_heads`."""
         share = 1.0 / W.shape[1] if weights is None else weights
         scaled = W[..., :-1] * (share / self._batch.positive_counts)[..., None, None]
         trials, _, _, d = self._batch.shape
@@ -300,7 +307,7 @@ class ClassFeatures:
         return out
 
     def shifted(self, W: Array) -> ClassBatch:
-        """Return the same samples with the logits of the heads W (T, p, c, k + 1) added to all logits."""
+        """Return the batch with the logits of the heads W (T, p, c, k + 1) added to all logits."""
         return self._batch.with_offset(W @ self.Z.mT)
 
 
@@ -310,15 +317,15 @@ def _part(W: Array, t: slice, c: slice) -> Array:
 
 
 def of_classes(batch: Batch, asker: str) -> ClassBatch:
-    """Return a batch if it is of classes, or raise in the name of who asks for what they alone have."""
+    """Return the batch if it is for classification, or raise with the name of the caller."""
     if not isinstance(batch, ClassBatch):
-        raise ValueError(f"{asker} is of classes, and the samples are of numbers")
+        raise ValueError(f"{asker} supports only classification, but the samples are for regression")
     return batch
 
 
 def held_classes(labels: Array, counts: Array, classes: int) -> Mask:
-    """Return which classes clients have samples of, (..., n, c), from padded labels (..., n, m) and counts (..., n)."""
+    """Return True at the classes of each client, (..., n, c), given padded labels (..., n, m) and counts (..., n)."""
     inside = np.arange(labels.shape[-1]) < counts[..., None]
-    holds = np.zeros((*labels.shape[:-1], classes + 1), dtype=bool)  # what is no sample has a column of its own
+    holds = np.zeros((*labels.shape[:-1], classes + 1), dtype=bool)  # last column: padding
     np.put_along_axis(holds, np.where(inside, labels, classes).astype(np.intp), True, axis=-1)
     return readonly(holds[..., :-1].copy())

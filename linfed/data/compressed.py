@@ -1,8 +1,9 @@
-"""Compressed batches: at most d + 1 pseudo-samples per client stand for its m samples, exactly.
+"""Compressed batches: at most d + 1 pseudo-samples per client replace its m samples exactly.
 
-Every full-batch quadratic loss sees ``[X, y]`` through its Gram matrix alone, so its triangular factor may take its
-place, the normaliser still m. For given and fixed data it is the R of a QR factorisation: the same numbers up to
-rounding. For fresh Gaussian data the factor of ``[X, noise]`` is drawn itself (Bartlett): the same law.
+A full-batch quadratic loss depends on ``[X, y]`` only through its Gram matrix, so the triangular factor can replace
+``[X, y]``, with the normaliser m unchanged. For given and fixed samples the factor is the R of a QR factorisation, and
+results agree up to rounding errors. For fresh Gaussian samples the factor of ``[X, noise]`` is drawn directly
+(Bartlett), and results agree in distribution.
 """
 
 from __future__ import annotations
@@ -27,39 +28,40 @@ ENGINE = "compressed"
 
 
 class RowSource(Protocol):
-    """Whoever can show the samples themselves."""
+    """Source of explicit samples."""
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield (trial, X (c, m, d), y (c, m), counts (c,)) over blocks of the named clients, trial by trial."""
+        """Yield (trial, X (c, m, d), y (c, m), counts (c,)) over blocks of the given clients, trial by trial."""
         ...
 
 
 class CompressedBatch(ExplicitBatch):
-    """Pseudo-samples in the place of rows: they answer everything but what asks for single samples."""
+    """Batch of pseudo-samples, which supports everything except access to single samples."""
 
     def minibatches(
         self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
     ) -> Iterator[ExplicitBatch]:
-        """Refuse: single samples are gone."""
+        """Raise EngineError: the batch has no single samples."""
         self._refuse("minibatches")
 
     def split(self) -> tuple[ExplicitBatch, ExplicitBatch]:
-        """Refuse: single samples are gone."""
+        """Raise EngineError: the batch has no single samples."""
         self._refuse("split")
 
     @property
     def plain(self) -> type[ExplicitBatch]:
-        """The class of batches with the same rows and other labels."""
+        """Class of batches derived from this one."""
         return CompressedBatch
 
     def _refuse(self, question: str) -> Never:
+        """Raise EngineError for a method that requires single samples."""
         raise EngineError(
-            f"engine = {ENGINE!r} has no single samples and cannot answer batch.{question}; engine = 'explicit' can"
+            f"engine = {ENGINE!r} has no single samples and does not support batch.{question}; use engine = 'explicit'"
         )
 
 
 class GramBatch(CompressedBatch):
-    """Pseudo-samples that are the same in every round, with the source's normal equations for the gradient."""
+    """Batch of fixed pseudo-samples, whose gradients use the source's normal equations."""
 
     source: CompressedFixedSource
 
@@ -72,16 +74,16 @@ class GramBatch(CompressedBatch):
 
 
 class CompressedFixedSource(HeldSource):
-    """Holds every client's pseudo-samples and hands out the participants'.
+    """Source of fixed pseudo-samples.
 
     Parameters
     ----------
     R : ndarray (T, n, q, d + 1)
         Triangular factors of ``[X_i, y_i]``.
     counts : ndarray (T, n)
-        Samples m_i that they stand for.
+        Number of samples m_i of each client.
     rows : RowSource or None
-        Has the samples themselves, for the method of moments; None where there are none.
+        Source of the samples, for the method of moments; None if samples are not drawn.
     """
 
     def __init__(self, R: Array, counts: Array, rows: RowSource | None) -> None:
@@ -96,15 +98,15 @@ class CompressedFixedSource(HeldSource):
         return batch
 
     def normal_equations(self, active: Indices) -> tuple[Array, Array]:
-        """Return the participants' A_i and b_i, formed once for all clients."""
+        """Return the participants' A_i and b_i, which are computed once for all clients."""
         if self._normal is None:
             self._normal = normal_equations(self._X, self._y, self._counts)
         return take_clients(self._normal[0], active), take_clients(self._normal[1], active)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield the samples themselves over blocks of the named clients."""
+        """Yield the samples over blocks of the given clients."""
         if self._rows is None:
-            raise EngineError("which are not drawn here (there are too many, or in_law = True)")
+            raise EngineError("which are not drawn in this run (there are too many, or in_law = True)")
         return self._rows.rows_for_moments(clients)
 
 
@@ -114,7 +116,7 @@ def factor_of(X: Array, y: Array) -> Array:
 
 
 def compressed(source: RowSource, shape: tuple[int, int, int, int], counts: Array) -> CompressedFixedSource:
-    """Return the compressed source of rows that a source holds, (T, n, m, d)."""
+    """Return the compressed source of the samples (T, n, m, d) of another source."""
     trials, n, m, d = shape
     R = np.empty((trials, n, min(m, d + 1), d + 1))
     everyone, filled = np.arange(n), np.zeros(trials, dtype=int)
@@ -126,13 +128,13 @@ def compressed(source: RowSource, shape: tuple[int, int, int, int], counts: Arra
 
 
 class DrawnFixedRows:
-    """The rows of fixed samples, drawn again block by block whenever they are read: nothing of size (n, m, d)."""
+    """Fixed samples that are redrawn block by block whenever they are read, without an array (n, m, d)."""
 
     def __init__(self, truth: Truth, sizes: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> None:
         self._truth, self._sizes, self._seed, self._trials = truth, sizes, seed, trials
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield the rows over blocks of the first clients, as `draw_fixed` has them."""
+        """Yield the samples of `draw_fixed`, over blocks of the first clients."""
         first = np.arange(int(clients[-1]) + 1)
         streams = (Stream.X, Stream.NOISE)
         return streamed_rows(self._truth, self._sizes[1:], first, self._seed, self._trials, streams)
@@ -140,15 +142,15 @@ class DrawnFixedRows:
 
 @functools.cache
 def _above_diagonal(d: int) -> tuple[Indices, Indices]:
-    """Return the rows and columns of what lies above the diagonal of a matrix (d, d)."""
+    """Return the row and column indices of the entries above the diagonal of a matrix (d, d)."""
     return np.triu_indices(d, 1)
 
 
 def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Generator) -> Array:
-    """Return the triangular factors (count, d + 1, d + 1) of `count` standard Gaussian (m, d + 1) matrices, m > d.
+    """Draw the triangular factors (count, d + 1, d + 1) of `count` standard Gaussian (m, d + 1) matrices, m > d.
 
-    Bartlett's decomposition: the diagonal is the root of chi-squares with m, m - 1, .. degrees of freedom, above it
-    lie standard Gaussian values.
+    This is Bartlett's decomposition: the squared diagonal entries are chi-squared with m, m - 1, .. degrees of freedom,
+    and the entries above the diagonal are standard Gaussian.
     """
     R = np.zeros((count, d + 1, d + 1))
     rows, columns = _above_diagonal(d + 1)
@@ -160,7 +162,7 @@ def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Gene
 
 
 def drawn_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> Array:
-    """Return triangular factors of ``[X_i, y_i]``, (T, n, d + 1, d + 1), of fixed Gaussian samples, sizes (n, m, d)."""
+    """Draw triangular factors of ``[X_i, y_i]``, (T, n, d + 1, d + 1), of fixed Gaussian samples, sizes (n, m, d)."""
     n, m, d = shape
     out = np.empty((len(trials), n, d + 1, d + 1))
     rngs = (generators(seed, stream, trials) for stream in (Stream.X, Stream.NOISE))
@@ -174,7 +176,7 @@ def drawn_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials:
 
 
 class CompressedFreshSource(DrawnSource):
-    """Draws the triangular factor of each participant's ``[X, noise]`` anew: d + 1 rows for any m > d, Gaussian x."""
+    """Source of fresh triangular factors of ``[X, noise]``, with d + 1 rows for any m > d, for Gaussian x."""
 
     def __init__(
         self,
@@ -190,7 +192,7 @@ class CompressedFreshSource(DrawnSource):
         self._workspace = Workspace()
 
     def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> CompressedFreshSource:
-        """Return a source of the same law."""
+        """Return a source with an equal distribution but other sizes and streams."""
         return CompressedFreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
 
     def round(self, active: Indices, number: int = 0) -> CompressedBatch:

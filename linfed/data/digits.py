@@ -1,4 +1,4 @@
-"""Real labelled data that need no network."""
+"""Real data for classification that require no download."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from linfed.system.extras import optional
 
 
 def load_digits() -> tuple[Array, Indices]:
-    """Return images of handwritten digits, 8 x 8 pixels each, and which digit it is.
+    """Return images of handwritten digits, 8 x 8 pixels each, and their labels.
 
     Returns
     -------
@@ -21,11 +21,12 @@ def load_digits() -> tuple[Array, Indices]:
     Raises
     ------
     ImportError
-        Without scikit-learn, in whose package the data are: extra ``digits``.
+        If scikit-learn, whose package contains the data, is not installed (extra ``digits``).
 
     Notes
     -----
-    Its `load_wine` and `load_breast_cancer` serve too; their columns have units, and want to be standardised.
+    scikit-learn's `load_wine` and `load_breast_cancer` can be used as well; standardise their columns, which have
+    different units.
 
     References
     ----------

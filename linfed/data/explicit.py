@@ -1,8 +1,8 @@
-"""The explicit batch: all rows of X at hand, any law of x, any number of samples per client.
+"""Explicit batch: stores all samples, for any distribution of x and any number of samples per client.
 
-A round is two tall products over blocks of clients that stay in cache: ``X [B, B*]`` (features and labels in one) and
-the pull-back ``V X``. With exact heads both are done in one pass, block by block, so that rows which are drawn for it
-need not be kept.
+A round consists of two tall products over blocks of clients that fit into cache: ``X [B, B*]``, which gives features
+and labels, and the pull-back ``V X``. With exact heads one pass over the blocks computes both, so that freshly drawn
+rows need not be stored.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
 
 
 class ExplicitBatch(RowBatch):
-    """A round's samples as rows.
+    """Batch of a round's explicit samples.
 
     Parameters
     ----------
     X : ndarray (T, p, m, d) or Rows
         Samples; rows beyond a client's count are zero. C-contiguous within a trial.
     y : ndarray (T, p, m) or LabelLaw
-        Labels, or how to make them (then they are computed together with the first features).
+        Labels, or the ground truth and noise from which they are computed together with the first features.
     **whose
         As in `RowBatch`: active, counts, workspace, round_number, n_clients.
     """
@@ -49,7 +49,7 @@ class ExplicitBatch(RowBatch):
 
     @property
     def y(self) -> Array:
-        """The labels, (T, p, m), read-only."""
+        """Labels, (T, p, m), read-only."""
         if self._y is None:
             for _ in self.pass_over(np.empty((self.shape[0], self.shape[-1], 0))):
                 pass
@@ -64,9 +64,9 @@ class ExplicitBatch(RowBatch):
         return self._law.labels(t, c, rows, stars)
 
     def pass_over(self, B: Array, *, once: bool = False) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
-        """Yield (trials, clients, rows, features (k, m, C), labels (m, C)) block by block, the clients last.
+        """Yield (trials, clients, rows, features (k, m, C), labels (m, C)) block by block, with the clients last.
 
-        Features and labels come from one product, ``X [B, B*]``, while the rows are in cache.
+        One product, ``X [B, B*]``, gives features and labels while the rows are in cache.
         """
         trials, p, m, d = self.shape
         k, law = B.shape[-1], self._law
@@ -93,7 +93,7 @@ class ExplicitBatch(RowBatch):
             np.matmul(rows, theta[t, c, :, None], out=out[t, c, :, None])
         return out
 
-    # --- the questions ---------------------------------------------------------------------------------------
+    # --- methods of `Batch` ----------------------------------------------------------------------------------
 
     def project(self, B: Array) -> ExplicitFeatures:
         """Return the features at B (T, d, k); cost O(p m d k)."""
@@ -104,7 +104,7 @@ class ExplicitBatch(RowBatch):
         return self.messages(theta)
 
     def messages(self, theta: Array, *, once: bool = False) -> Array:
-        """Return the same as `gradient`; `once` says that the rows may not be needed again."""
+        """Return `gradient`; with `once` the rows need not be kept for another pass."""
         trials, p, _, d = self.shape
         if theta.shape[1] != p:
             theta = np.broadcast_to(theta, (trials, p, d))
@@ -130,7 +130,7 @@ class ExplicitBatch(RowBatch):
         return self.losses(lambda t, c: theta[t, c] if theta.shape[1] > 1 else theta[t])
 
     def losses(self, predictors: Callable[[slice, slice], Array]) -> Array:
-        """Return the same at ``predictors(trials, clients)``, (t, c or 1, d), asked for block by block."""
+        """Return `loss` at ``predictors(trials, clients)``, (t, c or 1, d), which is called block by block."""
         out = np.empty(self.active.shape)
         for t, c, rows, y in self._labelled(once=False):
             residual = (rows @ predictors(t, c)[..., None])[..., 0]
@@ -156,7 +156,7 @@ class ExplicitBatch(RowBatch):
         trials, p, m, d = self.shape
         X, y, out = self.X, self.y, np.empty((trials, 1, d))
         scale = np.sqrt(weights / self.positive_counts)[..., None]
-        for trial in range(trials):  # the scaled rows are a copy: of one trial at a time
+        for trial in range(trials):  # one trial at a time, as the scaled rows are a copy
             rows, labels = scale[trial, ..., None] * X[trial], scale[trial] * y[trial]
             out[trial] = full_least_squares(rows.reshape(1, p * m, d), labels.reshape(1, -1), np.ones(1))
         return out
@@ -166,29 +166,30 @@ class ExplicitBatch(RowBatch):
         return normal_equations(self.X, self.y, self.positive_counts)
 
     def shifted(self, offset: Array) -> ExplicitBatch:
-        """Return the same rows with labels ``y_i - X_i offset_i``."""
+        """Return the batch with labels ``y_i - X_i offset_i``."""
         return self.with_labels(self.y - self._apply(offset))
 
     def with_labels(self, y: Array) -> ExplicitBatch:
-        """Return the same rows with other labels (T, p, m)."""
+        """Return the batch with the given labels (T, p, m)."""
         return self._with(self.X, y, self.counts)
 
     def _with(self, X: Array, y: Array, counts: Array) -> ExplicitBatch:
+        """Return a batch of the same clients with the given samples, labels and counts."""
         other = self.plain(X, y, active=self.active, counts=counts, round_number=self.round, n_clients=self.n_clients)
         other._singular = self._singular
         return other
 
     @property
     def plain(self) -> type[ExplicitBatch]:
-        """The class of batches with the same rows and other labels."""
+        """Class of batches derived from this one."""
         return ExplicitBatch
 
     def fit(self, B: Array, ridge: float) -> ExplicitFit:
-        """Return the closed-form heads and what they leave, in one pass while each block of rows is in cache."""
+        """Return the closed-form heads, residuals and gradient, in one pass over blocks that fit into cache."""
         trials, p, m, d = self.shape
         k = B.shape[-1]
         W, gradient = np.empty((trials, p, k)), np.zeros((trials, k, d))
-        residual = np.empty((trials, p, m))  # not from the workspace: heads at two B of one round both stay valid
+        residual = np.empty((trials, p, m))  # not from the workspace, so that two fits in one round are both valid
         for t, c, rows, Z, y in self.pass_over(B, once=True):
             some, clients = rows.shape[:2]
             counts = self.counts[t, c].ravel()
@@ -211,7 +212,7 @@ class ExplicitBatch(RowBatch):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplicitFit:
-    """Closed-form heads W (T, p, k), their residual (T, p, m) and ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
+    """Closed-form heads W (T, p, k), residuals r_i (T, p, m), gradient ``sum_i (1/m_i) X_i' r_i w_i'`` (T, d, k)."""
 
     batch: ExplicitBatch
     W: Array
@@ -219,21 +220,21 @@ class ExplicitFit:
     gradient: Array
 
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
-        """Return the gradient at these heads, (T, d, k), at no cost but for weights that differ between clients."""
+        """Return the gradient at these heads, (T, d, k); free unless weights differ between clients."""
         share = 1.0 / self.W.shape[1] if weights is None else weights
         if np.ndim(share) == 0:
             return np.asarray(share * self.gradient)
         return self.batch.weighted_messages(self.W, self.residual, share)
 
     def shifted(self) -> ExplicitBatch:
-        """Return the same rows with the labels that these heads leave, exactly zero where they explain them."""
+        """Return the batch with these heads' residuals as labels, exactly zero for heads that interpolate."""
         return self.batch.with_labels(-self.residual)
 
 
 class ExplicitFeatures:
-    """The features ``Z_i = X_i B`` of an explicit batch, computed when first asked for.
+    """Features ``Z_i = X_i B`` of an explicit batch, computed at the first access.
 
-    A fit does not ask for them: its heads are solved block by block, with the gradient that comes next, in one pass.
+    A fit does not need them: it computes heads and the gradient on B block by block, in one pass.
 
     Parameters
     ----------
@@ -248,7 +249,7 @@ class ExplicitFeatures:
 
     @property
     def _Z(self) -> Array:
-        """The features, feature-major (T, k, p, m)."""
+        """Features with the k columns before the clients, (T, k, p, m)."""
         if self._held is None:
             trials, p, m, _ = self._batch.shape
             self._held = np.empty((trials, self._B.shape[-1], p, m))
@@ -258,16 +259,16 @@ class ExplicitFeatures:
 
     @property
     def Z(self) -> Array:
-        """The features client by client, (T, p, m, k), read-only."""
+        """Features client by client, (T, p, m, k), read-only."""
         return readonly(np.moveaxis(self._Z, 1, -1))
 
     def fit(self, ridge: float = 0.0) -> ExplicitFit:
-        """Return the closed-form heads, and what they leave; cost O(p m (d k + k^2))."""
+        """Return the closed-form heads and their residuals; cost O(p m (d k + k^2))."""
         check_number("ridge", ridge, minimum=0.0)
         return self._batch.fit(self._B, ridge)
 
     def head_gradient(self, W: Array) -> Array:
-        """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); O(p m k^2) once, then O(p k^2) a call."""
+        """Return ``(1/m_i) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p m k^2) once, then O(p k^2) per call."""
         if self._gram is None:
             Z, m = self._Z, self._batch.positive_counts[:, None, :]
             k = Z.shape[1]
@@ -290,7 +291,7 @@ class ExplicitFeatures:
         return residual
 
     def shifted(self, W: Array) -> ExplicitBatch:
-        """Return the same rows with labels ``y_i - Z_i w_i``."""
+        """Return the batch with labels ``y_i - Z_i w_i``."""
         return self._batch.with_labels(-self._residual(W))
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
@@ -299,10 +300,10 @@ class ExplicitFeatures:
         return self._batch.weighted_messages(W, self._residual(W), share)
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return the gradients of heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) whatever k.
+        """Return the gradients on heads (T, p, k) and representation (T, d, k) at W; cost O(p m d) for any k.
 
         Both follow from one message per client, ``g_i = X_i'(X_i B w_i - y_i)/m_i``: they are ``B'g_i`` and ``sum_i
-        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) it costs O(p d^2).
+        weights_i g_i w_i'``. In Gram form (fixed samples, m > d) the cost is O(p d^2).
         """
         messages = self._batch.messages(W @ self._B.mT, once=True)
         share = 1.0 / W.shape[1] if weights is None else weights

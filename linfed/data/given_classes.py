@@ -1,4 +1,4 @@
-"""The user's own labelled samples: classes 0..c-1 instead of real labels."""
+"""Given samples for classification, with labels 0..c-1."""
 
 from __future__ import annotations
 
@@ -18,46 +18,44 @@ from linfed.system.memory import check_fits
 
 
 class GivenClasses(GivenSamples):
-    """The user's own labelled samples: one local data set per client, of classes 0..c-1.
+    """Given samples for classification: one local data set per client, with labels 0..c-1.
 
     Parameters
     ----------
     X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
-        Samples. Without a leading trial axis every trial sees the same data.
+        Samples. Without a leading trial axis all trials share the data.
     labels : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
-        Classes, whole numbers from 0 to c - 1.
+        Classes, integers from 0 to c - 1.
     n_classes : int, optional
-        Classes c, at least 2; by default the largest label of `labels` and `test`, plus 1.
+        Number of classes c, at least 2; by default the largest label of `labels` and `test`, plus 1.
     test : pair (X, labels), optional
-        Held-out samples of the same clients, in any of these forms; lists may hold empty arrays.
+        Held-out samples of the same clients, in any of these forms; lists may contain empty arrays.
 
     Attributes
     ----------
     X : ndarray (n, m, d) or (trials, n, m, d)
         Samples. Rows beyond a client's count are zero.
     y : ndarray (n, m) or (trials, n, m)
-        Labels, as floats. Beyond a client's count they are 0, which is a class: `counts` says what is a sample.
+        Labels, as floats. Entries beyond a client's count are 0 and must be ignored, although 0 is a class.
     counts : ndarray (n,) or (trials, n)
-        Samples per client, of each trial where `split` made them.
+        Number of samples per client; per trial for data returned by `split`.
     test : GivenClasses or None
-        The held-out samples; clients may have none.
+        Held-out samples; a client may have no held-out samples.
     n_classes : int
-        Classes c.
+        Number of classes c.
     holds : ndarray of bool (n, c) or (trials, n, c)
-        The classes that each client has samples of.
+        True if a client has samples of a class.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or labels that are not whole numbers from 0 to c - 1.
+        If shapes do not agree, or labels are not integers from 0 to c - 1.
     SizeError
-        If a table of clients and classes would not fit the memory.
+        If a table of clients and classes does not fit into memory.
 
     Notes
     -----
-    One data set is cut among clients, anew for each trial, by `split`.
-
-    **Deviations**: none.
+    `split` distributes one data set over clients, differently in each trial.
 
     Examples
     --------
@@ -89,12 +87,16 @@ class GivenClasses(GivenSamples):
         self.number(n_classes)
 
     def number(self, n_classes: int | None) -> None:
-        """Check the labels, and keep how many classes c there are and who holds which."""
+        """Check the labels, and store the number of classes c and the classes of each client."""
         parts = {"labels": self} if self.test is None else {"labels": self, "test labels": self.test}
         c = checked_classes({name: part.y for name, part in parts.items()}, n_classes)
         for part in parts.values():
             clients = part.y.size // part.y.shape[-1]
-            check_fits(float(clients) * c, f"n_classes = {c} of {clients} clients", "number the classes 0, 1, 2, ...")
+            check_fits(
+                float(clients) * c,
+                f"n_classes = {c} of {clients} clients",
+                "number the classes 0, 1, 2, ... without gaps",
+            )
             part.n_classes, part.holds = c, held_classes(part.y, part.counts, c)
 
     @classmethod
@@ -108,24 +110,24 @@ class GivenClasses(GivenSamples):
         test_share: float = 0.2,
         seed: Seed = 0,
     ) -> GivenClasses:
-        """Return one data set cut among clients, anew for each trial, a part of each client's samples held out.
+        """Distribute one data set over clients in each trial, and hold out a share of each client's samples.
 
         Parameters
         ----------
         X : array_like (samples, d)
             Samples.
         labels : array_like (samples,)
-            Classes, whole numbers from 0 to c - 1.
+            Classes, integers from 0 to c - 1.
         clients : array_like of int (trials, samples)
-            The client of each sample, -1 for nobody's: as `classwise_split` and `dirichlet_split` return them, or one
-            that is known, as ``clients[None]``.
+            The client of each sample, or -1 for an unassigned sample: a result of `classwise_split` or
+            `dirichlet_split`, or ``clients[None]`` for a given assignment ``clients``.
         n_classes : int, optional
-            Classes c, at least 2; by default the largest of all labels, plus 1, whoever has them.
+            Number of classes c, at least 2; by default the largest label, plus 1.
         test_share : float
-            Of each client's samples of a class, ``floor(test_share * count + 1/2)`` are held out, but never all: it
-            has no held-out sample of a class that it does not train on. 0 holds out none.
+            Share of held-out samples: ``floor(test_share * count + 1/2)`` of a client's `count` samples of each class,
+            but never all of them, so that a client trains on every class of its held-out samples.
         seed : int or tuple of int
-            A trial's samples, and their order, are a function of (seed, trial).
+            The choice and the order of a trial's samples are a function of (seed, trial).
 
         Returns
         -------
@@ -135,16 +137,14 @@ class GivenClasses(GivenSamples):
         Raises
         ------
         ValueError
-            For shapes that do not fit, a client without a sample, or a share that holds out no sample at all.
+            If shapes do not agree, a client has no samples, or `test_share` > 0 holds out no sample at all.
         SizeError
-            If the samples would not fit the memory.
+            If the samples do not fit into memory.
 
         Notes
         -----
-        A client's samples are in random order, so that its first ones are of all its classes. Padding is common to all
-        trials: a trial among more of them may have more rows of zeros.
-
-        **Deviations**: none.
+        A client's samples are in random order, so any first part of them mixes its classes. All trials are padded to
+        one size, so the number of zero rows of a trial may depend on the other trials.
 
         Examples
         --------
@@ -167,8 +167,8 @@ class GivenClasses(GivenSamples):
         if share > 0:
             if not any(map(len, test)):
                 raise ValueError(
-                    f"test_share = {test_share} holds out no sample, as every client has too few of each class: raise "
-                    "it, or set it to 0"
+                    f"test_share = {test_share} holds out no sample, because every client has too few samples of each "
+                    "class: increase it, or set it to 0"
                 )
             data.test = cls.__new__(cls)
             data.test._hold(*_padded(rows, y, owners, test))
@@ -177,22 +177,22 @@ class GivenClasses(GivenSamples):
 
     @classmethod
     def population(cls, *_: object, **__: object) -> NoReturn:
-        """Raise: moments say nothing of classes."""
-        raise ValueError("population() is for squares, and GivenClasses holds classes: use lf.GivenSamples.population")
+        """Raise ValueError: `population` supports only regression."""
+        raise ValueError("population() supports only regression: use lf.GivenSamples.population")
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.n_classes} classes)"
 
     def normal_equations(self) -> NoReturn:
-        """Raise: they are of squares."""
-        raise ValueError("normal_equations() is of squares, and GivenClasses holds classes: use lf.GivenSamples")
+        """Raise ValueError: normal equations support only regression."""
+        raise ValueError("normal_equations() supports only regression: use lf.GivenSamples")
 
     def compressed(self) -> NoReturn:
-        """Raise: pseudo-samples stand for squares."""
-        raise ValueError("compressed() is of squares, and GivenClasses holds classes: use lf.GivenSamples")
+        """Raise ValueError: pseudo-samples support only regression."""
+        raise ValueError("compressed() supports only regression: use lf.GivenSamples")
 
     def floats_per_trial(self, sizes: Sizes) -> int:
-        """Return how many numbers one trial's data hold at a time, beyond the given arrays: every trial has a copy."""
+        """Return the number of floats in one trial's copy of the data, in addition to the given arrays."""
         held = [(self, sizes.n_clients + sizes.gathered)] + (
             [] if self.test is None else [(self.test, sizes.n_clients)]
         )
@@ -201,12 +201,12 @@ class GivenClasses(GivenSamples):
 
     @property
     def scale(self) -> Array:
-        """Ones, (trials,) or (1,): classes have no size."""
+        """Ones, (trials,) or (1,): class labels have no scale."""
         return np.ones(1 if self.X.ndim == 3 else self.X.shape[0])
 
 
 def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:
-    """Return how many classes there are, after a check of the labels, each array under its name."""
+    """Check named arrays of labels, and return the number of classes."""
     if n_classes is not None:
         c = check_integer("n_classes", n_classes, minimum=2)
         allowed = f"from 0 to {c - 1} (n_classes = {c})"
@@ -216,39 +216,39 @@ def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:
     for name, array in labels.items():
         check_whole(name, array, 0.0, c - 1.0 if n_classes is not None else 2.0**53, allowed)
     if c < 2:
-        raise ValueError("labels holds class 0 alone, and at least two classes are needed: give n_classes=2, or more")
+        raise ValueError("labels contains only class 0, but at least 2 classes are required: use n_classes=2 or more")
     return c
 
 
 def _owners(clients: npt.ArrayLike, rows: Array) -> Indices:
-    """Return the client of each sample, (trials, samples), after checking that each has one in every trial."""
+    """Return the client of each sample, (trials, samples), or raise if a client has no sample in some trial."""
     array = check_array("clients", clients, [("trials", "samples")])
     samples = rows.shape[0]
     check_shape("clients", array, (array.shape[0], samples), f"(trials, samples) as X has shape {rows.shape}")
-    check_whole("clients", array, -1.0, samples - 1.0, f"from -1 (nobody) to {samples - 1}, for {samples} samples,")
+    check_whole("clients", array, -1.0, samples - 1.0, f"from -1 (unassigned) to {samples - 1}, for {samples} samples,")
     owners = array.astype(np.intp)
     n = int(owners.max()) + 1
     if n == 0:
-        raise ValueError("clients holds -1 (nobody) alone; at least one client needs samples")
+        raise ValueError("clients contains only -1 (unassigned); at least one client must have samples")
     for trial, one in enumerate(owners):
         missing = np.setdiff1d(np.arange(n), one)
         if missing.size:
             raise ValueError(
-                f"clients holds no sample of client {missing[0]} in trial {trial}; each of n = {n} clients needs one "
+                f"clients has no sample of client {missing[0]} in trial {trial}; each of n = {n} clients must have one "
                 "in every trial"
             )
     return owners
 
 
 def _padded(rows: Array, labels: Array, owners: Indices, chosen: list[Indices]) -> tuple[Array, Array, Array]:
-    """Return zero-padded X (trials, n, m, d), y (trials, n, m) and counts (trials, n) of some samples of each trial."""
+    """Return zero-padded X (trials, n, m, d), y (trials, n, m) and counts (trials, n) of the chosen samples."""
     trials, n, d = len(chosen), int(owners.max()) + 1, rows.shape[1]
     counts = np.stack([np.bincount(owner[one], minlength=n) for owner, one in zip(owners, chosen, strict=True)])
     m = int(counts.max())
     check_fits(
         float(trials) * n * m * (d + 1),
         f"{trials} trials of n = {n} clients, padded to {m} samples of dimension {d} each,",
-        "use fewer trials, or clients of more equal sizes",
+        "use fewer trials, or clients with more equal numbers of samples",
     )
     X, y = np.zeros((trials, n, m, d)), np.zeros((trials, n, m))
     for trial, one in enumerate(chosen):

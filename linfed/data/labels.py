@@ -1,4 +1,4 @@
-"""Where labels come from: a truth restricted to a round's participants, and noise."""
+"""Labels of a round's samples, from the ground truth of the participants and noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linfed.problems import Truth
 
 @dataclass(frozen=True, kw_only=True)
 class LabelLaw:
-    """Where labels come from: a truth restricted to the participants, and noise.
+    """Ground truth of a round's participants and the noise of their labels.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class LabelLaw:
     W : ndarray (T, p, r) or None
     S : ndarray (T, p, d) or None
     noise : ndarray (T, p, m) or None
-        The noise itself, its standard deviation included.
+        Label noise, already multiplied by its standard deviation.
     """
 
     B: Array | None
@@ -30,7 +30,7 @@ class LabelLaw:
     noise: Array | None
 
     def labels(self, t: slice, c: slice, rows: Array, stars: Array) -> Array:
-        """Return the labels of a block of rows (t, c, m, d), clients last (m, C), from features ``X B*``, (r, m, C)."""
+        """Return the labels (m, C), clients last, of samples (t, c, m, d) with features ``X B*``, (r, m, C)."""
         count, m = rows.shape[0] * rows.shape[1], rows.shape[2]
         y = np.zeros((m, count)) if self.noise is None else self.noise[t, c].reshape(count, m).T.copy()
         if self.W is not None:
@@ -41,7 +41,7 @@ class LabelLaw:
 
 
 def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | None = None) -> LabelLaw:
-    """Return the label law of the participants (T, p), or of those (1, p) of one trial."""
+    """Return the `LabelLaw` of the participants (T, p), or of the participants (1, p) of one trial."""
     one = slice(None) if trial is None else slice(trial, trial + 1)
     B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
     W, S = (None if part is None else take_clients(part, active) for part in (W, S))

@@ -1,4 +1,4 @@
-"""What every batch of explicit rows has: whose they are, how many, and parts of them."""
+"""Base class of batches of explicit samples."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from linfed.numerics.streams import TrialRandom
 
 
 class RowBatch(ABC):
-    """A round's samples as rows, without their labels.
+    """Base class of a round's explicit samples; subclasses add the labels.
 
     Parameters
     ----------
     X : ndarray (T, p, m, d) or Rows
         Samples; rows beyond a client's count are zero. C-contiguous within a trial.
     active : ndarray of int (T, p)
-        Which clients these are.
+        The participants.
     counts : ndarray (T, p), optional
-        Samples per client; m for all by default.
+        Number of samples per participant; m by default.
     workspace : Workspace, optional
-        Buffers to use again.
+        Buffers to reuse.
     round_number : int
-        Number of the round; 0 for a batch of none.
+        Number of the round; 0 for a batch outside of the rounds.
     n_clients : int, optional
-        Clients n of the run; those of the batch by default.
+        Number of clients n of the run; p by default.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class RowBatch(ABC):
 
     @property
     def X(self) -> Array:
-        """The rows, (T, p, m, d), read-only."""
+        """Samples, (T, p, m, d), read-only."""
         return readonly(self.rows.array())
 
     @property
     @abstractmethod
     def y(self) -> Array:
-        """The labels, (T, p, m), read-only."""
+        """Labels, (T, p, m), read-only."""
 
     @property
     def singular(self) -> Mask:
-        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        """True for trials in which a head with enough samples had linearly dependent features, (T,), read-only."""
         return readonly(self._singular)
 
     @property
     def positive_counts(self) -> Array:
-        """Samples per participant, (T, p), at least 1: what is divided by."""
+        """Number of samples per participant, (T, p), but at least 1, for use as a divisor."""
         return np.maximum(self.counts, 1.0)
 
     def pull_back(self, V: Array) -> Array:
@@ -93,12 +93,17 @@ class RowBatch(ABC):
         Parameters
         ----------
         size : int
-            Samples per client in each batch; the last one takes what is left.
+            Number of samples per client in each batch; the last batch may be smaller.
         order : ndarray of int (T, p, m), optional
-            Permutations of ``range(m)``; by default the rows as they lie. A client with fewer than m samples sees its
-            own samples in this order, and empty batches (zero gradient) once it has run out.
+            Permutations of ``range(m)``; by default the order of the rows. A client with fewer than m samples keeps the
+            order of its samples, and has empty batches (zero gradient) after its last one.
         rng : TrialRandom, optional
-            Draws the order where none is given.
+            Draws the order if `order` is not given.
+
+        Yields
+        ------
+        RowBatch
+            An instance of this batch's class.
         """
         size = check_integer("size", size)
         trials, p, m, _ = self.shape
@@ -109,10 +114,10 @@ class RowBatch(ABC):
             np.sort(lying, axis=-1), np.broadcast_to(np.arange(m), lying.shape)
         ):
             raise ValueError(
-                f"order of shape {lying.shape} must hold permutations of range(m), (T, p, m) = {trials, p, m}"
+                f"order of shape {lying.shape} must contain permutations of range(m), (T, p, m) = {trials, p, m}"
             )
         padded = lying >= self.counts[..., None]
-        if padded.any():  # a client's padding goes last, its own samples keep their order
+        if padded.any():  # padding goes last; a client's samples keep their order
             lying = np.take_along_axis(lying, np.argsort(padded, axis=-1, kind="stable"), axis=-1)
         for start in range(0, m, size):
             left = np.clip(self.counts - start, 0.0, size)
@@ -122,7 +127,7 @@ class RowBatch(ABC):
         """Return the first and the second ``floor(m_i / 2)`` samples of each client."""
         half = np.floor(self.counts / 2.0)
         if half.min() < 1:
-            raise ValueError(f"split() needs at least 2 samples per client, got {int(self.counts.min())}")
+            raise ValueError(f"split() requires at least 2 samples per client, got {int(self.counts.min())}")
         steps = np.arange(int(half.max()))
         inside = steps < half[..., None]
         first = np.where(inside, steps, 0)
@@ -130,10 +135,11 @@ class RowBatch(ABC):
         return self._chosen(first, half), self._chosen(second, half)
 
     def _chosen(self, index: Indices, counts: Array) -> Any:
+        """Return a batch of the samples at `index` (T, p, rows), keeping the first `counts` (T, p) of them."""
         inside = np.arange(index.shape[-1]) < counts[..., None]
         X = np.take_along_axis(self.X, index[..., None], axis=2) * inside[..., None]
         return self._with(X, np.take_along_axis(self.y, index, axis=2) * inside, counts)
 
     @abstractmethod
     def _with(self, X: Array, y: Array, counts: Array) -> RowBatch:
-        """Return a batch of the same clients with other rows, labels and counts."""
+        """Return a batch of the same clients with the given samples, labels and counts."""

@@ -1,4 +1,4 @@
-"""The rows of a round: held in an array, or drawn when they are read."""
+"""Samples of a round as rows: stored in an array, or drawn when they are read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from linfed._types import Array
 from linfed.numerics.linalg import client_blocks
 
 Block = tuple[slice, slice, Array]
-"""Trials, clients, and their rows (t, c, m, d)."""
+"""Trials, clients, and their samples (t, c, m, d)."""
 
 
 class Workspace:
-    """Buffers kept from round to round: a fresh large array costs as much again as filling it."""
+    """Buffers that are reused in every round: allocating a large array costs as much as filling it."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
 
     def array(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Return an uninitialised array of this shape, the same memory at each call of this name."""
+        """Return an uninitialised array; calls with equal name and shape return one array."""
         held = self._arrays.get(name)
         if held is None or held.shape != shape:
             held = self._arrays[name] = np.empty(shape)
@@ -29,7 +29,7 @@ class Workspace:
 
 
 class Rows(Protocol):
-    """The rows of a round's participants, (T, p, m, d)."""
+    """Samples of a round's participants, (T, p, m, d)."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Rows(Protocol):
         ...
 
     def blocks(self, *, once: bool = False) -> Iterator[Block]:
-        """Yield all rows in blocks that stay in cache; `once` says that they may not be needed again."""
+        """Yield all rows in blocks that fit into cache; with `once` they need not be kept for another pass."""
         ...
 
     def array(self) -> Array:
@@ -45,12 +45,12 @@ class Rows(Protocol):
         ...
 
     def finish(self) -> None:
-        """Draw what has not been read, so that the streams go on where they should."""
+        """Draw the rows that have not been read, so that the random streams advance by a whole round."""
         ...
 
 
 class HeldRows:
-    """Rows that are there.
+    """Rows stored in an array.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class HeldRows:
         self._X, self.shape = X, X.shape
 
     def blocks(self, *, once: bool = False) -> Iterator[Block]:
-        """Yield all rows in blocks that stay in cache."""
+        """Yield all rows in blocks that fit into cache."""
         trials, p, m, d = self.shape
         for t, c in client_blocks(trials, p, m * d):
             yield t, c, self._X[t, c]
@@ -72,25 +72,25 @@ class HeldRows:
         return self._X
 
     def finish(self) -> None:
-        """Do nothing: nothing is left to draw."""
+        """Do nothing: there is nothing to draw."""
 
 
 class DrawnRows:
-    """Rows that are drawn when they are read, block by block, while the products read them from cache.
+    """Rows that are drawn block by block when they are read, so that products read them from cache.
 
-    Rows that are read once live in one block's buffer. When they are asked for again they are drawn again, from where
-    the streams stood, and kept.
+    In a first pass with ``once=True`` all blocks share one buffer. A second pass draws the rows again, from the
+    beginning of the round's stream, and stores them.
 
     Parameters
     ----------
     shape : tuple of int
         Trials T, participants p, samples m, dimension d.
     draw : callable
-        ``draw(trial, clients, out)`` writes the rows of the named clients, (clients, m, d); called in order.
+        ``draw(trial, clients, out)`` writes the rows of these clients, (clients, m, d); it is called in order.
     rewind : callable
-        Takes the streams back to the round's first row.
+        Resets the streams to the first row of the round.
     workspace : Workspace
-        Buffers to use again.
+        Buffers to reuse.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class DrawnRows:
         self._buffer: Array | None = None
 
     def blocks(self, *, once: bool = False) -> Iterator[Block]:
-        """Yield all rows in blocks that stay in cache."""
+        """Yield all rows in blocks that fit into cache."""
         trials, p, m, d = self.shape
         if self._X is not None:
             yield from HeldRows(self._X).blocks()
@@ -124,6 +124,7 @@ class DrawnRows:
         self._X = X
 
     def _block(self, t: slice, c: slice) -> Array:
+        """Return the buffer of a block, (t, c, m, d)."""
         _, _, m, d = self.shape
         shape = (t.stop - t.start, c.stop - c.start, m, d)
         size = int(np.prod(shape))
@@ -132,7 +133,7 @@ class DrawnRows:
         return self._buffer[:size].reshape(shape)
 
     def array(self) -> Array:
-        """Return all rows, drawn and kept."""
+        """Draw all rows if necessary, and return them."""
         if self._X is None:
             for _ in self.blocks():
                 pass

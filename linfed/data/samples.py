@@ -1,4 +1,4 @@
-"""What clients see, as a user says it: fresh, fixed or given samples. Frozen, cheap, picklable configurations."""
+"""Configurations of the clients' data: fresh, fixed or given samples."""
 
 from __future__ import annotations
 
@@ -29,20 +29,18 @@ class FreshSamples(Configuration):
     Parameters
     ----------
     n_samples : int
-        Samples m per participant and round.
+        Number of samples m per participant and round.
 
     Notes
     -----
-    Explicit rows cost p m d normals a round. For Gaussian x they need not be drawn: what a round sees of them is, with
-    the same joint law (``engine=`` of `simulate`, docs/exact-law.md).
-
-    **Deviations**: none.
+    Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
+    a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md).
 
     Examples
     --------
     >>> import linfed as lf
     >>> run = lf.FedRep(rank=2, step_size=0.5, init="random"), lf.SharedRepresentation(n_clients=1000, dim=50, rank=2)
-    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), rounds=5).engine      # not 50 billion numbers
+    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), rounds=5).engine      # avoids 50 billion numbers
     'projected'
     """
 
@@ -52,29 +50,29 @@ class FreshSamples(Configuration):
         check_fields(self, n_samples=check_integer)
 
     def floats_per_trial(self, sizes: Sizes) -> int:
-        """Return how many numbers one trial's data hold at a time."""
+        """Return the number of floats in one trial's data in a round."""
         return sizes.participants * self.n_samples * (sizes.dim + sizes.features)
 
 
 @dataclass(frozen=True)
 class FixedSamples(Configuration):
-    """One local data set per client, drawn once and seen in every round.
+    """One local data set per client, drawn once and used in every round.
 
     Parameters
     ----------
     n_samples : int
-        Samples m per client.
+        Number of samples m per client.
     in_law : bool, optional
-        True: the samples are never drawn, only triangular factors that have the law of theirs, at a cost that does not
-        depend on m (Gaussian x, m > d, algorithms of quadratic losses, no method of moments). False: every sample is
-        drawn. By default they are drawn unless a trial would have more than 2^28 numbers.
+        If True, draw only triangular factors with the distribution of the samples' factors, at a cost independent of m.
+        This requires Gaussian x, m > d, and an algorithm for quadratic losses, and does not support the method of
+        moments. If False, draw every sample. By default, samples are drawn unless a trial would have more than 2^28
+        numbers.
 
     Notes
     -----
-    Where m > d, triangular factors of at most d + 1 rows may stand for the samples (``engine="compressed"``): those of
-    the samples themselves, or of their law. Runs with one seed see the same samples if `in_law` is the same.
-
-    **Deviations**: none.
+    If m > d, triangular factors of at most d + 1 rows can replace the samples (``engine="compressed"``). They are
+    computed from the samples, or drawn directly (`in_law`). Runs with equal seeds and equal `in_law` have equal
+    samples.
 
     Examples
     --------
@@ -93,14 +91,16 @@ class FixedSamples(Configuration):
         check_fields(self, n_samples=check_integer, in_law=optional(check_bool))
 
     def draw(self, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
-        """Return the data sets that ``simulate(..., trials=trials, seed=seed)`` sees, as given samples.
+        """Return the data sets of ``simulate(..., trials=trials, seed=seed)`` as given samples.
 
         Parameters
         ----------
         problem : Problem
-            What is true.
+            Ground truth and distribution of x.
         trials : int
+            Number of trials.
         seed : int or tuple of int
+            Seed of the run.
 
         Returns
         -------
@@ -110,50 +110,48 @@ class FixedSamples(Configuration):
         Raises
         ------
         ValueError
-            With ``in_law=True``.
+            If ``in_law=True``, or for classification.
         SizeError
-            If the samples would not fit the memory.
+            If the samples do not fit into memory.
         """
         if self.in_law:
-            raise ValueError("in_law = True says that the samples are never drawn: leave it out to draw them")
+            raise ValueError("draw() requires in_law = False or None: with in_law = True no samples are drawn")
         trials, seed = check_integer("trials", trials), check_seed(seed)
         sizes = (check_problem(problem).n_clients, self.n_samples, problem.dim)
-        _check_given(trials, sizes, problem, "let simulate draw them, which holds some trials at a time")
+        _check_given(trials, sizes, problem, "let simulate draw them, a few trials at a time")
         if n_classes(problem):
-            raise ValueError("draw() is of numbers, and the problem is of classes: simulate draws them")
+            raise ValueError("draw() supports only regression; for classification use simulate, which draws the data")
         truth = problem.truth(seed, range(trials))
         return GivenSamples(*draw_fixed(truth, sizes, seed, range(trials)))
 
     def floats_per_trial(self, sizes: Sizes) -> int:
-        """Return how many numbers one trial's data hold at a time."""
+        """Return the number of floats in one trial's data in a round."""
         return (sizes.n_clients + sizes.gathered) * self.n_samples * (sizes.dim + sizes.features)
 
 
 class GivenSamples:
-    """The user's own samples: one local data set per client.
+    """Given samples: one local data set per client.
 
     Parameters
     ----------
     X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
-        Samples. Without a leading trial axis every trial sees the same data.
+        Samples. Without a leading trial axis all trials share the data.
     y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
         Labels.
     test : pair (X, y), optional
-        Held-out samples of the same clients, in any of these forms: nobody learns from them, the metric `test_loss` is
-        measured on them. Lists may hold empty arrays: a client without held-out samples is left out of the mean.
+        Held-out samples of the same clients for the metric `test_loss`, in any of these forms. Lists may contain empty
+        arrays: clients without held-out samples do not count in the mean.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values that are not finite numbers (nor are masked arrays, texts, dates and truth
-        values).
+        If shapes do not agree, or values are not finite numbers. Masked arrays, strings, dates and truth values are
+        refused.
 
     Notes
     -----
-    Lists of arrays serve clients with different sample counts; they are kept as zero-padded rows. Counts that differ
-    from trial to trial do not share one run: give each trial a `GivenSamples` of its own.
-
-    **Deviations**: none.
+    Use lists of arrays for clients with different sample counts; they are stored as zero-padded rows. Trials with
+    different counts cannot share one run: run each trial with a separate `GivenSamples`.
 
     Examples
     --------
@@ -184,35 +182,39 @@ class GivenSamples:
         self.test.check_sizes(self.n_clients, self.dim, "X has", prefix="test ")
         trials = [samples.X.shape[0] for samples in (self.test, self) if samples.X.ndim == 4]
         if len(set(trials)) > 1:
-            raise ValueError(f"test X has arrays for {trials[0]} trials, and X for {trials[1]}; they must agree")
+            raise ValueError(
+                f"test X has arrays for {trials[0]} trials, but X for {trials[1]}; the numbers must be equal"
+            )
 
     def _hold(self, X: Array, y: Array, counts: Array) -> None:
+        """Store read-only arrays."""
         self.X, self.y, self.counts = X, y, counts
         for array in (X, y, counts):
             array.setflags(write=False)
 
     @classmethod
     def population(cls, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
-        """Return data sets of d samples each with exactly the moments of a problem's law: m -> infinity, no noise.
+        """Return data sets of d samples with exactly the population's second moments: m -> infinity, no noise.
 
         Parameters
         ----------
         problem : Problem
-            What is true.
+            Ground truth and distribution of x.
         trials : int
+            Number of trials.
         seed : int or tuple of int
-            As in ``simulate(..., trials=trials, seed=seed)``: the truths are the same.
+            Seed of the ground truths, as in ``simulate(..., trials=trials, seed=seed)``.
 
         Returns
         -------
         GivenSamples
-            X (trials, n, d, d) with ``X_i'X_i/d`` the covariance of x, and ``y = X_i phi_i``: quadratic losses see the
-            population. (The method of moments, of fourth order, does not.)
+            X (trials, n, d, d) such that ``X_i'X_i/d`` is the covariance of x, and ``y = X_i phi_i``. Quadratic losses
+            then equal the population losses. The method of moments uses fourth moments, which differ.
 
         Raises
         ------
         SizeError
-            If the samples would not fit the memory.
+            If the samples do not fit into memory.
         """
         trials, seed = check_integer("trials", trials), check_seed(seed)
         n, d = check_problem(problem).n_clients, problem.dim
@@ -228,7 +230,7 @@ class GivenSamples:
 
     @property
     def n_trials(self) -> int | None:
-        """Number of trials the data are given for; None if they serve any number."""
+        """Number of trials of the data; None if they have no trial axis."""
         own = int(self.X.shape[0]) if self.X.ndim == 4 else None
         return own if own is not None or self.test is None else self.test.n_trials
 
@@ -243,7 +245,7 @@ class GivenSamples:
         return int(self.X.shape[-1])
 
     def of_trials(self, trials: Sequence[int]) -> tuple[Array, Array, Array]:
-        """Return X (T, n, m, d), y (T, n, m) and the counts (T, n) of some trials."""
+        """Return X (T, n, m, d), y (T, n, m) and counts (T, n) of the given trials."""
         if self.X.ndim == 4:
             chosen = slice(trials.start, trials.stop, trials.step) if isinstance(trials, range) else list(trials)
             return self.X[chosen], self.y[chosen], np.broadcast_to(self.counts, self.X.shape[:2])[chosen]
@@ -251,38 +253,38 @@ class GivenSamples:
         return X, y, counts
 
     def check_sizes(self, n_clients: int | None, dim: int, having: str, *, prefix: str = "") -> None:
-        """Raise unless the samples are of so many clients, of any number if None, and of this dimension."""
+        """Raise unless the samples have `n_clients` clients (None: any number) and dimension `dim`."""
         if self.dim != dim or n_clients not in (None, self.n_clients):
             clients = "" if n_clients is None else f"n = {n_clients} clients of dimension "
             raise ValueError(f"{prefix}X has shape {self.X.shape}, expected {clients}d = {dim} as {having}")
 
     def normal_equations(self) -> tuple[Array, Array]:
-        """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d), trials first if given."""
+        """Return ``A_i = X_i'X_i/m_i`` (..., n, d, d) and ``b_i = X_i'y_i/m_i`` (..., n, d)."""
         return normal_equations(self.X, self.y, np.broadcast_to(self.counts, self.X.shape[:-2]))
 
     def compressed(self) -> GivenSamples:
-        """Return at most d + 1 pseudo-samples per client, whose full-batch quadratic losses are the samples' own.
+        """Return at most d + 1 pseudo-samples per client with unchanged full-batch quadratic losses.
 
         Returns
         -------
         GivenSamples
-            The triangular factors of ``[X_i, y_i]``, scaled to their own number of rows: the same ``A_i``, ``b_i`` and
-            losses up to rounding, from one factorisation for many runs. The samples themselves where ``m <= d + 1``.
-            Held-out samples stay.
+            The triangular factors of ``[X_i, y_i]``, scaled to their number of rows. ``A_i``, ``b_i`` and losses are
+            unchanged up to rounding errors, and one factorisation serves many runs. If ``m <= d + 1``, the samples are
+            returned unchanged. Held-out samples are not compressed.
 
         Raises
         ------
         ValueError
-            For clients with different numbers of samples, which pseudo-samples would no longer tell apart.
+            If clients have different numbers of samples: pseudo-samples do not preserve the counts.
         """
         m, q = float(self.counts[0]), self.dim + 1
         if np.any(self.counts != m):
-            raise ValueError(f"clients have {_range(self.counts)} samples each; only equal counts can be compressed")
+            raise ValueError(f"clients have {_range(self.counts)} samples each; compressed() requires equal counts")
         if m <= q:
             return self
         if self.X.ndim == 3:
             R = factor_of(self.X, self.y)
-        else:  # trial by trial: a factorisation copies its samples
+        else:  # trial by trial, as a factorisation copies its samples
             R = np.stack([factor_of(X, y) for X, y in zip(self.X, self.y, strict=True)])
         R *= np.sqrt(q / m)
         out = GivenSamples(R[..., :-1], R[..., -1])
@@ -291,11 +293,11 @@ class GivenSamples:
 
     @property
     def scale(self) -> Array:
-        """Root mean square label, (trials,) or (1,): the size of what is to be fitted."""
+        """Root mean square label, (trials,) or (1,)."""
         return np.sqrt(((self.y if self.y.ndim == 3 else self.y[None]) ** 2).sum(axis=(-2, -1)) / self.counts.sum())
 
     def floats_per_trial(self, sizes: Sizes) -> int:
-        """Return how many numbers one trial's data hold at a time, beyond the given arrays."""
+        """Return the number of floats in one trial's data in a round, in addition to the given arrays."""
         m, held = int(self.X.shape[-2]), sizes.n_clients if self.X.ndim == 4 else 0
         return (sizes.gathered + held) * m * (sizes.dim + 1) + sizes.participants * m * sizes.features
 
@@ -304,7 +306,7 @@ Data = FreshSamples | FixedSamples | GivenSamples
 
 
 def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way_out: str) -> None:
-    """Raise unless given samples of these sizes (n, m, d), once drawn and once copied, fit the memory."""
+    """Raise unless given samples of these sizes (n, m, d) and one copy of them fit into memory."""
     n, m, d = sizes
     check_fits(
         trials * (2.0 * n * m * (d + 1) + problem.floats_per_trial()),
@@ -314,31 +316,32 @@ def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way
 
 
 def some_samples(X: Samples, y: Samples, *, prefix: str = "", kind: type[GivenSamples] = GivenSamples) -> GivenSamples:
-    """Return samples to measure a loss on, where some clients of a list may have none; they are not for training."""
+    """Return samples for evaluation only; in a list some clients may have no samples."""
     samples = kind.__new__(kind)
     samples._hold(*_checked(kind, X, y, prefix, some=True))
     return samples
 
 
 def given_batch(samples: GivenSamples, trials: Sequence[int]) -> ExplicitBatch:
-    """Return a batch of all clients' samples, for some trials."""
+    """Return a batch of all clients' samples in the given trials."""
     X, y, counts = samples.of_trials(trials)
     return ExplicitBatch(X, y, active=everybody(*X.shape[:2]), counts=counts)
 
 
 def _range(counts: Array) -> str:
+    """Return the range of some counts as text, e.g. "9 to 15"."""
     low, high = int(counts.min()), int(counts.max())
     return str(low) if low == high else f"{low} to {high}"
 
 
 def _checked(kind: type[GivenSamples], X: Any, y: Any, prefix: str, *, some: bool) -> tuple[Array, Array, Array]:
-    """Return rows, labels and counts (n,); with `some`, clients of a list may have no samples."""
+    """Return checked samples, labels and counts (n,); with `some`, clients of a list may have no samples."""
     name = prefix + kind._labels
     if isinstance(X, list | tuple) and not _regular(X):
         if any(_axes(part) > 2 for part in X):
             raise ValueError(
-                f"{prefix}X holds trials whose arrays have different sizes, where trials share one array "
-                f"(trials, n, m, d): run each with a lf.{kind.__name__} of its own, or give all clients equal counts"
+                f"{prefix}X has trials with arrays of different sizes, but must be one array (trials, n, m, d): run "
+                f"each trial with a separate lf.{kind.__name__}, or give all clients equal counts"
             )
         return _padded(X, y, prefix, name, some=some)
     check_copy(f"{prefix}X", X)
@@ -350,7 +353,7 @@ def _checked(kind: type[GivenSamples], X: Any, y: Any, prefix: str, *, some: boo
 
 
 def _regular(X: Sequence[Any]) -> bool:
-    """Return whether the parts stack into one array; a part that is ragged itself is left to the checks of lists."""
+    """Return whether the parts can be stacked into one array; False if a part is ragged."""
     try:
         return len({np.shape(part) for part in X}) == 1
     except ValueError:
@@ -358,7 +361,7 @@ def _regular(X: Sequence[Any]) -> bool:
 
 
 def _axes(part: Any) -> int:
-    """Return the number of axes of a part that may be ragged, as its first entries have them."""
+    """Return the number of axes of a possibly ragged part, judged by its first entries."""
     if isinstance(part, list | tuple):
         return 1 + (_axes(part[0]) if part else 0)
     return np.ndim(part)
@@ -367,17 +370,17 @@ def _axes(part: Any) -> int:
 def _padded(X: Sequence[Any], y: Any, prefix: str, name: str, *, some: bool) -> tuple[Array, Array, Array]:
     """Return zero-padded rows (n, m, d), labels (n, m) and counts (n,) from lists of arrays."""
     if not isinstance(y, list | tuple | np.ndarray) or len(y) != len(X):
-        raise ValueError(f"{name} must be a sequence of n = {len(X)} arrays (m_i,), as X is one of arrays (m_i, d)")
+        raise ValueError(f"{name} must be a sequence of n = {len(X)} arrays (m_i,), as X has n arrays (m_i, d)")
     if len(X) == 0:
-        raise ValueError(f"{prefix}X is an empty sequence; at least one client is needed")
+        raise ValueError(f"{prefix}X is an empty sequence; it must contain at least one client")
     parts = [_part(f"{prefix}X[{i}]", part, ("m_i", "d"), some) for i, part in enumerate(X)]
     labels = [_part(f"{name}[{i}]", part, ("m_i",), some) for i, part in enumerate(y)]
     counts = np.array([float(part.shape[0]) for part in parts])
     if not counts.any():
-        raise ValueError(f"{prefix}X holds no samples; at least one client needs some")
+        raise ValueError(f"{prefix}X contains no samples; at least one client must have samples")
     dim = parts[int(counts.argmax())].shape[1] if some else parts[0].shape[1]
     for i, (part, label) in enumerate(zip(parts, labels, strict=True)):
-        if part.ndim == 2:  # an empty list is of no dimension
+        if part.ndim == 2:  # an empty list has no dimension
             check_shape(f"{prefix}X[{i}]", part, (part.shape[0], dim), "(m_i, d)")
         check_shape(f"{name}[{i}]", label, part.shape[:1], f"(m_i,) as {prefix}X[{i}] has shape {part.shape}")
     rows = np.zeros((len(parts), int(counts.max()), dim))
@@ -395,6 +398,6 @@ def _part(name: str, value: Any, axes: tuple[str, ...], some: bool) -> Array:
 
 
 def check_truthless(data: object) -> None:
-    """Raise unless `data` can serve without a truth."""
+    """Raise unless `data` can be used without a ground truth."""
     if not isinstance(data, GivenSamples):
-        raise ValueError(f"data = {shown(data)} draws its labels from a truth: give problem=, or GivenSamples")
+        raise ValueError(f"data = {shown(data)} requires problem=, or use lf.GivenSamples")

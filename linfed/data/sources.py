@@ -1,6 +1,6 @@
-"""What clients see: where the batch of each round comes from.
+"""Sources, which return the batch of each round to the loop.
 
-A source is what the loop asks for a round's batch. Those here have explicit rows: drawn anew each round, or held.
+The sources in this module have explicit samples: fresh in each round, or fixed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ E = TypeVar("E", bound=RowBatch)
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes that a source needs to know.
+    """Sizes of a run, for sources and memory estimates.
 
     Parameters
     ----------
     n_clients, dim, participants, rounds : int
-        Clients n, dimension d, participants p per round, rounds.
+        Number of clients n, dimension d, participants p per round, rounds.
     features : int
-        Numbers per sample beside its row: features of B and B*, labels, noise, residual and what is pulled back.
+        Floats per sample in addition to its row: features at B and B*, label, noise, residual and temporary values.
     classes : int, default 0
-        Classes c of the samples; 0 where labels are numbers.
+        Number of classes c; 0 for regression.
     """
 
     n_clients: int
@@ -50,25 +50,25 @@ class Sizes:
 
     @property
     def gathered(self) -> int:
-        """Clients whose fixed rows are copied each round: the participants, unless everybody takes part."""
+        """Number of clients whose fixed samples are copied in each round: p under partial participation, else 0."""
         return self.participants if self.participants < self.n_clients else 0
 
 
 class Source(ABC):
-    """Gives the batch of each round, for all trials of a chunk."""
+    """Base class of sources, which return the batch of each round for all trials of a chunk."""
 
     @abstractmethod
     def round(self, active: Indices, number: int = 0) -> Batch:
-        """Return the next round's batch for the participants (T, p), under its number; the one before it is void."""
+        """Return the next round's batch for the participants (T, p); the previous batch is no longer valid."""
 
     @abstractmethod
     def everyone(self, number: int = 0) -> Batch:
-        """Return a batch of all clients for what is done after the last round; fresh data have it from own streams."""
+        """Return a batch of all clients for the final step; fresh samples come from separate streams."""
 
     def first(self, trials: int, clients: int) -> ExplicitBatch:
-        """Return a batch of all clients, in explicit rows, for what is done before the first round.
+        """Return a batch of all clients with explicit samples, for initialisations.
 
-        Fresh data have it from own streams: the rows that the method of moments sees.
+        Fresh samples come from separate streams, which the method of moments also uses.
         """
         X, y, counts = np.empty(0), np.empty(0), np.empty((trials, clients))
         filled = np.zeros(trials, dtype=int)
@@ -82,20 +82,20 @@ class Source(ABC):
         return ExplicitBatch(X, y, active=everybody(trials, clients), counts=counts)
 
     def enter(self, state: S) -> S:
-        """Return the initial state in the coordinates in which the rounds are run."""
+        """Return the initial state in the coordinates of the rounds; by default unchanged."""
         return state
 
     def settle(self, state: S) -> S:
-        """Return the state after a round, in coordinates that the next round can go on from."""
+        """Return the state after a round in the coordinates of the next round; by default unchanged."""
         return state
 
     def seen(self, truth: Truth) -> Truth:
-        """Return the truth in the coordinates of the states."""
+        """Return the ground truth in the coordinates of the states."""
         return truth
 
     @abstractmethod
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield (trial, X (c, m, d), y (c, m), counts (c,)) over blocks of the named clients, trial by trial."""
+        """Yield (trial, X (c, m, d), y (c, m), counts (c,)) over blocks of the given clients, trial by trial."""
 
 
 def everybody(trials: int, clients: int) -> Indices:
@@ -104,7 +104,7 @@ def everybody(trials: int, clients: int) -> Indices:
 
 
 def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> tuple[Array, Array]:
-    """Return the fixed data sets X (T, n, m, d) and y (T, n, m) of some trials, for sizes (n, m, d)."""
+    """Draw the fixed data sets X (T, n, m, d) and y (T, n, m) of the given trials, for sizes (n, m, d)."""
     n, m, d = shape
     X, noise = np.empty((len(trials), n, m, d)), np.empty((len(trials), n, m))
     for rng, rows in zip(generators(seed, Stream.X, trials), X, strict=True):
@@ -130,7 +130,7 @@ def streamed_rows(
     trials: Sequence[int],
     streams: tuple[Stream, Stream],
 ) -> Iterator[tuple[int, Array, Array, Array]]:
-    """Yield (trial, X (c, m, d), y (c, m), counts (c,)) in blocks of clients as they are drawn, for sizes (m, d)."""
+    """Draw samples in blocks of clients, for sizes (m, d), and yield (trial, X (c, m, d), y (c, m), counts (c,))."""
     m, d = sizes
     size = max(1, CACHE_VALUES // (m * d))
     rngs = (generators(seed, stream, trials) for stream in streams)
@@ -145,14 +145,14 @@ def streamed_rows(
 
 
 class DrawnSource(Source):
-    """Draws every round anew.
+    """Base class of sources of fresh samples.
 
     Parameters
     ----------
     n_samples : int
-        Samples m per participant and round.
+        Number of samples m per participant and round.
     truth, sizes, seed, trials
-        What is true, how much of it, and where the streams begin.
+        Ground truth, sizes of the run, seed and trial numbers.
     """
 
     def __init__(self, n_samples: int, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> None:
@@ -160,7 +160,7 @@ class DrawnSource(Source):
 
     @abstractmethod
     def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
-        """Return a source of the same law with other sizes, from other streams."""
+        """Return a source with an equal distribution but other sizes and streams."""
 
     def everyone(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
@@ -169,14 +169,14 @@ class DrawnSource(Source):
         return once.round(everybody(len(self._trials), n), number)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield explicit rows over blocks of the named clients: the moments are of fourth order."""
+        """Yield explicit samples, which the fourth-order moments require, over blocks of the given clients."""
         streams = (Stream.INIT_X, Stream.INIT_NOISE)
         shape = self.n_samples, self.sizes.dim
         return streamed_rows(self.truth, shape, clients, self._seed, self._trials, streams)
 
 
 class FreshSource(DrawnSource):
-    """Draws each round's rows: small rounds ahead in blocks, large ones when the first question reads them."""
+    """Source of fresh explicit samples: small rounds are drawn ahead in blocks, large rounds when they are read."""
 
     def __init__(
         self,
@@ -199,11 +199,11 @@ class FreshSource(DrawnSource):
             self._ahead = None
         self._noise: RoundStream | None = None
         if truth.noise_std > 0:
-            fill = partial(fill_noise, truth.noise_std)  # a method would make a cycle of source and stream
+            fill = partial(fill_noise, truth.noise_std)  # a method would create a reference cycle
             self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.rounds)
 
     def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
-        """Return a source of the same law."""
+        """Return a source with an equal distribution but other sizes and streams."""
         return FreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
 
     def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
@@ -217,6 +217,7 @@ class FreshSource(DrawnSource):
         return self._last
 
     def _drawn(self) -> DrawnRows:
+        """Return the rows of a large round, which are drawn when they are read."""
         design, rngs = self.truth.design, self._rngs
         states = [rng.bit_generator.state for rng in rngs]
 
@@ -231,14 +232,14 @@ class FreshSource(DrawnSource):
 
 
 class HeldSource(Source):
-    """Holds every client's rows, or what stands for them, and hands out the participants'.
+    """Base class of sources that store all clients' samples or pseudo-samples.
 
     Parameters
     ----------
     X : ndarray (T, n, m, d)
     y : ndarray (T, n, m)
     counts : ndarray (T, n)
-        Samples per client.
+        Number of samples per client.
     """
 
     def __init__(self, X: Array, y: Array, counts: Array) -> None:
@@ -249,7 +250,7 @@ class HeldSource(Source):
         return self.round(everybody(*self._counts.shape), number)
 
     def _batch(self, kind: Callable[..., E], active: Indices, number: int) -> E:
-        """Return the participants' batch, of a class."""
+        """Return the participants' batch, an instance of `kind`."""
         X, y, counts = self._X, self._y, self._counts
         if active.shape[-1] < X.shape[1]:
             gathered = self._workspace.array("X", (*active.shape, *X.shape[2:]))
@@ -261,18 +262,18 @@ class HeldSource(Source):
 
 
 class FixedSource(HeldSource):
-    """Holds the rows themselves."""
+    """Source of fixed explicit samples."""
 
     def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
         """Return the next round's batch."""
         return self._batch(ExplicitBatch, active, number)
 
     def first(self, trials: int, clients: int) -> ExplicitBatch:
-        """Return a batch of all clients: the rows as they are held."""
+        """Return a batch of all clients' samples."""
         return self.round(everybody(trials, clients))
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield rows over blocks of the named clients."""
+        """Yield samples over blocks of the given clients."""
         size = max(1, CACHE_VALUES // int(np.prod(self._X.shape[2:])))
         for trial in range(self._X.shape[0]):
             for start in range(0, len(clients), size):

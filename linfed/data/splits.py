@@ -1,4 +1,4 @@
-"""Who gets which of a user's labelled samples: splits among clients, each trial's from its own stream."""
+"""Random splits of labelled samples over clients, from a separate stream for each trial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linfed.problems.classes import checked_classes_per_client, dealt_classes
 from linfed.system.memory import check_fits
 
 REDRAWS = 1000
-"""Draws of a trial's proportions before it is an error that none serves."""
+"""Largest number of draws of a trial's shares until every client has enough samples."""
 
 
 def classwise_split(
@@ -26,40 +26,40 @@ def classwise_split(
     trials: int = 1,
     seed: Seed = 0,
 ) -> Indices:
-    """Return who gets which sample where each client has some of the classes only.
+    """Split labelled samples over clients that each have only some of the classes.
 
     Parameters
     ----------
     labels : array_like (samples,)
-        Classes, whole numbers from 0; those that occur are dealt out.
+        Classes, integers from 0; only classes with samples are assigned.
     n_clients : int
-        Clients n, at most as many as samples.
+        Number of clients n, at most the number of samples.
     classes_per_client : int or sequence of n ints
-        Distinct classes that a client gets.
+        Number of distinct classes of each client.
     trials : int
-        Each has a split of its own.
+        Number of independent splits.
     seed : int or tuple of int
         A trial's split is a function of (seed, trial).
 
     Returns
     -------
     ndarray of int (trials, samples)
-        The client of each sample, -1 where nobody gets it.
+        The client of each sample, or -1 if the sample is unassigned.
 
     Raises
     ------
     ValueError
-        If a client would get no sample.
+        If a client would have no samples.
     SizeError
-        If the splits would not fit the memory.
+        If the splits do not fit into memory.
 
     Notes
     -----
-    In random order each client takes the classes that the fewest have so far, ties broken at random: the numbers of
-    holders differ by at most one. The samples of a class are dealt at random among its holders, whose numbers of them
-    differ by at most one. A class that nobody holds is nobody's.
+    In random order each client takes the classes that the fewest clients have so far, with random ties. The numbers of
+    clients per class differ by at most one. The samples of a class are distributed at random over its clients, whose
+    numbers of samples of the class differ by at most one. Samples of a class without clients are unassigned.
 
-    **Deviations**: the FLUTE paper (section 7.2) gives each client so many classes and does not say how they are drawn.
+    **Deviations**: the FLUTE paper (section 7.2) gives the number of classes per client but not how they are drawn.
 
     Examples
     --------
@@ -79,12 +79,12 @@ def classwise_split(
         holders = holds.sum(axis=1)
         each, left = np.divmod(sizes, np.maximum(holders, 1))
         keys = np.where(holds, rng.random(holds.shape), math.inf)
-        luck = np.argsort(np.argsort(keys, axis=1), axis=1)  # a holder's place among those of the class
+        luck = np.argsort(np.argsort(keys, axis=1), axis=1)  # random rank of a client among the clients of the class
         dealt = np.where(holds, each[:, None] + (luck < left[:, None]), 0)
         if not dealt.sum(axis=0).all():
             raise ValueError(
-                f"n_clients = {n}: in trial {trial} client {int(dealt.sum(axis=0).argmin())} would get no sample, as "
-                "a class has fewer samples than holders: use fewer clients, or more classes_per_client"
+                f"n_clients = {n}: in trial {trial} client {int(dealt.sum(axis=0).argmin())} would have no samples, "
+                "because a class has fewer samples than clients: use fewer clients, or more classes_per_client"
             )
         return dealt
 
@@ -100,42 +100,42 @@ def dirichlet_split(
     seed: Seed = 0,
     min_samples: int = 2,
 ) -> Indices:
-    """Return who gets which sample where clients have random shares of each class.
+    """Split labelled samples over clients with Dirichlet-distributed shares of each class.
 
     Parameters
     ----------
     labels : array_like (samples,)
-        Classes, whole numbers from 0.
+        Classes, integers from 0.
     n_clients : int
-        Clients n.
+        Number of clients n.
     concentration : float
-        Of the Dirichlet law: small, and a class is one client's; large, and all have the same share.
+        Concentration of the Dirichlet distribution. If it is small, one client has most samples of a class; if it is
+        large, all clients have equal shares.
     trials : int
-        Each has a split of its own.
+        Number of independent splits.
     seed : int or tuple of int
         A trial's split is a function of (seed, trial).
     min_samples : int
-        Samples that each client has at least: a trial's shares are drawn until that is so.
+        Smallest allowed number of samples per client; a trial's shares are redrawn until it is reached.
 
     Returns
     -------
     ndarray of int (trials, samples)
-        The client of each sample; every sample is somebody's.
+        The client of each sample; every sample is assigned.
 
     Raises
     ------
     ValueError
-        If a thousand draws give some client fewer than `min_samples`.
+        If some client has fewer than `min_samples` samples in each of 1000 draws.
     SizeError
-        If the splits would not fit the memory.
+        If the splits do not fit into memory.
 
     Notes
     -----
-    For each class ``p ~ Dirichlet(concentration, ..., concentration)`` over the n clients, independently, as in
-    Yurochkin et al. (2019); the samples of the class are dealt at random, cut at the cumulative shares rounded to whole
-    samples. Hsu et al. (2019) have a Dirichlet law over the classes of each client instead, and clients of one size.
-
-    **Deviations**: none from Yurochkin et al. but the names.
+    For each class, shares ``p ~ Dirichlet(concentration, ..., concentration)`` over the n clients are drawn
+    independently, as in Yurochkin et al. (2019). The samples of the class are distributed at random, in numbers given
+    by the rounded cumulative shares. Hsu et al. (2019) instead draw a Dirichlet distribution over the classes of each
+    client, with clients of equal size.
 
     References
     ----------
@@ -157,8 +157,8 @@ def dirichlet_split(
     n, least = check_integer("n_clients", n_clients), check_integer("min_samples", min_samples)
     if n * least > len(classes):
         raise ValueError(
-            f"n_clients = {n} with min_samples = {least} need {n * least} samples, and labels holds {len(classes)}: "
-            "lower one of them"
+            f"n_clients = {n} with min_samples = {least} require {n * least} samples, but labels has {len(classes)}: "
+            "reduce one of them"
         )
     alpha = np.full(n, check_number("concentration", concentration, positive=True, minimum=0.0, maximum=1e12))
 
@@ -171,16 +171,16 @@ def dirichlet_split(
                 return dealt
         raise ValueError(
             f"concentration = {concentration}: in {REDRAWS} draws of trial {trial} some of n_clients = {n} always had "
-            f"fewer than min_samples = {least} samples: raise concentration, or lower n_clients or min_samples"
+            f"fewer than min_samples = {least} samples: increase concentration, or reduce n_clients or min_samples"
         )
 
     return _split(classes, sizes, n, trials, seed, shares)
 
 
 def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple[list[Indices], list[Indices]]:
-    """Return which samples train and which are held out, in random order, a list with an array for each trial.
+    """Return the indices of training and of held-out samples, in random order, as lists with one array per trial.
 
-    Of each client's samples of a class, ``floor(share * count + 1/2)`` are held out, but never all.
+    ``floor(share * count + 1/2)`` of a client's `count` samples of each class are held out, but never all.
     """
     train, test = [], []
     classes = np.unique(labels, return_inverse=True)[1]
@@ -195,7 +195,7 @@ def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple
 
 
 def places(groups: Indices) -> tuple[Indices, Indices]:
-    """Return each entry's place within its group, in the order in which they lie, and the size of its group."""
+    """Return each entry's position within its group, in the order of the entries, and the size of its group."""
     order = np.argsort(groups, kind="stable")
     found, sizes = np.unique(groups, return_counts=True)
     starts, place = np.cumsum(sizes) - sizes, np.empty_like(groups)
@@ -204,7 +204,7 @@ def places(groups: Indices) -> tuple[Indices, Indices]:
 
 
 def _classes(labels: npt.ArrayLike) -> tuple[Indices, Indices]:
-    """Return the class of each sample, numbered among those that occur, and the size of each."""
+    """Return the class of each sample, numbered over the classes with samples, and the size of each class."""
     array = check_array("labels", labels, [("samples",)])
     check_whole("labels", array, 0.0, math.inf, "from 0")
     _, classes, sizes = np.unique(array, return_inverse=True, return_counts=True)
@@ -214,7 +214,7 @@ def _classes(labels: npt.ArrayLike) -> tuple[Indices, Indices]:
 def _split(
     classes: Indices, sizes: Indices, n: int, trials: int, seed: Seed, shares: Callable[[Generator, int], Indices]
 ) -> Indices:
-    """Return the clients (trials, samples), dealt at random so that each gets ``shares(rng, trial)`` (c, n)."""
+    """Return random clients (trials, samples); ``shares(rng, trial)`` (c, n) is the number of samples of each."""
     trials, seed = check_integer("trials", trials), check_seed(seed)
     check_fits(float(trials) * len(classes), f"trials = {trials} of {len(classes)} samples", "use fewer trials")
     clients = np.empty((trials, len(classes)), dtype=np.intp)

@@ -381,7 +381,13 @@ def draw_curve(
 
 
 def draw_prediction(
-    ax: Axes, rounds: Array | Indices, distance: Array, low: Array | None = None, high: Array | None = None
+    ax: Axes,
+    rounds: Array | Indices,
+    distance: Array,
+    low: Array | None = None,
+    high: Array | None = None,
+    *,
+    uncertain: bool = False,
 ) -> None:
     """Plot a prediction as thin black lines: the medians over trials of the distance and of the ends of its band.
 
@@ -393,10 +399,14 @@ def draw_prediction(
         Rounds, or other values of the horizontal axis.
     distance, low, high : ndarray (R,) or (trials, R)
         Predicted distance, and the ends of its band.
+    uncertain : bool, default False
+        If True, the prediction comes with warnings. Its line is dashed and has a separate entry in the legend.
     """
+    name = "predicted, with warnings" if uncertain else "predicted"
     for values, line in ((low, ":"), (high, ":"), (distance, "-")):
         if values is not None:
-            told = line == "-" and "predicted" not in [each.get_label() for each in ax.lines]
+            is_new = line == "-" and name not in [each.get_label() for each in ax.lines]
             middle = np.median(np.atleast_2d(values), axis=0)
-            text = "predicted" if told else "_predicted"
+            text = name if is_new else f"_{name}"
+            line = "--" if uncertain and line == "-" else line
             ax.plot(rounds, middle, color="black", linewidth=0.7, linestyle=line, zorder=3, label=text)

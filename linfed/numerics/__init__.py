@@ -1,1 +1,1 @@
-"""Batched kernels, each tested against a loop, and the random streams."""
+"""Batched numerical kernels, each tested against a loop, and random streams."""

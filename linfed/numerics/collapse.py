@@ -1,17 +1,20 @@
-"""Neural collapse of linear heads: how far their Gram matrix is from a simplex, and the gradient of that.
+"""Neural collapse (NC) of linear heads: the distance of their Gram matrix from a simplex, and its gradient.
 
-A client's heads are the rows of H (c, k), one for each of all c classes; the papers write its transpose. `holds` is u,
-the classes that the client has. Every function takes any leading axes, and those of H and `holds` are broadcast.
+A client's heads are the rows of H (c, k), one for each of all c classes; the papers write the transpose. `holds` is u,
+the indicator of the client's classes. All functions accept leading axes, and those of H and `holds` are broadcast.
 
-The target is the simplex cut to the client's classes::
+The target is the simplex restricted to the client's classes::
 
     T = (u u') o (I - 11'/s) / sqrt(s - 1)        s = c for the global structure, s = sum(u) for the local one
 
-On the client's c_i classes, with s = c, T has the eigenvalues ``1/sqrt(c-1)``, c_i - 1 times, and
-``(1 - c_i/c)/sqrt(c-1)``: it is positive semi-definite of rank c_i for c_i < c, and c - 1 for c_i = c. For unit
-``X = HH'/||HH'||``, ``||X - T||^2 = 1 + ||T||^2 - 2 <X, T> >= (1 - ||T||)^2``, with equality at X = T/||T|| alone:
-k >= rank T columns reach it, rows of other classes are zero there, and own ones have cosines -1/(c-1). With fewer
-columns ``<X, T> <= ||T_k||``, T_k being T's k largest eigenvalues and their vectors.
+For s = c, T restricted to the client's c_i classes has the eigenvalue ``1/sqrt(c-1)``, c_i - 1 times, and the
+eigenvalue ``(1 - c_i/c)/sqrt(c-1)``. It is positive semi-definite with rank c_i for c_i < c, and rank c - 1 for
+c_i = c.
+
+For unit ``X = HH'/||HH'||``, ``||X - T||^2 = 1 + ||T||^2 - 2 <X, T> >= (1 - ||T||)^2``, with equality only at
+X = T/||T||. This minimum requires k >= rank T columns; there the rows of other classes are zero, and the rows of the
+client's classes have cosines -1/(c-1). With fewer columns ``<X, T> <= ||T_k||``, where T_k consists of T's k largest
+eigenvalues and their eigenvectors.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from linfed._types import Array, Mask
 from linfed.numerics.linalg import quiet
 
 ROUNDING = 4 * np.finfo(float).eps
-"""Times c: a penalty that is not larger is rounding, and its direction is noise."""
+"""Tolerance divided by c: a penalty of at most c times this value is a rounding error without a direction."""
 
 
 def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
@@ -35,15 +38,16 @@ def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
     holds : ndarray of bool (..., c)
         The client's classes, u.
     local : bool, default False
-        Whether the number of the client's classes stands in place of c.
+        If True, c is replaced by the number of the client's classes.
 
     Returns
     -------
     ndarray (...)
-        Global NC2 is the penalty ``NC(H) = ||HH'/||HH'||_F - T||_F``, ``T = (u u') o (I - 11'/c)/sqrt(c-1)``: at least
-        0 for a client with all classes, and ``1 - ||T||_F`` for one with fewer. Local NC2 is 0 where the heads of the
-        client's classes are a simplex of their own and all others are zero; NaN for a client with one class, which has
-        no such structure. Neither depends on the scale of H; both are NaN for H = 0, where they have no limit.
+        Global NC2 is the penalty ``NC(H) = ||HH'/||HH'||_F - T||_F`` with ``T = (u u') o (I - 11'/c)/sqrt(c-1)``. Its
+        minimum is 0 for a client with all classes, and ``1 - ||T||_F`` for a client with fewer. Local NC2 is 0 if the
+        heads of the client's classes form a simplex and all other heads are zero. It is NaN for a client with one
+        class, for which no simplex exists. Neither depends on the scale of H. Both are NaN for H = 0, where they have
+        no limit.
     """
     with quiet():
         X, *_ = _normalised(H)
@@ -51,7 +55,7 @@ def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
 
 
 def nc_gradient(H: Array, target: Array) -> Array:
-    """Return the gradient of the penalty NC, which is Global NC2 (`nc2`), with respect to H.
+    """Return the gradient of the penalty NC, which is global NC2 (`nc2`), with respect to H.
 
     Parameters
     ----------
@@ -63,14 +67,14 @@ def nc_gradient(H: Array, target: Array) -> Array:
     Returns
     -------
     ndarray (..., c, k)
-        ``2 (D - <D, X> X) H / (||HH'|| ||D||)`` with ``X = HH'/||HH'||`` and ``D = X - T``; orthogonal to H. It is 0, a
-        subgradient, where the penalty is 0 up to rounding, and 0 by definition for H = 0. The penalty is a norm, not
-        its square: for a client with all classes the gradient does not become small near the minimum, and constant
-        steps stay about one step away.
+        ``2 (D - <D, X> X) H / (||HH'|| ||D||)`` with ``X = HH'/||HH'||`` and ``D = X - T``; orthogonal to H. If the
+        penalty is 0 up to rounding errors, the result is 0, which is a subgradient. For H = 0 it is 0 by definition.
 
     Notes
     -----
-    Two products of (c, c) and (c, k) per client.
+    The penalty is a norm, not a squared norm. For a client with all classes the gradient therefore does not become
+    small near the minimum, and iterates with a constant step size stay about one step away. Cost: two products of
+    (c, c) and (c, k) per client.
     """
     with quiet():
         X, rows, scale, length = _normalised(H)
@@ -87,25 +91,26 @@ def nc_gradient(H: Array, target: Array) -> Array:
 
 
 def nc_target(holds: Mask) -> Array:
-    """Return T, (..., c, c), of clients with these classes (..., c)."""
+    """Return the target T, (..., c, c), of clients with these classes (..., c)."""
     return _target(holds, local=False)
 
 
 def _normalised(H: Array) -> tuple[Array, Array, Array, Array]:
-    """Return ``HH'/||HH'||``, ``H/s``, s, the largest entry of H in size, and ``||HH'||/s^2``, (..., 1, 1) both.
+    """Return ``HH'/||HH'||``, ``H/s``, s and ``||HH'||/s^2``, where s is the largest absolute entry of H.
 
-    H is divided by s first: a product of heads would vanish or overflow long before they do.
+    The last two have shape (..., 1, 1). H is divided by s first, because products of heads overflow and underflow much
+    earlier than heads.
     """
     scale = np.abs(_flat(H)).max(axis=-1)[..., None, None]
     rows = H / scale
-    gram = rows @ np.ascontiguousarray(rows.mT)  # of one array with itself NumPy calls a slower product
+    gram = rows @ np.ascontiguousarray(rows.mT)  # a copy, as NumPy uses a slower product for an array with itself
     length = _norm(gram)[..., None, None]
     gram *= 1.0 / length
     return gram, rows, scale, length
 
 
 def _target(holds: Mask, local: bool) -> Array:
-    """Return T (..., c, c); NaN where there is less than two of the classes whose simplex it is."""
+    """Return the target T (..., c, c); NaN if its simplex has fewer than two classes."""
     own = np.asarray(holds, dtype=float)
     size = own.sum(axis=-1)[..., None, None] if local else np.full((1, 1), own.shape[-1])
     factor = np.where(size > 1, 1.0 / np.sqrt(np.maximum(size - 1.0, 1.0)), np.nan)

@@ -1,7 +1,7 @@
-"""Parameters of one client, and the chain rule between a predictor and its two layers.
+"""Shapes of a client's parameters, and the chain rule between a predictor and its two layers.
 
-With squares a client has one row for its k features, a head ``w`` of shape (k,); with classes one row for each class,
-whose last entry is a bias, (c, k + 1). Predictors are the same of the d coordinates of x: (d,), or (c, d + 1).
+For regression a client's head ``w`` has shape (k,), and its predictor (d,). For classification the head has shape
+(c, k + 1), one row per class with the bias last, and the predictor (c, d + 1).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from linfed._types import Array
 
 
 def shape_of_client(columns: int, classes: int) -> tuple[int, ...]:
-    """Return the axes of what a client has for so many inputs: (columns,), or (classes, columns + 1)."""
+    """Return the shape of a client's parameters for `columns` inputs: (columns,), or (classes, columns + 1)."""
     return (classes, columns + 1) if classes else (columns,)
 
 
@@ -22,9 +22,9 @@ def composed(B: Array, W: Array) -> Array:
     Parameters
     ----------
     B : ndarray (T, d, k) or (T, p, d, k)
-        One representation for all clients, or one for each.
+        One representation for all clients, or one per client.
     W : ndarray (T, p, k) or (T, p, c, k + 1)
-        Their heads; a bias passes as it is.
+        Heads; biases are not changed.
     """
     k = B.shape[-1]
     if W.ndim == 4:
@@ -34,14 +34,19 @@ def composed(B: Array, W: Array) -> Array:
 
 
 def pulled_back(g: Array, B: Array, W: Array) -> tuple[Array, Array]:
-    """Return each client's gradients by B, (T, p, d, k), and by its head, like W, from that by its predictor.
+    """Return each client's gradients on B and on its head, given the gradient on its predictor.
 
     Parameters
     ----------
     g : ndarray (T, p, d) or (T, p, c, d + 1)
-        Gradients by ``B_i w_i``.
+        Gradients on ``B_i w_i``.
     B : ndarray (T, p, d, k)
     W : ndarray (T, p, k) or (T, p, c, k + 1)
+
+    Returns
+    -------
+    on_B : ndarray (T, p, d, k)
+    on_W : ndarray, shaped like W
     """
     if W.ndim == 4:
         d, k = B.shape[-2:]
@@ -50,14 +55,14 @@ def pulled_back(g: Array, B: Array, W: Array) -> tuple[Array, Array]:
 
 
 def head_gram(W: Array) -> Array:
-    """Return the products of a client's heads with each other, (T, p, 1), or (T, p, c, c): without the bias."""
+    """Return the Gram matrices of the clients' heads without biases, (T, p, 1) or (T, p, c, c)."""
     if W.ndim == 4:
         return W[..., :-1] @ W[..., :-1].mT
     return np.vecdot(W, W)[..., None]
 
 
 def scaled_by(gram: Array, a: Array) -> Array:
-    """Return what `head_gram` makes of messages a (T, p, d) or (T, p, c, d + 1): ``|w|^2 a``, or ``HH' a``; no bias."""
+    """Multiply messages a (T, p, d) or (T, p, c, d + 1) by `head_gram`: ``|w|^2 a`` or ``HH' a``, with biases 0."""
     if a.ndim == 4:
         out = gram @ a
         out[..., -1] = 0.0
@@ -66,7 +71,7 @@ def scaled_by(gram: Array, a: Array) -> Array:
 
 
 def summed_outer(a: Array, W: Array) -> Array:
-    """Return ``sum_i a_i w_i'``, (T, d, k), of messages (T, p, d) or (T, p, c, d + 1) and heads; without biases."""
+    """Return ``sum_i a_i w_i'``, (T, d, k), for messages (T, p, d) or (T, p, c, d + 1) and heads, without biases."""
     if a.ndim == 4:
         trials, p, c, k = W.shape
         rows = a[..., :-1].reshape(trials, p * c, -1)

@@ -1,7 +1,7 @@
-"""Batched least squares: heads of many clients, full-dimensional predictors, heads and shortcuts together.
+"""Batched least squares for heads, for full-dimensional predictors, and for heads and shortcuts jointly.
 
-The rules of `linfed.numerics.linalg` hold: an item's result never depends on the other items, and an item that is not
-finite gives a result that is not finite.
+As in `linfed.numerics.linalg`, an item's result never depends on the other items, and an item that is not finite gives
+a result that is not finite.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from linfed._types import Array, Mask
 from linfed.numerics.linalg import RANK_TOLERANCE, TINY, eigh, finite_items, svd
 
 NULL_TOLERANCE = 1e-12
-"""Eigenvalues below this share of the trace are the rounding of zeros."""
+"""Eigenvalues below this share of the trace count as 0."""
 
 PROBE = (20241127, 61)
-"""Seed of the vector that probes a matrix; nobody draws data from it."""
+"""Seed of the random vector that probes condition numbers; not used for data."""
 
 SAFE_CONDITION = 1e5
-"""Normal equations of at most about this condition number are solved as they are."""
+"""Largest condition number, approximately, at which normal equations are solved directly."""
 
 
 class Heads(NamedTuple):
-    """Least-squares heads of a block of clients, the clients last: `W` (k, C), `residual` (m, C), `deficient` (C,)."""
+    """Least-squares heads of a block, with clients last: `W` (k, C), `residual` (m, C), `deficient` (C,)."""
 
     W: Array
     residual: Array
@@ -33,7 +33,7 @@ class Heads(NamedTuple):
 
 
 def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *, few: bool = False) -> Heads:
-    """Solve one small least-squares problem per client, all clients of a block at once.
+    """Solve one small least-squares problem per client, for all clients of a block at once.
 
     Parameters
     ----------
@@ -42,24 +42,25 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
     y : ndarray (m, C)
         Labels.
     counts : ndarray (C,)
-        Samples per client m_i.
+        Number of samples m_i per client.
     ridge : float
-        Adds ``(ridge / 2) ||w||^2`` to client i's loss ``(1 / 2 m_i) ||Z_i w - y_i||^2``.
+        Weight of the penalty ``(ridge / 2) ||w||^2`` in client i's loss ``(1 / 2 m_i) ||Z_i w - y_i||^2``.
     few : bool
-        Whether blocks hold few clients of many samples: LAPACK then factors them one by one.
+        If True, blocks contain few clients with many samples, and LAPACK factors them one by one.
 
     Returns
     -------
     Heads
-        `W` (k, C), `residual` ``Z w - y`` (m, C), `deficient` (C,). Where there are fewer samples than k, or dependent
-        features, the solution of minimum norm. Where a client has at most as many samples as the rank of its features
-        the residual is exactly zero. `deficient` marks dependent features among clients with at least k samples.
+        `W` (k, C), `residual` ``Z w - y`` (m, C), `deficient` (C,). If there are fewer samples than k, or features are
+        dependent, `W` has minimum norm. Without a ridge, the residual of a client whose number of samples does not
+        exceed the rank of its features is exactly zero. `deficient` is True for clients with at least k samples and
+        dependent features.
 
     Notes
     -----
-    QR of ``[Z, y]``: by modified Gram-Schmidt, a loop over k in which every operation is one long vector over the
-    clients, and which is as stable as Householder's (Bjorck 1967) and gives the residual for nothing; or by LAPACK.
-    Cost O(C m k^2).
+    The method is a QR factorisation of ``[Z, y]``, by modified Gram-Schmidt or by LAPACK. Gram-Schmidt is a loop over k
+    with vector operations over the clients. It is as stable as Householder's method (Bjorck 1967) and gives the
+    residual at no extra cost. Cost O(C m k^2).
     """
     k, m, _ = Z.shape
     solve = _householder if few and ridge == 0 and m > k else _gram_schmidt
@@ -70,7 +71,7 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
         residual[:, counts <= k] = 0.0
     if irregular.any():
         samples, labels = np.moveaxis(Z[:, :, irregular], -1, 0).mT, y[:, irregular].T
-        if ridge > 0:  # so small that it is lost in rounding
+        if ridge > 0:  # a ridge below the rounding errors
             samples, labels = _extended(samples, labels, counts[irregular] * ridge)
         solved, rest, rank = minimum_norm(samples, labels)
         explained = (counts[irregular] <= rank) & (ridge == 0)
@@ -80,10 +81,10 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
 
 
 def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
-    """Return heads (k, C), residual (m, C) and which clients' features are dependent."""
+    """Return heads (k, C), residuals (m, C) and a mask of the clients with dependent features."""
     k, m, count = Z.shape
     rows = m if ridges is None else m + k
-    width = max(count, 2)  # a single client is computed twice: NumPy sums a lone column in another order
+    width = max(count, 2)  # a single client is computed twice, as NumPy sums a single column in another order
     work, products = np.empty((k + 1, rows, width)), np.empty((k, rows, width))
     work[:k, :m], work[k, :m] = Z, y
     if ridges is not None:
@@ -94,7 +95,7 @@ def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Arra
     for j in range(k):
         column, later, product = work[j], work[j + 1 :], products[: k - j]
         square = np.einsum("mc,mc->c", column, column)
-        np.sqrt(np.maximum(square, TINY, out=square), out=R[j, j])  # a column of zeros stays one
+        np.sqrt(np.maximum(square, TINY, out=square), out=R[j, j])  # a column of zeros stays zero
         column /= R[j, j]
         np.einsum("lmc,mc->lc", later, column, out=R[j, j + 1 :])
         later -= np.multiply(R[j, j + 1 :, None], column, out=product)
@@ -111,7 +112,7 @@ def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Arra
 
 
 def _householder(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
-    """Return the same as `_gram_schmidt`, for more samples than features."""
+    """Return the results of `_gram_schmidt` by Householder reflections, for more samples than features."""
     k = Z.shape[0]
     samples, labels = np.ascontiguousarray(Z.transpose(2, 1, 0)), y.T[..., None]
     R = np.asarray(np.linalg.qr(np.concatenate([samples, labels], axis=-1), mode="r"))
@@ -124,14 +125,14 @@ def _householder(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array
 
 
 def _extended(X: Array, y: Array, ridges: Array) -> tuple[Array, Array]:
-    """Return rows and labels whose plain least squares is the ridge regression with the weights `ridges` (items,)."""
+    """Return rows and labels whose least-squares solution is the ridge solution with weights `ridges` (items,)."""
     items, _, d = X.shape
     extra = np.sqrt(ridges)[:, None, None] * np.eye(d)
     return np.concatenate([X, extra], axis=1), np.concatenate([y, np.zeros((items, d))], axis=1)
 
 
 def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Return the least-squares solution of minimum norm for each item of a stack, by its SVD.
+    """Return the least-squares solution of minimum norm for each item of a stack, by SVD.
 
     Parameters
     ----------
@@ -167,20 +168,20 @@ def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) ->
         Rows beyond a client's count are zero.
     y : ndarray (items, m)
     counts : ndarray (items,)
-        Samples m_i.
+        Number of samples m_i per client.
     ridge : float
-        Adds ``(ridge / 2) ||theta||^2`` to the loss ``(1 / 2 m_i) ||X_i theta - y_i||^2``.
+        Weight of the penalty ``(ridge / 2) ||theta||^2`` in the loss ``(1 / 2 m_i) ||X_i theta - y_i||^2``.
 
     Returns
     -------
     ndarray (items, d)
-        The solution of minimum norm where it is not unique (m_i < d).
+        The solution of minimum norm if it is not unique (m_i < d).
 
     Notes
     -----
-    Normal equations where m >= d and their condition number lets ten digits stand; the others by QR of X_i (m >= d) or
-    of its transpose (m < d), with a ridge of the rows extended by ``sqrt(ridge m_i) I``. Items without full rank go
-    through the SVD. What an item takes is decided by its own samples.
+    Normal equations are used if m >= d and their condition number leaves ten accurate digits. Other items use a QR
+    factorisation of X_i (m >= d) or of its transpose (m < d); with a ridge, X_i is extended by the rows
+    ``sqrt(ridge m_i) I``. Items without full rank use the SVD. The method for an item depends only on its samples.
     """
     if X.shape[1] < X.shape[2]:
         return _orthogonal_least_squares(X, y, counts, ridge)
@@ -192,16 +193,16 @@ def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) ->
 
 
 def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mask]:
-    """Return solutions of the normal equations, and which of them can be trusted to ten digits."""
+    """Return solutions of the normal equations, and a mask of those with ten accurate digits."""
     d = X.shape[-1]
     A = X.mT @ X
     diagonal = np.arange(d)
     A[:, diagonal, diagonal] += ridges[:, None]
-    probe = np.random.default_rng(PROBE).standard_normal(d)  # in no direction that data would avoid, or hold
+    probe = np.random.default_rng(PROBE).standard_normal(d)  # a generic direction
     right = np.empty((*A.shape[:2], 2))
     right[..., 0], right[..., 1] = (y[:, None, :] @ X)[:, 0], probe
     solved = _solve_each(A, right)
-    # The probe meets the smallest eigenvalue: a lower bound of the condition number, to a factor of order sqrt(d).
+    # The probe estimates the smallest eigenvalue, to a factor of order sqrt(d); this bounds the condition number below.
     least = np.linalg.norm(probe) / np.linalg.norm(solved[..., 1], axis=-1)
     safe = np.trace(A, axis1=-2, axis2=-1) < SAFE_CONDITION * least
     return np.ascontiguousarray(solved[..., 0]), safe
@@ -213,7 +214,7 @@ def _solve_each(A: Array, right: Array) -> Array:
     safe = A if good.all() else np.where(good[:, None, None], A, np.eye(A.shape[-1]))
     try:
         solved = np.linalg.solve(safe, right)
-    except np.linalg.LinAlgError:  # one of them is singular to the last bit: the others as they would be alone
+    except np.linalg.LinAlgError:  # an item is exactly singular: solve one by one
         solved = np.empty_like(right)
         for item, (matrix, columns) in enumerate(zip(safe, right, strict=True)):
             try:
@@ -225,7 +226,7 @@ def _solve_each(A: Array, right: Array) -> Array:
 
 
 def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -> Array:
-    """Return the same as `full_least_squares`, by orthogonal factorisations."""
+    """Return the results of `full_least_squares` by orthogonal factorisations."""
     if ridge > 0:
         X, y = _extended(X, y, counts * ridge)
     tall = X.shape[1] >= X.shape[2]
@@ -252,12 +253,12 @@ def _pseudo_inverse(A: Array, threshold: Array) -> Array:
 
 
 def _range_of(A: Array, threshold: Array) -> Array:
-    """Return the projectors on the ranges of such matrices, (..., d, d)."""
+    """Return the projectors on the ranges of symmetric positive semi-definite matrices (..., d, d)."""
     return _of_eigenvalues(A, threshold, np.ones_like)
 
 
 def _of_eigenvalues(A: Array, threshold: Array, function: Callable[[Array], Array]) -> Array:
-    """Return a function of the eigenvalues above a threshold, and 0 of the others, as matrices (..., d, d)."""
+    """Apply a function to the eigenvalues above a threshold, and set the others to 0; returns matrices (..., d, d)."""
     values, vectors = eigh(0.5 * (A + A.mT))
     kept = values > threshold[..., None]
     changed = np.where(kept, function(np.where(kept, values, 1.0)), 0.0)
@@ -265,7 +266,7 @@ def _of_eigenvalues(A: Array, threshold: Array, function: Callable[[Array], Arra
 
 
 def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Array]:
-    """Return each client's head and shortcut that minimise its loss with a ridge on the shortcut, together.
+    """Return the heads and shortcuts that jointly minimise each client's loss with a ridge on the shortcut.
 
     Parameters
     ----------
@@ -275,7 +276,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
         ``X_i'y_i/m_i``.
     B : ndarray (T, d, k)
     ridge : float
-        Positive: adds ``(ridge / 2) ||s||^2`` to ``(1/2m_i) ||X_i (B w + s) - y_i||^2``.
+        Weight > 0 of the penalty ``(ridge / 2) ||s||^2`` in the loss ``(1/2m_i) ||X_i (B w + s) - y_i||^2``.
 
     Returns
     -------
@@ -284,7 +285,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
 
     Notes
     -----
-    With ``P = (A + ridge I)^{-1}``: w solves ``B'A P B w = B'P b``, of minimum norm where A does not determine it, and
+    With ``P = (A + ridge I)^{-1}``, w solves ``B'A P B w = B'P b`` (with minimum norm if A does not determine w), and
     ``s = P (b - A B w)``. Cost O(p d^3).
     """
     trials, p, d = b.shape
@@ -294,8 +295,8 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     solved = solved.reshape(trials, p, d, k + 1)
     across = B.mT[:, None]
     gram = across @ (A @ solved[..., :k])
-    # What the samples see of w is asked of B'A B: in B'A P B the rest is rounding over the ridge.
-    length = (B**2).sum(axis=-2).max(axis=-1)[:, None]  # of the longest column, squared
+    # B'A B determines the directions of w that affect the samples; in B'A P B rounding errors are divided by the ridge.
+    length = (B**2).sum(axis=-2).max(axis=-1)[:, None]  # squared length of the longest column
     seen = _range_of(across @ (A @ B[:, None]), NULL_TOLERANCE * length * np.trace(A, axis1=-2, axis2=-1))
     filler = np.maximum(np.trace(gram, axis1=-2, axis2=-1), TINY)[..., None, None] * (np.eye(k) - seen)
     moment = (seen @ (across @ solved[..., k:])).reshape(-1, k, 1)
@@ -307,7 +308,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
 
 
 def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
-    """Return each client's least-squares head and shortcut with the shortest shortcut: `joint_ridge` as ridge -> 0.
+    """Return each client's least-squares head and shortest shortcut, the limit of `joint_ridge` as ridge -> 0.
 
     Parameters
     ----------
@@ -321,8 +322,8 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
 
     Notes
     -----
-    With ``M = B'A B``, the head projected out: ``s = (A - A B M^+ B'A)^+ (b - A B M^+ B'b)``, and then ``w = M^+ B'(b -
-    A s)``. Cost O(p d^3).
+    With ``M = B'A B``, eliminating the head gives ``s = (A - A B M^+ B'A)^+ (b - A B M^+ B'b)``, and then ``w = M^+
+    B'(b - A s)``. Cost O(p d^3).
     """
     across, AB = B.mT[:, None], A @ B[:, None]
     M = across @ AB
@@ -330,7 +331,7 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
     projected = AB @ inverse  # A B M^+
     left = A - projected @ AB.mT
     rest = b[..., None] - projected @ (across @ b[..., None])
-    # What rounding leaves is small beside A, not beside the part of it that the head does not explain.
+    # Rounding errors are small relative to A, but not relative to the part of A that remains without the head.
     S = _pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
     W = inverse @ (across @ (b[..., None] - A @ S))
     return W[..., 0], S[..., 0]

@@ -1,6 +1,6 @@
-"""Batched kernels: every function acts on stacks of small matrices, trials (and clients) leading.
+"""Batched linear algebra on stacks of small matrices, with trials (and clients) first.
 
-Two rules hold throughout. A result for one item of a stack never depends on the other items, bit for bit; and an
+Two rules hold for all functions. The result for one item of a stack never depends on the other items, bit for bit. An
 item that is not finite gives a result that is not finite, instead of an error for the whole stack.
 """
 
@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 from linfed._types import Array, Indices, Mask
 
 CACHE_VALUES = 131_072
-"""Numbers in one block of clients: a megabyte, so that a block stays in a core's cache."""
+"""Number of floats in one block of clients: a megabyte, so that a block fits into a core's cache."""
 
 TINY = np.finfo(float).tiny
 
@@ -26,20 +26,20 @@ Found = TypeVar("Found", Array, tuple[Array, ...])
 A = TypeVar("A", Array, Mask)
 
 RANK_TOLERANCE = 1e-13
-"""A column whose part outside the span of the columns before it is below this share of its length is dependent."""
+"""Tolerance for linear dependence: smallest allowed share of a column outside the span of the previous columns."""
 
 
 @functools.cache
 def _controller(with_scipy: bool) -> ThreadpoolController:
+    """Return the controller of the loaded thread pools; SciPy may load further ones."""
     return ThreadpoolController()
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Return a context in which BLAS runs one thread.
+    """Return a context in which BLAS uses one thread.
 
-    Stacks of small matrices run many times slower with several, and results then do not depend on the machine's
-    number of cores. The list of thread pools is found once, and once more when SciPy has brought its own; finding it
-    anew would cost half a millisecond.
+    Stacks of small matrices are many times slower with several threads. With one thread, results do not depend on the
+    number of cores either. The list of thread pools is cached, because finding it takes half a millisecond.
     """
     controller = _controller("scipy.linalg" in sys.modules)
     if all(pool.num_threads == 1 for pool in controller.lib_controllers if pool.user_api == "blas"):
@@ -50,21 +50,21 @@ def one_blas_thread() -> AbstractContextManager[object]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Run with one BLAS thread and without warnings: divergence is an outcome, told by the numbers."""
+    """Return a context with one BLAS thread and without floating-point warnings, as diverged trials are expected."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         yield
 
 
 def finite_items(stack: Array) -> Mask:
-    """Return which matrices of a stack (..., a, b) are wholly finite, (...)."""
+    """Return a mask (...) of the matrices of a stack (..., a, b) whose entries are all finite."""
     return np.asarray(np.isfinite(stack).all(axis=(-2, -1)))
 
 
 def guarded(decompose: Callable[[Array], Found]) -> Callable[[Array], Found]:
-    """Return a decomposition of each matrix of a stack that is NaN for one that is not finite.
+    """Return a version of a stacked decomposition that returns NaN for matrices that are not finite.
 
-    LAPACK's singular values and eigenvalues raise for the whole stack where one matrix holds NaN, and may never come
-    back from one that holds infinity: they are not shown any.
+    If one matrix contains NaN, LAPACK's singular values and eigenvalues raise for the whole stack; with infinity they
+    may never return. Matrices that are not finite are therefore replaced by zeros.
     """
 
     @functools.wraps(decompose)
@@ -105,8 +105,8 @@ def eigvalsh(A: Array) -> Array:
 
 
 def take_clients(values: A, active: Indices) -> A:
-    """Return ``values[t, active[t, i]]``, (trials, p, ...); the array itself where every client is active."""
-    if active.shape[-1] == values.shape[1]:  # distinct and ascending, so it is everybody in order
+    """Return ``values[t, active[t, i]]``, (trials, p, ...); without a copy if all clients are active."""
+    if active.shape[-1] == values.shape[1]:  # `active` is distinct and ascending, so it is all clients in order
         return values
     return values[np.arange(len(active))[:, None], active]
 
@@ -124,7 +124,7 @@ def put_clients(values: Array, active: Indices, new: Array) -> Array:
 
 
 def qr_positive(A: Array) -> tuple[Array, Array]:
-    """Return the thin QR factorisation of each matrix, normalised to a positive diagonal of R.
+    """Return the thin QR factorisation of each matrix with a non-negative diagonal of R.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def qr_positive(A: Array) -> tuple[Array, Array]:
     Returns
     -------
     Q : ndarray (..., d, k)
-        Orthonormal columns: a continuous function of A while A has full rank.
+        Orthonormal columns; a continuous function of A at matrices of full rank.
     R : ndarray (..., k, k)
         Upper triangular with a non-negative diagonal.
     """
@@ -153,12 +153,12 @@ def orthonormalize(A: Array) -> Array:
 
 
 def symmetric(A: Array) -> Array:
-    """Return ``(A + A')/2``, of matrices (.., k, k)."""
+    """Return ``(A + A')/2`` for matrices (.., k, k)."""
     return 0.5 * (A + A.mT)
 
 
 def spectral_norm(A: Array) -> Array:
-    """Return the largest singular value of each matrix (..., d, k), d >= k, through the k x k Gram matrix.
+    """Return the largest singular value of each matrix (..., d, k), d >= k, by the k x k Gram matrix.
 
     The largest eigenvalue of a Gram matrix has full relative accuracy, however small it is.
     """
@@ -166,18 +166,18 @@ def spectral_norm(A: Array) -> Array:
 
 
 def span_distance(B1: Array, B2: Array) -> Array:
-    """Return the sine of the largest principal angle between column spaces, (...), of bases of full rank.
+    """Return the sine of the largest principal angle between the column spaces of two bases of full rank, (...).
 
-    It is computed as the residual ``||(I - Q1 Q1') Q2||_2``, never through cosines, which read 0 from about 1e-8 down.
-    With unequal ranks the smaller space is held against the larger.
+    It is the norm of the residual, ``||(I - Q1 Q1') Q2||_2``; computed by cosines, sines below about 1e-8 would be 0.
+    With unequal ranks the result is 0 if the larger space contains the smaller one.
     """
     return distance_from(_orthonormal_span(B1), B2)
 
 
 def distance_from(Q1: Array, B2: Array) -> Array:
-    """Return the same as `span_distance` for a first basis that is orthonormal already.
+    """Return `span_distance` for a first basis Q1 that is orthonormal.
 
-    Columns of zeros in it do not count: the rank of such a basis is the number of the others.
+    Q1 may contain columns of zeros, which do not count for its rank.
     """
     Q2 = _orthonormal_span(B2)
     if Q1.shape[-1] < Q2.shape[-1]:
@@ -188,7 +188,7 @@ def distance_from(Q1: Array, B2: Array) -> Array:
 
 
 def _orthonormal_span(B: Array) -> Array:
-    """Return an orthonormal basis of each column space, the basis itself if it is one; columns of zeros stay."""
+    """Return an orthonormal basis of each column space, or B if it is orthonormal; columns of zeros stay zero."""
     gram = B.mT @ B
     good = np.abs(gram - np.eye(B.shape[-1])).max(axis=(-2, -1)) < 8 * np.finfo(float).eps
     if good.all():
@@ -198,7 +198,7 @@ def _orthonormal_span(B: Array) -> Array:
 
 
 def root_of_gram(gram: Array) -> Array:
-    """Return F with ``F'F = gram`` for each positive semi-definite matrix (..., k, k); null directions stay null."""
+    """Return F with ``F'F = gram`` for each positive semi-definite matrix (..., k, k); null spaces are preserved."""
     values, vectors = eigh(gram)
     kept = values > gram.shape[-1] * np.finfo(float).eps * values[..., -1:]
     return np.sqrt(np.where(kept, values, 0.0))[..., :, None] * vectors.mT
@@ -215,7 +215,7 @@ def top_eigenvectors(M: Array, k: int) -> Array:
     Returns
     -------
     ndarray (trials, d, k)
-        Orthonormal columns, each with its largest entry positive.
+        Orthonormal columns, whose largest absolute entry is positive.
     """
     import scipy.linalg
 
@@ -230,20 +230,20 @@ def top_eigenvectors(M: Array, k: int) -> Array:
 
 
 def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Array:
-    """Return the squared length of a sum of factored vectors, for each client, without forming them.
+    """Return the squared length of each client's sum of factored vectors, without computing the vectors.
 
     Parameters
     ----------
     stacked : ndarray (..., d, k_1 + k_2 + ..)
         Bases side by side.
     coordinates : sequence of ndarray (..., n, k_j) or (..., 1, k_j)
-        The vector of client i is ``sum_j basis_j coordinates_j[i]``; a single row serves every client.
+        The vector of client i is ``sum_j basis_j coordinates_j[i]``; a single row is shared by all clients.
 
     Returns
     -------
     ndarray (..., n)
-        With ``[basis_1, basis_2, ..] = Q R`` it is ``||R [c_1; c_2; ..]||^2``: nothing of size (n, d), and a
-        difference of nearly equal vectors loses no digits.
+        ``||R [c_1; c_2; ..]||^2`` with ``[basis_1, basis_2, ..] = Q R``. No array has size (n, d), and a difference of
+        nearly equal vectors loses no digits.
     """
     R = np.asarray(np.linalg.qr(stacked, mode="r"))
     start, parts = 0, np.zeros(())
@@ -257,11 +257,11 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
 
 
 def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (trials, clients) in blocks of about `CACHE_VALUES` numbers, where one client needs `values` of them.
+    """Yield slices (trials, clients) of blocks of about `CACHE_VALUES` floats, with `values` floats per client.
 
-    How a trial is cut depends on its own size alone, so that a sum over blocks does not depend on other trials.
+    The blocks of a trial depend only on its size, so that a sum over blocks does not depend on other trials.
     """
-    # Two blocks' worth is taken at once: the calls saved are worth more than the cache.
+    # Up to two blocks are merged: fewer calls save more time than the cache.
     whole = clients * values <= 2 * CACHE_VALUES
     width = clients if whole else max(1, CACHE_VALUES // max(1, values))
     together = max(1, CACHE_VALUES // max(1, clients * values)) if width == clients else 1

@@ -1,8 +1,8 @@
-"""The generators of many trials at once: what `numpy.random.SeedSequence` tells of each, computed for all together.
+"""Vectorised `numpy.random.SeedSequence`: the generators of many trials at once.
 
-A seed sequence takes some ten microseconds, and a run of many trials needs several for each of them. Those of a run
-differ in the last word of their keys alone: what comes before it is mixed once. The constants are NumPy's, which
-promises to keep them.
+One seed sequence takes about ten microseconds, and a run needs several per trial. The keys of a run's sequences differ
+only in their last word, so everything before it is mixed once. The constants are NumPy's, which guarantees that they do
+not change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.random.bit_generator import ISpawnableSeedSequence
 from linfed._types import Generator
 
 FEW = 16
-"""Below so many trials NumPy's own way is as fast."""
+"""Number of trials below which NumPy's implementation is as fast."""
 
 Words = npt.NDArray[np.uint32]
 
@@ -29,7 +29,7 @@ _LEFT, _RIGHT = 0xCA01F9DD, 0x4973F715
 
 
 def trial_generators(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) -> list[Generator]:
-    """Return SFC64 generators of ``SeedSequence(entropy, spawn_key=(stream, trial))``, one for each trial."""
+    """Return SFC64 generators of ``SeedSequence(entropy, spawn_key=(stream, trial))``, one per trial."""
     if len(trials) < FEW or max(trials) >= _WORD:
         return [np.random.Generator(np.random.SFC64(_sequence(entropy, stream, trial))) for trial in trials]
     known: list[Any] = [
@@ -40,38 +40,40 @@ def trial_generators(entropy: int | tuple[int, ...], stream: int, trials: Sequen
 
 
 def _sequence(entropy: int | tuple[int, ...], stream: int, trial: int) -> np.random.SeedSequence:
+    """Return NumPy's seed sequence of a trial."""
     return np.random.SeedSequence(entropy, spawn_key=(stream, trial))
 
 
 class _Known(ISpawnableSeedSequence):
-    """A seed sequence whose state for SFC64, three words of 64 bits, is known; for anything else it is made."""
+    """Seed sequence with a precomputed state for SFC64, three words of 64 bits; otherwise it uses NumPy's sequence."""
 
     def __init__(self, state: npt.NDArray[np.uint64], key: tuple[int | tuple[int, ...], int, int]) -> None:
         self._state, self._key = state, key
         self._whole: np.random.SeedSequence | None = None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-        """Return so many words of a type."""
+        """Return `n_words` words of the given type."""
         if n_words == len(self._state) and dtype == np.uint64:
             return self._state
         return self._made().generate_state(n_words, dtype)
 
     def spawn(self, n_children: int) -> Any:
-        """Return so many seed sequences of its own."""
+        """Return `n_children` child seed sequences."""
         return self._made().spawn(n_children)
 
     def _made(self) -> np.random.SeedSequence:
+        """Return NumPy's seed sequence, created at the first call."""
         if self._whole is None:
             self._whole = _sequence(*self._key)
         return self._whole
 
 
 def _states(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) -> npt.NDArray[np.uint64]:
-    """Return what ``generate_state(3, numpy.uint64)`` gives for each trial, (trials, 3)."""
+    """Return ``generate_state(3, numpy.uint64)`` of each trial's seed sequence, (trials, 3)."""
     before = np.random.SeedSequence(entropy, spawn_key=(stream,))
     numbers = entropy if isinstance(entropy, tuple) else (entropy,)
     words = sum(max(1, -(-number.bit_length() // 32)) for number in numbers)
-    mixed = _POOL * _POOL + _POOL * (max(_POOL, words) + 1 - _POOL)  # words that were hashed before the trials'
+    mixed = _POOL * _POOL + _POOL * (max(_POOL, words) + 1 - _POOL)  # words hashed before the trial number
     constant = _MIXING * pow(_MIXING_NEXT, mixed, _WORD) % _WORD
     last, pool = np.array(trials, dtype=np.uint32), []
     for told in before.pool.tolist():
@@ -84,10 +86,11 @@ def _states(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) 
 
 
 def _hashed(value: Words, constant: int, factor: int) -> tuple[Words, int]:
-    """Return hashed words, and the next constant."""
+    """Return the hashed words and the next constant."""
     following = constant * factor % _WORD
     return _folded((value ^ np.uint32(constant)) * np.uint32(following)), following
 
 
 def _folded(value: Words) -> Words:
+    """Return words xor their upper halves."""
     return value ^ (value >> np.uint32(16))

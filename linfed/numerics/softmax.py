@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy of logits that have the classes before the samples, (..., c, m)."""
+"""Softmax and cross-entropy of logits (..., c, m), with classes before samples."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from linfed._types import Array, Indices
 
 
 def softmax_residual(logits: Array, labels: Array | Indices) -> Array:
-    """Turn logits (..., c, m) into softmax minus the labels' indicator, in place, and return them.
+    """Replace logits (..., c, m) by softmax minus the labels' indicator, in place, and return them.
 
-    Labels are (..., m), whole numbers below c; logits are C-contiguous, and fastest as (c, m) with many samples. The
-    largest logit is taken away first: any finite logits will do.
+    Labels (..., m) are integers below c. Logits must be C-contiguous; (c, m) with many samples is fastest. The largest
+    logit is subtracted first, so no finite logits overflow.
     """
     logits -= logits.max(axis=-2, keepdims=True)
     np.exp(logits, out=logits)
     c, m = logits.shape[-2:]
-    # A sum along memory is taken in another order than one across it: a single sample must not differ from many.
+    # Sums along and across memory have different orders; a single sample must give the result of many samples.
     logits *= 1.0 / (logits.sum(axis=-2, keepdims=True) if m > 1 else logits.cumsum(axis=-2)[..., -1:, :])
     said = labels.reshape(-1, m).astype(np.intp)
     said *= m

@@ -1,11 +1,11 @@
 """Seeds and random streams.
 
-Every random number of a run belongs to one *stream* (truth, participation, x, noise, ...) of one *trial*, and
-the generator of that pair is keyed explicitly by ``SeedSequence(seed, spawn_key=(stream, trial))``. A trial
-is therefore the same bits alone, among a hundred others, or in another process.
+Every random number of a run belongs to one *stream* (truth, participation, x, noise, ...) of one *trial*. The generator
+of the pair is ``SeedSequence(seed, spawn_key=(stream, trial))``, so the random numbers of a trial do not depend on the
+other trials or on the process.
 
-A stream that is read once a round is drawn ahead in blocks of whole rounds, value by value: a longer run extends a
-shorter one, and neither the number of trials nor the length of a block changes anything.
+A stream that is read once per round is drawn ahead in blocks of whole rounds, value by value. A longer run therefore
+extends a shorter one, and the numbers depend neither on the number of trials nor on the length of a block.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from linfed.numerics.seeds import trial_generators
 Seed: TypeAlias = int | tuple[int, ...]
 
 BLOCK_VALUES = 8192
-"""Values drawn per generator call where one round needs fewer: the call's cost is then below 3 %."""
+"""Number of values per generator call, if a round needs fewer: the overhead of the call is then below 3 %."""
 
 
 class Stream(IntEnum):
-    """The kinds of draws; the numbers are part of the seeds, so they never change."""
+    """Kinds of random numbers; the values are part of the seeds, so they must never change."""
 
     TRUTH = 0
     INIT = 1
@@ -53,11 +53,11 @@ class Stream(IntEnum):
 
 
 def check_seed(seed: object) -> Seed:
-    """Return `seed` as a non-negative int, or a tuple of them."""
+    """Return `seed` as a non-negative int or a tuple of non-negative ints."""
     if isinstance(seed, tuple | list) and seed:
         return tuple(check_integer("seed", part, minimum=0, maximum=math.inf) for part in seed)
     if not is_integer(seed) or seed < 0:
-        raise ValueError(f"seed = {shown(seed)} must be a non-negative integer, or a tuple of them")
+        raise ValueError(f"seed = {shown(seed)} must be a non-negative integer or a tuple of non-negative integers")
     return int(seed)
 
 
@@ -67,24 +67,24 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
     Parameters
     ----------
     seed : int or tuple of int
-        The run's seed.
+        Seed of the run.
     stream : Stream
-        The kind of draw.
+        Kind of random numbers.
     trials : sequence of int
         Numbers of the trials (not their count).
 
     Returns
     -------
     list of numpy.random.Generator
-        SFC64 generators, each a function of (seed, stream, trial) alone.
+        SFC64 generators, each a function of only (seed, stream, trial).
     """
-    # The length comes first: a tuple that ends in zeros would otherwise be the same seed as a shorter one.
+    # The length comes first: otherwise a tuple that ends in zeros would be equivalent to a shorter one.
     entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
     return trial_generators(entropy, int(stream), trials)
 
 
 class RoundStream:
-    """Values of one stream, round by round, for all trials of a chunk.
+    """Iterator over the rounds of one stream, for all trials of a chunk.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ class RoundStream:
     fill : callable
         ``fill(rng, out)`` writes consecutive values into a contiguous array.
     rounds : int
-        Rounds that will be asked for: no more are drawn ahead.
+        Number of rounds of the run, the most that are drawn ahead.
 
     Notes
     -----
-    The values of a round do not depend on the length of a block, as `fill` reads its generator value by value.
+    The values of a round do not depend on the length of a block, because `fill` reads its generator value by value.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RoundStream:
 
 
 class TrialRandom:
-    """Random numbers for an algorithm's own use: each trial reads its own ``ALGORITHM`` stream.
+    """Random numbers for algorithms: each trial reads a separate stream.
 
     Parameters
     ----------
@@ -134,14 +134,14 @@ class TrialRandom:
         self._rngs = rngs
 
     def standard_normal(self, shape: tuple[int, ...]) -> Array:
-        """Return independent N(0, 1) values, (trials, *shape)."""
+        """Draw independent N(0, 1) values, (trials, *shape)."""
         return np.stack([rng.standard_normal(shape) for rng in self._rngs])
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
-        """Return independent uniform values on [0, 1), (trials, *shape)."""
+        """Draw independent uniform values on [0, 1), (trials, *shape)."""
         return np.stack([rng.random(shape) for rng in self._rngs])
 
     def permutations(self, shape: tuple[int, ...], size: int) -> Indices:
-        """Return independent permutations of ``range(size)``, (trials, *shape, size)."""
+        """Draw independent permutations of ``range(size)``, (trials, *shape, size)."""
         base = np.broadcast_to(np.arange(size), (*shape, size))
         return np.stack([rng.permuted(base, axis=-1) for rng in self._rngs])

@@ -1,7 +1,7 @@
 """Products, factors and inverses of many small matrices, stacked along the last axis: (trials, a, b, draws).
 
-NumPy's loops then run along the draws. For matrices of a few rows this is several times faster than stacks that lead.
-The result for one trial does not depend on the other trials, bit for bit.
+NumPy's inner loops then run along the draws. For matrices with few rows this is several times faster than stacking
+along the first axis. The result for one trial does not depend on the other trials, bit for bit.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def symmetric(A: Array) -> Array:
 def inverse(A: Array) -> Array:
     """Return the inverse of each matrix (trials, k, k, draws), by Gauss-Jordan elimination without pivoting.
 
-    It is accurate if no leading minor is near 0, as for positive definite matrices and those near the identity. A pivot
-    of 0 gives values that are not finite.
+    The result is accurate if no leading minor is near 0, e.g. for positive definite matrices and matrices near the
+    identity. A pivot of 0 gives values that are not finite.
     """
     if A.shape[1] == 2:
         a, b, c, d = A[:, 0, 0], A[:, 0, 1], A[:, 1, 0], A[:, 1, 1]
@@ -79,12 +79,12 @@ def inverse(A: Array) -> Array:
 
 
 def cholesky(A: Array, share: float = 1e-15) -> Array:
-    """Return Cholesky factors (trials, k, k, draws); a share of the mean diagonal is added to it, where digits end.
+    """Return Cholesky factors (trials, k, k, draws) after adding `share` of the mean diagonal to the diagonal.
 
     Raises
     ------
     LinAlgError
-        If one matrix is not positive definite.
+        If a matrix is not positive definite.
     """
     k = A.shape[1]
     added = share / k * np.einsum("taan->tn", A)
@@ -101,7 +101,7 @@ def cholesky(A: Array, share: float = 1e-15) -> Array:
 def largest_eigenpair(A: Array) -> tuple[Array, Array]:
     """Return the largest eigenvalue (trials, draws) and its unit eigenvector (trials, k, draws) of symmetric matrices.
 
-    A multiple of the identity has the last axis for its eigenvector. A matrix that is not finite gives NaN.
+    The eigenvector of a multiple of the identity is the last unit vector. A matrix that is not finite gives NaN.
     """
     if A.shape[1] != 2:
         values, vectors = eigh(np.ascontiguousarray(np.moveaxis(A, -1, 1)))

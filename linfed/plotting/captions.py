@@ -83,7 +83,8 @@ def captions(
 
 def caption(module: ModuleType, key: str, said: str) -> str:
     """Return the caption of one figure by its key: the docstring's entry or the summary, and what is said of sizes."""
-    text = entry(entries(module.__doc__ or ""), key) or f"{module.SUMMARY}."
+    summary = getattr(module, "SUMMARY", "")
+    text = entry(entries(module.__doc__ or ""), key) or (f"{summary}." if summary else "")
     return f"{text} {said}".strip()
 
 

@@ -1,4 +1,4 @@
-"""What is true: the ground truths ``y_ij = x_ij' phi_i + noise`` and the families that generate them."""
+"""Problems: ground truths ``y_ij = x_ij' phi_i + noise`` and the families that generate them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a truth is, and what a family of truths answers.
+"""Base classes of ground truths and of problems, the families that generate them.
 
-A truth is kept in factors, ``phi_i = B* w_i* + s_i*``, any part of which may be missing: an (n, d) array exists
-only where the truth itself needs one.
+A ground truth is stored in factors, ``phi_i = B* w_i* + s_i*``, whose parts are all optional. An (n, d) array is stored
+only if the ground truth has a full-dimensional part.
 """
 
 from __future__ import annotations
@@ -21,22 +21,31 @@ from linfed.problems.designs import Design, Gaussian
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The truths of a chunk of trials, in factors.
+    """Ground truths of a chunk of trials, in factors: ``phi_i = B* w_i* + s_i*``.
 
     Parameters
     ----------
     B : ndarray (trials, d, r), optional
         Shared factor.
     W : ndarray (trials, n, r), optional
-        Heads; given together with `B`.
+        Heads; requires `B`.
     S : ndarray (trials, n, d), optional
         Full-dimensional part of each client.
     subspace : ndarray (trials, d, k), optional
-        Reference for the subspace distance where it is not the span of `B`.
+        Reference subspace for the subspace distance, if it is not the span of `B`.
     noise_std : float
         Standard deviation of the label noise, in units of y.
     design : Design
-        Law of x.
+        Distribution of x.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> truth = lf.SharedRepresentation(n_clients=10, dim=6, rank=2).truth(seed=0, trials=[0, 1, 2])
+    >>> truth.B.shape, truth.W.shape, truth.dense().shape
+    ((3, 6, 2), (3, 10, 2), (3, 10, 6))
+    >>> truth.truncated(rank=1).B.shape
+    (3, 6, 1)
     """
 
     B: Array | None = None
@@ -67,26 +76,29 @@ class Truth:
         return self.S if low_rank is None else np.asarray(low_rank + self.S)
 
     def reference(self, rank: int) -> Array:
-        """Return the orthonormal basis that a learned representation of `rank` columns is held against.
+        """Return an orthonormal basis of the reference subspace for a learned representation of `rank` columns.
 
-        It is the given `subspace` if there is one; else the span of B* if that has at most `rank` columns; else the
-        subspace on which heads of their own leave the least risk to the clients: the top left singular subspace
-        ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, of its shared part ``B* W*'`` where there is a full-dimensional part
-        beside it.
+        The reference is, in this order:
+
+        - the given `subspace`;
+        - the span of B*, if it has at most `rank` columns;
+        - the subspace that gives the smallest risk with personal heads. For isotropic x this is the top left singular
+          subspace ``U_rank`` of ``Phi = [phi_1 .. phi_n]``, or of the shared part ``B* W*'`` if there is one.
 
         Returns
         -------
         ndarray (trials, d, k)
-            With fewer columns where the truth has fewer. In a trial whose Phi has a rank r below k, the columns after
-            the r-th are zeros: the reference is the span of Phi. If singular values k and k + 1 are equal, the
-            reference is one of many (`not_unique`).
+            With fewer columns if the ground truth has fewer. In a trial in which Phi has a rank r below k, the columns
+            after the r-th are zeros: the reference is the span of Phi. If singular values k and k + 1 are equal, the
+            reference is not unique (`not_unique`).
 
         Notes
         -----
-        Under a covariance ``L L'`` of x the risk of B with its best heads is ``(1/2n) ||(I - P) L'Phi||_F^2``, P the
-        projector on span(L'B): it is least where that is the top left singular subspace U of ``L'Phi``, at ``span(B) =
-        L^{-T} U``. For x ~ N(0, L L') it is also where FedRep's mean step vanishes. A singular covariance has its
-        pseudo-inverse there: the risk does not see what B has in the null space, and the reference has nothing there.
+        Under a covariance ``L L'`` of x the risk of B with its best heads is ``(1/2n) ||(I - P) L'Phi||_F^2``, where P
+        is the projector on span(L'B). The risk is smallest if span(L'B) is the top left singular subspace U of
+        ``L'Phi``, at ``span(B) = L^{-T} U``. For x ~ N(0, L L') FedRep's mean step also vanishes there. For a singular
+        covariance the inverse is the pseudo-inverse: the risk does not depend on the part of B in the null space, and
+        the reference has no such part.
         """
         if self.subspace is not None:
             return orthonormalize(self.subspace)
@@ -110,18 +122,19 @@ class Truth:
         return self.design.root_apply(basis), rows
 
     def singular_values(self) -> Array:
-        """Return the singular values of ``L'Phi`` up to a common scale, (trials, r), the largest first.
+        """Return the singular values of ``L'Phi`` up to a common scale, (trials, r), largest first.
 
-        ``L L'`` is the covariance of x, and Phi the shared part ``B* W*'`` where there is one. `reference` spans the
-        left singular subspace of the first k, and is unique if values k and k + 1 differ.
+        ``L L'`` is the covariance of x, and Phi is the shared part ``B* W*'`` if there is one. `reference` belongs to
+        the first k values, and is unique if values k and k + 1 differ.
         """
         return _left_singular(*self._shaped())[2]
 
     def truncated(self, rank: int) -> Truth:
         """Return the best approximation of rank k, ``Phi_k = U_k U_k' Phi``: its `B` is U_k, its `W` is ``Phi'U_k``.
 
-        It is best in Frobenius norm (Eckart and Young 1936), whatever the law of x: a reference, not a floor, in other
-        norms, and in the risk under a covariance (of which `reference` is the best subspace).
+        It is best in Frobenius norm (Eckart and Young 1936), for any distribution of x. In other norms, and for the
+        risk under a covariance, it is a reference but not a lower bound (`reference` has the best subspace for the
+        risk).
         """
         if self.S is not None or self.B is None:
             Phi = self.dense()
@@ -135,9 +148,9 @@ class Truth:
 
 
 def not_unique(values: Array, rank: int) -> str:
-    """Return why singular values (trials, r) leave the top left singular subspace of `rank` columns open, or "".
+    """Return the reason why singular values (trials, r) have no unique top subspace of `rank` columns, or "".
 
-    Values after the last one that is not 0 do no harm: the subspace then ends there (`Truth.reference`).
+    Values equal to 0 are allowed: the subspace then has fewer columns (`Truth.reference`).
     """
     least = RANK_TOLERANCE * values[:, :1]
     zero = np.flatnonzero(values[:, 0] == 0)
@@ -160,7 +173,7 @@ def not_unique(values: Array, rank: int) -> str:
 def _top_subspace(B: Array | None, W: Array, rank: int) -> Array:
     """Return the top left singular vectors (trials, d, k) of ``B W'``, or of ``W'`` without B; k <= rank.
 
-    Those of singular values that are 0 up to rounding are arbitrary, and zeros here.
+    Vectors whose singular value is 0 up to rounding errors are arbitrary, and are set to 0.
     """
     basis, U, values = _left_singular(B, W)
     kept = values > RANK_TOLERANCE * values[..., :1]
@@ -174,24 +187,22 @@ def _left_singular(B: Array | None, W: Array) -> tuple[Array | None, Array, Arra
     if B is not None:
         basis, R = qr_positive(B)
         W = W @ np.swapaxes(R, -1, -2)
-    # Of the triangular factor: a Gram matrix would square the condition number.
+    # The SVD of the triangular factor: a Gram matrix would square the condition number.
     triangle = np.asarray(np.linalg.qr(W, mode="r")) if W.shape[-2] > W.shape[-1] else W
     U, values, _ = np.linalg.svd(np.swapaxes(triangle, -1, -2), full_matrices=False)
     return basis, U, values
 
 
 class Problem(Protocol):
-    """A family of truths: sizes, noise, the law of x, and a truth for each trial.
+    """Family of ground truths: sizes, noise, the distribution of x, and a ground truth for each trial.
 
     Notes
     -----
-    A problem of one's own is any object with these attributes; it need not subclass this. Every trial's truth is a
-    function of (seed, trial): `linfed.numerics.streams.generators` gives one generator for each. `new_clients` is asked
-    by `Result.new_clients` alone. A method ``no_reference(rank)`` is optional: it returns a reason, on one line, if no
-    unique reference subspace (`Truth.reference`) of `rank` columns exists, else an empty string; "subspace_distance" is
-    then absent for this reason.
-
-    **Deviations**: none.
+    A custom problem is any object with these attributes; it need not subclass this protocol. The ground truth of a
+    trial must be a function of (seed, trial): `linfed.numerics.streams.generators` returns one generator per trial.
+    Only `Result.new_clients` calls `new_clients`. A method ``no_reference(rank)`` is optional. It returns an empty
+    string if a unique reference subspace (`Truth.reference`) of `rank` columns exists, else the reason on one line; the
+    metric "subspace_distance" is then absent for this reason.
 
     Examples
     --------
@@ -239,34 +250,34 @@ class Problem(Protocol):
 
     @property
     def design(self) -> Design:
-        """Law of x."""
+        """Distribution of x."""
         ...
 
     @property
     def subspace_rank(self) -> int | None:
-        """Most columns that a reference subspace can have (`Truth.reference`); None if the truth has none."""
+        """Largest number of columns of a reference subspace (`Truth.reference`); None if no reference exists."""
         ...
 
     @property
     def truth_rank(self) -> int | None:
-        """Rank r of a truth kept as ``B* w_i*``; None for one with a full-dimensional part."""
+        """Rank r of a ground truth stored as ``B* w_i*``; None for one with a full-dimensional part."""
         ...
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the truths of the given trials."""
+        """Return the ground truths of the given trials."""
         ...
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return truths of `clients` more clients beside those of `truth`, which are the given trials'."""
+        """Return the ground truths of `clients` new clients, given the ground truths `truth` of these trials."""
         ...
 
     def floats_per_trial(self) -> int:
-        """Return how many numbers one trial's truth holds."""
+        """Return the number of floats in one trial's ground truth."""
         ...
 
 
 def n_classes(*sources: object) -> int:
-    """Return the number of classes that a problem, or given samples, are of; 0 where labels are numbers."""
+    """Return the number of classes of a problem or of given samples; 0 for regression."""
     return max(int(getattr(source, "n_classes", 0)) for source in sources)
 
 
@@ -274,12 +285,12 @@ _ASKED = ("n_clients", "dim", "noise_std", "design", "subspace_rank", "truth_ran
 
 
 def check_problem(problem: object) -> Problem:
-    """Return `problem` if it is one."""
+    """Return `problem` if it has the attributes of a `Problem`, or raise."""
     if isinstance(problem, type) or not hasattr(problem, "truth"):
         raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
     missing = [name for name in _ASKED if not hasattr(problem, name)]
     if missing:
-        raise TypeError(f"problem = {shown(problem)} has no {', no '.join(missing)}: see lf.Problem for what it needs")
+        raise TypeError(f"problem = {shown(problem)} must have the attributes {', '.join(missing)}: see lf.Problem")
     found: Problem = problem  # type: ignore[assignment]
-    check_instance("problem.design", found.design, Design, "a law of x, e.g. lf.Gaussian()")
+    check_instance("problem.design", found.design, Design, "a distribution of x, e.g. lf.Gaussian()")
     return found

@@ -1,4 +1,4 @@
-"""Clients that hold some of the classes of a Gaussian mixture whose means lie in a subspace."""
+"""Classification problem: Gaussian classes whose means lie in a subspace; each client holds some of the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from linfed.problems.designs import Design, Gaussian
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTruth(Truth):
-    """A mixture of Gaussian classes, and who holds which; `B` spans the class means.
+    """Mixture of Gaussian classes with the classes of each client; `B` spans the class means.
 
     Parameters
     ----------
@@ -29,7 +29,15 @@ class ClassTruth(Truth):
     means : ndarray (trials, c, r)
         The class means in that basis: x of class j is ``B means_j`` plus a standard Gaussian vector.
     holds : ndarray of bool (trials, n, c)
-        The classes of each client, of which it has equally many samples.
+        The classes of each client, which has equally many samples of each of them.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.Classes(n_clients=20, n_classes=5, classes_per_client=2, dim=12)
+    >>> truth = problem.truth(seed=0, trials=[0])
+    >>> truth.means.shape, truth.holds.shape, truth.bayes().shape
+    ((1, 5, 4), (1, 20, 5), (1, 20, 5, 5))
     """
 
     means: Array
@@ -41,15 +49,15 @@ class ClassTruth(Truth):
         return np.sqrt(np.vecdot(self.means, self.means).mean(axis=-1))
 
     def reference(self, rank: int) -> Array:
-        """Return B, the span of the class means: of fewer columns than it if it has more, a part of it is learned."""
+        """Return B, an orthonormal basis of the span of the class means, for any `rank`."""
         assert self.B is not None
         return self.B
 
     def bayes(self) -> Array:
-        """Return the heads of the best classifier at B, (trials, n, c, r + 1): it is a softmax.
+        """Return the softmax heads of the Bayes classifier at B, (trials, n, c, r + 1).
 
-        ``log P(j | x) = means_j'B'x - ||means_j||^2 / 2`` up to a constant, for the client's own classes; the bias of
-        the others is -inf.
+        ``log P(j | x) = means_j'B'x - ||means_j||^2 / 2`` up to a constant, for the client's classes; the bias of all
+        other classes is -inf.
         """
         bias = -0.5 * np.vecdot(self.means, self.means)[..., None]
         heads = np.concatenate([self.means, bias], axis=-1)
@@ -58,7 +66,10 @@ class ClassTruth(Truth):
         return each
 
     def draw(self, rngs: Sequence[Generator], holds: Mask, samples: int) -> tuple[Array, Array]:
-        """Return rows (T, p, m, d) and labels (T, p, m) of clients with these classes (T, p, c), one rng a trial."""
+        """Return samples (T, p, m, d) and labels (T, p, m) of clients with these classes (T, p, c).
+
+        There is one generator per trial.
+        """
         assert self.B is not None
         labels = dealt_labels(holds, samples)
         X = np.empty((*labels.shape, self.B.shape[1]))
@@ -68,16 +79,16 @@ class ClassTruth(Truth):
         return X, labels
 
     def dense(self) -> Never:
-        """Refuse: there are no phi_i."""
-        raise ValueError("a truth of classes has no predictors phi_i: bayes() has the heads of the best classifier")
+        """Raise ValueError: there are no phi_i."""
+        raise ValueError("dense() supports only regression; bayes() returns the heads of the Bayes classifier")
 
     def truncated(self, rank: int) -> Never:
-        """Refuse, as `dense` does."""
+        """Raise ValueError, as `dense` does."""
         self.dense()
 
 
 def dealt_labels(holds: Mask, samples: int) -> Array:
-    """Return labels (T, p, m) that go through each client's classes (T, p, c) in turn.
+    """Return labels (T, p, m) that cycle through each client's classes (T, p, c).
 
     Raises
     ------
@@ -86,46 +97,46 @@ def dealt_labels(holds: Mask, samples: int) -> Array:
     """
     count = holds.sum(axis=-1, keepdims=True)
     if count.max() > samples:
-        raise ValueError(f"n_samples = {samples} must be at least classes_per_client = {count.max()}: one of each")
+        raise ValueError(f"n_samples = {samples} must be at least classes_per_client = {count.max()}")
     own = np.argsort(~holds, axis=-1, kind="stable")  # the client's classes first, in their order
     return np.take_along_axis(own, np.arange(samples) % count, axis=-1).astype(float)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classes(Configuration):
-    """Classification: clients hold some of c classes, whose Gaussian means lie in a subspace of few dimensions.
+    """Classification problem: clients hold some of c Gaussian classes, whose means lie in a low-dimensional subspace.
 
     Parameters
     ----------
     n_clients, n_classes : int
-        n clients, c >= 2 classes in all.
+        Numbers of clients n and of all classes c >= 2.
     classes_per_client : int or sequence of n int
-        Classes c_i that each client holds, from 1 to c.
+        Number of classes c_i of each client, from 1 to c.
     dim : int
         Ambient dimension d.
     rank : int, optional
-        Dimension r <= d of the span of the class means, at most c - 1, which is the default. A representation of k < r
-        columns is under-parameterised.
+        Dimension r of the span of the class means; at most, and by default, ``min(d, c - 1)``. A representation of
+        k < r columns is under-parameterised.
     separation : float, default 3.0
-        Root mean square distance of a class mean from the centre of all, where x has standard deviation 1 around its
-        class mean in every direction.
+        Root mean square distance of the class means from their centre. Around its class mean x has standard deviation 1
+        in every direction.
     test_samples : int, default 100
-        Held-out samples of each client on which `accuracy` and `test_loss` are measured.
+        Number of held-out samples of each client for the metrics `accuracy` and `test_loss`.
 
     Raises
     ------
     ValueError
-        For sizes out of range.
+        If a size is out of range.
 
     Notes
     -----
     ``x = B* v_y + e`` with ``e ~ N(0, I_d)``, ``B*`` the Q factor of a standard Gaussian (d, r) matrix, and the c rows
-    ``v_j`` standard Gaussian in R^r, centred and scaled together to `separation`. Each client's classes are balanced
-    over clients: in random order they take those with the fewest holders so far. A client's samples go through its
-    classes in turn. Given the client, the best classifier is a softmax on ``B*'x`` (`ClassTruth.bayes`): the model is
-    well specified for k >= r, and the truth's subspace is learnable.
+    ``v_j`` standard Gaussian in R^r, centred and scaled together to `separation`. The classes are balanced over
+    clients: in random order, each client takes the classes that the fewest clients hold so far. A client's samples
+    cycle through its classes. Given the client, the Bayes classifier is a softmax on ``B*'x`` (`ClassTruth.bayes`), so
+    the model is well specified for k >= r, and the true subspace is learnable.
 
-    **Deviations**: an addition; the FLUTE paper's section 7.2 splits images by classes in this way.
+    **Deviations**: an addition; the FLUTE paper's section 7.2 splits images by class in a similar way.
 
     References
     ----------
@@ -174,7 +185,7 @@ class Classes(Configuration):
         return min(self.dim, self.n_classes - 1) if self.rank is None else self.rank
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> ClassTruth:
-        """Return the mixtures of the given trials, each from its own ``TRUTH`` stream."""
+        """Return the mixtures of the given trials, drawn from each trial's ``TRUTH`` stream."""
         r, c, n = self.subspace_rank, self.n_classes, self.n_clients
         B, means = np.empty((len(trials), self.dim, r)), np.empty((len(trials), c, r))
         holds = np.empty((len(trials), n, c), dtype=bool)
@@ -188,17 +199,17 @@ class Classes(Configuration):
         return ClassTruth(B=B, means=means, holds=holds)
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Never:
-        """Refuse: the risks of new clients are of squares."""
-        raise ValueError("new_clients() is of squares: the risk of a classifier has no closed form")
+        """Raise ValueError: `new_clients` supports only regression."""
+        raise ValueError("new_clients() supports only regression: the risk of a classifier has no closed form")
 
     def floats_per_trial(self) -> int:
-        """Return how many numbers one trial's truth holds, its held-out samples among them."""
+        """Return the number of floats in one trial's ground truth, including the held-out samples."""
         held_out = self.n_clients * self.test_samples * (self.dim + 2 + 2 * self.n_classes)
         return self.subspace_rank * (self.dim + self.n_classes) + self.n_clients * self.n_classes + held_out
 
 
 def checked_classes_per_client(value: object, n_clients: int, most: int) -> tuple[int, ...]:
-    """Return how many classes each client holds, from one number for all or one each; at most `most`."""
+    """Return each client's number of classes, given one number for all or one each, or raise if above `most`."""
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
         return (check_integer("classes_per_client", value, maximum=most),) * n_clients
     if len(value) != n_clients:
@@ -209,7 +220,7 @@ def checked_classes_per_client(value: object, n_clients: int, most: int) -> tupl
 
 
 def dealt_classes(rng: Generator, taken: Sequence[int], classes: int) -> Mask:
-    """Return which classes each client takes, (n, c): in random order, those with the fewest holders so far."""
+    """Draw the classes of each client, (n, c): in random order, clients take the classes with the fewest holders."""
     holds, holders = np.zeros((len(taken), classes), dtype=bool), np.zeros(classes)
     for client, ties in zip(rng.permutation(len(taken)), rng.random(holds.shape), strict=True):
         chosen = np.lexsort((ties, holders))[: taken[client]]

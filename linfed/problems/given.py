@@ -1,4 +1,4 @@
-"""A truth of the user's own."""
+"""Problem with a given ground truth."""
 
 from __future__ import annotations
 
@@ -21,37 +21,51 @@ from linfed.system.memory import check_copy
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GivenTruth(Configuration):
-    """A truth of one's own: ``phi_i = B w_i + s_i``, or all ``phi_i`` at once.
+    """Given ground truth: ``phi_i = B w_i + s_i``, or all ``phi_i`` as one array.
 
     Parameters
     ----------
     B : array_like (d, r) or (trials, d, r), optional
-        Shared factor of full column rank, orthonormal or not; with `Phi`, only the reference of the subspace distance.
+        Shared factor of full column rank, not necessarily orthonormal. With `Phi` it is only the reference subspace of
+        the subspace distance.
     W : array_like (n, r) or (trials, n, r), optional
-        Heads; goes with `B`.
+        Heads; requires `B`.
     S : array_like (n, d) or (trials, n, d), optional
         Full-dimensional part of each client.
     Phi : array_like (n, d) or (trials, n, d), optional
-        All regressors, row i = client i; excludes `W` and `S`.
+        All regressors, row i = client i; cannot be combined with `W` or `S`.
     noise_std : float, default 0.0
         Standard deviation of the label noise, in units of y.
     design : Design or str, default "gaussian"
-        Law of x.
+        Distribution of x.
 
     Raises
     ------
     ValueError
-        For parts that do not make regressors, shapes that do not agree, values that are not finite, or a B with
-        linearly dependent columns, in any trial: a distance from its span would be arbitrary.
+        If the parts do not determine the regressors, shapes do not agree, values are not finite, or the columns of B
+        are linearly dependent in a trial.
 
     Notes
     -----
-    Without a leading axis every trial has the same truth. A learned B of k columns is held against the span of `B` (of
-    more than k columns: against the top-k part of ``B W'``), or without `B` against the top-k left singular subspace of
-    Phi, or the span of a Phi of lower rank; with `Phi` a `B` says which subspace to take instead. Without a unique
-    top-k subspace (equal singular values k and k + 1, or regressors that are all 0) "subspace_distance" is absent.
+    Without a leading axis all trials share one ground truth. The reference subspace of a learned B with k columns is:
 
-    **Deviations**: none.
+    - the span of `B`, if it has at most k columns or `Phi` is given;
+    - the top-k left singular subspace of ``B W'``, if `B` has more than k columns;
+    - without `B`, the top-k left singular subspace of Phi, or the span of Phi if its rank is lower.
+
+    If the top-k subspace is not unique (equal singular values k and k + 1, or all regressors 0), the metric
+    "subspace_distance" is absent.
+
+    Examples
+    --------
+    >>> import linfed as lf, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> problem = lf.GivenTruth(B=np.eye(6, 2), W=rng.standard_normal((15, 2)), noise_std=0.1)
+    >>> problem.n_clients, problem.dim, problem.subspace_rank
+    (15, 6, 2)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(20), rounds=50)
+    >>> bool(result.metrics["subspace_distance"][0, -1] < 0.1)
+    True
     """
 
     B: npt.ArrayLike | None = None
@@ -72,22 +86,24 @@ class GivenTruth(Configuration):
                 array.setflags(write=False)
                 object.__setattr__(self, name, array)
         if self.Phi is not None and (self.W is not None or self.S is not None):
-            raise ValueError("GivenTruth takes Phi (all regressors) or W and S (their parts), not both")
+            raise ValueError("Phi cannot be combined with W or S, which are parts of Phi")
         if self.Phi is None and self.S is None and (self.B is None or self.W is None):
-            raise ValueError("GivenTruth needs B and W, or S, or Phi: without one there are no regressors")
+            raise ValueError("GivenTruth requires B and W, or S, or Phi")
         if self.W is not None and self.B is None:
-            raise ValueError("GivenTruth has W but no B; the regressors are B w_i")
+            raise ValueError("W requires B: the regressors are B w_i")
         if self.S is not None and self.B is not None and self.W is None:
-            raise ValueError("GivenTruth has B and S but no W; for a reference subspace beside all regressors use Phi=")
+            raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi=")
         self._check_sizes()
         self.design.check_dim(self.dim)
 
     def _arrays(self) -> dict[str, Array]:
+        """Return the given arrays by name."""
         return {
             name: np.asarray(value) for name in ("B", "W", "S", "Phi") if (value := getattr(self, name)) is not None
         }
 
     def _check_sizes(self) -> None:
+        """Raise if the shapes of the arrays do not agree."""
         arrays = self._arrays()
         n, d = self.n_clients, self.dim
         if "B" in arrays:
@@ -100,13 +116,13 @@ class GivenTruth(Configuration):
                 raise ValueError(f"{name} has shape {arrays[name].shape}, expected n = {n} clients")
         leading = {array.shape[0] for array in arrays.values() if array.ndim == 3}
         if len(leading) > 1:
-            raise ValueError(f"GivenTruth has arrays for {sorted(leading)} trials; they must agree")
+            raise ValueError(f"the arrays of GivenTruth must have equal numbers of trials, got {sorted(leading)}")
         if "B" in arrays:
             _check_full_rank(arrays["B"])
 
     @property
     def n_trials(self) -> int | None:
-        """Number of trials the arrays are given for; None if they serve any number."""
+        """Number of trials of the arrays; None if they have no trial axis."""
         return next((array.shape[0] for array in self._arrays().values() if array.ndim == 3), None)
 
     @property
@@ -124,29 +140,29 @@ class GivenTruth(Configuration):
 
     @property
     def subspace_rank(self) -> int:
-        """Columns of B; without it the rank of the regressors, the lowest over trials."""
+        """Columns of B; without B the rank of the regressors (the minimum over trials)."""
         if self.B is not None:
             return int(np.asarray(self.B).shape[-1])
         return int((self._singular_values > RANK_TOLERANCE * self._singular_values[:, :1]).sum(axis=-1).min())
 
     @functools.cached_property
     def _singular_values(self) -> Array:
-        """Those that `Truth.reference` rests on, of each given trial."""
+        """Singular values (trials, r) of `Truth.singular_values` for each given trial."""
         return self.truth(0, range(self.n_trials or 1)).singular_values()
 
     def no_reference(self, rank: int) -> str:
-        """Return why there is no unique reference subspace of `rank` columns, or an empty string."""
+        """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
         if self.B is not None and (self.Phi is not None or self.subspace_rank <= rank):
             return ""
         return not_unique(self._singular_values, rank)
 
     @property
     def truth_rank(self) -> int | None:
-        """Columns of B where the truth is ``B w_i``; None where it is not kept in such factors."""
+        """Columns of B if the ground truth is ``B w_i``, else None."""
         return self.subspace_rank if self.W is not None and self.S is None else None
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the given truth for each of the trials; the seed plays no part."""
+        """Return the given ground truth for each of the trials; `seed` is not used."""
         chosen = {
             name: array[list(trials)] if array.ndim == 3 else np.broadcast_to(array, (len(trials), *array.shape))
             for name, array in self._arrays().items()
@@ -162,24 +178,25 @@ class GivenTruth(Configuration):
         )
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Raise: a given truth says nothing of the clients it does not name."""
+        """Raise ValueError: a given ground truth does not determine a distribution of new clients."""
         raise ValueError(
-            "a given truth says nothing of new clients: name theirs, e.g. problem=lf.GivenTruth(B=..., W=...)"
+            "new_clients() of a run with lf.GivenTruth requires problem=, the ground truth of the new clients, "
+            "e.g. problem=lf.GivenTruth(B=..., W=...)"
         )
 
     def floats_per_trial(self) -> int:
-        """Return how many numbers one trial's truth holds."""
+        """Return the number of floats in one trial's ground truth."""
         return sum(array.shape[-1] * array.shape[-2] for array in self._arrays().values())
 
 
 def _check_full_rank(B: Array) -> None:
-    """Raise for a B (.., d, r) with dependent columns; their lengths play no part, as in the span's QR."""
+    """Raise if the columns of B (.., d, r) are linearly dependent; their lengths do not matter."""
     lengths = np.abs(B).max(axis=-2, keepdims=True)
     ranks = np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0))
     short = np.flatnonzero(ranks < B.shape[-1])
     if short.size:
         where = f" in trial {short[0]}" if B.ndim == 3 else ""
         raise ValueError(
-            f"B of shape {B.shape} has rank {ranks.flat[short[0]]}{where}, expected {B.shape[-1]}, full column rank: "
-            "leave out dependent columns, or give all regressors as Phi"
+            f"B of shape {B.shape} has rank {ranks.flat[short[0]]}{where}, expected full column rank {B.shape[-1]}: "
+            "omit dependent columns, or give all regressors as Phi"
         )

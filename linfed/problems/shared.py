@@ -1,4 +1,4 @@
-"""Clients whose regressors share one subspace: the FedRep paper's truths."""
+"""Problem with a shared representation: regressors in one subspace, as in the FedRep paper."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ from linfed.problems.base import Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
-"""Of heads: beyond it, rounding would be seen in the smallest singular value."""
+"""Largest condition number of heads: above it, rounding errors would affect the smallest singular value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRepresentation(Configuration):
-    """Clients whose regressors share one subspace: ``phi_i = B* w_i*``.
+    """Problem whose regressors lie in one shared subspace: ``phi_i = B* w_i*``.
 
     Parameters
     ----------
     n_clients, dim, rank : int
-        n clients, ambient dimension d, rank k <= d of the truth.
+        Number of clients n, ambient dimension d, rank k <= d of the ground truth.
     noise_std : float, default 0.0
         Standard deviation of the label noise, in units of y (never the variance).
     head_norm : float, optional
         Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3).
     condition_number : float, optional
         kappa from 1 to 1e12: ratio of the largest to the smallest singular value of ``W*``. The singular values are
-        then exactly geometric between the two, and every head still has length `head_norm`. By default the heads'
-        directions are uniform, and kappa is what it comes to. Needs ``n_clients >= rank >= 2`` unless kappa is 1.
+        then a geometric sequence between the two, and every head still has length `head_norm`. By default the heads'
+        directions are uniform, and kappa is not controlled. Requires ``n_clients >= rank``, and ``rank >= 2`` unless
+        kappa is 1.
     design : Design or str, default "gaussian"
-        Law of x.
+        Distribution of x.
 
     Raises
     ------
     ValueError
-        For sizes below 1, rank above dim, a negative noise, or a condition number that these sizes do not allow.
+        If a size is below 1, rank exceeds dim, the noise is negative, or the sizes do not allow the condition number.
 
     Notes
     -----
-    ``B*`` is the Q factor of a standard Gaussian (d, k) matrix; ``w_i*`` a standard Gaussian vector scaled to length
-    `head_norm`. A prescribed kappa is reached by alternating projections between the matrices with these singular
-    values and those with rows of equal length, to 1e-12 (Tropp, Dhillon, Heath and Strohmer 2005).
+    ``B*`` is the Q factor of a standard Gaussian (d, k) matrix, and ``w_i*`` is a standard Gaussian vector scaled to
+    length `head_norm`. A given kappa is reached to 1e-12 by alternating projections (Tropp, Dhillon, Heath and Strohmer
+    2005), between the matrices with these singular values and the matrices with rows of equal length.
 
-    **Deviations**: none from the FedRep paper's normalisation; `condition_number` is an addition.
+    **Deviations**: `condition_number` is an addition; the FedRep paper's normalisation is used.
 
     References
     ----------
@@ -61,7 +62,7 @@ class SharedRepresentation(Configuration):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=0.1, condition_number=3.0)
-    >>> truth = problem.truth(seed=0, trials=[0, 1])      # what `simulate` draws for its first two trials
+    >>> truth = problem.truth(seed=0, trials=[0, 1])      # as in the first two trials of `simulate`
     >>> truth.B.shape, truth.W.shape
     ((2, 20, 2), (2, 100, 2))
     >>> import numpy as np
@@ -89,7 +90,7 @@ class SharedRepresentation(Configuration):
         if kappa is not None:
             if self.n_clients < self.rank:
                 raise ValueError(
-                    f"condition_number = {kappa:g} needs n_clients >= rank; got {self.n_clients} < {self.rank}"
+                    f"condition_number = {kappa:g} requires n_clients >= rank; got {self.n_clients} < {self.rank}"
                 )
             if self.rank == 1 and kappa != 1.0:
                 raise ValueError(f"condition_number = {kappa:g} must be 1 for rank = 1")
@@ -101,16 +102,16 @@ class SharedRepresentation(Configuration):
 
     @property
     def truth_rank(self) -> int:
-        """Rank of the truth in factors ``B* w_i*``."""
+        """Rank of the ground truth ``B* w_i*``."""
         return self.rank
 
     def no_reference(self, rank: int) -> str:
-        """Return why there is no unique reference subspace of `rank` columns, or an empty string."""
+        """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
         equal = self.condition_number == 1.0 and self.design.variance is not None
         return not_unique(np.ones((1, self.rank)), rank) if equal else ""
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the truths of the given trials, each from its own ``TRUTH`` stream."""
+        """Return the ground truths of the given trials, drawn from each trial's ``TRUTH`` stream."""
         B = np.empty((len(trials), self.dim, self.rank))
         W = np.empty((len(trials), self.n_clients, self.rank))
         for index, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
@@ -119,9 +120,9 @@ class SharedRepresentation(Configuration):
         return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return truths of clients that took no part: the same B*, heads from the same law.
+        """Return the ground truths of new clients: B* is unchanged, and heads have the training clients' distribution.
 
-        With a prescribed condition number the law is that of the training clients' heads given their second moment:
+        With a given condition number this is the distribution of the training clients' heads given their second moment:
         rows of equal length with the Gram matrix of ``W*``.
         """
         assert truth.W is not None
@@ -136,19 +137,21 @@ class SharedRepresentation(Configuration):
 
     @property
     def _norm(self) -> float:
+        """Length of every head."""
         return math.sqrt(self.rank) if self.head_norm is None else self.head_norm
 
     def _directions(self, rng: Generator) -> Array:
+        """Draw the heads scaled to length 1, (n, k)."""
         unit = _unit_rows(rng, self.n_clients, self.rank)
         return unit if self.condition_number is None else _with_condition(unit, self.condition_number)
 
     def floats_per_trial(self) -> int:
-        """Return how many numbers one trial's truth holds."""
+        """Return the number of floats in one trial's ground truth."""
         return self.rank * (self.n_clients + self.dim)
 
 
 def _unit_rows(rng: Generator, count: int, rank: int) -> Array:
-    """Return independent uniform directions, (count, rank)."""
+    """Draw independent uniformly distributed unit vectors, (count, rank)."""
     rows = rng.standard_normal((count, rank))
     return np.asarray(rows / np.sqrt(np.vecdot(rows, rows))[:, None])
 
@@ -167,8 +170,8 @@ def _with_condition(unit: Array, kappa: float) -> Array:
 
 
 def _with_moment_of(W: Array, unit: Array, kappa: float) -> Array:
-    """Return unit rows near the given ones whose mean outer product is, up to scale, that of the rows of W."""
-    _, spectrum, Vt = np.linalg.svd(W, full_matrices=False)  # of W itself: its Gram matrix would square kappa
+    """Return unit rows near the given ones whose mean outer product is proportional to ``W'W``."""
+    _, spectrum, Vt = np.linalg.svd(W, full_matrices=False)  # the Gram matrix would square kappa
     root = (Vt.T * (spectrum * math.sqrt(len(unit)) / np.linalg.norm(spectrum))) @ Vt
 
     def shape(rows: Array) -> Array:
@@ -179,7 +182,7 @@ def _with_moment_of(W: Array, unit: Array, kappa: float) -> Array:
 
 
 def _alternated(unit: Array, shape: Callable[[Array], Array], kappa: float) -> Array:
-    """Return unit rows that `shape` leaves as they are, by alternating projections."""
+    """Return unit rows that are a fixed point of `shape`, by alternating projections."""
     rows = unit
     for _ in range(10_000):
         shaped = shape(rows)
@@ -189,5 +192,5 @@ def _alternated(unit: Array, shape: Callable[[Array], Array], kappa: float) -> A
             return rows
     raise ValueError(
         f"condition_number = {kappa:g} with heads of equal length was not reached for n_clients = {len(unit)}, "
-        f"rank = {unit.shape[1]}; more clients, or a smaller condition number, would do"
+        f"rank = {unit.shape[1]}: use more clients or a smaller condition number"
     )

@@ -1,4 +1,4 @@
-"""Clients with a shared representation and a full-dimensional part of their own: the shortcut draft's truths."""
+"""Problem with a shared representation and a personal full-dimensional part, as in the shortcut draft."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from linfed.problems.shared import SharedRepresentation
 
 @dataclass(frozen=True, kw_only=True)
 class SharedWithShortcuts(SharedRepresentation):
-    """Clients whose regressors are a shared part and a shortcut: ``phi_i = B* w_i* + s_i*``.
+    """Problem whose regressors are the sum of a shared part and a shortcut: ``phi_i = B* w_i* + s_i*``.
 
     Parameters
     ----------
@@ -27,32 +27,43 @@ class SharedWithShortcuts(SharedRepresentation):
     shortcut_norm : float
         Root mean square length of the ``s_i*``, at least 0.
     orthogonal : bool, default False
-        Whether every ``s_i*`` is orthogonal to the span of B*; needs dim > rank, and excludes `sparsity`.
+        If True, every ``s_i*`` is orthogonal to the span of B*. Requires dim > rank; cannot be combined with
+        `sparsity`.
     uncorrelated : bool, default False
-        Whether ``sum_i s_i* w_i*'`` is exactly 0, and `shortcut_norm` the root mean square length of those drawn before
-        they are made so and stretched to it again; needs n_clients > rank, and excludes `sparsity` and `clusters`.
+        If True, ``sum_i s_i* w_i*'`` is exactly 0: the component of the drawn shortcuts along the heads is removed. The
+        rest is rescaled to the root mean square length that was drawn. Requires n_clients > rank; cannot be combined
+        with `sparsity` or `clusters`.
     sparsity : int, optional
-        Entries of every ``s_i*`` that are not 0, at places of each client's own; all by default.
+        Number of nonzero entries of every ``s_i*``, at random positions that differ between clients; all by default.
     clusters : int, optional
-        Clients fall into so many clusters (client i into i modulo `clusters`) that share one shortcut.
+        Number of clusters of clients that share one shortcut; client i is in cluster i modulo `clusters`.
 
     Raises
     ------
     ValueError
-        For values out of range, or options that exclude each other.
+        If a value is out of range, or options cannot be combined.
 
     Notes
     -----
-    ``s_i*`` is Gaussian with independent entries (on its support, or outside the span of B*), of variance
-    ``shortcut_norm^2`` over their number. With one seed B* and the heads are those of `SharedRepresentation`, and the
-    shortcuts of two sizes differ by their length alone. New clients have shortcuts of the same law, and with `clusters`
-    those of the clusters; they are uncorrelated with their heads in the mean only.
+    ``s_i*`` is Gaussian with independent entries (on its support, or in the orthogonal complement of B*), whose
+    variance is ``shortcut_norm^2`` divided by their number. For a given seed B* and the heads are as in
+    `SharedRepresentation`, and shortcuts of two values of `shortcut_norm` differ only by a factor. The shortcuts of new
+    clients have the training clients' distribution; with `clusters` new clients share the clusters' shortcuts. New
+    shortcuts are uncorrelated with the heads only in expectation.
 
-    **Deviations**: the draft says nothing of the law of ``s_i*``.
+    **Deviations**: the draft does not specify the distribution of ``s_i*``.
 
     References
     ----------
     Shortcut draft, problem (1).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=40, dim=12, rank=2, shortcut_norm=0.3, orthogonal=True)
+    >>> truth = problem.truth(seed=0, trials=[0])
+    >>> truth.S.shape, bool(abs(truth.S @ truth.B).max() < 1e-12)
+    ((1, 40, 12), True)
     """
 
     shortcut_norm: float
@@ -71,21 +82,23 @@ class SharedWithShortcuts(SharedRepresentation):
             if value is not None and value > most:
                 raise ValueError(f"{name} = {value} must be at most {of} = {most}")
         if self.orthogonal and self.sparsity is not None:
-            raise ValueError(f"orthogonal = True excludes sparsity = {self.sparsity}: the projection fills the zeros")
+            raise ValueError(f"orthogonal = True cannot be combined with sparsity = {self.sparsity}")
         if self.orthogonal and self.dim == self.rank:
-            raise ValueError(f"orthogonal = True needs dim > rank; got both {self.dim}")
+            raise ValueError(f"orthogonal = True requires dim > rank; got dim = rank = {self.dim}")
         if self.uncorrelated and (self.sparsity, self.clusters) != (None, None):
-            raise ValueError(f"uncorrelated = True excludes sparsity = {self.sparsity} and clusters = {self.clusters}")
+            raise ValueError(
+                f"uncorrelated = True cannot be combined with sparsity = {self.sparsity} or clusters = {self.clusters}"
+            )
         if self.uncorrelated and self.n_clients <= self.rank:
-            raise ValueError(f"uncorrelated = True needs n_clients > rank; got {self.n_clients} <= {self.rank}")
+            raise ValueError(f"uncorrelated = True requires n_clients > rank; got {self.n_clients} <= {self.rank}")
 
     @property
     def truth_rank(self) -> int | None:  # type: ignore[override]
-        """None: the shortcuts fill the dimension."""
+        """None: the shortcuts are full-dimensional."""
         return None
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the truths of the given trials: those of `SharedRepresentation`, and shortcuts from their stream."""
+        """Return the ground truths of the given trials: `SharedRepresentation` plus shortcuts from their own stream."""
         shared = super().truth(seed, trials)
         assert shared.B is not None
         rngs = generators(seed, Stream.SHORTCUT, trials)
@@ -99,7 +112,7 @@ class SharedWithShortcuts(SharedRepresentation):
         return replace(shared, S=S)
 
     def _shortcuts(self, rng: Generator, count: int, B: Array) -> Array:
-        """Return the shortcuts of the first clients, (count, d), for B* (d, k)."""
+        """Draw the shortcuts of `count` clients, (count, d), for B* (d, k)."""
         d = self.dim
         own = self.clusters or count
         S = rng.standard_normal((own, d))
@@ -115,10 +128,10 @@ class SharedWithShortcuts(SharedRepresentation):
         return np.asarray(S[np.arange(count) % own])
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return truths of clients that took no part: the same B*, heads and shortcuts from the same law."""
+        """Return the ground truths of new clients, with unchanged B* and heads and shortcuts drawn as in training."""
         shared = super().new_clients(truth, clients, seed, trials)
         assert truth.B is not None
-        if self.clusters is not None:  # of the same clusters
+        if self.clusters is not None:  # new clients join the training clients' clusters
             assert truth.S is not None
             return replace(shared, S=truth.S[:, np.arange(clients) % self.clusters])
         rngs = generators(seed, Stream.NEW_SHORTCUT, trials)
@@ -127,5 +140,5 @@ class SharedWithShortcuts(SharedRepresentation):
         )
 
     def floats_per_trial(self) -> int:
-        """Return how many numbers one trial's truth holds."""
+        """Return the number of floats in one trial's ground truth."""
         return super().floats_per_trial() + self.n_clients * self.dim

@@ -1,4 +1,4 @@
-"""Clients whose regressors do not fit into k dimensions: the FLUTE paper's truths."""
+"""Under-parameterised problem: regressors that do not fit into k dimensions, as in the FLUTE paper."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ from linfed.problems.designs import Design, Gaussian, as_design
 
 @dataclass(frozen=True, kw_only=True)
 class UnderParameterized(Configuration):
-    """Clients whose regressors ``Phi = [phi_1, ..., phi_n] = U Lambda V'`` have a rank above that of what is learned.
+    """Problem whose regressors ``Phi = [phi_1, ..., phi_n] = U Lambda V'`` may exceed the rank of the learned model.
 
     Parameters
     ----------
     n_clients, dim : int
-        n clients, ambient dimension d.
+        Number of clients n, ambient dimension d.
     rank : int, optional
         Rank r of Phi; ``min(n, d)`` by default.
     spectrum : sequence of float, optional
-        Singular values ``lambda_1 >= .. >= lambda_r > 0`` of Phi. By default the phi_i are Gaussian: N(0, I_d), or for
-        a rank below ``min(n, d)`` standard Gaussian on a uniform subspace of r dimensions.
+        Singular values ``lambda_1 >= .. >= lambda_r > 0`` of Phi. By default the phi_i are Gaussian: N(0, I_d), or, if
+        the rank is below ``min(n, d)``, standard Gaussian on a uniformly random subspace of r dimensions.
     gap : float, optional
-        ``Delta = 2 (lambda_k - lambda_{k+1}) > 0``, at most ``2 lambda_k``: the singular values after the k-th are
-        scaled together so that the gap is this; goes with `gap_after`.
+        Gap ``Delta = 2 (lambda_k - lambda_{k+1}) > 0``, at most ``2 lambda_k``: the singular values after the k-th are
+        multiplied by one factor that gives this gap. Requires `gap_after`.
     gap_after : int, optional
-        k of the gap, below r.
+        Index k of the gap, below r.
     noise_std : float, default 0.0
         Standard deviation of the label noise, in units of y (never the variance).
     design : Design or str, default "gaussian"
-        Law of x.
+        Distribution of x.
 
     Raises
     ------
     ValueError
-        For sizes below 1, a rank above ``min(n, d)``, a spectrum that does not descend, or a gap that the singular
-        values do not allow (of a Gaussian Phi: when a truth is drawn).
+        If a size is below 1, the rank exceeds ``min(n, d)``, the spectrum increases, or the singular values do not
+        allow the gap. For a Gaussian Phi the gap is checked when a ground truth is drawn.
 
     Notes
     -----
-    With a spectrum, or a gap, U and V are uniform: the Q factors of Gaussian (d, r) and (n, r) matrices (of a Gaussian
-    Phi its own singular vectors, which have that law). Such a truth is kept in factors, ``B* = U`` and ``W* = V
-    Lambda``, for any n and d. New clients are Gaussian with the covariance of the training clients' law: I_d, or
-    ``U Lambda^2 U'/n``. A learned B of k columns is held against ``U_k`` (`Truth.reference`).
+    With a spectrum or a gap, U and V are uniformly distributed. They are the Q factors of Gaussian (d, r) and (n, r)
+    matrices, or the singular vectors of a Gaussian Phi, whose distribution is equal. The ground truth is then stored in
+    factors, ``B* = U`` and ``W* = V Lambda``, for any n and d. New clients are Gaussian with the training clients'
+    covariance: I_d, or ``U Lambda^2 U'/n``. The reference subspace of a learned B with k columns is ``U_k``
+    (`Truth.reference`).
 
-    **Deviations**: `gap` is an addition. The paper draws V with M columns and d orthonormal rows (M >= d); here any n.
+    **Deviations**: `gap` is an addition. The paper draws V with M columns and d orthonormal rows (M >= d); here n is
+    arbitrary.
 
     References
     ----------
@@ -93,23 +95,21 @@ class UnderParameterized(Configuration):
         if self.spectrum is not None:
             values = check_array("spectrum", self.spectrum, [("r",)])
             if values.min() <= 0 or np.any(np.diff(values) > 0):
-                raise ValueError(
-                    f"spectrum = {shown(self.spectrum)} must hold positive numbers, none above the one before"
-                )
+                raise ValueError(f"spectrum = {shown(self.spectrum)} must contain positive numbers in descending order")
             if len(values) > most:
-                raise ValueError(f"spectrum has {len(values)} values, at most min(n_clients, dim) = {most} are allowed")
+                raise ValueError(f"spectrum has {len(values)} values, expected at most min(n_clients, dim) = {most}")
             if self.rank is not None and self.rank != len(values):
-                raise ValueError(f"rank = {self.rank}, but spectrum has {len(values)} values: leave rank out")
+                raise ValueError(f"rank = {self.rank}, but spectrum has {len(values)} values: omit rank")
             object.__setattr__(self, "spectrum", tuple(float(value) for value in values))
         if (self.gap is None) != (self.gap_after is None):
-            raise ValueError(
-                f"gap = {shown(self.gap)} and gap_after = {shown(self.gap_after)} go together: give both, or neither"
-            )
+            raise ValueError(f"gap = {shown(self.gap)} and gap_after = {shown(self.gap_after)} must be given together")
         if self.gap is not None:
             check_fields(self, gap=positive, gap_after=check_integer)
             assert self.gap_after is not None
             if self.gap_after >= self.truth_size:
-                raise ValueError(f"gap_after = {self.gap_after} must be below the rank {self.truth_size} of the truth")
+                raise ValueError(
+                    f"gap_after = {self.gap_after} must be below the rank {self.truth_size} of the ground truth"
+                )
             if self.spectrum is not None:
                 self._with_gap(np.asarray(self.spectrum))
 
@@ -122,27 +122,28 @@ class UnderParameterized(Configuration):
 
     @property
     def subspace_rank(self) -> int:
-        """Rank of Phi: ``U_k`` exists up to it."""
+        """Rank of Phi, the largest k for which ``U_k`` exists."""
         return self.truth_size
 
     @property
     def truth_rank(self) -> int | None:
-        """Rank of the truth in factors; None for a Gaussian Phi of full rank, which is kept as it is."""
+        """Rank of the ground truth in factors; None for a Gaussian Phi of full rank, which is stored as an array."""
         return self.truth_size if self._factored else None
 
     @property
     def _factored(self) -> bool:
+        """Whether the ground truth is stored in factors."""
         shaped = self.spectrum is not None or self.gap is not None
         return shaped or self.truth_size < min(self.n_clients, self.dim)
 
     def no_reference(self, rank: int) -> str:
-        """Return why there is no unique reference subspace of `rank` columns, or an empty string."""
+        """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
         if self.spectrum is None or self.design.variance is None:
             return ""
         return not_unique(self._with_gap(np.asarray(self.spectrum))[None], rank)
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the truths of the given trials, each from its own ``TRUTH`` stream."""
+        """Return the ground truths of the given trials, drawn from each trial's ``TRUTH`` stream."""
         drawn = [self._drawn(rng) for rng in generators(seed, Stream.TRUTH, trials)]
         if not self._factored:
             return Truth(S=np.stack([S for S, _ in drawn]), noise_std=self.noise_std, design=self.design)
@@ -150,7 +151,7 @@ class UnderParameterized(Configuration):
         return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
 
     def _drawn(self, rng: Generator) -> tuple[Array, Array]:
-        """Return B (d, r) and W (n, r), or Phi' (n, d) twice where that is the truth itself."""
+        """Return B (d, r) and W (n, r); for a ground truth without factors Phi' (n, d), twice."""
         n, d, r = self.n_clients, self.dim, self.truth_size
         if self.spectrum is not None:
             U = orthonormalize(rng.standard_normal((d, r)))
@@ -168,7 +169,7 @@ class UnderParameterized(Configuration):
         return B @ Ut.T, V * self._with_gap(values)
 
     def _with_gap(self, values: Array) -> Array:
-        """Return singular values with the gap that is asked for."""
+        """Return the singular values after scaling for the gap, if one is given."""
         if self.gap is None or self.gap_after is None:
             return values
         k = self.gap_after
@@ -178,7 +179,7 @@ class UnderParameterized(Configuration):
         return np.concatenate([values[:k], values[k:] * (following / values[k])])
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return truths of clients that took no part: Gaussian, with the covariance of the law of the others."""
+        """Return the ground truths of new clients: Gaussian, with the training clients' covariance."""
         rngs = generators(seed, Stream.NEW_TRUTH, trials)
         if not self._factored:
             S = np.stack([rng.standard_normal((clients, self.dim)) for rng in rngs])
@@ -190,6 +191,6 @@ class UnderParameterized(Configuration):
         return Truth(B=truth.B, W=W, noise_std=self.noise_std, design=self.design)
 
     def floats_per_trial(self) -> int:
-        """Return how many numbers one trial's truth holds."""
+        """Return the number of floats in one trial's ground truth."""
         n, d = self.n_clients, self.dim
         return self.truth_size * (n + d) if self._factored else n * d

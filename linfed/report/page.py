@@ -12,6 +12,7 @@ from linfed.report.compare import Pair
 from linfed.report.content import Content, commit_of, machine_of, remarks, totals
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import Record, measured
+from linfed.reproduction.records import set_in
 
 KINDS = {
     **dict.fromkeys(("SUPPORTED", "HOLDS"), "good"),
@@ -261,8 +262,8 @@ def _runs(records: Mapping[str, Record]) -> str:
     rows = [
         (
             _link(name),
-            "QUICK" if one.get("quick") else "full",
-            f"{one.get('seconds', 0):,.1f}",
+            escape(f"{'QUICK' if one.get('quick') else 'full'}{set_in(one)}"),
+            f"{one['seconds']:,.1f}" if "seconds" in one else "-",
             f"<code>{escape(re.sub('(?<=[0-9a-f]{12})[0-9a-f]+', '', commit_of(one)))}</code>",
             escape(machine_of(one)),
         )

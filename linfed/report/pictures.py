@@ -97,7 +97,7 @@ def shown(name: str, described: Record, folder: Path, experiments: Path, names: 
     column, or tables of other code), a remark states the reason.
     """
     remarks: list[str] = []
-    module = _module(name, experiments, remarks)
+    module = None if "file" in described else _module(name, experiments, remarks)
     figures, told = ({}, {}) if module is None else _figures(name, module, folder, remarks)
     told |= captions_of(described)
     files = _files(name, folder, names)

@@ -1,23 +1,28 @@
-"""Finding experiments: modules of a folder, by name; the project's own ship with the package.
+"""Finding and loading experiments: by name, from a folder of them, or as a Python file of one's own.
 
-An experiment is a module with ``SUMMARY``, ``cells(quick)``, ``plot(tables)`` and ``claims(tables)``; its name is the
-module's, with hyphens. ``cells`` returns lists of cells by the name of the table they fill; figures and findings come
-from these tables alone.
+An experiment is a module with ``cells(quick)``, which returns lists of cells by the name of the table they fill, or
+one list. ``plot(tables)``, ``claims(tables)`` and ``SUMMARY`` are optional; figures and findings come from the tables
+alone. Its name is the file's, with hyphens.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import sys
 import tomllib
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import linfed
-from linfed.errors import UsageError, suggestion
+from linfed.errors import UsageError, shown, suggestion
 from linfed.sweeps.code_hash import SHIPPED
+from linfed.tables.grid import checked_cells
 
 EXTRAS = {
     "dask": "cluster",
@@ -97,9 +102,19 @@ def _is_linfed(path: Path) -> bool:
         return False
 
 
+def name_of(file: Path) -> str:
+    """Return the name of the experiment in a file."""
+    return file.stem.replace("_", "-")
+
+
+def in_package(file: Path) -> bool:
+    """Return whether a module belongs to a folder of experiments, and is no file that stands alone."""
+    return _is_package(file.parent)
+
+
 def experiment_files(folder: Path) -> dict[str, Path]:
     """Return each experiment's name and module file."""
-    return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+    return {name_of(path): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
 
 
 def summary_of(name: str, folder: Path) -> str:
@@ -109,17 +124,40 @@ def summary_of(name: str, folder: Path) -> str:
             try:
                 return str(ast.literal_eval(node.value))
             except ValueError:  # put together from other names
-                break
-    return str(load(name, folder).SUMMARY)
+                return str(load(name, folder).SUMMARY)
+    return ""
 
 
-def check_known(name: str, folder: Path) -> None:
-    """Raise unless the folder has an experiment of this name."""
-    files = experiment_files(folder)
+def find(asked: str, folder: Path) -> Path:
+    """Return the file of the experiment that is asked for: by its name in a folder, or itself as FILE.py.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or if it cannot have this name.
+    """
+    if asked.endswith(".py"):
+        return _own_file(asked)
+    files, name = experiment_files(folder), asked.replace("_", "-")
     if name not in files:
         listed = ", ".join(files) or "none"
         where = "" if _is_package_own(folder) else f" in {folder}"
-        raise UsageError(f"experiment {name!r} is unknown{suggestion(name, files)}; there are{where}: {listed}, or all")
+        meant = f" (did you mean '{asked}.py'?)" if Path(f"{asked}.py").is_file() else suggestion(name, files)
+        raise UsageError(f"experiment {asked!r} is unknown{meant}; there are{where}: {listed}, or all")
+    return files[name]
+
+
+def _own_file(asked: str) -> Path:
+    """Return the path of a FILE.py, checked."""
+    file = Path(asked)
+    if not file.is_file():
+        raise UsageError(f"{asked!r} does not exist: give the path of a Python file with cells(quick)")
+    if not re.fullmatch(r"[A-Za-z0-9][\w-]*", file.stem, re.ASCII):
+        raise UsageError(f"{asked!r}: rename the file, its name may hold letters, digits, - and _ only")
+    shipped = next((files for files in map(experiment_files, _of_package()) if files), {})
+    if name_of(file) in shipped and not in_package(file):
+        raise UsageError(f"{asked!r} has the name of an experiment that comes with linfed: rename the file")
+    return file
 
 
 def _is_package_own(folder: Path) -> bool:
@@ -127,33 +165,90 @@ def _is_package_own(folder: Path) -> bool:
 
 
 def load(name: str, folder: Path) -> ModuleType:
-    """Import an experiment by name; its folder becomes importable, for worker processes too.
+    """Import an experiment of a folder by name (`load_file`)."""
+    return load_file(find(name, folder))
+
+
+def load_file(file: Path) -> ModuleType:
+    """Import the experiment in a file; its folder becomes importable, for worker processes too.
 
     Raises
     ------
     UsageError
-        If there is none of this name, or if it needs a package that is not installed.
+        If it raises, has no ``cells``, or needs a package that is not installed.
     """
-    check_known(name, folder)
-    _make_importable(folder)
+    module_name = _importable(file.resolve())
     try:
-        return importlib.import_module(f"{folder.name}.{experiment_files(folder)[name].stem}")
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in ("", "linfed", folder.name):  # a mistake in the experiment itself
-            raise
-        wanted = f"linfed[{EXTRAS[package]}]" if package in EXTRAS else package
-        raise UsageError(f"experiment {name!r} needs {package}, which is missing: pip install {wanted!r}") from None
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        package = (getattr(error, "name", None) or "").partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and package not in ("", "linfed", module_name.partition(".")[0]):
+            wanted = f"linfed[{EXTRAS[package]}]" if package in EXTRAS else package
+            told = f"experiment {name_of(file)!r} needs {package}, which is missing: pip install {wanted!r}"
+            raise UsageError(told) from None
+        raise UsageError(_error_in(file, error)) from error
+    if Path(str(module.__file__)).resolve() != file.resolve():
+        raise UsageError(
+            f"{file}: Python finds {module.__file__} by the name {module_name!r}; rename the file or its folder"
+        )
+    if not callable(getattr(module, "cells", None)):
+        raise UsageError(
+            f"{str(file)!r} has no function cells(quick), which returns a list of cells, e.g. lf.grid(...)"
+        )
+    return module
 
 
-def _make_importable(folder: Path) -> None:
-    """Put the folder's parent on the path, unless the folder's name is that of another module."""
-    name = folder.name
-    imported = Path(getattr(sys.modules.get(name), "__file__", None) or "nowhere").resolve().parent
-    if name in sys.stdlib_module_names or (name in sys.modules and imported != folder):
-        raise UsageError(f"--experiments {folder}: {name!r} is the name of another module; rename the folder")
-    if not name.isidentifier():
-        raise UsageError(f"--experiments {folder}: {name!r} cannot be the name of a module; rename the folder")
-    root = str(folder.parent)
+def _importable(file: Path) -> str:
+    """Return the name to import a file by, and put where it lies on the path, unless another module has the name."""
+    package, folder = in_package(file), file.parent
+    top = folder.name if package else file.stem
+    said = f"--experiments {folder}" if package else str(file)
+    wanted, kind = (folder / "__init__.py", "folder") if package else (file, "file")
+    if package and not top.isidentifier():
+        raise UsageError(f"{said}: {top!r} cannot be the name of a module; rename the folder")
+    imported = Path(getattr(sys.modules.get(top), "__file__", None) or "nowhere").resolve()
+    if top in sys.stdlib_module_names or (top in sys.modules and imported != wanted):
+        raise UsageError(f"{said}: {top!r} is the name of another module; rename the {kind}")
+    root = str(folder.parent if package else folder)
     if root not in sys.path:
         sys.path.insert(0, root)
+    return f"{top}.{file.stem}" if package else top
+
+
+def _error_in(file: Path, error: BaseException) -> str:
+    """Return an error on one line, with the last line of the file that led to it."""
+    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename) == file.resolve()]
+    if isinstance(error, SyntaxError) and Path(error.filename or "") == file.resolve():
+        lines = [error.lineno]
+    place = f", line {lines[-1]}" if lines else ""
+    message = " ".join(str(getattr(error, "msg", None) or error).split())
+    return f"{file}{place}: {type(error).__name__}: {message}"
+
+
+def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
+    """Return an experiment's cells by table; a plain list is that of the table ``runs``.
+
+    Raises
+    ------
+    UsageError
+        If they are none, or cannot be made.
+    """
+    file = Path(str(module.__file__))
+    takes_quick = bool(inspect.signature(module.cells).parameters)
+    if quick and not takes_quick:
+        raise UsageError(f"{file.name}: its cells() has no quick sizes: leave out --quick, or write cells(quick)")
+    try:
+        found = module.cells(quick) if takes_quick else module.cells()
+    except Exception as error:
+        raise UsageError(_error_in(file, error)) from error
+    tables = found if isinstance(found, Mapping) else {"runs": found}
+    for key in tables:
+        if not isinstance(key, str) or not re.fullmatch(r"\w[\w-]*", key):
+            raise UsageError(f"{file.name}: cells() names a table {shown(key)}, and a file could not be called so")
+    try:
+        lists: dict[str, list[Any]] = {key: list(checked_cells(cells)) for key, cells in tables.items()}
+    except TypeError as error:
+        raise UsageError(f"{file.name}: {error}") from None
+    if not any(lists.values()):
+        raise UsageError(f"{file.name}: cells() returned no cells")
+    return lists

@@ -75,7 +75,8 @@ def read_record(path: Path) -> Any:
 
 def check_record(described: Mapping[str, Any]) -> None:
     """Raise ValueError unless the fields of a run's record have the types that `linfed reproduce` writes."""
-    optional = {"quick": bool, "seconds": int | float, "versions": dict, "blas": list, "tables": dict, "figures": dict}
+    optional: dict[str, Any] = {"quick": bool, "seconds": int | float, "versions": dict, "blas": list, "tables": dict}
+    optional |= {"figures": dict, "set": dict, "file": str}
     _check_types(described, {"experiment": str, "claims": list}, "")
     _check_types(described, {name: kind for name, kind in optional.items() if name in described}, "")
     if not re.fullmatch(r"\w[\w-]*", described["experiment"]):
@@ -163,4 +164,16 @@ def state_of(name: str, folder: Path) -> str:
         described = read_saved(name, folder)
     except UsageError:
         return "unreadable"
-    return "unfinished" if not described["claims"] else "quick" if described["quick"] else "full"
+    if not described["claims"] and "judged" not in described:
+        return "unfinished"
+    return "quick" if described["quick"] else "full"
+
+
+def kind_of_run(described: Mapping[str, Any]) -> str:
+    """Return which run a record is of: a full or a quick one, and the fields of its cells that were set."""
+    return f"{'quick' if described.get('quick') else 'full'} run{set_in(described)}"
+
+
+def set_in(described: Mapping[str, Any]) -> str:
+    """Return the fields of a run's cells that were set, after a comma each."""
+    return "".join(f", {name} = {value}" for name, value in described.get("set", {}).items())

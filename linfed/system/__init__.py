@@ -1,1 +1,1 @@
-"""What is asked of the machine: memory, worker processes, files."""
+"""Access to the machine: memory, worker processes, files and versions."""

@@ -1,4 +1,4 @@
-"""Packages that only some uses need: one clear line where they are missing."""
+"""Import of optional packages, with a one-line error if a package is missing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import ModuleType
 
 
 def optional(package: str, extra: str, wanted: str) -> ModuleType:
-    """Return a package of an extra of this project.
+    """Import and return a package that belongs to an extra of linfed.
 
     Raises
     ------
     ImportError
-        If it is not installed: one line names what `wanted` it, and how to install it.
+        If the package is not installed; the message names the feature `wanted` and the installation command.
     """
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise ImportError(f"{wanted} needs {package}: pip install 'linfed[{extra}]'") from None
+        raise ImportError(f"{wanted} requires {package}: pip install 'linfed[{extra}]'") from None

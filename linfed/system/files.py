@@ -1,4 +1,4 @@
-"""Files, arrays among them, are written by rename: a reader finds all of the new one, or the old one as it was."""
+"""Atomic writing of files: a reader finds either the complete new file or the unchanged old one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from linfed.errors import WriteError, check_instance
 from linfed.system.memory import check_fits
 
 LARGE = 1_000_000_000
-"""Bytes of an array that goes into an archive with the longer headers that those beyond 2 GB need."""
+"""Size in bytes above which an array is written with the longer zip headers (required above 2 GB)."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Return a context with a file to write into, which takes the place of `path` once the context has ended well.
+    """Return a context with an open temporary file, which replaces `path` if the context ends without an error.
 
     Raises
     ------
     WriteError
-        If it cannot be written: the disk is full, the folder is not to be written in. Nothing is left of it.
+        If the file cannot be written, e.g. the disk is full or the folder is read-only. The temporary file is removed.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     try:
@@ -48,14 +48,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_json(path: Path, value: Json) -> Path:
-    """Write strict JSON by rename, and return its path."""
+    """Write strict JSON atomically, and return the path."""
     with replacing(path) as file:
         file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
     return path
 
 
 def named_file(path: str | os.PathLike[str], suffix: str) -> Path:
-    """Return a path to write to, or raise if it has no name before its suffix."""
+    """Return a path as a `Path`, or raise if it has no file name before the suffix."""
     check_instance("path", path, (str, os.PathLike), "a path")
     if Path(path).name in ("", suffix):
         raise ValueError(f"path = {str(path)!r} must name a file")
@@ -63,7 +63,7 @@ def named_file(path: str | os.PathLike[str], suffix: str) -> Path:
 
 
 def with_suffix(path: str | os.PathLike[str]) -> Path:
-    """Return the path with ``.npz`` at its end."""
+    """Return the path with the suffix ``.npz``, appended if it is missing."""
     return Path(path) if Path(path).suffix == ".npz" else Path(f"{os.fspath(path)}.npz")
 
 
@@ -73,9 +73,9 @@ def write(
     described: Json,
     compression: int = zipfile.ZIP_DEFLATED,
 ) -> Path:
-    """Write arrays and a description by rename: the file is whole, or the old one is still there.
+    """Write arrays and a description atomically to an npz file, and return its path.
 
-    With `zipfile.ZIP_LZMA` it is a fifth smaller, written more slowly, and read by `read` and `np.load` as any other.
+    With `zipfile.ZIP_LZMA` the file is a fifth smaller but slower to write; `read` and `np.load` read both formats.
     """
     target = with_suffix(named_file(path, ".npz"))
     if not target.parent.is_dir():
@@ -85,11 +85,11 @@ def write(
 
 
 def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], compression: int = zipfile.ZIP_DEFLATED) -> None:
-    """Write arrays into one npz file, by rename; none of objects, which no one could read without pickles."""
+    """Write arrays atomically to one npz file; raise for arrays of objects, which would require pickle."""
     for name, array in arrays.items():
         if np.asarray(array).dtype.hasobject:
-            raise ValueError(f"{name} is an array of objects, which a file cannot hold without pickles")
-    # Not by np.savez_compressed, which under NumPy 2.0 leaves its archive open where a disk is full.
+            raise ValueError(f"{name} must not be an array of objects, which would require pickle")
+    # np.savez_compressed of NumPy 2.0 leaves its archive open if the disk is full.
     with replacing(path) as file, zipfile.ZipFile(file, "w", compression) as archive:
         for name, array in arrays.items():
             large = np.asarray(array).nbytes > LARGE
@@ -98,14 +98,14 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], compression
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
-    """Return the arrays and the description of a file that `write` made.
+    """Return the arrays and the description of a file written by `write`.
 
     Raises
     ------
     SizeError
-        If they would not fit the memory.
+        If the arrays do not fit into memory.
     ValueError
-        If the file is not an archive of arrays that are as large as their headers say, with a description.
+        If the file is not an archive of arrays with a description, or an array's size contradicts its header.
     """
     try:
         found = Path(path) if Path(path).exists() else with_suffix(path)
@@ -120,7 +120,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
 
 
 def _array(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    """Return an array of an archive, or raise a ValueError before reading one that is not what its header says."""
+    """Read an array of an archive, or raise ValueError if its size contradicts its header."""
     with archive.open(part) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
@@ -128,7 +128,7 @@ def _array(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> npt.NDArray[Any]:
         shape, _, dtype = _HEADERS[version](file)
         said, held = math.prod(shape) * dtype.itemsize, part.file_size - file.tell()
         if said != held or dtype.hasobject:
-            raise ValueError(f"{part.filename} holds {held} bytes of data, and its header says {said} of {dtype}")
+            raise ValueError(f"{part.filename} has {held} bytes of data, but {said} bytes of {dtype} in its header")
     with archive.open(part) as file:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
@@ -138,4 +138,4 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 def not_ours(path: str | os.PathLike[str], error: Exception) -> ValueError:
     """Return the error for a file that linfed did not write."""
-    return ValueError(f"path = {str(path)!r} is not a result that linfed wrote ({' '.join(str(error).split())})")
+    return ValueError(f"path = {str(path)!r} is not a result written by linfed ({' '.join(str(error).split())})")

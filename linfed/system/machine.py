@@ -1,4 +1,4 @@
-"""What numbers were computed with: versions, BLAS, the machine, and the commit of a checkout."""
+"""Provenance of results: versions, BLAS, the machine, and the commit of a checkout."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def processors() -> int:
 
 @functools.cache
 def provenance() -> dict[str, Any]:
-    """Return what is kept beside numbers: versions, BLAS, the kind of machine, and linfed's commit, if it has one."""
-    import numpy as np  # noqa: F401  so that its BLAS is there to be seen
+    """Return the provenance stored with results: versions, BLAS, kind of machine, and linfed's commit or None."""
+    import numpy as np  # noqa: F401  loads NumPy's BLAS, so that it is listed
 
     names = ("numpy", "scipy", "matplotlib")
     return {
@@ -35,7 +35,7 @@ def provenance() -> dict[str, Any]:
             **{name: importlib.metadata.version(name) for name in names},
         },
         "blas": [
-            f"{pool['internal_api']} {pool['version']} ({pool.get('architecture', 'architecture not told')})"
+            f"{pool['internal_api']} {pool['version']} ({pool.get('architecture', 'unknown architecture')})"
             for pool in threadpoolctl.threadpool_info()
             if pool["user_api"] == "blas"
         ],
@@ -45,13 +45,13 @@ def provenance() -> dict[str, Any]:
 
 
 def commit(folder: Path | None = None) -> str | None:
-    """Return the commit of the checkout that a folder lies in, by default linfed's own, or None.
+    """Return the commit of a folder's git checkout (by default linfed's), or None.
 
-    "and changes" stands after it where tracked files there, or of linfed, are not as they were committed.
+    If tracked files of the folder or of linfed have uncommitted changes, "and changes" is appended.
     """
     own = Path(linfed.__file__).parent
     found = _git(folder or own, "rev-parse", "HEAD")
-    if not found or not _git(folder or own, "ls-files", "--", "."):  # installed within somebody else's checkout
+    if not found or not _git(folder or own, "ls-files", "--", "."):  # installed within another project's checkout
         return None
     folders = [own] if folder is None else [folder, own]
     changed = any(_git(one, "status", "--porcelain", "--untracked-files=no", "--", ".") for one in folders)
@@ -59,7 +59,7 @@ def commit(folder: Path | None = None) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Return what git says of a folder; nothing where there is no git, or no checkout."""
+    """Return the output of a git command in a folder, or "" if it fails."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

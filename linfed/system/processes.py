@@ -1,4 +1,4 @@
-"""Worker processes: how they are started, and that none outlives the process that started them."""
+"""Pools of worker processes, which end with the main process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ R = TypeVar("R")
 
 @contextmanager
 def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
-    """Return a context with an executor of at most `workers` processes, no more than there are tasks.
+    """Return a context with an executor of ``min(workers, tasks)`` processes.
 
     Raises
     ------
     WorkerError
-        If a worker process dies; the message says what may have happened.
+        If a worker process dies; the message gives the likely cause.
 
     Notes
     -----
-    The workers end with the main process, however that ends, and at once where the context ends with an error. In a
-    notebook or at a prompt they are loky's, where that is installed: it sends what was defined there by value.
+    The workers end with the main process in all cases, and immediately if the context ends with an error. In a notebook
+    or at a prompt the pool is loky's, if installed, because it can send locally defined classes and functions.
     """
     by_value = _interactive() and importlib.util.find_spec("loky") is not None
     with _loky_pool(workers, tasks) if by_value else _own_pool(workers, tasks) as pool:
@@ -46,21 +46,21 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
 
 
 def _why(error: BrokenExecutor, by_value: bool) -> str:
-    """Return what may have happened to a worker that died, and what to do."""
+    """Return the likely cause of a worker's death, and advice."""
     if by_value:
         return shown(error)
     advice = (
-        "classes and functions that a notebook or a prompt defines are not found there: put them into a module, use "
+        "workers cannot find classes and functions defined in a notebook or at a prompt: move them to a module, use "
         "workers = 1, or pip install 'linfed[parallel]'"
         if _interactive()
         else "a script must start its work below if __name__ == '__main__', and define its classes and functions above"
     )
-    return f"it was killed, the memory ran out, or it could not start ({advice})"
+    return f"it was killed, ran out of memory, or could not start ({advice})"
 
 
 @contextmanager
 def _loky_pool(workers: int, tasks: int) -> Iterator[Executor]:
-    """Return a context with an executor of loky's (extra ``parallel``)."""
+    """Return a context with a loky executor (extra ``parallel``)."""
     import loky
 
     executor = loky.ProcessPoolExecutor(min(workers, tasks), initializer=_keep_no_semaphore)
@@ -89,12 +89,12 @@ def _own_pool(workers: int, tasks: int) -> Iterator[Executor]:
 
 
 def _interactive() -> bool:
-    """Return whether this is a notebook or a prompt, whose classes and functions other processes cannot import."""
+    """Return whether Python runs a notebook or a prompt, whose definitions other processes cannot import."""
     return not hasattr(sys.modules["__main__"], "__file__")
 
 
 def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """Yield ``function(item)`` for each item in order, computed in the pool; no more than `ahead` are waiting."""
+    """Yield ``function(item)`` for each item in order, computed in the pool with at most `ahead` pending calls."""
     waiting: deque[Future[R]] = deque()
     for item in items:
         waiting.append(pool.submit(function, item))
@@ -105,10 +105,10 @@ def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahe
 
 
 class _Pool(ProcessPoolExecutor):
-    """A pool whose workers a terminal's interrupt does not reach, not even while they start: the main process acts."""
+    """Process pool whose workers ignore Ctrl-C, also while they start; the main process handles it."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Submit a task; a worker that is started for it inherits the blocked signal."""
+        """Submit a task; a worker started for it inherits the blocked signal."""
         if not hasattr(signal, "pthread_sigmask"):
             return super().submit(fn, *args, **kwargs)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -119,9 +119,9 @@ class _Pool(ProcessPoolExecutor):
 
 
 def _keep_no_semaphore() -> None:
-    """Give the progress bars of this worker a lock of threads.
+    """Make the progress bars of this worker use a thread lock.
 
-    tqdm's own lock is a semaphore, which a worker that ends at once leaves to the resource tracker, with a warning.
+    tqdm's default lock is a semaphore, about which the resource tracker warns if the worker ends abruptly.
     """
     from tqdm.std import tqdm
 
@@ -129,12 +129,12 @@ def _keep_no_semaphore() -> None:
 
 
 def _end_with(watched: Connection[Any, Any]) -> None:
-    """End this worker as soon as the other end of a pipe is closed, which the end of its process does."""
+    """End this worker as soon as the other end of a pipe is closed, at the latest when the main process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_no_semaphore()
 
     def watch() -> None:
-        watched.poll(None)  # nothing is ever sent
+        watched.poll(None)  # returns when the pipe is closed, as nothing is sent
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

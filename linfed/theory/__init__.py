@@ -11,10 +11,10 @@ from linfed.theory.fedrep.any_heads import (
     local_floor,
     stability_edge,
 )
-from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor
+from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.largest_angle import largest_sine, typical_distance
-from linfed.theory.fedrep.near_truth import best_step_size, noise_floor, one_round_factor
+from linfed.theory.fedrep.near_truth import best_step_size, near_truth_threshold, noise_floor, one_round_factor
 from linfed.theory.fedrep.pays import federation_pays_from, fixed_sample_edge
 from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
 from linfed.theory.fedrep.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
@@ -22,6 +22,7 @@ from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolutio
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.fedrep.theorem1 import (
     fedrep_bound,
+    fedrep_bound_rounds,
     fedrep_least_samples,
     fedrep_predicted_samples,
     fedrep_step_limit,
@@ -37,6 +38,7 @@ from linfed.theory.fedrep.without_qr import UnnormalisedEvolution, norm_growth, 
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
+    average_direction_distance,
     flute_bound,
     flute_divergence_threshold,
     flute_gap,
@@ -86,6 +88,7 @@ __all__ = [
     "UnderParameterisedFloor",
     "UnnormalisedEvolution",
     "at_exact_heads",
+    "average_direction_distance",
     "best_local_ridge",
     "best_step_schedule",
     "best_step_size",
@@ -96,12 +99,14 @@ __all__ = [
     "fedavg_stationary_covariance",
     "federation_pays_from",
     "fedrep_bound",
+    "fedrep_bound_rounds",
     "fedrep_least_samples",
     "fedrep_predicted_samples",
     "fedrep_step_limit",
     "fedrolex_cycle",
     "fixed_sample_edge",
     "fixed_sample_floor",
+    "fixed_samples_needed",
     "flute_bound",
     "flute_divergence_threshold",
     "flute_gap",
@@ -122,6 +127,7 @@ __all__ = [
     "local_mean_risk",
     "mean_square_rate",
     "mean_squared_sine",
+    "near_truth_threshold",
     "new_client_excess_quantile",
     "new_client_mean_risk",
     "noise_floor",

@@ -1,4 +1,4 @@
-"""The federated averaging family: one model for all clients, of one layer or of two."""
+"""The federated averaging family: one model for all clients, with one or two layers."""
 
 from __future__ import annotations
 

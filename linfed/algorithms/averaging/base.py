@@ -1,4 +1,4 @@
-"""What the averaging family shares: the model, the participants' local steps, the server's step, fine-tuning."""
+"""Base class of the averaging family: model, local steps, server step and fine-tuning."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Counted(State):
-    """A shared model, and each client's share among all clients (trials, n), whether or not it takes part."""
+    """State with a shared model and each client's weight among all clients, ``shares`` (trials, n)."""
 
     shares: Array
 
     per_client: ClassVar[frozenset[str]] = State.per_client | {"shares"}
 
     def mean(self, values: Array, active: Indices | None = None) -> Array:
-        """Return ``sum_i pi_i values_i``, (T, 1, P), over all clients, or over the participants with their pi_i."""
+        """Return ``sum_i pi_i values_i``, (T, 1, P), over all clients, or over the clients `active`."""
         return weighted_mean(values, self.shares if active is None else take_clients(self.shares, active))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging(Scheduled):
-    """Base of the family; the fields are those of `FedAvg`.
+    """Base class of the family; its fields are documented in `FedAvg`.
 
-    A subclass says how a participant goes (`local_change` with a direction of its own) and what the server makes of it.
+    A subclass implements `step`: it calls `local_change`, with its own direction if needed, and updates the model.
     """
 
     step_size: StepSize
@@ -66,21 +66,20 @@ class Averaging(Scheduled):
         )
         if (self.local_epochs is None) != (self.batch_size is None):
             given = {name: getattr(self, name) for name in ("local_epochs", "batch_size")}
-            raise ValueError(f"local_epochs and batch_size go together, got {given}: passes over minibatches of a size")
+            raise ValueError(f"local_epochs and batch_size must be given together, got {given}")
         if self.local_epochs is not None and self.local_steps != 1:
             raise ValueError(
-                f"local_steps = {self.local_steps} are full-gradient steps: give them, or local_epochs with batch_size"
+                f"local_steps = {self.local_steps} (full-gradient steps) cannot be combined with local_epochs "
+                "and batch_size"
             )
         if self.rank is None and self.init != RandomSubspace():
-            raise ValueError(f"init = {shown(self.init)} is of B: the one-layer model has none, give rank=")
+            raise ValueError(f"init = {shown(self.init)} requires rank=: the one-layer model has no B")
         if self.rank is None and self.fine_tune is not None:
-            raise ValueError(
-                f"fine_tune = {shown(self.fine_tune)} is of the head: the one-layer model has none, give rank="
-            )
+            raise ValueError(f"fine_tune = {shown(self.fine_tune)} requires rank=: the one-layer model has no head")
 
     @property
     def asks(self) -> Asks:
-        """Second moments for full gradients, the samples themselves for minibatches."""
+        """Required of a batch: second moments for full gradients, the samples themselves for minibatches."""
         return Asks.QUADRATIC if self.local_epochs is None else Asks.ROWS
 
     @property
@@ -90,20 +89,20 @@ class Averaging(Scheduled):
 
     @property
     def finishes(self) -> bool:
-        """Whether heads are fine-tuned at the end."""
+        """Whether heads are fine-tuned after the last round."""
         return self.fine_tune is not None
 
     @property
     def initialisation(self) -> Initial | None:
-        """How B begins; None for one layer."""
+        """Initialisation of B; None for one layer."""
         return None if self.rank is None else as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Raise for least squares where the samples are of classes."""
+        """Raise if `fine_tune` is least squares and the task is classification."""
         check_heads_loss("fine_tune", self.fine_tune, classes)
 
     def initial_state(self, start: Start) -> State:
-        """Return B from `init` and the shared head at 0; or theta at 0."""
+        """Return B from `init` and the shared head at 0; for one layer theta at 0."""
         return State(**zero_model(start, self.rank, self.init))
 
     def counted(self, start: Start) -> dict[str, Array]:
@@ -115,7 +114,7 @@ class Averaging(Scheduled):
     def local_change(
         self, model: LinearModel, batch: Batch, begin: Array, rng: TrialRandom, direction: Direction | None = None
     ) -> tuple[Array, Array]:
-        """Return how far the participants go, (T, p, P), and by how many steps each, (T, p, 1).
+        """Return the participants' changes of the parameters and their numbers of steps.
 
         Parameters
         ----------
@@ -124,9 +123,14 @@ class Averaging(Scheduled):
         begin : ndarray (T, 1, P) or (T, p, P)
             Parameters before the first step.
         rng : TrialRandom
-            Orders each client's samples, once a round.
+            Draws the order of each client's samples, once per round.
         direction : callable, optional
             As in `LinearModel.trained`.
+
+        Returns
+        -------
+        change : ndarray (T, p, P)
+        steps : ndarray (T, p, 1)
         """
         step = self.step_in(batch)
         if self.local_epochs is None:
@@ -155,26 +159,26 @@ class Averaging(Scheduled):
         return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, last).W)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' exact heads at B, with the ridge of the fine-tuning; of one layer, theta."""
+        """Return new clients' exact heads at B, with the ridge of the fine-tuning; for one layer theta."""
         if self.fine_tune is None:
             return super().adapt(state, batch)
         B = state.array("B")
         return State(B=B, W=self.fine_tune.adapt(batch.project(B)).W)
 
     def parameters(self, dim: int, classes: int = 0) -> int:
-        """Return the parameters P of the model."""
+        """Return the number of parameters P of the model."""
         return LinearModel(dim, self.columns, classes).size
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return the model down and its change up."""
+        """Return the floats of the model (down) and of its change (up)."""
         size = float(self.parameters(dim, classes))
         return Communication(size, size)
 
     def memory(self, n_clients: int) -> int:
-        """Return how many parameter vectors are kept beside the model."""
+        """Return the number of parameter vectors that are stored in addition to the model."""
         return 0
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of the participants' parameters, of what is remembered, and of fine-tuned heads."""
+        """Return the size of the participants' parameters, of the stored vectors, and of fine-tuned heads."""
         heads = n_clients * self.columns if self.finishes else 0
         return (1 + participants + self.memory(n_clients)) * self.parameters(dim) + heads

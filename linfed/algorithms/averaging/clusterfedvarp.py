@@ -1,4 +1,4 @@
-"""ClusterFedVARP (Jhunjhunwala et al. 2022): FedVARP with one memory for each cluster of clients."""
+"""ClusterFedVARP (Jhunjhunwala et al. 2022): FedVARP with one stored change per cluster of clients."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from linfed.errors import check_integer, shown
 from linfed.numerics.streams import TrialRandom
 
 Clusters = int | Sequence[int]
-"""How many clusters, client i in cluster ``i mod clusters``; or each client's cluster, numbered from 0."""
+"""Number of clusters, with client i in cluster ``i mod clusters``; or each client's cluster, numbered from 0."""
 
 
 def checked_clusters(name: str, value: Any) -> int | tuple[int, ...]:
-    """Return clusters as they are kept, or raise."""
+    """Return valid clusters as an int or a tuple, or raise."""
     if not isinstance(value, list | tuple | range | np.ndarray):
         return check_integer(name, value)
     numbers = tuple(check_integer(f"{name}[{i}]", number, minimum=0) for i, number in enumerate(value))
     if sorted(set(numbers)) != list(range(len(set(numbers)))):
-        raise ValueError(f"{name} = {shown(value)} must number the clusters 0, 1, .. without a gap")
+        raise ValueError(f"{name} = {shown(value)} must number the clusters 0, 1, ... without gaps")
     return numbers
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Clustered(Counted):
-    """A shared model, and what is remembered of each cluster (trials, C, P)."""
+    """State with a shared model and the stored change of each cluster, (trials, C, P)."""
 
     changes: Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clustering(Averaging):
-    """Base of what remembers by clusters; the fields are those of `ClusterFedVARP`."""
+    """Base class of algorithms with one stored change per cluster; its fields are documented in `ClusterFedVARP`."""
 
     clusters: Clusters
 
@@ -49,39 +49,39 @@ class Clustering(Averaging):
         check_fields(self, clusters=checked_clusters)
 
     def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if the clusters are not those of so many clients, or k exceeds d."""
+        """Raise if the clusters do not fit the number of clients, or k exceeds d."""
         super().check(n_clients=n_clients, dim=dim)
         if isinstance(self.clusters, int):
             if self.clusters > n_clients:
                 raise ValueError(f"clusters = {self.clusters} must be at most n_clients = {n_clients}")
         elif len(self.clusters) != n_clients:
-            raise ValueError(f"clusters has {len(self.clusters)} numbers, expected one for each of {n_clients} clients")
+            raise ValueError(f"clusters has {len(self.clusters)} entries, expected one for each of {n_clients} clients")
 
     @property
     def n_clusters(self) -> int:
-        """Clusters C."""
+        """Number of clusters C."""
         return self.clusters if isinstance(self.clusters, int) else max(self.clusters) + 1
 
     def cluster_of(self, clients: Indices) -> Indices:
-        """Return the clusters of clients."""
+        """Return the cluster of each given client."""
         return clients % self.clusters if isinstance(self.clusters, int) else np.asarray(self.clusters)[clients]
 
     def remembered(self, start: Start) -> dict[str, Array]:
-        """Return the arrays of a `Clustered` initial state: nothing is remembered."""
+        """Return the arrays of the initial `Clustered` state, with stored changes of 0."""
         zeros = np.zeros((start.trials, self.n_clusters, self.parameters(start.dim, start.classes)))
         return {**self.counted(start), "changes": zeros}
 
     def server_change(self, state: Clustered, batch: Batch, change: Array, trained: Array | float = 1.0) -> Array:
-        """Return what the server follows, (T, 1, P).
+        """Return the server's update direction, (T, 1, P).
 
         Parameters
         ----------
         state : Clustered
         batch : Batch
         change : ndarray (T, p, P)
-            The participants' changes, 0 where they were not trained.
+            The participants' changes, 0 at parameters that they did not train.
         trained : ndarray (T, p, P), optional
-            1 at parameters that a participant has trained, else 0.
+            1 at parameters that a participant has trained, else 0; by default 1 everywhere.
         """
         rows = np.arange(len(change))[:, None]
         everybody = self.cluster_of(np.arange(state.shares.shape[1]))
@@ -89,37 +89,40 @@ class Clustering(Averaging):
         return news + state.mean(state.changes[:, everybody])
 
     def new_memory(self, state: Clustered, batch: Batch, change: Array, trained: Array | float = 1.0) -> Array:
-        """Return the mean change of each cluster's participants, (T, C, P), where there are any; else the old one."""
+        """Return the stored changes after the round, (T, C, P): each cluster's mean over its participants.
+
+        Clusters without participants keep the old change.
+        """
         among = (self.cluster_of(batch.active)[..., None, :] == np.arange(self.n_clusters)[:, None]) * 1.0
         count = among @ np.broadcast_to(trained, change.shape)
         return np.where(count > 0, among @ change / np.maximum(count, 1.0), state.changes)
 
     def memory(self, n_clients: int) -> int:
-        """Return what is remembered, old and new, and its rows for all clients, as vectors."""
+        """Return the number of stored changes, old and new, and of their copies for all clients."""
         return 2 * self.n_clusters + n_clients
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFedVARP(Clustering):
-    """FedVARP that remembers one change for each cluster: less memory, and variance again.
+    """FedVARP with one stored change per cluster of clients: less memory, but some sampling variance remains.
 
     Parameters
     ----------
     clusters : int or sequence of int (n,)
-        How many clusters, client i in cluster ``i mod clusters``; or each client's cluster, numbered from 0.
+        Number of clusters, with client i in cluster ``i mod clusters``; or each client's cluster, numbered from 0.
     step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
         As in `FedAvg`.
 
     Raises
     ------
     ValueError
-        As in `FedAvg`, and for clusters that are not numbered from 0 without a gap, or not of the run's clients.
+        As in `FedAvg`, and if the clusters are not numbered from 0 without gaps, or do not fit the run's clients.
 
     Notes
     -----
-    As in `FedVARP` with ``y_c``, c the client's cluster, in the place of ``y_i``; after the round ``y_c`` is the mean
-    change of the participants in c, if there are any. It settles under partial participation only if the changes within
-    each cluster coincide. With n clusters it is FedVARP. Memory O(C P).
+    As in `FedVARP`, with ``y_c`` instead of ``y_i``, where c is the client's cluster. After the round ``y_c`` is the
+    mean change of the participants in c, if there are any. Under partial participation it converges only if the changes
+    within each cluster coincide. With n clusters it is FedVARP. Memory O(C P).
 
     **Deviations**: weights, full-gradient steps, schedules and fine-tuning as in `FedVARP`; the mean within a cluster
     has equal weights, as in the source.
@@ -138,10 +141,10 @@ class ClusterFedVARP(Clustering):
     """
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "averaging that remembers the last change of each cluster of clients"
+    summary: ClassVar[str] = "averaging that stores the last change of each cluster of clients"
 
     def initial_state(self, start: Start) -> Clustered:
-        """Return the model at its beginning, and nothing remembered."""
+        """Return the initial model, with stored changes of 0."""
         return Clustered(**self.remembered(start))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

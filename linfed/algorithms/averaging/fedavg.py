@@ -1,4 +1,4 @@
-"""Federated averaging (McMahan et al. 2017), on a linear model of one or of two layers."""
+"""Federated averaging (McMahan et al. 2017) of a linear model with one or two layers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ class FedAvg(Averaging):
     Parameters
     ----------
     step_size : float, array_like (rounds,) or callable
-        eta > 0, the local step; or a schedule, as in `FedRep`: fine-tuning then takes the last round's.
+        eta > 0, the local step size; or a schedule, as in `FedRep` (fine-tuning then uses the last round's step size).
     rank : int, optional
-        Columns k of B in the two-layer model ``(B, w)``, one head w shared by all; without it the model has one layer,
-        theta in R^d.
+        Columns k of B in the two-layer model ``(B, w)``, whose head w is shared by all clients. Without it the model
+        has one layer, theta in R^d.
     local_steps : int
         K, full-gradient steps of each participant in a round.
     local_epochs, batch_size : int, optional
-        In their place so many passes over minibatches of at most so many samples, whose order is drawn once a round.
+        Number of passes over the samples, and largest minibatch size, if minibatches replace full gradients. The order
+        of the samples is drawn once per round.
     server_step_size : float
-        eta_s > 0, the server's step along the averaged change.
+        eta_s > 0, the server's step size along the averaged change.
     weights : "uniform" or "samples"
         Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B of the two-layer model; w and theta start at 0.
     fine_tune : ExactHeads or GradientHeads, optional
-        What each client does to the head, on its own samples, after the last round (FedAvg + FT): full-gradient steps
-        from the shared head, ``lf.GradientHeads(steps=10)`` in the FedRep paper, or least squares. B stays.
+        Fine-tuning of the head on each client's samples after the last round (FedAvg + FT): full-gradient steps from
+        the shared head (``lf.GradientHeads(steps=10)`` in the FedRep paper), or least squares. B does not change.
 
     Raises
     ------
     ValueError
-        For steps that are not positive, unknown names, a rank above d, an `init` or `fine_tune` of one layer, and full
-        gradients together with minibatches.
+        If a step size is not positive, a name is unknown, the rank exceeds d, or options cannot be combined: `init` or
+        `fine_tune` with one layer, `local_steps` with minibatches.
 
     Notes
     -----
@@ -50,10 +51,10 @@ class FedAvg(Averaging):
         theta_i <- theta;   K times   theta_i <- theta_i - eta grad f_i(theta_i)
         theta   <- theta + eta_s sum_{i in I} p_i (theta_i - theta)
 
-    with theta standing for ``(B, w)`` in the two-layer model, where ``grad_B = g w'`` and ``grad_w = B'g`` for
+    In the two-layer model theta is ``(B, w)``, with ``grad_B = g w'`` and ``grad_w = B'g`` for
     ``g = X_i'(X_i B w - y_i)/m``. The server averages over participants. Cost of a round ``O(K p (m d + d k))``. With
-    one layer, full participation and fixed data it has the fixed point of `linfed.theory.fedavg_fixed_point`; with two
-    layers and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least squares.
+    one layer, full participation and fixed data its fixed point is `linfed.theory.fedavg_fixed_point`. With two layers
+    and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least-squares solution.
 
     **Deviations**: full-gradient steps, fine-tuning by least squares and schedules are additions.
 
@@ -73,7 +74,7 @@ class FedAvg(Averaging):
     """
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "one model for all, of one or two layers; optional fine-tuning of the head at the end"
+    summary: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning of the head"
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

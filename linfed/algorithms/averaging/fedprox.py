@@ -1,4 +1,4 @@
-"""FedProx (Li et al. 2020): averaging whose clients are held near the server's model."""
+"""FedProx (Li et al. 2020): averaging with a proximal term in the clients' losses."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class FedProx(Averaging):
-    """Averaging whose clients minimise their loss and a quadratic around the server's model.
+    """Averaging whose clients add a proximal term ``(mu/2) ||theta_i - theta||^2`` to their loss.
 
     Parameters
     ----------
     mu : float
-        mu >= 0, the weight of the quadratic; 0 is `FedAvg`.
+        mu >= 0, the weight of the proximal term; 0 is `FedAvg`.
     step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
         As in `FedAvg`.
 
     Raises
     ------
     ValueError
-        As in `FedAvg`, and for a negative mu.
+        As in `FedAvg`, and if mu is negative.
 
     Notes
     -----
-    A local step is ``theta_i <- theta_i - eta (grad f_i(theta_i) + mu (theta_i - theta))``, all else is FedAvg. With
-    one layer, full gradients, full participation and fixed data it has the fixed point of
-    ``linfed.theory.fedavg_fixed_point(mu=)``. With ``K -> inf`` local steps that is where each client solves its
-    proximal problem exactly.
+    A local step is ``theta_i <- theta_i - eta (grad f_i(theta_i) + mu (theta_i - theta))``; everything else is FedAvg.
+    With one layer, full gradients, full participation and fixed data its fixed point is
+    ``linfed.theory.fedavg_fixed_point(mu=)``. With ``K -> inf`` local steps this is the fixed point of clients that
+    solve their proximal problems exactly.
 
-    **Deviations**: mu is the same for all clients; the source allows one each. Full-gradient steps, schedules and
+    **Deviations**: all clients have equal mu; the source allows one mu per client. Full-gradient steps, schedules and
     fine-tuning are additions.
 
     References
@@ -55,7 +55,7 @@ class FedProx(Averaging):
     mu: float
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "averaging, clients held near the server's model by a quadratic"
+    summary: ClassVar[str] = "averaging with a proximal term that keeps clients near the server's model"
 
     def __post_init__(self) -> None:
         super().__post_init__()

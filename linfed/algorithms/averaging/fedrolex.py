@@ -1,4 +1,4 @@
-"""FedRolex (Alam et al. 2022): averaging of rolling parts of the model."""
+"""FedRolex (Alam et al. 2022): averaging whose clients train rolling parts of the model."""
 
 from __future__ import annotations
 
@@ -18,27 +18,25 @@ from linfed.errors import check_number
 from linfed.numerics.streams import TrialRandom
 
 ROUNDING = 1e-9
-"""A share of 0.29 of 100 units is 29 of them, not the 28 of floating-point numbers."""
+"""Added before rounding down, so that 0.29 of 100 units is 29 in spite of floating-point errors."""
 
 
 def checked_shares(name: str, value: Any) -> float | tuple[float, ...]:
-    """Return shares of the model in (0, 1] as they are kept: one, or one for each client; or raise."""
+    """Return valid shares of the model in (0, 1], one float or a tuple with one per client, or raise."""
     if not isinstance(value, list | tuple | np.ndarray):
         return check_number(name, value, positive=True, maximum=1.0)
     return tuple(check_number(f"{name}[{i}]", one, positive=True, maximum=1.0) for i, one in enumerate(value))
 
 
 def window_sizes(shares: Array, width: int) -> Array:
-    """Return how many of so many units are in the windows of clients with these shares, as `shares`."""
+    """Return the window size of each share, in units out of `width`; shaped like `shares`."""
     return np.maximum(1.0, np.floor(shares * width + ROUNDING))
 
 
 def trained_units(shares: Array, width: int, round_: int) -> Array:
-    """Return 1 at the units that clients with these shares (..) train in a round, which counts from 1, else 0.
+    """Return an array (.., width) with 1 at the units that clients with these shares (..) train in a round, else 0.
 
-    Returns
-    -------
-    ndarray (.., width)
+    Rounds count from 1.
     """
     units = (np.arange(width) - (round_ - 1)) % width < window_sizes(shares, width)[..., None]
     return units.astype(float)
@@ -46,7 +44,7 @@ def trained_units(shares: Array, width: int, round_: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Rolling(Averaging):
-    """Base of what trains windows of the model; the fields are those of `FedRolex`."""
+    """Base class of algorithms whose clients train windows of the model; its fields are documented in `FedRolex`."""
 
     model_share: float | Sequence[float] = 1.0
 
@@ -55,7 +53,7 @@ class Rolling(Averaging):
         check_fields(self, model_share=checked_shares)
 
     def check(self, *, n_clients: int, dim: int) -> None:
-        """Raise if there is not one share for each client, or k exceeds d."""
+        """Raise if the number of shares is not the number of clients, or k exceeds d."""
         super().check(n_clients=n_clients, dim=dim)
         if isinstance(self.model_share, tuple) and len(self.model_share) != n_clients:
             raise ValueError(
@@ -63,7 +61,7 @@ class Rolling(Averaging):
             )
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return the window's part of the model, both ways."""
+        """Return the floats of the model within the window, for both directions."""
         model = LinearModel(dim, self.columns, classes)
         width = model.rank or dim
         share = float(np.mean(window_sizes(np.asarray(self.model_share), width))) / width
@@ -71,7 +69,7 @@ class Rolling(Averaging):
         return Communication(size, size)
 
     def trained(self, model: LinearModel, batch: Batch) -> Array:
-        """Return 1 at the parameters that each participant trains in this round, else 0, (T, p, P)."""
+        """Return an array (T, p, P) with 1 at the parameters that each participant trains in this round, else 0."""
         shares = np.asarray(self.model_share)
         own = shares[batch.active] if shares.ndim else np.full(batch.active.shape, shares)
         return model.vector_of_units(trained_units(own, model.rank or model.dim, batch.round))
@@ -79,32 +77,32 @@ class Rolling(Averaging):
 
 @dataclass(frozen=True, kw_only=True)
 class FedRolex(Rolling):
-    """Averaging whose clients train a window of the model, which rolls on with every round.
+    """Averaging whose clients train only a window of the model, which moves by one unit per round.
 
     Parameters
     ----------
     model_share : float or sequence of float (n,)
-        beta in (0, 1], the share of the units that a client trains: of the coordinates of theta with one layer, of the
-        columns of B and their entries of w with two. One for all clients, or one each.
+        beta in (0, 1], the share of the units that a client trains; one for all clients, or one per client. Units are
+        the coordinates of theta with one layer, and the columns of B with their entries of w with two layers.
     aggregation : "published" or "zero-filled"
-        A parameter moves by the mean change of those who trained it (published); or by the sum of p_i times the
-        changes, 0 for those who did not (the source's formula).
+        "published": a parameter changes by the mean change of the clients that trained it. "zero-filled": it changes by
+        the sum of p_i times the changes, with 0 for the other participants (the source's formula).
     step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
         As in `FedAvg`.
 
     Raises
     ------
     ValueError
-        As in `FedAvg`, and for shares outside of (0, 1] or not one for each client.
+        As in `FedAvg`, and if a share is outside of (0, 1], or the number of shares is not the number of clients.
 
     Notes
     -----
-    In round r = 1, 2, .. the window is ``max(1, floor(beta_i P))`` of the P units, from unit ``(r - 1) mod P`` on,
-    modulo P. The rest is dropped from the client's model: it is 0 there, so that a client fits what the whole model
-    would explain with the window alone. With beta = 1 it is FedAvg.
+    In round r = 1, 2, .. the window contains ``max(1, floor(beta_i P))`` of the P units, starting at unit ``(r - 1) mod
+    P`` and wrapping around. All other units are 0 in the client's model, so the client fits its labels with the window
+    only. With beta = 1 it is FedAvg.
 
-    **Deviations**: the source's window has the number of samples where the width of the layer is meant. Its formula has
-    no server step; here it has. Full-gradient steps, schedules and fine-tuning are additions.
+    **Deviations**: the source's formula for the window has the number of samples instead of the width of the layer. The
+    server step size, full-gradient steps, schedules and fine-tuning are additions.
 
     References
     ----------
@@ -122,7 +120,7 @@ class FedRolex(Rolling):
     aggregation: Literal["published", "zero-filled"] = "published"
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "averaging of rolling parts of the model"
+    summary: ClassVar[str] = "averaging whose clients train rolling parts of the model"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""FedSCAVAR: SCAFFOLD's control variates, FedProx's quadratic, ClusterFedVARP's memory and FedRolex's windows."""
+"""FedSCAVAR: a combination of SCAFFOLD, FedProx, ClusterFedVARP and FedRolex."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Combined(Clustered):
-    """A shared model with the memory of each cluster and the control variates of clients and server."""
+    """State with a shared model, the stored change of each cluster, and the control variates of clients and server."""
 
     controls: Array
     control: Array
@@ -30,7 +30,7 @@ class Combined(Clustered):
 
 @dataclass(frozen=True, kw_only=True)
 class FedSCAVAR(Clustering, Rolling):
-    """The family's parts in one algorithm: control variates, a proximal term, cluster memory, rolling windows.
+    """Averaging with control variates, a proximal term, cluster memory and rolling windows.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class FedSCAVAR(Clustering, Rolling):
 
     Notes
     -----
-    One round, on the window T_i of each participant (elsewhere its model is 0 and does not move)::
+    One round, on the window T_i of each participant (outside of it the client's model stays 0)::
 
         theta_i <- theta;   K times   theta_i <- theta_i - eta (grad f_i(theta_i) + mu (theta_i - theta) - c_i + c)
         c_i+ = c_i - c + (theta - theta_i)/(K eta);   D_i = theta_i - theta
@@ -58,11 +58,11 @@ class FedSCAVAR(Clustering, Rolling):
         c <- c + sum_{i in I} pi_i (c_i+ - c_i);   c_i <- c_i+
         y_c <- for each parameter the mean D_i of the participants in cluster c that trained it, if there are any
 
-    With beta = 1, mu = 0 and full participation it is SCAFFOLD, whatever the clusters.
+    With beta = 1, mu = 0 and full participation it is SCAFFOLD for any clusters.
 
-    **Deviations**: y and c change at trained parameters only, of which the source says nothing for y. In the update of
-    c the clients' shares are those among all of them, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and
-    fine-tuning as there.
+    **Deviations**: y and c change only at trained parameters; the source does not specify this for y. The update of c
+    uses the clients' shares among all clients, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and
+    fine-tuning also as in `SCAFFOLD`.
 
     References
     ----------
@@ -87,7 +87,7 @@ class FedSCAVAR(Clustering, Rolling):
         check_fields(self, mu=non_negative)
 
     def initial_state(self, start: Start) -> Combined:
-        """Return the model at its beginning, nothing remembered, and all control variates at 0."""
+        """Return the initial model, with stored changes and control variates of 0."""
         zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
         return Combined(**self.remembered(start), controls=zeros, control=zeros[:, :1].copy())
 
@@ -114,10 +114,10 @@ class FedSCAVAR(Clustering, Rolling):
         )
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return the window's part of model and control variate down, the changes of both up."""
+        """Return the floats of model and control variate within the window (down), and of their changes (up)."""
         half = super().communication(dim=dim, classes=classes)
         return Communication(2.0 * half.down, 2.0 * half.up)
 
     def memory(self, n_clients: int) -> int:
-        """Return control variates and what is remembered, old and new, as vectors."""
+        """Return the number of control variates and stored changes, old and new."""
         return super().memory(n_clients) + 2 * (n_clients + 1)

@@ -1,4 +1,4 @@
-"""FedVARP (Jhunjhunwala et al. 2022): averaging that remembers the changes of those who do not take part."""
+"""FedVARP (Jhunjhunwala et al. 2022): averaging that reuses the last changes of absent clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Remembering(Counted):
-    """A shared model, and the last change of each client (trials, n, P), which the server keeps."""
+    """State with a shared model and each client's last change, (trials, n, P), stored at the server."""
 
     changes: Array
 
@@ -26,7 +26,7 @@ class Remembering(Counted):
 
 @dataclass(frozen=True, kw_only=True)
 class FedVARP(Averaging):
-    """Averaging over all clients: those who take part by their change, the others by their last one.
+    """Averaging over all clients, with the last stored change of each client that does not take part.
 
     Parameters
     ----------
@@ -40,15 +40,16 @@ class FedVARP(Averaging):
 
     Notes
     -----
-    Clients do what they do in FedAvg, ``D_i`` is their change. The server, from ``y_i = 0``::
+    Clients take local steps as in FedAvg; ``D_i`` is the change of client i. The server starts from ``y_i = 0`` and
+    updates ::
 
         theta <- theta + eta_s (sum_{i in I} p_i (D_i - y_i) + sum_{all j} pi_j y_j);   y_i <- D_i for i in I
 
-    The variance of who takes part is gone once the changes settle, the drift is not: under partial participation it
-    converges to the fixed point of FedAvg under full participation. Memory O(n P), at the server.
+    The variance from client sampling vanishes once the changes converge, but client drift remains: under partial
+    participation FedVARP converges to the fixed point of FedAvg under full participation. Memory O(n P), at the server.
 
-    **Deviations**: the source has equal weights alone; `weights="samples"` takes shares among the participants (p_i)
-    and among all clients (pi_i). Full-gradient steps, schedules and fine-tuning are additions.
+    **Deviations**: the source has only equal weights; `weights="samples"` uses sample shares among the participants
+    (p_i) and among all clients (pi_i). Full-gradient steps, schedules and fine-tuning are additions.
 
     References
     ----------
@@ -60,16 +61,16 @@ class FedVARP(Averaging):
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
     >>> run = {"data": lf.FixedSamples(30), "rounds": 400}
     >>> part = lf.simulate(lf.FedVARP(step_size=0.1, local_steps=10), problem, participation=0.25, **run)
-    >>> everybody = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
-    >>> bool(abs(part.final.S - everybody.final.S).max() < 1e-6)
+    >>> full = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
+    >>> bool(abs(part.final.S - full.final.S).max() < 1e-6)
     True
     """
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "averaging that remembers the last change of each client"
+    summary: ClassVar[str] = "averaging that stores the last change of each client"
 
     def initial_state(self, start: Start) -> Remembering:
-        """Return the model at its beginning, and nothing remembered."""
+        """Return the initial model, with stored changes of 0."""
         zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
         return Remembering(**self.counted(start), changes=zeros)
 
@@ -84,5 +85,5 @@ class FedVARP(Averaging):
         return state.update(**model.parts(moved), changes=change, active=batch.active)
 
     def memory(self, n_clients: int) -> int:
-        """Return the changes, old and new, as vectors."""
+        """Return the number of stored changes, old and new."""
         return 2 * n_clients

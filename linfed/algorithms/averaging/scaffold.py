@@ -18,7 +18,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Controlled(Counted):
-    """A shared model with control variates: the clients' (trials, n, P), and the server's (trials, 1, P)."""
+    """State with a shared model and the control variates of clients (trials, n, P) and server (trials, 1, P)."""
 
     controls: Array
     control: Array
@@ -28,20 +28,20 @@ class Controlled(Counted):
 
 @dataclass(frozen=True, kw_only=True)
 class SCAFFOLD(Averaging):
-    """Averaging whose clients correct their drift by what they and the server remember of their gradients.
+    """Averaging with control variates, stored gradients that correct client drift.
 
     Parameters
     ----------
     controls : "change" or "gradient"
-        What a participant remembers: the mean of its gradients along its way, from its change (option II), or the
-        gradient at the server's model, at the price of one more pass over its samples (option I).
+        Control variate of a participant: the mean of its local gradients, computed from its change (option II), or the
+        gradient at the server's model, which costs one more pass over its samples (option I).
     step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
         As in `FedAvg`.
 
     Raises
     ------
     ValueError
-        As in `FedAvg`, and for another name of `controls`.
+        As in `FedAvg`, and if `controls` is unknown.
 
     Notes
     -----
@@ -52,11 +52,11 @@ class SCAFFOLD(Averaging):
         theta <- theta + eta_s sum_{i in I} p_i (theta_i - theta)
         c <- c + sum_{i in I} pi_i (c_i+ - c_i);   c_i <- c_i+
 
-    ``pi_i`` is a client's share among *all* clients, so that ``c = sum_i pi_i c_i`` always. At the minimiser of
-    ``sum_i pi_i f_i`` with ``c_i = grad f_i`` nobody moves, whoever takes part and for every K. Memory O(n P).
+    ``pi_i`` is a client's share among *all* clients, so that always ``c = sum_i pi_i c_i``. The minimiser of
+    ``sum_i pi_i f_i`` with ``c_i = grad f_i`` is a fixed point for any participants and every K. Memory O(n P).
 
-    **Deviations**: the source prints participants' weights p_i in the update of c: with unequal counts and p < n, c is
-    then not the mean of the c_i, and the limit is another point. Schedules, fine-tuning and option I are additions.
+    **Deviations**: the source prints the participants' weights p_i in the update of c. With unequal counts and p < n, c
+    is then not the mean of the c_i, and the limit is another point. Schedules, fine-tuning and option I are additions.
 
     References
     ----------
@@ -67,23 +67,23 @@ class SCAFFOLD(Averaging):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
     >>> run = {"data": lf.FixedSamples(30), "rounds": 300, "participation": 0.5, "metrics": ["train_loss"]}
-    >>> drift = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
-    >>> none = lf.simulate(lf.SCAFFOLD(step_size=0.1, local_steps=10), problem, **run)
-    >>> bool(none.metrics["train_loss"][0, -1] < drift.metrics["train_loss"][0, -1])
+    >>> fedavg = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
+    >>> scaffold = lf.simulate(lf.SCAFFOLD(step_size=0.1, local_steps=10), problem, **run)
+    >>> bool(scaffold.metrics["train_loss"][0, -1] < fedavg.metrics["train_loss"][0, -1])
     True
     """
 
     controls: Literal["change", "gradient"] = "change"
 
     asks = Averaging.asks
-    summary: ClassVar[str] = "averaging with control variates: no client drift"
+    summary: ClassVar[str] = "averaging with control variates, without client drift"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(self, controls=one_of("change", "gradient"))
 
     def initial_state(self, start: Start) -> Controlled:
-        """Return the model at its beginning, and all control variates at 0."""
+        """Return the initial model, with control variates of 0."""
         size = self.parameters(start.dim, start.classes)
         zeros = np.zeros((start.trials, start.n_clients, size))
         return Controlled(**self.counted(start), controls=zeros, control=zeros[:, :1].copy())
@@ -103,10 +103,10 @@ class SCAFFOLD(Averaging):
         return state.update(**model.parts(moved), control=control, controls=new, active=batch.active)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
-        """Return model and control variate down, the changes of both up."""
+        """Return the floats of model and control variate (down), and of their changes (up)."""
         size = 2.0 * self.parameters(dim, classes)
         return Communication(size, size)
 
     def memory(self, n_clients: int) -> int:
-        """Return the control variates, old and new, as vectors."""
+        """Return the number of control variates, old and new."""
         return 2 * (n_clients + 1)

@@ -1,4 +1,4 @@
-"""Initial representations, and initial factors: what a run begins with."""
+"""Initialisations of a run: initial representations, and initial factors (B, W)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ INITIALISATIONS: dict[str, type[Initialisation]] = {
     cls.__name__: cls
     for cls in (Moments, RandomSubspace, AtDistance, TrueSubspace, GivenSubspace, SmallRandom, GivenFactors)
 }
-"""Every initialisation by its name, for results read from files."""
+"""All initialisations by name, for results read from files."""
 
 NAMED: dict[str, Initial] = {"moments": Moments(), "random": RandomSubspace()}
+"""Initial representations that can be given by name."""
 
 
 def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
-    """Return an initial representation from itself, from its name, or from an array."""
+    """Convert an `Initial`, a name or an array (d, k) or (trials, d, k) to an `Initial`."""
     if isinstance(value, Initial):
         return value
     if isinstance(value, str):
@@ -33,7 +34,7 @@ def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
 
 
 def as_factors(value: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike]) -> InitialFactors:
-    """Return initial factors from themselves, or from a pair of arrays (B, W)."""
+    """Convert an `InitialFactors` or a pair of arrays (B, W) to an `InitialFactors`."""
     if isinstance(value, InitialFactors):
         return value
     if (

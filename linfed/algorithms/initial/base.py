@@ -1,7 +1,8 @@
-"""What an initialisation is: how it is made (`resolve`), from answers that only the loop can give (`InitialStart`).
+"""Base classes of initialisations.
 
-What engines and memory need to know of it is asked of it as well, so a new one is one class, here or in a user's own
-module.
+An initialisation computes its arrays in `resolve`, from the random numbers, samples and ground truth that the loop
+provides (`InitialStart`). It also declares the requirements that engines and memory estimates depend on, so a new
+initialisation is one class, here or in a user's module.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from linfed.numerics.streams import TrialRandom
 
 
 class ChunkSizes(Protocol):
-    """Sizes of a chunk of trials, which whoever is asked before the first round can tell."""
+    """Sizes of a chunk of trials, known before the first round."""
 
     @property
     def trials(self) -> int:
@@ -36,85 +37,84 @@ class ChunkSizes(Protocol):
 
 
 class InitialStart(ChunkSizes, Protocol):
-    """What an initialisation may ask; shapes have the trials of a chunk first."""
+    """Random numbers, samples and ground truth for `resolve`; the first axis of all arrays is the chunk's trials."""
 
     def random(self) -> TrialRandom:
-        """Return random numbers for initialisations, each trial's from the beginning of its own stream."""
+        """Return random numbers for initialisations, from the beginning of each trial's stream."""
         ...
 
     def batch(self) -> ExplicitBatch:
-        """Return a batch of all clients, in explicit rows: for a class that says ``needs_batch = True``.
+        """Return a batch of all clients with explicit samples; requires ``needs_batch = True``.
 
-        Beside the questions of every batch it has `X` (trials, n, m, d) and `y` (trials, n, m), read-only; rows beyond
-        a client's count are zero.
+        In addition to the methods of every batch it has `X` (trials, n, m, d) and `y` (trials, n, m), read-only; rows
+        beyond a client's count are zero.
 
-        Fixed and given data are seen as they are; fresh data are drawn from streams of their own, the rows that the
-        method of moments sees.
+        With fixed or given data the batch is the whole data set. Fresh data are drawn from separate streams, which the
+        method of moments also uses.
         """
         ...
 
     def rows(self, clients: int) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield the rows of that batch at bounded memory: (trial, X (c, m, d), y (c, m), counts (c,)), in blocks.
+        """Yield the samples of `batch` in blocks of clients, at bounded memory.
 
-        Trial by trial, over the first `clients` clients.
+        Each block is (trial, X (c, m, d), y (c, m), counts (c,)). The blocks cover the first `clients` clients, trial
+        by trial.
         """
         ...
 
     def true_subspace(self, rank: int) -> Array:
-        """Return the truth's subspace, orthonormal (trials, d, rank): for a class that says ``needs_truth = True``."""
+        """Return the subspace of the ground truth, orthonormal (trials, d, rank); requires ``needs_truth = True``."""
         ...
 
     def given(self, array: Array) -> Array:
-        """Return an array (a, b), or (all trials, a, b), for each trial of the chunk, (trials, a, b)."""
+        """Return an array (a, b) or (all trials, a, b) for the trials of the chunk, (trials, a, b)."""
         ...
 
 
 class Initialisation(ByValue, ABC):
-    """What is known of an initialisation before it is resolved; base of `Initial` and `InitialFactors`."""
+    """Base class of `Initial` and `InitialFactors`: the requirements that are known before `resolve`."""
 
     needs_truth: ClassVar[bool] = False
-    """Whether it asks for the truth's subspace."""
+    """Whether `resolve` uses the subspace of the ground truth."""
 
     needs_batch: ClassVar[bool] = False
-    """Whether it asks for a first batch, whose memory is then counted."""
+    """Whether `resolve` uses a first batch, whose memory is then counted."""
 
     @property
     def n_trials(self) -> int | None:
-        """Number of trials that it has arrays for; None if it serves any number."""
+        """Number of trials of the given arrays; None if any number is supported."""
         return None
 
     def independent(self) -> bool:
-        """Return whether the columns of B are known to be linearly independent."""
+        """Return True if the columns of B are known to be linearly independent."""
         return True
 
     def check(self, *, rank: int, n_clients: int, dim: int, samples: float, memory: float) -> None:
-        """Raise if it does not fit a run.
+        """Raise if the initialisation does not fit a run.
 
         Parameters
         ----------
         rank, n_clients, dim : int
             Columns k, clients n, dimension d.
         samples : float
-            Samples of all clients together, in a round of everybody.
+            Number of samples of all clients together, in a round with full participation.
         memory : float
-            Bytes of the machine's memory.
+            Memory of the machine in bytes.
         """
 
     def floats_per_trial(self, *, rank: int, n_clients: int, dim: int) -> int:
-        """Return how many numbers `resolve` holds for one trial at a time, beside its result and the batch."""
+        """Return the number of floats that `resolve` stores per trial, in addition to its result and the batch."""
         return 0
 
 
 class Initial(Initialisation):
-    """How the representation B begins: base of those here, and of one's own.
+    """Base class of initialisations of the representation B, also for user-defined ones.
 
     Notes
     -----
-    A subclass is a frozen dataclass that writes `resolve`. One that asks for a first batch says ``needs_batch = True``,
-    one that asks for the truth ``needs_truth = True``; what else a run must know of it, it may say by `check`,
-    `floats_per_trial`, `n_trials` and `independent`.
-
-    **Deviations**: none.
+    A subclass is a frozen dataclass that implements `resolve`. It sets ``needs_batch = True`` if `resolve` uses a first
+    batch, and ``needs_truth = True`` if it uses the ground truth. It may override `check`, `floats_per_trial`,
+    `n_trials` and `independent`.
 
     Examples
     --------
@@ -143,7 +143,24 @@ class Initial(Initialisation):
 
 
 class InitialFactors(Initialisation):
-    """How representation and heads begin together: base of those here, and of one's own (see `Initial`)."""
+    """Base class of joint initialisations of B and W, also for user-defined ones (see `Initial`).
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> @dataclass(frozen=True)
+    ... class IdentityFactors(lf.InitialFactors):
+    ...     def resolve(self, start, rank):
+    ...         B = np.eye(start.dim, rank)
+    ...         return np.stack([B] * start.trials), np.zeros((start.trials, start.n_clients, rank))
+    >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2)
+    >>> algorithm = lf.FLUTE(rank=2, step_size=0.03, init=IdentityFactors())
+    >>> lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=0).final.B[0, :2]
+    array([[1., 0.],
+           [0., 1.]])
+    """
 
     @abstractmethod
     def resolve(self, start: InitialStart, rank: int) -> tuple[Array, Array]:

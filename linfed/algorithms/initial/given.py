@@ -1,4 +1,4 @@
-"""Beginnings that are given as arrays."""
+"""Initialisations that are given as arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linfed.errors import check_array
 
 
 def _held(told: str, rows: str) -> Check:
-    """Return a check for an array (rows, k) or (trials, rows, k), which is then read-only."""
+    """Return a check for an array (rows, k) or (trials, rows, k), which the check makes read-only."""
 
     def check(_: str, value: object) -> Array:
         array = check_array(told, value, [(rows, "k"), ("trials", rows, "k")])
@@ -26,7 +26,7 @@ def _held(told: str, rows: str) -> Check:
 
 @dataclass(frozen=True)
 class GivenSubspace(Initial):
-    """A representation given as an array, used as it is (not orthonormalised).
+    """Initial representation given as an array, which is not orthonormalised.
 
     Parameters
     ----------
@@ -35,6 +35,15 @@ class GivenSubspace(Initial):
     Notes
     -----
     **Deviations**: an addition, to replay other implementations.
+
+    Examples
+    --------
+    >>> import linfed as lf, numpy as np
+    >>> init = lf.GivenSubspace(np.eye(6, 2))
+    >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5, init=init), problem, data=lf.FreshSamples(20), rounds=0)
+    >>> bool((result.final.B == np.eye(6, 2)).all())
+    True
     """
 
     B: npt.ArrayLike
@@ -44,12 +53,12 @@ class GivenSubspace(Initial):
 
     @property
     def array(self) -> Array:
-        """The array itself."""
+        """The given array."""
         return np.asarray(self.B)
 
     @property
     def n_trials(self) -> int | None:
-        """Number of trials that the array is given for; None if it serves any number."""
+        """Number of trials of the array; None if it has no trial axis."""
         return _trials_of(self.array)
 
     def independent(self) -> bool:
@@ -57,7 +66,7 @@ class GivenSubspace(Initial):
         return bool((np.linalg.matrix_rank(self.array) == self.array.shape[-1]).all())
 
     def check(self, *, rank: int, n_clients: int, dim: int, samples: float, memory: float) -> None:
-        """Raise for another shape."""
+        """Raise if the shape does not fit the run."""
         if self.array.shape[-2:] != (dim, rank):
             raise ValueError(
                 f"init has shape {self.array.shape}, expected (d, k) = ({dim}, {rank}), with or without a leading "
@@ -71,7 +80,7 @@ class GivenSubspace(Initial):
 
 @dataclass(frozen=True)
 class GivenFactors(InitialFactors):
-    """Representation and heads given as arrays.
+    """Initial representation and heads given as arrays.
 
     Parameters
     ----------
@@ -80,7 +89,17 @@ class GivenFactors(InitialFactors):
 
     Notes
     -----
-    **Deviations**: an addition, to replay other implementations and to go on from a state.
+    **Deviations**: an addition, to replay other implementations and to continue from a state.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
+    >>> first = lf.simulate(lf.FLUTE(rank=2, step_size=0.03), problem, data=lf.FixedSamples(20), rounds=5)
+    >>> init = lf.GivenFactors(first.final.B, first.final.W)
+    >>> more = lf.simulate(lf.FLUTE(rank=2, step_size=0.03, init=init), problem, data=lf.FixedSamples(20), rounds=0)
+    >>> bool((more.final.W == first.final.W).all())
+    True
     """
 
     B: npt.ArrayLike
@@ -94,16 +113,16 @@ class GivenFactors(InitialFactors):
 
     @property
     def arrays(self) -> tuple[Array, Array]:
-        """B and W."""
+        """The given arrays B and W."""
         return np.asarray(self.B), np.asarray(self.W)
 
     @property
     def n_trials(self) -> int | None:
-        """Number of trials that the arrays are given for; None if they serve any number."""
+        """Number of trials of the arrays; None if they have no trial axis."""
         return _trials_of(*self.arrays)
 
     def check(self, *, rank: int, n_clients: int, dim: int, samples: float, memory: float) -> None:
-        """Raise for other shapes."""
+        """Raise if a shape does not fit the run."""
         for name, array, rows in zip(("B", "W"), self.arrays, (dim, n_clients), strict=True):
             if array.shape[-2:] != (rows, rank):
                 raise ValueError(
@@ -118,4 +137,5 @@ class GivenFactors(InitialFactors):
 
 
 def _trials_of(*arrays: Array) -> int | None:
+    """Return the number of trials of the first array with a trial axis, or None."""
     return next((array.shape[0] for array in arrays if array.ndim == 3), None)

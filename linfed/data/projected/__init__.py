@@ -1,11 +1,15 @@
-"""The projected batch: fresh Gaussian samples that are never drawn, only what a step at one shared B can see of them.
+"""Projected batches: for fresh Gaussian samples, draw only the quantities that a step at one shared B uses.
 
-Given B, a client's samples enter a step through their features ``Z = X Q`` on an orthonormal basis Q of B's span, the
-part v of the labels that Z does not explain, and the message ``X'r``. The joint law of all three is known exactly: the
-m rows of ``[Z, v]`` are replaced by the triangular factor of their Gram matrix (Bartlett), at most k + 1
-*pseudo-samples*; outside the span of B and of the truth the messages of all clients together are one Gaussian matrix.
-The cost does not depend on m, and for a truth in factors nothing has the shape (n, d). docs/exact-law.md derives the
-law.
+Given B, a step depends on a client's samples through three quantities:
+
+- the features ``Z = X Q`` on an orthonormal basis Q of B's span;
+- the part v of the labels that Z does not explain;
+- the message ``X'r``, where r is the residual.
+
+Their joint distribution is known exactly. The m rows of ``[Z, v]`` are replaced by the triangular factor of their Gram
+matrix (Bartlett), at most k + 1 *pseudo-samples*. Outside the span of B and of the ground truth the sum of all clients'
+messages is one Gaussian matrix. The cost does not depend on m, and for a ground truth in factors no array has the shape
+(n, d). docs/exact-law.md derives the distribution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each round draws for its participants: standard Gaussian and chi-squared values, block by block of clients."""
+"""Random numbers of projected rounds: standard Gaussian and chi-squared values, in blocks of clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fill_normals(rng: Generator, out: Array) -> None:
 
 
 def fill_gammas(shapes: Array, rng: Generator, out: Array) -> None:
-    """Fill an array (..., chis, count) with Gamma values, those of each row of a shape of its own."""
+    """Fill an array (..., chis, count) with Gamma values; `shapes` has one shape parameter per row."""
     if out.ndim == 2:
         for shape, row in zip(shapes, out, strict=True):
             rng.standard_gamma(shape, out=row)
@@ -28,12 +28,12 @@ def fill_gammas(shapes: Array, rng: Generator, out: Array) -> None:
 
 
 class Draws:
-    """Standard Gaussian and chi-squared values of each round, for all trials of a chunk, block by block of clients.
+    """Standard Gaussian and chi-squared values of each round, for all trials of a chunk, in blocks of clients.
 
     Parameters
     ----------
     normals, chis : int
-        Gaussian values of a client; the chi-squares of a client have ``m, m - 1, ..`` degrees of freedom.
+        Numbers of Gaussian and of chi-squared values per client; the latter have ``m, m - 1, ..`` degrees of freedom.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Draws:
         streams: tuple[Stream, Stream],
     ) -> None:
         self._normals, self._chis, self._p, self._trials = normals, chis, participants, len(trials)
-        # A method would make a cycle of draws and stream.
+        # A method would create a reference cycle.
         self._fill_gammas = partial(fill_gammas, (n_samples - np.arange(chis)) / 2.0)
         self._rngs = [generators(seed, stream, trials) for stream in streams]
         self._workspace = Workspace()
@@ -65,14 +65,14 @@ class Draws:
 
     @property
     def lasting(self) -> bool:
-        """Whether a round's values stay as they are until the next round."""
+        """Whether a round's values stay valid until the next round."""
         return self._ahead is not None
 
     def next_round(self) -> None:
-        """Go on to the next round."""
+        """Advance to the next round."""
         if self._ahead is not None:
             self._now = [stream.next() for stream in self._ahead]
-        else:  # from where the streams stand, as often as they are read
+        else:  # the values of the round are redrawn from these states at each pass
             self._states = [[dict(rng.bit_generator.state) for rng in rngs] for rngs in self._rngs]
 
     def blocks(self, values: int) -> Iterator[tuple[slice, slice, Array, Array]]:

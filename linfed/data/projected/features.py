@@ -1,4 +1,4 @@
-"""What the clients see of their samples at one B: heads, their gradients, and the messages, from pseudo-samples."""
+"""Features of projected batches at one B: heads, gradients and messages from pseudo-samples."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 ENGINE = "projected"
 
 KEPT_VALUES = 2**24
-"""Numbers of pseudo-samples that gradient heads keep within a round; beyond them they are drawn again."""
+"""Largest number of floats of pseudo-samples that gradient heads store within a round; above it they are redrawn."""
 
 
 class ProjectedFeatures:
-    """What the clients see of their samples at one B, drawn when first asked for.
+    """Features of a projected batch at one B, drawn at the first access.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class ProjectedFeatures:
     """
 
     def __init__(self, batch: ProjectedBatch, B: Array) -> None:
-        # Not the batch itself: it holds these features, and a cycle would keep a round until the collector runs.
+        # No reference to the batch, which refers to these features: a cycle would delay freeing the memory of a round.
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
         self._W, self._S, self.B = batch._W, batch._S, B
         self._frame, self._told = batch.source.frame(B), False
@@ -45,17 +45,17 @@ class ProjectedFeatures:
         lengths = np.sqrt(np.square(self._frame.R).sum(axis=-2))
         self._dependent: Mask = ~(diagonal > RANK_TOLERANCE * lengths).all(axis=-1)
 
-    # --- the questions ---------------------------------------------------------------------------------------
+    # --- methods of `Features` -------------------------------------------------------------------------------
 
     def fit(self, ridge: float = 0.0) -> ProjectedFit:
-        """Return the closed-form heads, and what they leave; cost O(p (k^2 + k r)) where m > k and ridge = 0."""
+        """Return the closed-form heads and their message; cost O(p (k^2 + k r)) if m > k and ridge = 0."""
         check_number("ridge", ridge, minimum=0.0)
         source, k = self._source, self.B.shape[-1]
         W = np.empty((*self._active.shape, k))
         message = self._no_message()
         for t, c, normals, squares in source.draws.blocks(self._values()):
             triangular = ~self._dependent[t] & (source.triangular and ridge == 0)
-            # Trial by trial where they go different ways: the way of one must not depend on the others.
+            # Trial by trial if the solvers differ: the solver of a trial must not depend on the other trials.
             whole = (
                 [t]
                 if triangular.all() or not triangular.any()
@@ -85,51 +85,53 @@ class ProjectedFeatures:
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i (1/m) X_i'(Z_i w_i - y_i) w_i'``, (T, d, k); cost O(p k (k + r) + d k (k + r)).
 
-        For one W in a round: the noise outside the span of B and the truth is drawn for all clients together.
+        A round supports only one W, because the noise outside the span of B and the ground truth is drawn for the sum
+        over clients.
         """
         share = np.array(1.0 / W.shape[1] if weights is None else weights, dtype=float)
         if self._answer is None or not (np.array_equal(self._answer[0], W) and np.array_equal(self._answer[1], share)):
             total = self.outspoken(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
             self._answer = W.copy(), share, self.shaped(total, 1.0)
-        return self._answer[2].copy()  # whoever changes it in place must not change what is told again
+        return self._answer[2].copy()  # a copy, as callers may modify the result in place
 
     def outspoken(self, message: Message) -> Array:
-        """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message: once in a round."""
+        """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message; once per round."""
         if self._told:
             raise EngineError(
-                f"engine = {ENGINE!r} has one representation_gradient in a round; engine = 'compressed' or 'explicit' "
-                "can answer for more"
+                f"engine = {ENGINE!r} supports only one representation_gradient per round; use engine = 'compressed' "
+                "or 'explicit'"
             )
         self._told = True
         P, k = self._frame.P, self.B.shape[-1]
-        if self._frame.star is None:  # the inside is all there is: (T, k + d, k), the last d outside B
+        if self._frame.star is None:  # `inside` is the whole message: (T, k + d, k), the last d rows outside B
             ambient = message.inside[:, k:]
             return P @ (message.inside[:, :k] - P.mT @ ambient) + ambient
         return P @ message.inside + self._source.outer_noise(P) @ root_of_gram(message.gram)
 
     def shaped(self, total: Array, share: float) -> Array:
-        """Return the gradient (T, d, k) from such a sum, scaled by a share."""
+        """Return the gradient (T, d, k) from the sum returned by `outspoken`, scaled by a share."""
         return self._source.truth.design.shape_rows((total * (share / self._source.n_samples)).mT).mT
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return the gradients of heads and representation at W, at the cost of both."""
+        """Return the gradients on heads and representation at W, at the sum of their costs."""
         return self.head_gradient(W), self.representation_gradient(W, weights)
 
     def shifted(self, W: Array) -> Batch:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         raise EngineError(
-            f"engine = {ENGINE!r} knows the samples at one B only and cannot answer features.shifted; "
-            "engine = 'compressed' or 'explicit' can"
+            f"engine = {ENGINE!r} draws only features at one B and does not support features.shifted; "
+            "use engine = 'compressed' or 'explicit'"
         )
 
     # --- blocks of clients -----------------------------------------------------------------------------------
 
     def _values(self) -> int:
-        """Return how many numbers a client needs at a time."""
+        """Return the number of floats per client in a block."""
         k, q = int(self.B.shape[-1]), self._source.outside
         return (k + 1) * (k + 4) // 2 + 4 * (k + q)
 
     def _no_message(self) -> Message:
+        """Return a message of zeros."""
         trials, k = len(self.B), self.B.shape[-1]
         return Message(np.zeros((trials, k + self._source.outside, k)), np.zeros((trials, k, k)))
 
@@ -152,9 +154,10 @@ class ProjectedFeatures:
         return Labels(a, e, tau)
 
     def _triangular_heads(self, t: slice, labels: Labels, normals: Array, squares: Array) -> tuple[Array, Array]:
-        """Return exact heads (t, k, c) and the chi-squares (t, c) with m - k degrees of what they leave.
+        """Return exact heads (t, k, c) and the chi-squared values (t, c) of their residuals, m - k degrees of freedom.
 
-        The heads solve ``T (R w - a) = tau s`` with T the triangular factor of Z's Gram matrix, s standard Gaussian.
+        The heads solve ``T (R w - a) = tau s``, where T is the triangular factor of Z's Gram matrix and s is standard
+        Gaussian.
         """
         k = labels.a.shape[1]
         diagonal = np.sqrt(squares[:, :k])
@@ -177,7 +180,7 @@ class ProjectedFeatures:
         return w, squares[:, k]
 
     def _add_exact(self, message: Message, t: slice, labels: Labels, g: Array, heads: Array, x: Array) -> None:
-        """Add the messages of exact heads: the residual lies in the last pseudo-sample, ``-tau sqrt(x)``."""
+        """Add the messages of exact heads, whose residual is ``-tau sqrt(x)``, in the last pseudo-sample only."""
         k = heads.shape[1]
         norm = labels.tau * np.sqrt(x)
         heads_last = heads.mT
@@ -186,13 +189,14 @@ class ProjectedFeatures:
             message.gram[t] += (heads * np.square(norm)[:, None]) @ heads_last
 
     def _outside(self, labels: Labels, along: Array, norm: Array, g: Array) -> Array:
-        """Return the part of ``X'r`` outside B in the truth's span, (t, q, c), from ``v'r`` and ``||r||``, (t, c).
+        """Return the part of ``X'r`` outside B in the span of the ground truth, (t, q, c).
 
-        Along e it is ``(rho v'r + sigma ||r|| h) / tau``, across it ``||r||`` times standard Gaussian.
+        `along` is ``v'r`` and `norm` is ``||r||``, both (t, c). The component along e is ``(rho v'r + sigma ||r|| h) /
+        tau``; the orthogonal component is ``||r||`` times a standard Gaussian.
         """
         e, tau = labels.e, labels.tau
         both = tau * (tau + self._source.truth.noise_std)
-        some = both > 0  # where there is nothing outside B and no noise, e is 0
+        some = both > 0  # without noise and without a part outside B, e is 0
         turned = np.einsum("tqc,tqc->tc", e, g)
         turned *= np.divide(norm, both, out=np.zeros_like(both), where=some)
         out = g * norm[:, None]
@@ -202,7 +206,7 @@ class ProjectedFeatures:
     # --- pseudo-samples --------------------------------------------------------------------------------------
 
     def _pseudo_blocks(self) -> Iterator[tuple[slice, slice, Pseudo]]:
-        """Yield (trials, clients, pseudo-samples) over the round's clients; kept where they are few enough."""
+        """Yield (trials, clients, pseudo-samples) over the round's clients; store them if they are few enough."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -257,7 +261,7 @@ class ProjectedFeatures:
         W: Array,
         message: Message,
     ) -> None:
-        """Solve the heads of a block from its pseudo-samples, and add their messages."""
+        """Compute the heads of a block from its pseudo-samples, and add their messages."""
         pseudo = self._pseudo(t, labels, normals, squares)
         some, count = labels.tau.shape
         k, rows = len(pseudo.Z), len(pseudo.y)
@@ -284,7 +288,7 @@ class ProjectedFeatures:
         heads: Array,
         scale: Array | None = None,
     ) -> None:
-        """Add a block's messages at any residual, rows of (t, c), and heads (t, k, c), scaled (t, c)."""
+        """Add a block's messages for given residuals, rows of (t, c), and heads (t, k, c), multiplied by `scale`."""
         k = heads.shape[1]
         scaled = heads if scale is None else heads * scale[:, None]
         right = scaled.mT
@@ -302,7 +306,7 @@ class ProjectedFeatures:
             message.gram[t] += weighted @ weighted.mT
 
     def _message_at(self, W: Array, weights: Array) -> Message:
-        """Return the messages at any heads W (T, p, k), weighted (T, p)."""
+        """Return the message of heads W (T, p, k) with weights (T, p)."""
         message = self._no_message()
         for t, c, pseudo in self._pseudo_blocks():
             heads = np.ascontiguousarray(W[t, c].mT)
@@ -314,7 +318,7 @@ class ProjectedFeatures:
         return message
 
     def _normal_equations(self) -> tuple[Array, Array]:
-        """Return ``Z_i'Z_i`` (k, T, k, p), its columns first, and ``Z_i'y_i`` (T, k, p)."""
+        """Return ``Z_i'Z_i`` (k, T, k, p), with its columns first, and ``Z_i'y_i`` (T, k, p)."""
         if self._normal is None:
             trials, p = self._active.shape
             k = self.B.shape[-1]
@@ -330,14 +334,14 @@ class ProjectedFeatures:
 
 
 class ProjectedFit:
-    """Closed-form heads W (T, p, k) and their message."""
+    """Closed-form heads W (T, p, k) of a projected batch, with their message."""
 
     def __init__(self, features: ProjectedFeatures, W: Array, message: Message) -> None:
         self.W, self._features, self._message = W, features, message
         self._total: Array | None = None
 
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
-        """Return the gradient at these heads, (T, d, k); however often where clients weigh the same."""
+        """Return the gradient at these heads, (T, d, k); repeated calls are allowed if clients have equal weights."""
         share = 1.0 / self.W.shape[1] if weights is None else weights
         if isinstance(share, np.ndarray) and share.ndim:
             return self._features.representation_gradient(self.W, share)
@@ -346,5 +350,5 @@ class ProjectedFit:
         return self._features.shaped(self._total, float(share))
 
     def shifted(self) -> Batch:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         return self._features.shifted(self.W)

@@ -1,4 +1,4 @@
-"""What a projected round is made of: a basis, labels, messages and pseudo-samples."""
+"""Data structures of a projected round: basis, labels, messages and pseudo-samples."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from linfed._types import Array
 
 
 class Frame(NamedTuple):
-    """An orthonormal basis in which labels and messages are told.
+    """Orthonormal basis of a round, in which labels and messages are expressed.
 
-    `P` (T, d, k + q) spans B first and the truth's part outside it next; `R` (T, k, k) are the coordinates of B, and
-    `star` (T, k + q, r) those of B*. For a truth that is not low-rank `P` has k columns only, and `star` is None.
+    The first k columns of `P` (T, d, k + q) span B, and the others span the rest of the ground truth. `R` (T, k, k) are
+    the coordinates of B, and `star` (T, k + q, r) those of B*. For a ground truth that is not low-rank `P` has only k
+    columns, and `star` is None.
     """
 
     P: Array
@@ -21,9 +22,10 @@ class Frame(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """A block's labels ``y = Z a + tau v`` and what they owe to the part outside B, clients last.
+    """Labels ``y = Z a + tau v`` of a block, with the clients last.
 
-    `a` (t, k, c) and `e` (t, q, c) are the coordinates of phi_i in B's span and outside it, `tau` (t, c).
+    `a` (t, k, c) and `e` (t, q, c) are the coordinates of phi_i inside and outside of B's span. `tau` (t, c) is the
+    standard deviation of the part of y that Z does not explain.
     """
 
     a: Array
@@ -32,18 +34,21 @@ class Labels(NamedTuple):
 
 
 class Message(NamedTuple):
-    """Sums over clients of ``X_i'r_i w_i'`` at unit weights: inside the basis (T, k + q or d, k), and the Gram matrix
-    ``sum_i ||r_i||^2 w_i w_i'`` (T, k, k) of the rest."""  # noqa: D205, D209
+    """Sum over clients of ``X_i'r_i w_i'``.
+
+    `inside` (T, k + q or k + d, k) is the part inside the basis, and `gram` (T, k, k) is the Gram matrix
+    ``sum_i ||r_i||^2 w_i w_i'`` of the rest.
+    """
 
     inside: Array
     gram: Array
 
 
 class Pseudo(NamedTuple):
-    """A block's pseudo-samples: columns of rows of (t, c), None for zeros.
+    """Pseudo-samples of a block, as lists of columns; a column is a list of rows (t, c), with None for zeros.
 
-    `Z0` are the features on the orthonormal basis, `Z` those at B, `v` what the labels `y` have beside them; `g` is the
-    Gaussian part (t, q, c) outside.
+    `Z0` are the features on the orthonormal basis, and `Z` the features at B. `v` is the part of the labels `y` that
+    the features do not explain, and `g` (t, q, c) is the Gaussian part outside of B's span.
     """
 
     labels: Labels
@@ -55,7 +60,7 @@ class Pseudo(NamedTuple):
 
 
 def summed(pairs: Iterable[tuple[Array | None, Array | None]]) -> Array | None:
-    """Return the sum of the products of pairs, leaving out those with a zero; None if there are no others."""
+    """Return the sum of the products of pairs without None, or None if there are no such pairs."""
     total: Array | None = None
     for one, other in pairs:
         if one is not None and other is not None:

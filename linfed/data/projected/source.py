@@ -1,4 +1,4 @@
-"""Where projected batches come from, and what they answer: features at one B; other questions need another engine."""
+"""Projected batches and their source; a batch supports only features at one B."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from linfed.problems import Truth
 
 
 class ProjectedSource(DrawnSource):
-    """Gives a projected batch each round.
+    """Source of projected batches.
 
     Parameters
     ----------
     n_samples, sizes, seed, trials
-        As for every source.
+        As in `DrawnSource`.
     truth : Truth
-        In factors of any rank; Gaussian x.
+        Ground truth of any form, with Gaussian x.
     columns : int
         Columns k of B.
     """
@@ -54,12 +54,12 @@ class ProjectedSource(DrawnSource):
         self.draws = Draws(
             normals, k + 1 if self.triangular else 0, m, sizes.participants, sizes.rounds, seed, trials, streams
         )
-        # What lies outside the span of B and the truth, for all clients together.
+        # The part outside the span of B and the ground truth, for the sum over clients.
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
         self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.rounds)
 
     def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
-        """Return a source of the same law."""
+        """Return a source with an equal distribution but other sizes and streams."""
         return ProjectedSource(self.n_samples, self.truth, sizes, self.columns, self._seed, self._trials, streams)
 
     def round(self, active: Indices, number: int = 0) -> Batch:
@@ -78,13 +78,13 @@ class ProjectedSource(DrawnSource):
         return Frame(P, R[:, :k, :k], R[:, :, k:])
 
     def outer_noise(self, P: Array) -> Array:
-        """Return independent N(0, 1) columns outside the span of P, (T, d, k): new ones at each call."""
+        """Draw independent N(0, 1) columns outside the span of P, (T, d, k)."""
         N = self._outer.next()
         return np.asarray(N - P @ (P.mT @ N))
 
 
 class ProjectedBatch:
-    """A round's samples as a step at one B sees them; the other questions need another engine."""
+    """Batch of a round's projections at one B; all other methods raise EngineError."""
 
     def __init__(self, source: ProjectedSource, active: Indices, number: int) -> None:
         self.source, self.active, self.round, self.n_clients = source, readonly(active), number, source.sizes.n_clients
@@ -96,53 +96,54 @@ class ProjectedBatch:
 
     @property
     def singular(self) -> Mask:
-        """Trials in which a head with enough samples met linearly dependent features, (T,), read-only."""
+        """True for trials in which a head with enough samples had linearly dependent features, (T,), read-only."""
         return readonly(self._singular)
 
     def project(self, B: Array) -> ProjectedFeatures:
-        """Return what the clients see of their samples at B (T, d, k): at one B in a round."""
+        """Return the features at B (T, d, k); a round supports only one B."""
         if self._features is None:
             self._features = ProjectedFeatures(self, B)
         elif not (self._features.B is B or np.array_equal(self._features.B, B, equal_nan=True)):
             self._refuse("project at a second B")
         return self._features
 
-    def _refuse(self, question: str) -> Never:
+    def _refuse(self, question: str, engines: str = "'compressed' or 'explicit'") -> Never:
+        """Raise EngineError for a method that requires more than features at one B."""
         raise EngineError(
-            f"engine = {ENGINE!r} knows the samples at one B only and cannot answer batch.{question}; "
-            "engine = 'compressed' or 'explicit' can"
+            f"engine = {ENGINE!r} draws only features at one B and does not support batch.{question}; "
+            f"use engine = {engines}"
         )
 
     def gradient(self, theta: Array) -> Array:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         self._refuse("gradient")
 
     def loss(self, theta: Array) -> Array:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         self._refuse("loss")
 
     def least_squares(self, ridge: float = 0.0) -> Array:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         self._refuse("least_squares")
 
     def pooled_least_squares(self, weights: Array) -> Array:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         self._refuse("pooled_least_squares")
 
     def normal_equations(self) -> tuple[Array, Array]:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         self._refuse("normal_equations")
 
     def shifted(self, offset: Array) -> Batch:
-        """Refuse."""
+        """Raise EngineError: not supported by the projected engine."""
         self._refuse("shifted")
 
     def minibatches(
         self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
     ) -> Iterator[Batch]:
-        """Refuse."""
-        self._refuse("minibatches")
+        """Raise EngineError: not supported by the projected engine."""
+        self._refuse("minibatches", "'explicit'")
 
     def split(self) -> tuple[Batch, Batch]:
-        """Refuse."""
-        self._refuse("split")
+        """Raise EngineError: not supported by the projected engine."""
+        self._refuse("split", "'explicit'")

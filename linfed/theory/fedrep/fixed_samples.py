@@ -1,4 +1,4 @@
-"""FedRep on fixed samples: where the empirical risk has its minimum, and what clients lose there."""
+"""FedRep on fixed samples: the minimum of the empirical risk, its cost to clients, and the samples to come near B*."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy import optimize
 
 from linfed._types import Array
-from linfed.errors import check_array, check_bool, check_noise_std, check_shape
+from linfed.errors import check_array, check_bool, check_integer, check_noise_std, check_number, check_shape
 from linfed.theory.fedrep.arguments import checked_sizes
 from linfed.theory.fedrep.largest_angle import mean_distance
 
@@ -158,6 +159,75 @@ def fixed_sample_floor(
     _warn(distance, m - k, variance)
     excess = client_excess(heads, V, C, m, variance)
     return FixedSampleFloor(covariance=C, distance=distance, risk=0.5 * (excess + variance), leverage=V)
+
+
+def fixed_samples_needed(
+    step_size: float, *, dim: int, rank: int, n_clients: int, rounds: int, delta: float, level: float
+) -> float:
+    """Predict the samples that bring FedRep from one subspace distance to another on fixed samples without noise.
+
+    Parameters
+    ----------
+    step_size : float
+        eta > 0 of the update of B.
+    dim, rank, n_clients : int
+        d > k, k and n.
+    rounds : int
+        T, at least 1.
+    delta, level : float
+        The initial distance and the distance to reach, ``0 < level < delta < 1``.
+
+    Returns
+    -------
+    float
+        The m, not rounded. NaN if even 1e6 samples are too few for the rounds.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    The tangents of the angles, ``(d-k) k`` numbers, follow the Gram matrix of ``n (m-k)`` vectors ``x (x) w_i``: in
+    each round a direction of eigenvalue l shrinks by ``1 - eta c l`` with ``c = 1 - k/m``. The eigenvalues are
+    distributed as in the Marchenko-Pastur law of ratio ``(d-k) k/(n (m-k))``. For heads of length sqrt(k) with
+    ``(1/n) sum_i w_i w_i' = I``.
+
+    **Deviations**: an addition.
+
+    References
+    ----------
+    Marchenko and Pastur 1967.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 60, "rank": 2, "n_clients": 20, "rounds": 100}
+    >>> round(lf.theory.fixed_samples_needed(0.25, delta=0.9, level=0.01, **sizes), 2)
+    16.65
+    """
+    eta = check_number("step_size", step_size, positive=True)
+    k = check_integer("rank", rank)
+    d, n = check_integer("dim", dim, minimum=k + 1), check_integer("n_clients", n_clients)
+    rounds = check_integer("rounds", rounds)
+    delta, level = (check_number(name, value, positive=True) for name, value in (("delta", delta), ("level", level)))
+    if not level < delta < 1.0:
+        raise ValueError(f"level = {level:g} must be below delta = {delta:g}, and delta below 1")
+
+    def tangent(m: float) -> float:
+        ratio = (d - k) * k / (n * (m - k))
+        angles = (np.arange(2000) + 0.5) * np.pi / 2000
+        values = 1.0 + ratio + 2.0 * math.sqrt(ratio) * np.cos(angles)
+        weights = 4.0 * ratio * np.sin(angles) ** 2 / (4000 * ratio * values)
+        left = float(np.sum(weights * (1.0 - eta * (1.0 - k / m) * values) ** (2 * rounds)))
+        return math.sqrt(left + max(0.0, 1.0 - 1.0 / ratio))
+
+    def excess(m: float) -> float:
+        aim = level / math.sqrt(1 - level**2) * math.sqrt(1 - delta**2) / delta
+        return math.log(tangent(m) / aim)
+
+    return float(optimize.brentq(excess, k + 0.01, 1e6)) if excess(1e6) < 0 else math.nan
 
 
 def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Array, Array]:

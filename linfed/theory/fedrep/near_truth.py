@@ -83,6 +83,51 @@ def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, parti
     return 1.0 / (c * (1.0 + f) + g)
 
 
+def near_truth_threshold(
+    step_size: float, *, dim: int, rank: int, n_clients: int, participants: int | None = None
+) -> float:
+    """Return the number of samples at which `one_round_factor` is 1: fewer, and the mean squared sine grows near B*.
+
+    Parameters
+    ----------
+    step_size : float
+        eta > 0.
+    dim, rank, n_clients : int
+        d >= 2k, k and n >= k.
+    participants : int, optional
+        p <= n; all by default.
+
+    Returns
+    -------
+    float
+        The m, not rounded, with ``(1 - eta c)^2 + eta^2 c (c f + g) = 1``. NaN if it is below k + 2, where
+        `one_round_factor` is not defined, and from the step ``2/(1 + f)`` on, where no m is enough.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Notes
+    -----
+    For p = n and eta = 1/4 it is ``p m = (d-k+1) k/(7 + k/m)``. Heads as in `one_round_factor`.
+
+    **Deviations**: an addition.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> round(lf.theory.near_truth_threshold(0.25, dim=1000, rank=3, n_clients=50), 3)
+    8.126
+    """
+    eta = check_number("step_size", step_size, positive=True)
+    d, k, n, _, p = checked_isotropic_sizes(dim, rank, n_clients, rank + 2, participants)
+    f, h = (k - 1) * set_share(n, p), (d - k + 1) * k / p
+    slack = 2.0 - eta * (1.0 + f)
+    m = eta * (h - (1.0 + f) * k) / slack if slack > 0 else math.nan
+    return m if m >= k + 2 else math.nan
+
+
 def noise_floor(
     step_size: float,
     *,

@@ -76,6 +76,53 @@ def fedrep_bound(
     return np.asarray(factor[..., None] ** (exponent * np.asarray(rounds, dtype=float)) * first[..., None])
 
 
+def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smallest: float) -> float:
+    """Return the number of rounds after which Theorem 1's bound is at a level.
+
+    Parameters
+    ----------
+    level : float
+        The subspace distance to reach, ``0 < level <= start``.
+    step_size : float
+        eta.
+    start : float
+        ``dist(B_0, B*)``, below 1.
+    smallest : float
+        sigma_min bar.
+
+    Returns
+    -------
+    float
+        The T, not rounded, at which `fedrep_bound` is `level`.
+
+    Raises
+    ------
+    ValueError
+        For values out of range, or a step so large that the bound's factor is not positive.
+
+    References
+    ----------
+    FedRep paper, Theorem 1, equation (10).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> rounds = lf.theory.fedrep_bound_rounds(0.01, step_size=0.25, start=0.9, smallest=1.0)
+    >>> round(rounds, 1), round(float(lf.theory.fedrep_bound([rounds], step_size=0.25, start=0.9, smallest=1.0)[0]), 4)
+    (374.4, 0.01)
+    """
+    step_size = check_number("step_size", step_size, positive=True)
+    smallest = check_number("smallest", smallest, positive=True)
+    start = check_number("start", start, positive=True)
+    level = check_number("level", level, positive=True, maximum=start)
+    if start >= 1.0:
+        raise ValueError(f"start = {start:g} must be below 1: from there the bound does not fall")
+    fall = step_size * (1.0 - start**2) * smallest**2 / 2.0
+    if fall >= 1.0:
+        raise ValueError(f"step_size = {step_size:g} must be below {step_size / fall:g}: the bound's factor is 0 there")
+    return math.log(level / start) / (PRINTED * math.log1p(-fall))
+
+
 def fedrep_least_samples(
     *, dim: int, rank: int, participants: int, condition: npt.ArrayLike, start: npt.ArrayLike
 ) -> Array:

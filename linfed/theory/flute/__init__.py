@@ -23,6 +23,7 @@ from linfed.theory.flute.judges import (
     step_hypothesis,
 )
 from linfed.theory.flute.low_rank import (
+    average_direction_distance,
     flute_divergence_threshold,
     flute_population_minimiser,
     truncation_error,
@@ -47,6 +48,7 @@ __all__ = [
     "FluteTrace",
     "Region",
     "ThetaCoordinates",
+    "average_direction_distance",
     "bound_ratios",
     "flute_bound",
     "flute_covered_rounds",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_integer, check_number, check_square
+from linfed.errors import check_array, check_integer, check_number, check_square, shown
 from linfed.problems import Truth
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._laws import check_covariance, check_gaussian
@@ -203,3 +205,46 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     if n > d:
         total = total + rank * (tau2[:, :, None] * (1.0 / d - shares)).sum(axis=(-2, -1))
     return np.sqrt(total / (n * m))
+
+
+def average_direction_distance(values: npt.ArrayLike, power: float) -> float:
+    """Return the distance between u_1 and the average of the clients' models, each divided by a power of its length.
+
+    Parameters
+    ----------
+    values : array_like (M,)
+        Singular values ``lambda_1 >= lambda_2 >= ..``: client i has the model ``lambda_i u_i``, the u_i orthonormal.
+    power : float
+        p: client i's model is divided by ``lambda_i^p``.
+
+    Returns
+    -------
+    float
+        ``sqrt(1 - cos^2)`` with ``cos^2 = lambda_1^(2-2p) / sum_i lambda_i^(2-2p)``.
+
+    Raises
+    ------
+    ValueError
+        If the values are not positive and in descending order.
+
+    Notes
+    -----
+    It is ``sqrt(1 - 1/M)`` for p = 1, whatever the values.
+
+    **Deviations**: none.
+
+    References
+    ----------
+    FLUTE paper, Example 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.theory.average_direction_distance([1.0, 0.5, 0.25, 0.125], power=1.0) == 0.75**0.5
+    True
+    """
+    singular = check_array("values", values, [("M",)])
+    if singular.min() <= 0.0 or (np.diff(singular) > 0.0).any():
+        raise ValueError(f"values = {shown(values)} must be positive and in descending order")
+    weights = (singular / singular[0]) ** (2.0 - 2.0 * check_number("power", power))
+    return math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2 would cancel

@@ -1,0 +1,330 @@
+"""Searches for the smallest m, or the fewest rounds, that FedRep needs: their cell, panels, judges and drawings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.cells.smallest_size import Least
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, look, same_scale
+from linfed.plotting.panels import drawn_from
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.theory.fedrep.arguments import set_share
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FRESH, FIXED = "fresh", "fixed"
+THEOREM, BEST = "theorem's step", "best step"
+MARGIN = f"the margin is an {OWN_THRESHOLD}"
+MANY, START = (10_000, 100_000), 8
+"""Clients of which 8 trials are enough; and of the last, the m from which a search for m begins."""
+MANY_CLIENTS = 10
+"""Clients per dimension from which log n rules log(n) + d/n."""
+PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
+    "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 100, "clients n = p"),
+    "d": ("dim", (50, 100, 300, 3000, 10_000), 1500, "dimension d"),
+    "k": ("rank", (1, 2, 5, 8, 12), 1, "rank k"),
+    "p": ("participants", (5, 10, 20, 50, 100), 30, "participants p of n = 100"),
+    "kappa": ("kappa", (1.5, 2.0, 3.0, 4.0), 1.2, "condition number $\\kappa$"),
+    "sigma": ("noise_std", (0.003, 0.01, 0.03, 0.1, 0.3), 0.03, "noise $\\sigma$"),
+    "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5, "step $\\eta$"),
+}
+"""What moves in each panel: the field, its values, that of a quick run, and what the axis is called."""
+COLOURS = {THEOREM: LOOKS["FedRep"][0], BEST: KINDS[1][0]}
+"""Of FedRep's own step sizes."""
+RATIOS = (0.6, 1.4)
+"""The heights of what is measured over what is predicted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """How many samples, or rounds, bring half of the runs from distance 0.9 to 0.01.
+
+    Heads have length ``sqrt(k)`` and singular values that are geometric with the ratio kappa. `step` is "theorem's
+    step", ``eta`` over the largest eigenvalue of Gamma, of which Theorem 1 allows eta = 1/4; or the "best step" near B*
+    for kappa = 1 (`lf.theory.best_step_size`, by its formula also at m = k + 1).
+    """
+
+    panel: str = ""
+    asks: str = "data.n_samples"
+    samples: str = FRESH
+    n_clients: int = 50
+    dim: int = 1000
+    rank: int = 3
+    kappa: float = 1.0
+    participants: int | None = None
+    noise_std: float = 0.0
+    step: str = THEOREM
+    eta: float = 0.25
+    start: int = 16
+    rounds: int = 40
+    delta: float = 0.9
+    level: float = 0.01
+    resolution: float = 0.05
+    trials: int = 32
+    seed: int = 0
+
+    keeps_pieces = True
+
+    @property
+    def cost(self) -> float:
+        """Long searches first."""
+        return self.n_clients * self.rounds * (self.dim if self.samples == FIXED else 1)
+
+    @property
+    def p(self) -> int:
+        """Participants."""
+        return self.n_clients if self.participants is None else self.participants
+
+    @property
+    def largest(self) -> float:
+        """The largest eigenvalue of Gamma, whose trace is k."""
+        squares = np.geomspace(self.kappa**2, 1.0, self.rank)
+        return float(self.rank * squares[0] / squares.sum())
+
+    @property
+    def smallest(self) -> float:
+        """The least eigenvalue of Gamma."""
+        return self.largest / self.kappa**2
+
+    def step_size(self, run: lf.Run) -> float:
+        """Return the step at a number of samples."""
+        m, k = run.data.n_samples, self.rank
+        if self.step == THEOREM or m <= k:
+            return self.eta / self.largest
+        c, g = 1.0 - k / m, (self.dim - k + 1) * k / (self.p * m)
+        f = (k - 1) * set_share(self.n_clients, self.p)
+        return 1.0 / (c * (1.0 + f) + g)
+
+    @property
+    def search(self) -> Least:
+        """The search that answers."""
+        kappa = self.kappa if self.rank > 1 else 1.0
+        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
+        fresh = self.samples == FRESH
+        run = lf.Run(
+            algorithm=lf.FedRep(rank=self.rank, step_size=self.eta, init=lf.AtDistance(self.delta)),
+            problem=lf.SharedRepresentation(**sizes, noise_std=self.noise_std, condition_number=kappa),
+            data=lf.FreshSamples(self.start) if fresh else lf.FixedSamples(self.start),
+            participation=self.p,
+            rounds=self.rounds,
+            seed=(self.seed, self.n_clients, self.dim, self.rank),
+            engine="chain" if fresh and self.dim >= 3 * self.rank else "auto",
+        )
+        return Least(
+            base=run,
+            path=self.asks,
+            reaches=lf.below("subspace_distance", self.level),
+            most=4096,
+            resolution=self.resolution,
+            trials=self.trials,
+            step_size=self.step_size,
+            predicted=fresh,
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Return what `lf.least` would, beside what is said of it."""
+        return {**self.search.run(), **self.said}
+
+    def stages(self) -> Generator[Sequence[Any], Sequence[Any], dict[str, Any]]:
+        """Return the same in pieces."""
+        row = yield from self.search.stages()
+        return {**row, **self.said}
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Theorem 1's m, its constant 1, and rounds; the predicted m near B*, and on fixed samples."""
+        theory, sizes = lf.theory, {"dim": self.dim, "rank": self.rank}
+        way = {"step_size": self.eta / self.largest, "start": self.delta, "smallest": math.sqrt(self.smallest)}
+        claim = theory.fedrep_least_samples(participants=self.p, condition=self.kappa, start=self.delta, **sizes)
+        sizes["n_clients"] = self.n_clients
+        fixed = {"rounds": self.rounds, "delta": self.delta, "level": self.level}
+        spectral = theory.fixed_samples_needed(self.eta, **sizes, **fixed) if self.samples == FIXED else math.nan
+        return {
+            "path": self.asks,
+            "p": self.p,
+            "claim": float(claim),
+            "bound": theory.fedrep_bound_rounds(self.level, **way),
+            "local": theory.near_truth_threshold(self.eta, participants=self.p, **sizes),
+            "spectral": spectral,
+        }
+
+
+def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = None) -> list[Need]:
+    """Return a base setting moved along every panel; or along those chosen, to one value of a few clients."""
+    found = [replace(base, panel="base")]
+    for panel, (field, values, few, _) in panels.items():
+        for value in values if chosen is None else [few] if panel in chosen else []:
+            own = {"n_clients": 100} if panel == "p" else {}
+            own |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
+            own |= {"trials": 8} if panel == "n" and value in MANY else {}
+            own |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
+            found.append(replace(base, panel=panel, **{field: value, **own}))
+    return found
+
+
+def base_setting(quick: bool) -> Need:
+    """Return the setting that every panel moves one size of; quick: small, with few trials."""
+    few: dict[str, Any] = {"dim": 800, "rank": 2, "level": 0.1, "start": 24, "trials": 8, "resolution": 0.3}
+    return Need(**few, rounds=14) if quick else Need()
+
+
+# --- judges --------------------------------------------------------------------------------------------------
+
+
+def over(row: dict[str, Any], law: float) -> tuple[float, float, float]:
+    """Return a crossing over a law, with its interval over trials."""
+    return (row["crossing"] / law, *(np.percentile(row["replicates"].values, (2.5, 97.5)) / law))
+
+
+def lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
+    """Return whether a prediction is there, and of an m at which heads have the moments that it needs."""
+    return row[law] > (row["rank"] + 4 if row["path"] != "round" else 0)
+
+
+def chosen(table: lf.Table, wanted: Callable[[dict[str, Any]], bool]) -> lf.Table:
+    return lf.Table([row for row in table.rows if wanted(row)])
+
+
+def covered(row: dict[str, Any]) -> bool:
+    """Return whether the theorem speaks of a setting: its step, no noise, and eta at most 1/4."""
+    return bool(row["step"] == THEOREM and row["noise_std"] == 0 and row["eta"] <= 0.25)
+
+
+def many_clients(table: lf.Table) -> lf.Table:
+    """Return the settings of many clients at the theorem's step, of a quick run all."""
+    table = table.where(panel=["base", "n"], step=THEOREM)
+    return chosen(table, lambda row: row["n_clients"] >= MANY_CLIENTS * row["dim"]) or table
+
+
+def clients_of(table: lf.Table) -> str:
+    """Return the numbers of clients of a table in words."""
+    return f"n = {', '.join(f'{n:,}' for n in sorted(table['n_clients']))}"
+
+
+def samples_of(table: lf.Table) -> str:
+    """Return the number of samples at which the fewest rounds are searched for."""
+    return f"m = {table.where(panel='base')['start']:,}"
+
+
+def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> Finding:
+    """Judge by which factor a prediction is off at the worst setting of a table."""
+    rows = [row for row in table.rows if not row["censored"] and lawful(row, column)]
+    logs = np.log([over(row, row[column]) for row in rows])
+    worst = int(np.abs(logs[:, 0]).argmax())
+    sign = np.sign(logs[worst, 0])
+    middle, *ends = np.exp(sign * logs[worst])
+    typical = np.exp(np.median(np.abs(logs[:, 0])))
+    beside = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
+    return judge(
+        (middle, min(ends), max(ends)),
+        text=text,
+        most=most,
+        source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
+        statistic="factor between the measured and the predicted, the worst setting",
+        where=f"{len(rows)} settings{beside}",
+        detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",
+    )
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
+def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable[[Any], float], near: str) -> Any:
+    """Return a figure with a panel for each thing that moves."""
+    import matplotlib.pyplot as plt
+
+    shape: dict[str, Any] = {"layout": "constrained", "height_ratios": (3, 1, 3, 1), "sharey": "row"}
+    figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
+    for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
+        below.sharex(ax)
+        rows = sorted(table.where(panel=beside(panel)).rows, key=lambda row: row[field])
+        if not table.where(panel=panel):
+            alone = "base setting alone" if rows else "not run"
+            ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
+        for step, colour in COLOURS.items():
+            own = [row for row in rows if row["step"] == step]
+            if step == THEOREM or any(row["panel"] == panel for row in own):  # not the base setting's best step alone
+                draw_measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
+                draw_ratio(below, own, field, colour)
+        told = [row for row in rows if covered(row)]
+        ax.plot([row[field] for row in told], [claimed(row) for row in told], "--", color="0.5", label=claim)
+        if near and panel == "T":
+            ax.axhline(told[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
+        for one, xlabel in ((ax, ""), (below, text)):
+            label_axes(one, [row[field] for row in rows], xlabel)
+        ax.tick_params(labelbottom=False)
+        below.set(yscale="linear", ylim=RATIOS)
+    same_scale(list(axes[::2].flat))
+    for first in (0, 2):
+        axes[first, 0].set_ylabel(said)
+        axes[first + 1, 0].set_ylabel("measured\nover predicted")
+    figure.legend(*legend_entries(axes), loc="outside upper center", ncols=2)
+    return drawn_from(figure, table)
+
+
+def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
+    """Return the handles and labels of all panels, each once."""
+    found = [ax.get_legend_handles_labels() for ax in axes.ravel()]
+    handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
+    return list(handles.values()), list(handles)
+
+
+def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
+    """Label logarithmic axes, with ticks at some of the sizes that were tried."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+    sizes = sorted({size for size in sizes if size > 0})
+    ax.set(xscale="log" if sizes else "linear", yscale="log", xlabel=text)
+    if len(sizes) == 1:
+        ax.set_xlim(sizes[0] / 2, sizes[0] * 2)
+    shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
+    ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def beside(panel: str) -> list[str]:
+    """Return the panels whose settings lie on one axis: the base setting on every one but that of 100 clients."""
+    return [panel] if panel == "p" else ["base", panel]
+
+
+def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, column: str, colour: str) -> None:
+    """Draw crossings with their intervals, what is censored as arrows at its bound, and the law beside them."""
+    known = [row for row in rows if not row["censored"]]
+    ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in known]).reshape(-1, 2).T
+    shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    x, y = ([row[name] for row in known] for name in (field, "crossing"))
+    ax.errorbar(x, y, yerr=np.maximum(ends, 0), label=text, **shape)
+    for row in rows:
+        if row["censored"]:
+            marker, at = ("^", row["low"]) if row["censored"] == "above" else ("v", row["high"])
+            ax.plot(row[field], at, marker, color=colour, fillstyle="none", label="not reached up to here")
+    ax.plot([row[field] for row in rows], [row[column] for row in rows], ":", color=colour, label=law)
+    if column == "predicted_crossing":
+        low, high = (np.array([row[name] for row in rows]) for name in ("predicted_low", "predicted_high"))
+        seen = ax.dataLim.frozen()
+        shape = {"color": colour, "alpha": 0.15, "linewidth": 0}
+        within = [not row["predicted_censored"] for row in rows]  # elsewhere one end is beyond the search
+        ax.fill_between([row[field] for row in rows], low, np.minimum(high, 1e9), where=within, **shape)
+        ax.dataLim.set(seen)  # an interval that is open above ends at the panel's top
+        ax.autoscale_view()
+
+
+def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
+    """Draw crossings with their intervals over those that are predicted, where a law is known at every size."""
+    known = [row for row in rows if not row["censored"] and row["predicted_crossing"] > 0 and not row["missing"]]
+    ratios = np.array(
+        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
+    )
+    middle, low, high = ratios.reshape(-1, 3).T
+    shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    ax.errorbar([row[field] for row in known], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
+    ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")

@@ -1,0 +1,406 @@
+"""FedRep paper, Theorem 1: how many samples its bound needs in runs, beside those that it asks for.
+
+The least C in front of Theorem 1's m with which the bound holds in 95 % of the trials, setting by setting; m is
+searched for by halving. Every constant is computed from the runs. Heads of equal length have a prescribed kappa over
+all clients (that of participant sets is larger); B starts at one distance in all directions; n = d = 50, k = 2, 100
+trials of 60 rounds under the engine "chain", but for what moves. The simplest baseline is ``k + 2 + d k / p``, which
+knows neither kappa nor E_0 nor a logarithm.
+
+The theorem's failure probability, below 1e-29 for two participants or more, is beyond all trials; for the first round
+and k = 1 it is found by importance sampling. The theorem says that its m is enough, not that fewer are too few: how
+tight it is, is our own question.
+
+Figures
+-------
+"verdicts" : In how many trials the bound fails at every m that was tried, setting by setting, and what three rules ask
+    for.
+"constants" : The least constant in front of each rule for m with which the bound holds in 95 % of the trials, with
+    intervals, against what moves.
+"rules" : The least m that was measured, in settings drawn at random, against what each rule says.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1; section 5.1 for the figures' sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import PAGE_WIDTH, look, plain_ticks, style
+from linfed.plotting.panels import Figures, drawn_from
+from linfed.simulation.participation import n_participants
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
+from linfed.statistics.intervals import least_passing, median_interval
+from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs, theorem1_tail
+
+from ._theorem1 import NAMES, PAIRS, PREDICTED, RIVAL, THEOREM, Setting, moved
+
+SUMMARY = "FedRep paper, Theorem 1: how many samples its bound needs, beside those that it asks for"
+
+ALLOWED = 0.05
+"""Share of trials that may fail with the least C."""
+LEAST: dict[str, tuple[Any, ...]] = {
+    "condition": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+    "rank": (1, 2, 3, 5, 8),
+    "start": (0.1, 0.5, 0.8, 0.95, 0.99, 0.998),
+    "step": (0.03, 0.2, 1.0),
+    "dim": (10, 50, 200, 1000),
+    "n_clients": (10, 20, 50, 200),
+    "participation": (0.2, 0.5, 1.0),
+}
+DRAWN = "drawn"
+"""Settings drawn at random, on which a prediction of the least m is judged."""
+TAILS = ((2, 4), (2, 10), (2, 50), (5, 10), (10, 10), (10, 50), (20, 50))
+RULES = {"needed": "what Theorem 1 asks for", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
+ASKS = quoted("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
+TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
+RIVALS = (("rival", RIVAL, "k + 2 + d k / p"), ("predicted", PREDICTED, "predicted"))
+"""Other rules than the theorem's, their looks and names."""
+
+FAILS = ("#CC6677", "#DDCC77", "#44AA99")
+"""Colours of what becomes of the bound: it fails often, in some trials, in none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Least(Setting):
+    """The least m with which the bound holds."""
+
+    def run(self) -> dict[str, Any]:
+        """Search for the m from which on no trial fails, and for the one up to which clearly too many do."""
+        problem = self.problem()
+        step, needed, weak = self.constants(problem)
+        top = math.ceil(self.rival)
+        first = self.simulated(problem, step, lf.FreshSamples(top))
+        run, failed = theorem1_runs.theorem1_run(first), {}
+
+        def count(m: int) -> int:
+            if m not in failed:
+                result = first if m == first.data.n_samples else self.simulated(problem, step, lf.FreshSamples(m))
+                own = replace(run, distance=result.metrics["subspace_distance"])
+                failed[m] = int(theorem1_judges.beyond_bound(own).sum())
+            return failed[m]
+
+        while count(top):
+            top *= 2
+        for most in (0, ALLOWED * self.trials, 2.4 * ALLOWED * self.trials):
+            low, high = self.rank, top  # with m = k nothing moves
+            while high - low > max(1, 0.04 * high):
+                middle = min(max(low + 1, round(math.sqrt(low * high))), high - 1)
+                low, high = (low, middle) if count(middle) <= most else (middle, high)
+        sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
+        predicted = theorem1.fedrep_predicted_samples(step_size=step, smallest=weak, allowed=ALLOWED, **sizes)
+        tried = sorted(failed)
+        least = least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
+        counts = {"failed": lf.Along([failed[m] for m in tried], tried=tried)}
+        names = dict(zip(("least", "least_low", "least_high"), least, strict=True))
+        return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}
+
+
+def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
+    """Return settings at random, of another seed than when the prediction was made.
+
+    Sizes, kappa, E_0, step and participation have their ranges.
+    """
+    rng = np.random.default_rng(seed)
+
+    def between(low: float, high: float) -> float:
+        return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}")
+
+    cells = []
+    for _ in range(count):
+        rank = int(rng.integers(1, 7))
+        clients, dim = int(between(10 * rank, 200)), int(between(3 * rank, 1000))
+        own = {"condition": between(1.0, 20.0) if rank > 1 else 1.0, "start": math.sqrt(1.0 - between(0.01, 0.95))}
+        own |= {"step": between(0.05, 1.0), "participation": float(rng.choice([0.5, 1.0]))}
+        cells.append(replace(base, name=DRAWN, n_clients=clients, dim=dim, rank=rank, **own))
+    return cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """A figure of the paper, and how many samples the theorem would ask for there."""
+
+    figure: str = "3"
+    n_clients: int = 100
+    dim: int = 10
+    m: int = 5
+    participation: float = 0.1
+    rank: int = 2
+    rounds: int = 200
+    trials: int = 20
+    seed: int = 0
+
+    def run(self) -> dict[str, Any]:
+        """Return the theorem's m with C = 1 over sets that occur and over those a search finds, from two starts."""
+        problem = lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank)
+        p = n_participants(self.participation, self.n_clients)
+        size = {"participation": self.participation, "trials": self.trials, "seed": self.seed}
+        seen = theorem1_runs.theorem1_constants(problem, rank=self.rank, rounds=self.rounds, **size)[:2]
+        kappas = {
+            "": seen,
+            "_searched": theorem1.searched_singular_values(problem.truth(self.seed, range(self.trials)).W, p),
+        }
+        random = lf.FedRep(rank=self.rank, step_size=0.1, init="random")
+        first = lf.simulate(
+            random, problem, data=lf.FreshSamples(self.m), rounds=0, metrics=["subspace_distance"], **size
+        )
+        out: dict[str, Any] = {"participants": p, "first": first.metrics["subspace_distance"][:, 0]}
+        sizes = {"dim": self.dim, "rank": self.rank, "participants": p}
+        with np.errstate(divide="ignore"):
+            for name, (smallest, largest) in kappas.items():
+                out[f"kappa{name}"] = largest / smallest
+                for start, distance in (("random", out["first"]), ("half", np.full(self.trials, 0.5))):
+                    found = theorem1.fedrep_least_samples(condition=largest / smallest, start=distance, **sizes)
+                    out[f"needed_{start}{name}"] = found
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """The failure probability that the theorem allows, and the m at which the first round has it: k = 1, exact law."""
+
+    n_clients: int = 2
+    dim: int = 4
+    start: float = 0.5
+    draws: int = 8000
+
+    def run(self) -> dict[str, Any]:
+        """Return the least m, by halving, and what the theorem asks for; the interval is of the sampling alone."""
+        sizes = {"dim": self.dim, "participants": self.n_clients, "start": self.start}
+        needed = float(theorem1.fedrep_least_samples(rank=1, condition=1.0, **sizes))
+        allowed = -100.0 * min(math.log(self.n_clients), self.dim)
+
+        def excess(m: int) -> tuple[float, float]:
+            found, error = theorem1_tail.first_round_failure(n_samples=m, draws=self.draws, **sizes)
+            return found - allowed, error
+
+        low, high = 2, 4
+        while excess(high)[0] > 0.0:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if excess(middle)[0] > 0.0 else (low, middle)
+        beside = 2.0 * excess(low)[1] * high / -allowed  # samples for two standard errors of the logarithm
+        ends = {"least_low": float(low - beside), "least_high": float(high + beside)}
+        return {"rank": 1, "log_allowed": allowed, "needed": needed, "least": float(high), **ends}
+
+
+def cells(quick: bool) -> dict[str, list[Any]]:
+    """Return the searches, the first rounds and the paper's sizes; quick: a few of each, small."""
+    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 12}
+    least, trials = (Least(**small), 12) if quick else (Least(), 100)
+    moves = {"condition": (1.0,)} if quick else LEAST
+    along = [one for name, values in moves.items() for one in lf.grid(replace(least, name=name), **{name: values})]
+    pairs = [replace(least, name=name, **{**own, "trials": trials}) for name, own in PAIRS.items()]
+    figures = (("3", 10, 10, 5, 0.1), ("3", 100, 10, 5, 0.1), ("3", 1000, 10, 5, 0.1), ("3", 10_000, 10, 5, 0.1))
+    figures += (("1", 100, 20, 5, 1.0), ("1", 100, 20, 20, 1.0), ("4", 100, 20, 10, 0.1))
+    return {
+        "least": [*along, *pairs[: 1 if quick else 2], *([] if quick else drawn(least, 32))],
+        "tail": lf.grid(Tail(draws=500 if quick else 8000), **{"n_clients, dim": TAILS[: 1 if quick else None]}),
+        "sizes": lf.grid(Sizes(), **{"figure, n_clients, dim, m, participation": figures[: 2 if quick else None]}),
+    }
+
+
+def searched(row: lf.Table) -> str:
+    """Return a search's setting in words."""
+    if row["name"] == DRAWN:
+        kappa = f"kappa {row['condition']:.3g}, " if row["rank"] > 1 else ""
+        sizes = f"n {row['n_clients']}, p/n {row['participation']:g}, d {row['dim']}, k {row['rank']}"
+        return f"{sizes}, {kappa}dist_0 {row['start']:.3g}, step {row['step']:.2g}"
+    if row["name"] not in NAMES:
+        return str(row["name"])
+    everybody = row["name"] != "n_clients" or row["participation"] == 1.0
+    return f"{NAMES[row['name']] if everybody else 'n'} = {row[row['name']]:g}"
+
+
+def constant(row: lf.Table, base: str = "needed") -> tuple[float, float, float]:
+    """Return the least constant in front of a rule for m with which the bound holds, and its interval."""
+    low, high = row["least_low"], row["least_high"]
+    return row["least"] / row[base], max(low, row["rank"]) / row[base], high / row[base]
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Return the map of verdicts, the least constants, and rules for m."""
+    table = tables["least"]
+    with style():
+        return {"verdicts": verdicts(table), "constants": constants(table), "rules": rules(table)}
+
+
+def verdicts(table: lf.Table) -> Any:
+    """Return the numbers of samples that were tried in every setting, by what became of the bound."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in table if row["name"] != DRAWN][::-1]
+    figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.9 + 0.15 * len(rows)), layout="constrained")
+    for place, row in enumerate(rows):
+        count = np.asarray(row["failed"])
+        kinds = {
+            "fails in over 5 %": (FAILS[0], count > ALLOWED * row["trials"]),
+            "in some": (FAILS[1], (count > 0) & (count <= ALLOWED * row["trials"])),
+            "in none": (FAILS[2], count == 0),
+        }
+        for text, (colour, mask) in kinds.items():
+            at = row["tried"][mask]
+            ax.plot(at, np.full(len(at), place), "o", color=colour, markersize=3.5, label=text)
+        ax.plot(row["rival"], place, "D", color="black", fillstyle="none", label="k + 2 + d k / p")
+        ax.plot(row["predicted"], place, "x", color="black", markersize=5, label="predicted")
+        ax.plot(row["needed"], place, "|", color="black", markersize=9, markeredgewidth=2, label="Theorem 1, C = 1")
+    ax.set_yticks(range(len(rows)), [searched(row) for row in rows])
+    ax.set(xscale="log", xlabel="samples m of a client and round")
+    plain_ticks(ax)
+    labels = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(labels.values(), labels.keys(), ncols=6, loc="outside upper center", title="the bound, in its trials")
+    return drawn_from(figure, sum(rows, lf.Table()))
+
+
+def constants(table: lf.Table) -> Any:
+    """Return the least C of Theorem 1, and that of the rival, against what moves."""
+    import matplotlib.pyplot as plt
+
+    names = [name for name in NAMES if len(table.where(name=name))]
+    figure, axes = plt.subplots(
+        1, len(names), figsize=(PAGE_WIDTH, 2.3), layout="constrained", sharey=True, squeeze=False
+    )
+    for ax, name in zip(axes[0], names, strict=True):
+        rows = list(table.where(name=name))
+        x = moved(ax, rows, name)
+        for base, method, text in (("needed", THEOREM, "Theorem 1"), *RIVALS):
+            found = np.array([constant(row, base) for row in rows])
+            middle, low, high = np.where(np.isfinite(found), found, np.nan).T
+            ax.errorbar(
+                x, middle, yerr=(middle - low, high - middle), **{**look(method), "capsize": 1.5, "label": text}
+            )
+    plain_ticks(axes[0, 0])
+    axes[0, 0].set_ylabel("least constant that passes")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
+    return drawn_from(figure, table.where(name=names))
+
+
+def rules(table: lf.Table) -> Any:
+    """Return the least m of the settings drawn at random against what each rule says."""
+    import matplotlib.pyplot as plt
+
+    rows = list(table.where(name=DRAWN)) or list(table)
+    figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
+    for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
+        said, found = np.array([[row[base], row["least"]] for row in rows]).T
+        ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
+        low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
+        shape = {**look(method), "linestyle": "none", "elinewidth": 0.7}
+        ax.errorbar(said, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
+        line = [min(said.min(), found.min()), max(found.max(), 10.0)]
+        ax.plot(line, line, color="0.35", linewidth=0.7)
+        ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
+        plain_ticks(ax)
+    axes[0].set_ylabel("least m, measured")
+    return drawn_from(figure, sum(rows, lf.Table()))
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Return the least constants, how far they move, and the rival's."""
+    table, out = tables["least"], []
+    statistic = f"least constant with which it holds in {100 * (1 - ALLOWED):g} % of the trials"
+    for row in table:
+        fields = {"where": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
+        detail = f"m = {row['least']:g} of {row['needed']:.4g}"
+        out.append(judge(constant(row), most=1.0, text="C = 1 is enough", detail=detail, **fields))
+    for row in tables["tail"]:
+        out.append(
+            judge(
+                constant(row),
+                most=1.0,
+                text="C = 1 is enough for the failure probability that the theorem allows, in the first round, k = 1",
+                where=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
+                statistic="least constant with which a first round fails as rarely, by importance sampling",
+                source=f"{ASKS}; the 1 is an {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
+                detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
+            )
+        )
+    seen, unseen = [row for row in table if row["name"] != DRAWN], list(table.where(name=DRAWN))
+    for rows, which in ((seen, "all but the drawn ones"), (unseen, "drawn at random")):
+        where = f"{len(rows)} settings, {which}"
+        if rows:
+            note = "the rule was made after these were seen" if rows is seen else ""
+            out += [spread(rows, where, base, text) for base, text in RULES.items()]
+            out += predicted(rows, where, note)
+    for name, least, claimed in (("condition", 4.0, 4.0), ("start", 0.8, 2.0), ("rank", 2, 3.0)):
+        rows = [row for row in table.where(name=name) if row[name] >= least]
+        out += growth(name, rows[0], rows[-1], claimed) if len(rows) > 1 else []
+    for row in tables["sizes"]:
+        for start, word in (("random", "random B"), ("half", "distance 0.5")):
+            searched_for = np.median(row[f"needed_{start}_searched"])
+            out.append(
+                judge(
+                    median_interval(row[f"needed_{start}"] / row["m"]),
+                    most=1.0,
+                    text="The paper's figures have the samples that Theorem 1 asks for with C = 1",
+                    where=f"Figure {row['figure']}: n = {row['n_clients']:,}, p = {row['participants']:,}, {word}",
+                    statistic="m of the theorem over m of the figure, median over trials",
+                    source=OWN_THRESHOLD,
+                    detail=f"m = {np.median(row[f'needed_{start}']):.3g}; over searched sets {searched_for:.3g}",
+                )
+            )
+    return out
+
+
+def predicted(rows: list[lf.Table], where: str, note: str) -> list[Finding]:
+    """Return how near the predicted least m is: in the worst setting, and in most."""
+    middle, low, high = np.array([constant(row, "predicted") for row in rows]).T
+    factor = np.exp(np.abs(np.log(middle)))
+    ends = max(1.0, np.maximum(low, 1.0 / high).max()), np.maximum(high, 1.0 / low).max()
+    said = {"where": where, "source": f"{OWN_PREDICTION}, without a fitted number", "note": note}
+    text = "The least m is what `fedrep_predicted_samples` says, to a factor of"
+    return [
+        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, the worst setting", **said),
+        share(factor <= 2.0, 0.75, text=f"{text} 2, in three of four settings", statistic="share of settings", **said),
+    ]
+
+
+def spread(rows: list[lf.Table], where: str, base: str, text: str) -> Finding:
+    """Return how far the least constant in front of a rule moves over settings."""
+    found = np.log10([constant(row, base) for row in rows]).T
+    width = np.ptp(found[0]), max(0.0, found[1].max() - found[2].min()), found[2].max() - found[1].min()
+    return judge(
+        width,
+        most=1.0,
+        text=f"The samples that a run needs are {text}, up to one constant to a factor of 10",
+        where=where,
+        statistic="orders of magnitude between the least and the largest least constant",
+        source=TIGHT if base == "needed" else f"{OWN_PREDICTION}, without a fitted number",
+        detail=f"from {10 ** found[0].min():.2g} to {10 ** found[0].max():.2g}",
+    )
+
+
+def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[Finding]:
+    """Return the power by which the least m grows with kappa, 1/E_0 or k, between two ends, beside the theorem's.
+
+    The theorem's m is enough, so that it bounds the power from above; whether it is tight is our question.
+    """
+    size = [1.0 / (1.0 - row["start"] ** 2) if name == "start" else row[name] for row in (first, last)]
+    ends = [[row[end] - row["rank"] for end in ("least", "least_low", "least_high")] for row in (first, last)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
+    told = "1 / E0" if name == "start" else NAMES[name]
+    said = {"where": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
+    text = f"The least m - k grows with {told} at most as Theorem 1's does, by half a power more"
+    return [
+        judge(tuple(powers), most=claimed + 0.5, text=text, source=f"{ASKS}; the half is an {OWN_THRESHOLD}", **said),
+        judge(
+            tuple(powers),
+            least=claimed - 0.5,
+            most=claimed + 0.5,
+            text=f"Theorem 1's m is tight in {told}, up to half a power",
+            source=TIGHT,
+            **said,
+        ),
+    ]

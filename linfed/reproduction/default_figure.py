@@ -1,0 +1,303 @@
+"""The figure of a table whose experiment has no ``plot``: curves of all methods, in panels by what else varies.
+
+Lines are the methods: the values of a column ``method`` or ``label``, or the different algorithms; where these do not
+vary, the values of the last column that does. Of the other columns that vary the first makes columns of panels, the
+second rows of panels; of further ones the first value is drawn. The caption says what is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from linfed.cells.run import Run
+from linfed.errors import SizeError, is_real
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, draw_prediction, look, shades
+from linfed.plotting.captions import sizes
+from linfed.plotting.panels import curves, page
+from linfed.prediction import Prediction, predict
+from linfed.reproduction.caveats import edges
+from linfed.search.tuning import Tuned
+from linfed.tables.export import short_names, told_diverged, varying
+from linfed.tables.grid import changed, fields_of
+from linfed.tables.labeled_array import Along
+from linfed.tables.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+METHODS = ("method", "label")
+"""Columns whose values are the lines."""
+
+MOST = {"line": 12, "column": 6, "row": 4}
+"""Lines of a panel, columns and rows of panels: of more values as many are drawn, evenly spaced."""
+
+MOST_BANDS = 6
+"""Lines of a panel that have bands: more would cover each other."""
+
+MOST_PREDICTIONS = 12
+"""Curves of a figure that are predicted: a prediction may take seconds."""
+
+PREDICTED_TRIALS = 5
+"""Trials that are predicted of a run, the first ones: each has a start of its own."""
+
+Axis = tuple[str, list[str]]
+"""The columns that vary together, as text, and what is written of the value in each row."""
+
+
+def default_figure(table: Table, cells: Sequence[Any]) -> tuple[Figure, str] | None:
+    """Return the figure of a table and its caption; None where no column of it lies along an axis.
+
+    Parameters
+    ----------
+    table : Table
+    cells : sequence of cells
+        Those that filled it: the names of their fields are the columns that tell rows apart, and runs among them are
+        predicted (`lf.predict`).
+    """
+    y = _metric(table)
+    if y is None:
+        return None
+    rows = [row for row in table.rows if y in row]
+    x = next(iter(rows[0][y].axes))
+    places, left_out = _places(rows, _fields_that_differ(cells))
+    chosen: dict[tuple[str, ...], int] = {}
+    for number, place in enumerate(places):
+        if place is not None:
+            chosen.setdefault(place, number)
+    drawn = Table(
+        [{"=line": line, "=column": column, "=row": row, **rows[i]} for (line, column, row), i in chosen.items()]
+    )
+    figure, predicted = _drawn(drawn, x, y, [_run_of(rows[i], cells) for i in chosen.values()])
+    left_out += [f"rows without {y}"] * (len(rows) < len(table))
+    return figure, _caption(drawn, x, y, left_out, predicted)
+
+
+def _metric(table: Table) -> str | None:
+    """Return the column that is drawn: the first along the rounds that all rows have, or else along an axis."""
+
+    def along(row: Mapping[str, Any], name: str) -> bool:
+        return isinstance(row.get(name), Along) and row[name].trials and len(row[name].axes) == 1
+
+    found = [name for name in table.columns if any(along(row, name) for row in table.rows)]
+    shared = [name for name in found if all(along(row, name) for row in table.rows)]
+    return next((name for name in shared if table.axes(name) == ("trial", "round")), next(iter(shared or found), None))
+
+
+# --- which row is drawn where ------------------------------------------------------------------------------------
+
+
+def _fields_that_differ(cells: Sequence[Any]) -> list[str]:
+    """Return the names of the fields in which cells differ; a run's row may say more of a field, e.g. of the engine."""
+    fields = [dict(fields_of(cell)) for cell in cells]
+    return varying(fields) if len(fields) > 1 else []
+
+
+def _places(rows: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Return each row's line, column and row of panels, None for one that is not drawn, and what is left out."""
+    names = [name for name in fields if len({repr(row.get(name)) for row in rows}) > 1]
+    methods = next(([name] for name in METHODS if name in names), [])
+    if methods:
+        lines: list[str] | None = [str(row.get(methods[0])) for row in rows]
+    else:
+        methods = [name for name in names if name.partition(".")[0] == "algorithm"]
+        lines = _methods(rows, methods) if methods else None
+    others = _axes(rows, [name for name in names if name not in methods])
+    if lines is None:
+        lines = others.pop()[1] if others else [_class(rows[0])] * len(rows)
+    kept = [True] * len(rows)
+    left_out = []
+    parts = {"line": ("", lines)}
+    for part, axis in zip(("column", "row"), others, strict=False):
+        parts[part] = axis
+    for part, (_, values) in parts.items():
+        left_out += _leave(kept, values, MOST[part])
+    for _, values in others[2:]:
+        left_out += _leave(kept, values, 1)
+    empty = [""] * len(rows)
+    where = (parts["line"][1], parts.get("column", ("", empty))[1], parts.get("row", ("", empty))[1])
+    return [place if keep else None for place, keep in zip(zip(*where, strict=True), kept, strict=True)], left_out
+
+
+def _leave(kept: list[bool], values: Sequence[str], most: int) -> list[str]:
+    """Mark the rows whose value is not among as many as are drawn, evenly spaced; return the values left out."""
+    every = list(dict.fromkeys(values))
+    if len(every) <= most:
+        return []
+    drawn = {every[i] for i in np.linspace(0, len(every) - 1, most).round().astype(int)} if most > 1 else {every[0]}
+    kept[:] = [keep and value in drawn for keep, value in zip(kept, values, strict=True)]
+    return [value for value in every if value not in drawn]
+
+
+def _axes(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Axis]:
+    """Return the axes of a grid: columns that vary together are one."""
+    short, together = short_names(rows), dict[tuple[int, ...], list[str]]()
+    for name in names:
+        values = [repr(row.get(name)) for row in rows]
+        together.setdefault(tuple(map(values.index, values)), []).append(name)
+    found = []
+    for group in together.values():
+        texts = [
+            ", ".join(f"{short[name]} = {row[name]}" for name in group if row.get(name) is not None) for row in rows
+        ]
+        found.append((", ".join(short[name] for name in group), texts))
+    return found
+
+
+def _class(row: Mapping[str, Any]) -> str:
+    """Return the name of a row's algorithm, the tuned one where it is tuned."""
+    return str(row.get("algorithm.base", row.get("algorithm", "all")))
+
+
+def _methods(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Return the name of each row's algorithm, with as many of its fields as tell it from others of its class."""
+    found = [_class(row) for row in rows]
+    fields = dict.fromkeys(name.removeprefix("algorithm.").removeprefix("base.") for name in names)
+    for own in ("", *(field for field in fields if field not in ("algorithm", "base"))):
+        values = [row["algorithm"] == "Tuned" if not own else _field(row, own) for row in rows]
+        differ = [{repr(other) for other, name in zip(values, found, strict=True) if name == one} for one in found]
+        for i, value in enumerate(values):
+            if len(differ[i]) > 1 and value is not None:
+                found[i] += f", {own} = {value}" if own else ", tuned" * value
+    return found
+
+
+def _field(row: Mapping[str, Any], own: str) -> Any:
+    """Return the value of an algorithm's field, of the tuned one where it is tuned."""
+    return row.get(f"algorithm.base.{own}", row.get(f"algorithm.{own}"))
+
+
+# --- predictions -------------------------------------------------------------------------------------------------
+
+
+def _run_of(row: Mapping[str, Any], cells: Sequence[Any]) -> Run | None:
+    """Return the run that filled a row, its algorithm as it was tuned; None where it is not known."""
+    for cell in cells:
+        if isinstance(cell, Run) and all(row.get(k) == v for k, v in fields_of(cell) if k not in ("trials", "engine")):
+            tuned = cell.algorithm
+            if not isinstance(tuned, Tuned):
+                return cell
+            names = list(tuned.grid if isinstance(tuned.grid, Mapping) else tuned.grid[0])
+            if all(is_real(row.get(name)) for name in names):
+                return dataclasses.replace(cell, algorithm=changed(tuned.base, {name: row[name] for name in names}))
+    return None
+
+
+def _predicted(run: Run | None) -> Prediction | None:
+    """Return the prediction of a run's first trials, or None if there is no prediction of its distance."""
+    if run is None or isinstance(run.algorithm, Tuned):
+        return None
+    try:
+        prediction = predict(
+            run.algorithm,
+            run.problem,
+            data=run.data,
+            rounds=run.rounds,
+            participation=run.participation,
+            trials=PREDICTED_TRIALS if run.trials is None else min(run.trials, PREDICTED_TRIALS),
+            seed=run.seed,
+        )
+    except (SizeError, TypeError, ValueError):
+        return None
+    return None if prediction.distance is None else prediction
+
+
+# --- drawing -----------------------------------------------------------------------------------------------------
+
+
+def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, list[Prediction]]:
+    """Return the figure and the predictions in it."""
+    lines, columns, rows = ([*dict.fromkeys(row[f"={part}"] for row in table.rows)] for part in MOST)
+    looks, labels = _looks(table, lines), {line: _text(line) for line in lines}
+    width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
+    band = len(lines) <= MOST_BANDS
+    known: dict[int, Prediction] = {}
+    if y == "subspace_distance" and x == "round" and len(runs) <= MOST_PREDICTIONS:
+        for row, run in zip(table.rows, runs, strict=True):
+            if (prediction := _predicted(run)) is not None:
+                known[id(row)] = prediction
+    with page(
+        table,
+        column="=column",
+        row="=row",
+        title=lambda value: fill(_text(value), int(13 * width / len(columns))),
+        width=width,
+        height=0.75 + (2.2 if len(rows) == 1 else 1.8 * len(rows)),
+        sharex="col",
+        sharey=True,
+    ) as sheet:
+        for ax, part in sheet:
+            curves(ax, part, x, y, by="=line", labels=labels, looks=looks, band=band)
+            for row in part.rows:
+                if prediction := known.get(id(row)):
+                    rounds = row[y].axes[x]
+                    draw_prediction(ax, rounds, prediction.distance[:, rounds], uncertain=bool(prediction.warnings))
+            if x == "round":
+                ax.locator_params(axis="x", integer=True)
+        _cut_off([ax for ax, _ in sheet], table, y)
+        what = y.replace("_", " ")
+        sheet.label(x, *(f"{fill(_text(row), 28)}\n{what}" if row else what for row in rows))
+        widest = max(map(len, lines))
+        sheet.legend(
+            ncols=max(
+                1,
+                min(
+                    len(lines) + len({bool(one.warnings) for one in known.values()}),
+                    int(width / (0.55 + 0.056 * widest)),
+                ),
+            )
+        )
+    return sheet.figure, list(known.values())
+
+
+def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
+    """Return a look for each line: a method's own, shades for numbers, and those of other kinds in turns."""
+    classes = {row["=line"]: _class(row) for row in table.rows}
+    own = {line: line if line in LOOKS else classes[line] for line in lines}
+    if len(lines) > 1 and all(_is_number(line.rpartition(" = ")[2]) for line in lines):
+        return dict(shades(lines))
+    alone = [line for line in lines if own[line] in LOOKS and [*own.values()].count(own[line]) == 1]
+    turns = iter(range(len(lines)))
+    return {line: LOOKS[own[line]] if line in alone else tuple(look("", next(turns)).values()) for line in lines}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return np.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _cut_off(panels: Sequence[Axes], table: Table, y: str) -> None:
+    """Cut off the heights to which diverging runs rise."""
+    if any(np.any(row.get("diverged", False)) for row in table.rows):
+        begin = max(float(np.nanmedian(row[y].values[:, 0])) for row in table.rows)
+        if panels[0].get_ylim()[1] > 1e3 * begin:
+            least = min(ax.dataLim.y0 for ax in panels)
+            panels[0].set_ylim(0.7 * least if least > 0 else None, 1e3 * begin)
+
+
+def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: Sequence[Prediction]) -> str:
+    """Return the caption, with the sizes of the figure's rows."""
+    lines = len({row["=line"] for row in table.rows})
+    measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
+    parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
+    parts += [f"black lines: predicted, median of the first {PREDICTED_TRIALS} trials"] if predicted else []
+    parts += (
+        ["dashed black: the prediction comes with warnings (`lf.predict` returns them)"]
+        if any(one.warnings for one in predicted)
+        else []
+    )
+    parts += [text for text in (told_diverged(table.rows), edges(table, by="=line")) if text]
+    parts += [f"not drawn: {', '.join(left_out)}"] if left_out else []
+    return f"{'; '.join(parts)}. {sizes(table)}".strip()
+
+
+def _text(text: str) -> str:
+    """Return a text that matplotlib shows as it is."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")

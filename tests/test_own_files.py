@@ -1,0 +1,484 @@
+"""Grids of one's own, ``linfed reproduce FILE.py``, their default figure, and ``--set``."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from helpers import png_alone
+from matplotlib.figure import Figure
+
+import linfed as lf
+from linfed import cli
+from linfed.errors import UsageError
+from linfed.figures import style
+from linfed.reproduction.default_figure import default_figure
+from linfed.reproduction.experiments import cells_of, find, load_file, summary_of
+from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
+from linfed.reproduction.records import read_saved
+from linfed.reproduction.run import Options, cells_ready
+
+ROOT = Path(__file__).parent.parent
+
+GRID = """
+import linfed as lf
+
+def cells(quick):
+    problem = lf.SharedRepresentation(n_clients=12, dim=8, rank=2)
+    fedrep = lf.FedRep(rank=2, step_size=0.5)
+    run = lf.Run(algorithm=fedrep, problem=problem, data=lf.FreshSamples(8), rounds=2 if quick else 5, trials=3)
+    return lf.grid(run, algorithm=(fedrep, lf.FedAvg(rank=2, step_size=0.1)), **{"problem.n_clients": (12, 16)})
+"""
+
+OWN = """
+from dataclasses import dataclass
+from beside import LARGE
+import numpy as np
+
+@dataclass(frozen=True)
+class Cell:
+    number: int = 0
+    size: float = LARGE
+    words: tuple[str, ...] = ("a",)
+    asked: int | None = None
+    rank: int = 2
+    dim: int = 3
+
+    def run(self):
+        with open("ran.txt", "a") as file:
+            file.write(f"{self.number} ")
+        return {"value": np.full(4, self.number * self.size)}
+
+def cells():
+    return {"some": [Cell(number=n) for n in range(3)], "more": [Cell(number=7)]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The current folder, whose modules and path are gone afterwards; figures are coarse, and PDFs empty."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(style.STYLE, "savefig.dpi", 40)
+    monkeypatch.setattr(Figure, "savefig", png_alone)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+    plt.close("all")
+
+
+def write(name, text):
+    Path(name).parent.mkdir(exist_ok=True, parents=True)
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def run(*arguments):
+    return cli.main([str(argument) for argument in arguments])
+
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_file_with_cells_alone_leaves_a_table_a_figure_and_a_record(capsys):
+    write("my_grid.py", GRID)
+    assert run("reproduce", "my_grid.py", "--workers", 1) == 0
+    out = capsys.readouterr().out
+    assert "my-grid.png: Subspace distance against round: median and 10-90 % over trials; black lines: predicted" in out
+    names = {path.name for path in Path("results").iterdir()}
+    files = {"my-grid-runs.csv", "my-grid-runs-round.csv", "my-grid-runs.npz", "my-grid.json"}
+    assert names == files | {"my-grid.png", "my-grid.pdf", "my-grid.txt", "cells"}
+    table = lf.Table.load("results/my-grid-runs.npz")
+    wanted = lf.sweep(cells_of(load_file(Path("my_grid.py")), quick=False)["runs"])
+    assert np.array_equal(table["subspace_distance"], wanted["subspace_distance"])
+    assert read_saved("my-grid", Path("results"))["cells"] == 4
+
+
+def test_a_saved_file_is_drawn_shown_listed_and_reported_anew(capsys):
+    write("my-grid.py", GRID)
+    assert run("reproduce", "my-grid.py", "--quick", "--workers", 1) == 0
+    Path("results/quick/my-grid.png").unlink()
+    for again in (["replot", "my-grid.py", "--quick"], ["reproduce", "my-grid.py", "--quick", "--draw"]):
+        assert run(*again) == 0
+        assert Path("results/quick/my-grid.png").exists()
+    capsys.readouterr()
+    for name in ("my-grid", "my-grid.py"):
+        assert run("show", name, "--quick") == 0
+        assert re.match(r"my-grid: quick run, linfed .*\n\n.*my-grid.png\n  Subspace", capsys.readouterr().out)
+    assert run("report", "results/quick") == 0
+    assert "Subspace distance against round" in Path("results/quick/report.html").read_text()
+
+
+def test_a_run_goes_on_from_its_store_and_the_files_code_counts(capsys):
+    write("lib/own_one.py", OWN)
+    write("lib/beside.py", "LARGE = 100.0")
+    assert run("reproduce", "lib/own_one.py", "--workers", 1) == 0
+    assert run("reproduce", "lib/own_one.py", "--workers", 1) == 0
+    assert "4 of 4 cells from an earlier run" in capsys.readouterr().out
+    assert Path("ran.txt").read_text().split() == ["0", "1", "2", "7"]
+    command = [sys.executable, "-m", "linfed", "reproduce", "lib/own_one.py", "--workers", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    write("lib/beside.py", "LARGE = 50.0")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "cells from an earlier run" not in done.stdout
+    assert lf.Table.load("results/own-one-some.npz")["value"][:, 0].tolist() == [0, 50, 100]
+
+
+def test_shards_of_a_file_are_put_together(capsys):
+    write("my_grid.py", GRID)
+    for shard in ("1/2", "2/2"):
+        assert run("reproduce", "my_grid.py", "--workers", 1, "--shard", shard, "--quick") == 0
+        assert ("shard 1/2 is done" in capsys.readouterr().out) is (shard == "1/2")
+    assert read_saved("my-grid", Path("results/quick"))["reused"] == 2
+
+
+def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
+    package = folder / f"experiments_{folder.name}"
+    write(package / "__init__.py", "")
+    write(package / "mine_one.py", f"{GRID}\nSUMMARY = 'my summary'\n")
+    assert {find(asked, package).resolve() for asked in ("mine-one", "mine_one")} == {package / "mine_one.py"}
+    for asked in ("mine-one", package / "mine_one.py"):
+        assert run("reproduce", asked, "--quick", "--workers", 1, "--experiments", package) == 0
+    assert read_saved("mine-one", Path("results/quick"))["reused"] == 4
+    assert "file" not in read_saved("mine-one", Path("results/quick"))
+    assert summary_of("mine-one", package) == "my summary"
+
+
+ALONE = OWN.replace("from beside import LARGE", "LARGE = 1.0")
+STEEP = GRID.replace("rank=2, step_size=0.5", "rank=9, step_size=1")
+PROBLEM = "import linfed as lf\nlf.SharedRepresentation(n_clients=3, dim=1, rank=2)"
+
+MISTAKES = {
+    "no file": ("none.py", None, [], ["'none.py' does not exist"]),
+    "no cells": ("a1.py", "x = 1", [], ["'a1.py' has no function cells(quick)"]),
+    "empty": ("a2.py", "def cells(quick): return []", [], ["a2.py: cells() returned no cells"]),
+    "others": ("a3.py", "def cells(quick): return [3]", [], ["a3.py: cells[0] = 3 must be an lf.Run"]),
+    "table": ("a4.py", "def cells(quick): return {'a/b': []}", [], ["a4.py: cells() names a table 'a/b'"]),
+    "syntax": ("a5.py", "x = 1\nx ==", [], ["a5.py, line 2: SyntaxError: invalid syntax"]),
+    "error": ("a6.py", PROBLEM, [], ["a6.py, line 2: ValueError: rank = 2 must be at most dim = 1"]),
+    "error in cells": ("a7.py", "def cells(quick):\n    return y", [], ["a7.py, line 2: NameError", "'y'"]),
+    "exit": ("a8.py", "import sys\nsys.exit(3)", [], ["a8.py, line 2: SystemExit: 3"]),
+    "package": ("a9.py", "import nothing_like_it", [], ["'a9' needs nothing_like_it"]),
+    "quick": ("b1.py", "def cells(): return []", ["--quick"], ["b1.py: its cells() has no quick sizes"]),
+    "taken name": ("json.py", GRID, [], ["'json' is the name of another module; rename the file"]),
+    "shipped name": ("fedrep_fig1.py", GRID, [], ["'fedrep_fig1.py' has the name of an experiment that comes with"]),
+    "odd name": ("a b.py", GRID, [], ["'a b.py': rename the file"]),
+    "no experiment": ("b2.py", GRID, [], None),
+    "rank": (
+        "b3.py",
+        GRID.replace("rank=2, step_size=0.5", "rank=9, step_size=1"),
+        [],
+        ["rank = 9 must be at most dim"],
+    ),
+    "strict": ("b4.py", GRID, ["--strict"], ["no committed run of 'b4'"]),
+    "set": ("b5.py", GRID, ["--set", "dims=3"], ["--set dims: no cell has this field (did you mean 'dim'?)"]),
+    "set what": ("b6.py", GRID, ["--set", "dim"], ["--set 'dim' must be FIELD=VALUE"]),
+    "set twice": ("b7.py", GRID, ["--set", "dim=3", "--set", "dim=4"], ["--set dim is given twice"]),
+    "set unclear": ("b8.py", GRID, ["--set", "rank=3"], ["--set rank may be algorithm.rank or problem.rank"]),
+    "set size": ("b9.py", GRID, ["--set", "dim=0"], ["--set: dim = 0 must be an integer of at least 1"]),
+    "set word": ("c1.py", GRID, ["--set", "dim=3O"], ["--set: dim = '3O' must be an integer"]),
+    "set rank": ("c2.py", GRID, ["--set", "algorithm.rank=9"], ["rank = 9 must be at most dim = 8, in the cell"]),
+    "set and draw": ("c3.py", GRID, ["--set", "dim=9", "--draw"], ["--draw takes", "leave out --set"]),
+    "set and option": ("c4.py", GRID, ["--set", "trials=9", "--trials", 3], ["--trials and --set trials exclude"]),
+    "own rank": (
+        "c5.py",
+        ALONE,
+        ["--set", "rank=4"],
+        ["rank = 4 must"],
+    ),
+    "own type": ("c6.py", ALONE, ["--set", "dim=2.5"], ["an integer"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_before_anything_is_computed(name, capsys):
+    file, text, arguments, fragments = MISTAKES[name]
+    if text is not None:
+        write(file, text)
+    asked, fragments = (file[:-3], [f"did you mean '{file}'?"]) if fragments is None else (file, fragments)
+    assert run("reproduce", asked, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    for fragment in fragments:
+        assert fragment in err
+    assert not Path("results").exists()
+    assert not Path("ran.txt").exists()
+
+
+def test_another_module_of_the_name_is_not_run_in_its_place(monkeypatch, capsys):
+    for place in ("a", "b"):
+        write(f"{place}/same_name.py", GRID)
+        monkeypatch.syspath_prepend(str(Path(place).resolve()))
+    assert run("reproduce", "a/same_name.py", "--quick") == 2
+    assert "Python finds" in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+def test_another_file_of_the_same_name_keeps_its_results(capsys):
+    for place in ("a", "b"):
+        write(f"{place}/same_name.py", GRID)
+    assert run("reproduce", "a/same_name.py", "--quick", "--workers", 1) == 0
+    del sys.modules["same_name"]
+    sys.path.remove(str(Path("a").resolve()))
+    assert run("reproduce", "b/same_name.py", "--quick", "--workers", 1) == 2
+    assert "has the results of" in capsys.readouterr().err
+    assert run("reproduce", "a/same_name.py", "b/same_name.py", "--quick") == 2
+    assert "have the same name" in capsys.readouterr().err
+    Path("a/same_name.py").unlink()
+    assert run("reproduce", "b/same_name.py", "--quick", "--workers", 1) == 0
+
+
+# --- own settings --------------------------------------------------------------------------------------------
+
+
+SMALL = lf.SharedRepresentation(n_clients=6, dim=5, rank=2)
+FEDREP = lf.FedRep(rank=2, step_size=0.5)
+RUN = {
+    "algorithm": FEDREP,
+    "problem": lf.SharedRepresentation(n_clients=12, dim=8, rank=2),
+    "data": lf.FreshSamples(8),
+}
+
+
+@dataclass(frozen=True)
+class Plain:
+    size: int = 3
+    shape: tuple[int, ...] = (1, 2)
+    rate: float = 0.5
+    word: str = "a"
+    some: int | None = None
+    problem: lf.SharedRepresentation = SMALL
+
+    def run(self):
+        return {"value": self.size}
+
+
+def test_values_are_literals_and_other_texts_words():
+    given = ["size=4", "a.rate = 1e-3", "word=two words", "shape=[1, [2]]", "some=None", "word2='3'"]
+    wanted = {"size": 4, "a.rate": 1e-3, "word": "two words", "shape": (1, (2,)), "some": None, "word2": "3"}
+    assert read_settings(given) == wanted
+
+
+def test_fields_are_replaced_where_they_are_and_equal_cells_are_one():
+    lists = {"one": [Plain(size=n) for n in (1, 2)], "two": [lf.Run(**RUN, rounds=3)]}
+    found = with_settings(lists, {"size": 5, "dim": 7})
+    assert found["one"] == [Plain(size=5, problem=lf.SharedRepresentation(n_clients=6, dim=7, rank=2))]
+    assert found["two"][0].problem.dim == 7
+    assert with_settings(lists, {"problem.n_clients": 9})["one"] != lists["one"]
+    assert lists["one"] == [Plain(size=1), Plain(size=2)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("size", True, "an integer"),
+        ("size", 0, "at least 1"),
+        ("rate", "x", "a finite number"),
+        ("rate", float("inf"), "a finite number"),
+        ("rate", -0.1, "at least 0"),
+        ("word", 3, "a word"),
+        ("shape", 3, "of the type tuple"),
+        ("shape", (1, "b"), "of the type tuple"),
+        ("some", "x", "of the type int | None"),
+        ("problem", 3, "SharedRepresentation"),
+        ("problem.dim", 1, "rank = 2 must be at most dim = 1"),
+    ],
+)
+def test_values_of_another_type_and_impossible_sizes_are_said(path, value, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        with_settings({"cells": [Plain()]}, {path: value})
+    assert with_settings({"cells": [Plain()]}, {"rate": 1, "some": 4})["cells"][0].some == 4
+
+
+def test_a_tuned_algorithm_is_reached_and_what_it_chooses_is_not_set():
+    tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
+    runs = [lf.Run(**(RUN | {"algorithm": one}), rounds=3) for one in (FEDREP, tuned)]
+    plain, found = with_settings({"runs": runs}, {"algorithm.rank": 3})["runs"]
+    assert (plain.algorithm.rank, found.algorithm.base.rank) == (3, 3)
+    with pytest.raises(UsageError, match=r"the tuning chooses it from algorithm.grid = \{'step_size'"):
+        with_settings({"runs": runs}, {"step_size": 1.0})
+    with pytest.raises(UsageError, match="rank = 9 must be at most dim = 8"):
+        check_cells(with_settings({"runs": runs[1:]}, {"algorithm.rank": 9}))
+
+
+def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
+    write("my_grid.py", GRID)
+    own = ["--set", "n_clients=20", "--set", "data.n_samples=9", "--trials", 2]
+    assert run("reproduce", "my_grid.py", "--quick", *own, "--workers", 1) == 0
+    where = Path("results/set/quick")
+    assert json.loads((where / "my-grid.json").read_text())["set"] == {
+        "trials": 2,
+        "n_clients": 20,
+        "data.n_samples": 9,
+    }
+    table = lf.Table.load(where / "my-grid-runs.npz")
+    assert (table["problem.n_clients"].tolist(), len(table)) == ([20, 20], 2)
+    assert "n = 20, m = 9, noise std 0, 2 rounds, 2 trials" in (where / "my-grid.txt").read_text()
+    before = (where / "my-grid.txt").read_text()
+    assert run("replot", "my_grid.py", "--out", where) == 0
+    assert (where / "my-grid.txt").read_text() == before
+    capsys.readouterr()
+    assert run("show", "my-grid", "--out", where) == 0
+    said = "my-grid: quick run, trials = 2, n_clients = 20, data.n_samples = 9, linfed"
+    assert capsys.readouterr().out.startswith(said)
+    assert run("report", where) == 0
+    assert "n_clients = 20" in (where / "report.html").read_text()
+
+
+def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_settings(capsys):
+    text = f"{GRID}\ndef claims(tables):\n    first, second = tables['runs'].by('n_clients')\n    return []\n"
+    write("my_grid.py", text)
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
+    assert "0 claims" in capsys.readouterr().out
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1, "--set", "n_clients=9") == 0
+    out = capsys.readouterr().out
+    assert "my-grid: its claims cannot be judged with these settings (ValueError: not enough values to unpack" in out
+    assert "my-grid.png" in out
+
+
+def test_fields_of_every_experiment_can_be_set():
+    for file in sorted((ROOT / "experiments").glob("[a-z]*.py")):
+        lists = cells_ready(file, Options(quick=True, set={"trials": 7}))
+        cells = [cell for own in lists.values() for cell in own]
+        assert {cell.trials for cell in cells if hasattr(cell, "trials")} == {7}, file
+
+
+# --- the default figure --------------------------------------------------------------------------------------
+
+
+def drawn(cells):
+    """Return the default figure of cells that nothing was computed for, and its caption."""
+    table = lf.Table.of(cells, [{} for _ in cells])
+    ends = lf.Along([[1.0, 0.1], [2.0, 0.2], [3.0, 0.3]], round=[0, 1])
+    rows = [row | {"subspace_distance": ends} for row in table.rows]
+    return default_figure(lf.Table(rows), cells)
+
+
+def shown(figure):
+    """Return the titles of a figure's panels, the words at their left, and the names of the lines."""
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    beside = [ax.get_ylabel().partition("\n")[0] for ax in figure.axes if "\n" in ax.get_ylabel()]
+    return (
+        titles,
+        beside,
+        [text.get_text() for text in figure.legends[0].get_texts() if not text.get_text().startswith("predicted")],
+    )
+
+
+FEDAVG = lf.FedAvg(rank=2, step_size=0.1)
+GRADIENT = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads(steps=3))
+NAMES = ["FedRep", "FedAvg"]
+
+
+@pytest.mark.parametrize(
+    ("axes", "wanted"),
+    [
+        ({}, ([], [], ["FedRep"])),
+        ({"algorithm": (FEDREP, FEDAVG)}, ([], [], NAMES)),
+        (
+            {"algorithm": (FEDREP, GRADIENT)},
+            ([], [], [f"FedRep, heads = {kind}Heads" for kind in ("Exact", "Gradient")]),
+        ),
+        ({"algorithm.step_size": (0.1, 0.2)}, ([], [], ["FedRep, step_size = 0.1", "FedRep, step_size = 0.2"])),
+        ({"problem.n_clients": (9, 8)}, ([], [], ["n_clients = 9", "n_clients = 8"])),
+        (
+            {"algorithm": (FEDREP, FEDAVG), "data.n_samples": (8, 9), "rounds, seed": [(1, 2), (2, 3)]},
+            (["n_samples = 8", "n_samples = 9"], ["rounds = 1, seed = 2", "rounds = 2, seed = 3"], NAMES),
+        ),
+    ],
+)
+def test_lines_are_methods_and_panels_what_else_varies(axes, wanted):
+    figure, _ = drawn(lf.grid(lf.Run(**RUN, rounds=1), **axes))
+    assert shown(figure) == wanted
+
+
+def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkeypatch):
+    tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
+    cells = lf.grid(lf.Run(**RUN, rounds=3, trials=2), algorithm=(FEDREP, tuned))
+    with pytest.warns(lf.EdgeWarning):
+        table = lf.sweep(cells)
+    figure, caption = default_figure(table, cells)
+    assert shown(figure)[2] == ["FedRep", "FedRep, tuned"]
+    assert "the best step of FedRep, tuned lies at the edge" in caption
+    black = [line.get_ydata() for line in figure.axes[0].get_lines() if line.get_color() == "black"]
+    for line, step in zip(black, (0.5, table.rows[1]["step_size"]), strict=True):
+        options = {"data": RUN["data"], "rounds": 3, "trials": 2}
+        own = lf.predict(lf.FedRep(rank=2, step_size=step), RUN["problem"], **options).distance
+        np.testing.assert_array_equal(line, np.median(own, axis=0))
+
+
+def test_what_is_left_out_is_said():
+    axes = {"problem.n_clients": range(8, 16), "data.n_samples": (8, 9), "rounds": (1, 2), "seed": (0, 1)}
+    figure, caption = drawn(lf.grid(lf.Run(**RUN, rounds=1), **axes))
+    assert "not drawn: n_clients = 10, n_clients = 13, rounds = 2. Sizes" in caption
+    assert len(shown(figure)[0]) == 6
+    assert shown(figure)[1:] == (["n_samples = 8", "n_samples = 9"], ["seed = 0", "seed = 1"])
+
+
+def test_many_lines_have_no_bands_and_no_prediction():
+    few, many = (drawn(lf.grid(lf.Run(**RUN, rounds=1), seed=range(n)))[0] for n in (6, 13))
+    assert [len(figure.axes[0].collections) for figure in (few, many)] == [6, 0]
+    assert len(shown(many)[2]) == 12
+
+
+def test_methods_by_name_and_rows_that_lack_the_metric():
+    @dataclass(frozen=True)
+    class Named:
+        method: str
+        n: int = 3
+
+        def run(self):
+            raise AssertionError
+
+    cells = [Named(method) for method in ("FedRep", "$mine_")]
+    error = lf.Along(np.ones((2, 3)), round=[0, 1, 2])
+    figure, caption = default_figure(lf.Table.of([*cells, Named("c")], [{"error": error}, {"error": error}, {}]), cells)
+    assert shown(figure)[2] == ["FedRep", r"\$mine_"]
+    assert "not drawn: rows without error" in caption
+    figure.canvas.draw()
+    assert default_figure(lf.Table.of(cells, [{"value": np.ones(3)}] * 2), cells) is None
+
+
+def test_diverging_runs_are_said_and_cut_off():
+    run = lf.Run(**RUN, rounds=12, trials=3, metrics=("parameter_error",))
+    runs = lf.grid(run, algorithm=(FEDREP, lf.FedAvg(rank=2, step_size=50.0)))
+    with pytest.warns(lf.DivergenceWarning):
+        table = lf.sweep(runs)
+    figure, caption = default_figure(table, runs)
+    assert "3 of 6 trials diverged, in 1 of 2 rows" in caption
+    assert figure.axes[0].get_ylim()[1] <= 1e4 * table.rows[0]["parameter_error"].values[:, 0].max()
+
+
+# --- the guide -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_file_in_the_guide_runs(monkeypatch):
+    monkeypatch.setattr("linfed.reproduction.default_figure.MOST_PREDICTIONS", 0)
+    page = (ROOT / "docs" / "guide" / "sweeps.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```text\n(import linfed as lf\n.*?)```", page, re.S)
+    write("heads.py", text)
+    assert run("reproduce", "heads.py") == 0
+    table = lf.Table.load("results/heads-runs.npz")
+    assert len(table) == 8
+    assert set(table["step_size"]) == {0.3, 0.9}
+    assert (table["subspace_distance"][..., -1] < 0.1).mean() > 0.9
+    assert run("reproduce", "heads.py", *["--quick", "--set", "n_clients=40", "--set", "problem.noise_std=0.1"]) == 0
+    assert len(lf.Table.load("results/set/quick/heads-runs.npz")) == 4
+
+
+def test_the_commands_in_the_guide_can_be_meant():
+    page = (ROOT / "docs" / "guide" / "sweeps.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"linfed reproduce fedrep-fig1 --quick (.*)", page)
+    options = Options(quick=True, set=read_settings(settings.replace("--set", "").split()))
+    cells = cells_ready(ROOT / "experiments" / "fedrep_fig1.py", options)["clients"]
+    assert {(cell.dim, cell.rank) for cell in cells} == {(30, 4)}

@@ -217,7 +217,7 @@ def test_tuning_makes_no_accuracy_small():
     fedper = lf.FedPer(rank=2, step_size=0.1)
     search = {"grid": {"step_size": (0.01, 1.0, 1e250)}, "trials": 2}
     where = {"data": DATA, "rounds": 20}
-    wanted = ["metric = 'accuracy'", "largest", "'test_loss'"]
+    wanted = ["metric = 'accuracy'", "larger values are better", "'test_loss'"]
     for score in ("area", "final", lf.RoundsTo(0.5), lambda rounds, curve: 1 - curve[-1]):
         own = {"metric": "accuracy", "score": score}
         assert_one_line(lambda own=own: lf.tune(fedper, PROBLEM, **search, **own, **where), wanted)

@@ -292,9 +292,7 @@ def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, pa
     """Check the arguments and return the sizes of a round."""
     rank, (n, r) = check_integer("rank", rank), V.shape[-2:]
     if r <= rank:
-        raise ValueError(
-            f"V has r = {r} columns but must have more than rank = {rank}; otherwise use state_evolution"
-        )
+        raise ValueError(f"V has r = {r} columns but must have more than rank = {rank}; otherwise use state_evolution")
     setting = Setting.checked(np.empty((n, rank)), dim, n_samples, 1.0, noise_std, participants)
     if setting.dim < r:
         raise ValueError(f"dim = {dim} must be at least {r}, the number of columns of V")
@@ -302,12 +300,12 @@ def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, pa
 
 
 def _rows(V: Array, rank: int, setting: Setting) -> TruthRows:
-    """Return the clients in the eigenbasis; without noise their rank must be above k by more than rounding."""
+    """Return the clients in the eigenbasis, or raise if the part outside U_k is zero up to rounding error."""
     rows = TruthRows.of(V, rank, setting.dim)
     if max(rows.values[rank], setting.noise_std**2) <= RANK_TOLERANCE * rows.values[0]:
         raise ValueError(
             f"V has lambda_k+1 = {rows.values[rank]:g} of mean_i v_i v_i', zero up to rounding, and noise_std = "
-            f"{setting.noise_std:g}: the truth's rank must be above rank = {rank} (up to it: state_evolution)"
+            f"{setting.noise_std:g}: V must have rank above rank = {rank}; otherwise use state_evolution"
         )
     return rows
 

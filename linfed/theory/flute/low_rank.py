@@ -82,7 +82,7 @@ def flute_population_minimiser(
     """
     gamma1 = check_number("gamma1", gamma1, minimum=0.0)
     gamma2 = check_number("gamma2", gamma2, minimum=0.0)
-    check_covariance(truth, "the minimiser is known")
+    check_covariance(truth, "the minimiser requires")
     step_ratio = check_number("step_ratio", step_ratio, minimum=0.0)
     scale = 1.0 + step_ratio * (4.0 * gamma2 - 2.0 * gamma1)
     if scale <= 0:
@@ -176,7 +176,7 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     FLUTE paper, Theorem 5.1 and Remarks 5.2, 5.3, 5.7; Stewart and Sun 1990 for the perturbation of singular spaces.
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
-    check_gaussian(truth, "the floor is known")
+    check_gaussian(truth, "the floor requires")
     Phi = truth.dense().mT
     _, d, n = Phi.shape
     least = min(d, n)

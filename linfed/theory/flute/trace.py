@@ -116,8 +116,8 @@ def flute_trace(
             f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal steps and gradient_factor = 1: "
             "the theorems speak of these"
         )
-    step_size = one_step(algorithm.step_size, "the theorems speak of")
-    check_covariance(truth, "the recursion and its region are")
+    step_size = one_step(algorithm.step_size, "the theorems require")
+    check_covariance(truth, "the recursion and its region require")
     every, k = check_integer("every", every), algorithm.rank
     coordinates, cut = ThetaCoordinates.of(truth), truth.truncated(algorithm.rank)
     columns: list[dict[str, Any]] = []

@@ -48,7 +48,7 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
     """
     if truth.B is None or truth.W is None:
         raise ValueError("truth has no shared part B* W*'")
-    check_isotropic(truth, "what the ridge leaves at population is known")
+    check_isotropic(truth, "the distance at population requires")
     top = truth.truncated(check_integer("rank", rank)).B
     assert top is not None
     return span_distance(orthonormalize(truth.B), top)
@@ -86,7 +86,7 @@ def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
     """
     if truth.B is None or truth.W is None or truth.S is None:
         raise ValueError("truth must have a shared part and shortcuts")
-    check_isotropic(truth, "the condition is one")
+    check_isotropic(truth, "the condition requires")
     heads = truth.W @ qr_positive(truth.B)[1].mT  # B* W*' in orthonormal coordinates
     n = truth.S.shape[1]
     least = np.linalg.svd(heads, compute_uv=False)
@@ -135,7 +135,7 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     ----------
     Shortcut draft, equations (2) to (4).
     """
-    check_gaussian(truth, "the mean of the gradient is known")
+    check_gaussian(truth, "the mean of the gradient requires")
     trials, d, k = B.shape
     if check_integer("n_samples", n_samples) < k + 2:
         raise ValueError(f"n_samples = {n_samples} must be at least k + 2 = {k + 2}")

@@ -61,8 +61,6 @@ def fedavg_fixed_point(
     the pooled least squares: sums with the step divided out keep all digits, however small it is.
     Cost O(n d^3 log K).
 
-    **Deviations**: none.
-
     References
     ----------
     The fixed point under heterogeneity is known from the analysis of local SGD, e.g. Charles and Konecny 2021.
@@ -116,13 +114,11 @@ def fedavg_iteration_matrix(
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----
     Exact for the one-layer model, full participation and fixed data. Cost O(n d^3 log K).
-
-    **Deviations**: none.
 
     References
     ----------
@@ -159,10 +155,6 @@ def fedavg_rate(
     ------
     ValueError
         As in `fedavg_iteration_matrix`.
-
-    Notes
-    -----
-    **Deviations**: none.
 
     References
     ----------

@@ -102,7 +102,7 @@ def collapsed_minimum(classes: int, *, feature_penalty: float, head_penalty: flo
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
@@ -184,7 +184,7 @@ def least_global_nc2(classes: int, held: int, dim: int) -> float:
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----

@@ -58,10 +58,6 @@ def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
     ------
     ValueError
         For shapes that do not fit.
-
-    Notes
-    -----
-    **Deviations**: none.
     """
     basis = np.linalg.qr(check_array("B", B, [("d", "k"), ("trials", "d", "k")]))[0]
     Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])

@@ -132,7 +132,7 @@ def scaffold_iteration_matrix(
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----

@@ -113,7 +113,7 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----

@@ -81,7 +81,7 @@ def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tupl
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----

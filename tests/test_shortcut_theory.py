@@ -474,7 +474,7 @@ def test_a_trace_refuses_a_refit_and_nothing():
     truth = problem.truth(3, range(1))
     with pytest.raises(ValueError, match="refit = True"):
         theory.shortcut_trace([], refits, truth)
-    with pytest.raises(ValueError, match="steps holds no round"):
+    with pytest.raises(ValueError, match="steps must contain at least one round"):
         theory.shortcut_trace([], algorithm_of(2), truth)
 
 

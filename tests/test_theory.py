@@ -437,7 +437,7 @@ CALLS = {
     "weights of other clients": (lambda: point(weights=np.ones(3)), ["weights has shape (3,)", "(4,)"]),
     "weights of two axes": (lambda: matrix(weights=np.ones((1, 4))), ["weights", "(1, 4)", "(n,)"]),
     "negative weights": (lambda: point(weights=[1, 1, 1, -1]), ["weights must not be negative"]),
-    "no weights": (lambda: matrix(weights=np.zeros(4)), ["weights", "not all zero"]),
+    "no weights": (lambda: matrix(weights=np.zeros(4)), ["weights", "at least one must be positive"]),
     **{
         f"{call.__name__}, {name} = {value!r}": (
             lambda call=call, name=name, value=value: call(**{name: value}),

@@ -82,8 +82,8 @@ def fedavg_fixed_point(
         if np.any(moving & ((values < 0) | (step_size * values >= 2.0))):
             radius = np.abs(1.0 - step_size * values[moving]).max()
             raise ValueError(
-                f"{setting} diverges with spectral radius {radius:.4g}; use a smaller step size, or stable=False for the "
-                "unstable fixed point"
+                f"{setting} diverges with spectral radius {radius:.4g}: use a smaller step size, or stable=False for "
+                "the unstable fixed point"
             )
     return (np.linalg.pinv(matrix, rcond=SINGULAR) @ target)[..., 0]
 

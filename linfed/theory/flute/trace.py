@@ -68,7 +68,7 @@ class FluteTrace:
 
     @property
     def near(self) -> Mask:
-        """Mask of rounds near the truncation but above rounding, with errors between 1e-3 and 1e-8 of the initial error.
+        """Mask of rounds near the truncation but above rounding, with errors of 1e-8 to 1e-3 of the initial error.
 
         False everywhere if a trial has fewer than three such rounds.
         """

@@ -450,7 +450,7 @@ CALLS = {
     **{
         f"{call.__name__}, outside = {value!r}": (
             lambda call=call, value=value: call(outside=value),
-            ["outside must hold lengths"],
+            ["outside must contain finite numbers"],
         )
         for call in (mean, quantile)
         for value in (-1.0, [0.5, NAN], INF, [])

@@ -53,7 +53,7 @@ def at_exact_heads(data: GivenSamples, B: npt.ArrayLike) -> AtExactHeads:
     check_shape("B", B, (data.n_trials or len(B), data.dim, B.shape[-1]), "(trials, d, k)")
     least = int(data.counts.min())
     if least < B.shape[-1]:
-        raise ValueError(f"B has {B.shape[-1]} columns but a client has only {least} samples, so its head is not unique")
+        raise ValueError(f"B has {B.shape[-1]} columns, but a client has only {least} samples and no unique head")
     (A, b), Q = data.normal_equations(), orthonormalize(B)[:, None]
     AQ = A @ Q
     W = np.linalg.solve(Q.mT @ AQ, Q.mT @ b[..., None])

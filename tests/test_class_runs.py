@@ -304,7 +304,7 @@ def test_mistakes_in_a_file_are_one_line(old, new, fragments):
 @each("name", [*LEARNERS, *WITHOUT_B])
 def test_no_law_is_known_of_classes(name):
     algorithm = (LEARNERS | WITHOUT_B)[name]
-    wanted = ["no law is known for 4 classes"]
+    wanted = ["no prediction is available for 4 classes"]
     assert_one_line(lambda: lf.predict(algorithm, PROBLEM, data=DATA, rounds=3), wanted, lf.LawError)
     assert_one_line(lambda: run(algorithm).predict(), wanted, lf.LawError)
 

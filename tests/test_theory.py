@@ -522,7 +522,7 @@ def test_the_gradient_at_exact_heads_is_the_risks_and_vanishes_where_fedrep_ends
 
 def test_heads_that_are_not_unique_are_refused():
     X, y, B = ragged(trials=1, k=5)
-    with pytest.raises(ValueError, match="B has 5 columns and a client 4 samples"):
+    with pytest.raises(ValueError, match="B has 5 columns, but a client has only 4 samples"):
         lf.theory.at_exact_heads(lf.GivenSamples(X, y), B)
     with pytest.raises(ValueError, match=r"B has shape \(1, 4, 2\)"):
         lf.theory.at_exact_heads(lf.GivenSamples(X, y), B[:, :4, :2])

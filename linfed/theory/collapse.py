@@ -201,6 +201,12 @@ def least_global_nc2(classes: int, held: int, dim: int) -> float:
     References
     ----------
     Liu, Shen and Yang 2024 (FLUTE), (49) and appendix C.2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> [round(lf.theory.least_global_nc2(10, held, 64), 3) for held in (2, 5, 10)]
+    [0.573, 0.313, 0.0]
     """
     c, dim = check_integer("classes", classes, minimum=2), check_integer("dim", dim)
     own = check_integer("held", held, maximum=c)

@@ -48,6 +48,16 @@ def at_exact_heads(data: GivenSamples, B: npt.ArrayLike) -> AtExactHeads:
     -----
     The fixed points of FedRep with exact heads are the stationary points of this risk. So are the fixed points of rank
     k of FLUTE at ``gamma1 = 2 gamma2``, whose heads are then exact.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> B = problem.truth(0, [0]).B
+    >>> found = lf.theory.at_exact_heads(data, B)
+    >>> found.risk.round(5), found.gradient.round(3), found.predictors.shape
+    (array([0.00388]), array([0.003]), (1, 5, 4))
     """
     B = np.asarray(B, dtype=float)
     check_shape("B", B, (data.n_trials or len(B), data.dim, B.shape[-1]), "(trials, d, k)")

@@ -126,6 +126,12 @@ def best_local_ridge(length: npt.ArrayLike, *, noise_std: float, dim: int, n_sam
     References
     ----------
     Dobriban and Wager 2018, Theorem 2.1; Hastie et al. 2022, Corollary 6.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> round(lf.theory.best_local_ridge([1.0, 2.0], noise_std=0.5, dim=50, n_samples=25), 3)
+    0.2
     """
     mean = float(np.mean(_squared(length)))
     variance = check_noise_std(noise_std) ** 2

@@ -35,6 +35,13 @@ def single_model_floor(truth: Truth) -> Array:
     References
     ----------
     FedRep paper, problem (3) against problem (4).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=8, rank=2, noise_std=0.1)
+    >>> lf.theory.single_model_floor(problem.truth(0, range(2))).round(3)
+    array([0.947, 0.994])
     """
     W, S = (None if part is None else part.mean(axis=1, keepdims=True) for part in (truth.W, truth.S))
     return client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1)
@@ -59,6 +66,14 @@ def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
     ------
     ValueError
         If shapes do not match.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> B, Phi = np.eye(4, 2), np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 3.0, 4.0]])
+    >>> lf.theory.outside_length(B, Phi)
+    array([0., 5.])
     """
     basis = np.linalg.qr(check_array("B", B, [("d", "k"), ("trials", "d", "k")]))[0]
     Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])
@@ -102,6 +117,12 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
     References
     ----------
     FedRep paper, section 4.2, "New users and dimensionality reduction".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.theory.new_client_mean_risk([0.0, 0.5], noise_std=0.1, rank=2, n_samples=10).round(4)
+    array([0.0064, 0.1671])
     """
     rho2, tau2, noise_std = _lengths(outside, noise_std, rank, n_samples)
     spare = n_samples - rank - 1
@@ -143,6 +164,12 @@ def new_client_excess_quantile(
     References
     ----------
     Hotelling 1931; FedRep paper, section 5.1 and Figure 4, for the experiment.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> round(lf.theory.new_client_excess_quantile(0.5, [0.1, 0.2], noise_std=0.1, rank=2, n_samples=10), 4)
+    0.0201
     """
     from scipy import optimize, stats
 

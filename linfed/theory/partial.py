@@ -63,6 +63,16 @@ def fedavg_stationary_covariance(
     References
     ----------
     Cochran, Sampling Techniques, for the variance of a mean without replacement.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> S = lf.theory.fedavg_stationary_covariance(A, b, step_size=0.1, local_steps=5, participants=2)
+    >>> S.shape, round(float(S.trace()), 3)
+    ((4, 4), 0.15)
     """
     import scipy.linalg
 
@@ -146,6 +156,16 @@ def scaffold_iteration_matrix(
     References
     ----------
     Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, Algorithm 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> M = lf.theory.scaffold_iteration_matrix(A, step_size=0.1, local_steps=2, participants=2)
+    >>> M.shape
+    (24, 24)
     """
     A = check_square("A", A, [("n", "d", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)

@@ -61,6 +61,16 @@ def fedrolex_cycle(
     References
     ----------
     Alam, Liu, Yan and Zhang 2022, Algorithm 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> cycle, rate = lf.theory.fedrolex_cycle(A, b, step_size=0.1, model_share=0.5)
+    >>> cycle.shape, round(rate, 3)
+    ((4, 4), 0.964)
     """
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)

@@ -210,6 +210,14 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
     it in every round.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
+    >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
+    >>> round(lf.theory.stability_edge(heads, **sizes), 3)
+    1.094
     """
     return _of_trials(W, LocalMap.edge, dim, n_samples, participants)
 
@@ -238,6 +246,14 @@ def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants:
     it is 1.1 times as large.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
+    >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
+    >>> round(lf.theory.local_best_step(heads, **sizes), 3)
+    0.981
     """
     return _of_trials(W, LocalMap.best, dim, n_samples, participants)
 
@@ -281,6 +297,15 @@ def local_floor(
     (Gamma + s I)``.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
+    >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
+    >>> X = lf.theory.local_floor(heads, **sizes, step_size=0.5, noise_std=0.1)
+    >>> X.shape, round(lf.theory.typical_distance(X, dim=200), 4)
+    ((3, 3), 0.0107)
     """
     step_size, noise_std = check_number("step_size", step_size, positive=True), check_noise_std(noise_std)
     found = _of_trials(W, lambda here: here.floor(step_size, noise_std, dim), dim, n_samples, participants)

@@ -46,6 +46,13 @@ def typical_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
     ------
     ValueError
         If X is not positive semidefinite, or if d <= k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> round(lf.theory.typical_distance(0.01 * np.eye(3), dim=100), 3)
+    0.109
     """
     X = check_array("X", X, [("k", "k"), ("trials", "k", "k")])
     k = X.shape[-1]
@@ -118,6 +125,12 @@ def largest_sine(squared_sine: npt.ArrayLike, *, dim: int, rank: int) -> Array:
     ----------
     Johnstone 2001, "On the distribution of the largest eigenvalue in principal components analysis"; Ma 2012, for the
     halves in centre and scale.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.theory.largest_sine([0.01, 0.04], dim=100, rank=5).round(3)
+    array([0.116, 0.231])
     """
     k = check_integer("rank", rank)
     d = check_integer("dim", dim, minimum=2 * k)

@@ -78,6 +78,15 @@ def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, parti
     Notes
     -----
     **Deviations**: not in the paper. Theorem 1 of the FedRep paper allows ``1/(4 sigma_max^2)``, which is 1/4 here.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> round(lf.theory.best_step_size(**sizes), 3)
+    1.146
+    >>> round(lf.theory.best_step_size(**sizes, participants=20), 3)
+    0.299
     """
     c, f, g = _near_truth(dim, rank, n_clients, n_samples, participants)
     return 1.0 / (c * (1.0 + f) + g)
@@ -123,6 +132,13 @@ def noise_floor(
     (the edge of a Wishart matrix). The floor is proportional to sqrt(eta) for small step sizes.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> [round(lf.theory.noise_floor(eta, **sizes, noise_std=0.1), 4) for eta in (0.1, 0.4)]
+    [0.0036, 0.0077]
     """
     step_size = check_number("step_size", step_size, positive=True)
     noise_std = check_noise_std(noise_std)

@@ -108,6 +108,12 @@ def known_heads_bound(
     Notes
     -----
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.theory.known_heads_bound(1e5, dim=100, rank=2, noise_std=1.0, eigenvalues=[1.5, 0.5]).round(6)
+    array([0.000653, 0.00196 ])
     """
     k = check_integer("rank", rank)
     d = check_integer("dim", dim, minimum=k + 1)

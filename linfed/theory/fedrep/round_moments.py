@@ -392,9 +392,9 @@ def kron(A: Array, B: Array) -> Array:
 
 
 def add(C: Array, A: Array, *places: str) -> None:
-    """Add ``A_xy`` to ``C[ab, cd]``, in place, where the two indices of abcd that are neither x nor y agree.
+    """Add ``A_xy`` in place to ``C[ab, cd]``, on the diagonals where the two other indices of abcd are equal.
 
-    Each place is an einsum of such a diagonal, as "tabcb->tacb" for ``A_ac`` where b = d.
+    Each place is the einsum of a diagonal, for example "tabcb->tacb" for ``A_ac`` and b = d.
     """
     k = A.shape[-1]
     for place in places:

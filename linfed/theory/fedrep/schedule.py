@@ -132,6 +132,14 @@ def mean_squared_sine(
     due to noise and no longer to the initial B.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20, "noise_std": 0.1}
+    >>> q = lf.theory.mean_squared_sine(0.5, **sizes, rounds=50, delta=0.9)
+    >>> q.shape, round(float(q[-1] ** 0.5), 4), round(lf.theory.noise_floor(0.5, **sizes), 4)
+    ((51,), 0.0088, 0.0088)
     """
     steps = checked_steps(step_size, rounds)
     law, path = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants), np.empty(len(steps) + 1)
@@ -180,6 +188,13 @@ def schedule_asymptote(
     distance. It costs a logarithm of the number of rounds and has no effect on the limit, `refitted_heads_limit`.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20, "noise_std": 1.0}
+    >>> lf.theory.schedule_asymptote(**sizes, rounds=200, delta=0.1)[[0, 200]].round(5)
+    array([0.0101 , 0.00017])
     """
     law, rounds = (
         _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants),

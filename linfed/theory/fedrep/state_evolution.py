@@ -201,6 +201,16 @@ def one_round_means(
     The cost is O(n k^4), in blocks of clients.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=400, dim=200, rank=3).truth(0, [0]).W[0]
+    >>> N, Q = 0.8 * np.eye(3), 0.36 * np.eye(3)
+    >>> N_mean, Q_mean = lf.theory.one_round_means(N, Q, heads, dim=200, n_samples=20, step_size=0.5)
+    >>> N_mean.shape, bool(np.trace(Q_mean) < np.trace(Q))
+    ((3, 3), True)
     """
     heads = check_array("W", W, [("n", "k")])
     setting = Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)

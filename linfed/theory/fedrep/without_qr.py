@@ -146,6 +146,13 @@ def norm_growth(
     faster than C.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> round(lf.theory.norm_growth(0.5, **sizes, noise_std=1.0), 5)
+    0.00979
     """
     step_size = check_number("step_size", step_size, positive=True)
     noise_std = check_noise_std(noise_std)

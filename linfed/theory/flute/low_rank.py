@@ -38,6 +38,14 @@ def truncation_error(truth: Truth, rank: int) -> Array:
     References
     ----------
     FLUTE paper, section 4.1; Eckart and Young 1936.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
+    >>> truth = problem.truth(0, range(2))
+    >>> lf.theory.truncation_error(truth, 2).round(3)
+    array([0.273, 0.275])
     """
     cut = truth.truncated(check_integer("rank", rank))
     return np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1)
@@ -81,6 +89,15 @@ def flute_population_minimiser(
     References
     ----------
     FLUTE paper, equations (3) to (6).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
+    >>> truth = problem.truth(0, range(2))
+    >>> minimiser = lf.theory.flute_population_minimiser(truth, 2, gamma1=0.2, gamma2=0.125)
+    >>> minimiser.W.shape
+    (2, 50, 2)
     """
     gamma1 = check_number("gamma1", gamma1, minimum=0.0)
     gamma2 = check_number("gamma2", gamma2, minimum=0.0)
@@ -130,6 +147,15 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
     References
     ----------
     FLUTE paper, Appendix C.1, "Varying gamma1 and gamma2".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> A, b = data.normal_equations()
+    >>> lf.theory.flute_divergence_threshold(A).round(3).item()
+    0.162
     """
     A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     step_ratio = check_number("step_ratio", step_ratio, positive=True)
@@ -178,6 +204,14 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     References
     ----------
     FLUTE paper, Theorem 5.1 and Remarks 5.2, 5.3, 5.7; Stewart and Sun 1990 for the perturbation of singular spaces.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
+    >>> truth = problem.truth(0, range(2))
+    >>> lf.theory.truncation_floor(truth, 2, n_samples=100).round(3)
+    array([0.049, 0.048])
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
     check_gaussian(truth, "the floor requires")

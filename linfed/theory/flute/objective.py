@@ -49,6 +49,16 @@ def flute_relative_gradient(
     References
     ----------
     FLUTE paper, equations (3) to (6).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> A, b = data.normal_equations()
+    >>> truth = problem.truth(0, [0])
+    >>> lf.theory.flute_relative_gradient(truth.B[0], truth.W[0], A, b).round(2).item()
+    2.03
     """
     B, W, A, b = (np.asarray(value, dtype=float) for value in (B, W, A, b))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -88,6 +98,16 @@ def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tupl
     Along these factors the objective rises below `linfed.theory.flute_divergence_threshold` and falls above it.
 
     **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> A, b = data.normal_equations()
+    >>> B, W = lf.theory.flute_worst_ray(A, 2)
+    >>> B.shape, W.shape, int((W != 0).any(axis=1).sum())
+    ((1, 4, 2), (1, 5, 2), 1)
     """
     A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     rank, length = check_integer("rank", rank), math.sqrt(check_number("square", square, positive=True))

@@ -39,6 +39,13 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
     References
     ----------
     FLUTE paper, section 5 and Appendix A.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_gap(spectrum, 2).item()
+    2.0
     """
     values = np.asarray(spectrum, dtype=float)
     rank = check_integer("rank", rank)
@@ -79,6 +86,13 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     References
     ----------
     FLUTE paper, Theorem 5.1; Lemmas A.10 and A.11.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> [round(lf.theory.flute_step_limit(spectrum, 2, constant=c).item(), 6) for c in ("appendix", "printed")]
+    [0.000514, 0.00065]
     """
     divisor = STEP_CONSTANTS[check_choice("constant", constant, STEP_CONSTANTS)]
     values = np.asarray(spectrum, dtype=float)
@@ -102,6 +116,13 @@ def flute_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Array:
     References
     ----------
     FLUTE paper, Theorem 5.5.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_rate(spectrum, 2, step_size=0.05).round(5).item()
+    0.99375
     """
     return np.asarray(1.0 - check_number("step_size", step_size, positive=True) * flute_gap(spectrum, rank) / 16.0)
 
@@ -137,6 +158,13 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     References
     ----------
     FLUTE paper, equation (13).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_local_rate(spectrum, 2, step_size=0.05).round(5).item()
+    0.95
     """
     values = np.asarray(spectrum, dtype=float)
     step_size = check_number("step_size", step_size, positive=True)
@@ -169,6 +197,13 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     References
     ----------
     FLUTE paper, Theorem 5.5; Proposition A.12.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_bound(spectrum, 2, step_size=0.05, n_clients=100, rounds=[0, 1000]).round(4)
+    array([6.364, 0.012])
     """
     values = np.asarray(spectrum, dtype=float)
     n, gap = check_integer("n_clients", n_clients), flute_gap(values, rank)

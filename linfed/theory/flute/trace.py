@@ -109,6 +109,16 @@ def flute_trace(
     References
     ----------
     FLUTE paper, equation (13) and Appendix A.2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
+    >>> algorithm = lf.FLUTE(rank=2, step_size=0.02)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), rounds=20, engine="explicit")
+    >>> trace = lf.theory.flute_trace(steps, algorithm, problem.truth(0, [0]), every=10)
+    >>> trace.rounds, bool((trace.identity[:, 1:] < 1e-10).all())
+    (array([ 0, 10, 20]), True)
     """
     setting = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio, algorithm.gradient_factor)
     if setting != (0.25, 0.125, 1.0, 1):

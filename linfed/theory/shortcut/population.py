@@ -45,6 +45,14 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
     References
     ----------
     Shortcut draft, problem (1).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=50, dim=8, rank=2, shortcut_norm=0.5)
+    >>> truth = problem.truth(0, range(1))
+    >>> lf.theory.top_subspace_distance(truth, 2).round(3)
+    array([0.084])
     """
     if truth.B is None or truth.W is None:
         raise ValueError("truth must have a shared part B* W*'")
@@ -83,6 +91,15 @@ def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
     References
     ----------
     Shortcut draft, problem (1).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=50, dim=8, rank=2, shortcut_norm=0.5)
+    >>> truth = problem.truth(0, range(1))
+    >>> found = lf.theory.shortcut_spectrum_hypothesis(truth)
+    >>> found.holds, round(found.left, 3), round(found.right, 3)
+    (True, 0.052, 0.725)
     """
     if truth.B is None or truth.W is None or truth.S is None:
         raise ValueError("truth must have a shared part and shortcuts")
@@ -135,6 +152,15 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     References
     ----------
     Shortcut draft, equations (2) to (4).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=50, dim=8, rank=2, shortcut_norm=0.5)
+    >>> truth = problem.truth(0, range(1))
+    >>> gradient = lf.theory.shortcut_repulsion(truth, truth.B, 20)
+    >>> gradient.shape
+    (1, 8, 2)
     """
     check_gaussian(truth, "the mean of the gradient requires")
     trials, d, k = B.shape

@@ -95,6 +95,16 @@ def shortcut_trace(
     References
     ----------
     Shortcut draft, equations (9) to (22).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
+    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm(), ridge=1.0)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), rounds=5)
+    >>> trace = lf.theory.shortcut_trace(steps, algorithm, problem.truth(0, range(1)))
+    >>> trace.bound.shape, bool((trace.distance <= trace.bound).all())
+    ((1, 5), True)
     """
     if algorithm.refit:
         raise ValueError("algorithm has refit = True, so its last round does not change B; use refit = False")

@@ -28,13 +28,13 @@ from linfed.theory.rolling import fedrolex_cycle
 
 NO_B = "no prediction of the distance is available for one-layer {}, which learns no representation B"
 
-MEAN = "asymptotically exact for the distance from the limit; every client takes part"
+MEAN = "asymptotically exact for the distance from the limit; full participation"
 
-MEAN_EDGE = "exact; every client takes part"
+MEAN_EDGE = "exact; full participation"
 
 SQUARE = (
     "asymptotically exact for the root mean square, over participants, of the distance from the limit of the mean; "
-    "the rate of the mean alone is {}"
+    "the rate of the mean itself is {}"
 )
 
 SQUARE_EDGE = (

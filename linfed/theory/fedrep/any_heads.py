@@ -22,7 +22,7 @@ SPANNED = 1e-13
 class LocalMap:
     """Linear map ``I - eta linear + eta^2 quadratic`` that a round applies to ``X = E D'D``, D the tangents of B at B*.
 
-    It acts on the entries of X on and above the diagonal, with the entries above it multiplied by sqrt(2).
+    It acts on the k(k+1)/2 entries of X on and above the diagonal, with the entries above it multiplied by sqrt(2).
 
     Parameters
     ----------

@@ -136,13 +136,14 @@ def gradient_heads_evolution(
     Random numbers have a fixed seed, so equal arguments give equal results. The error due to the finite population is
     that of a mean over ``max(1, min(8000/p, 2^18/n))`` runs.
 
-    *Accuracy.* The prediction was compared with medians of 400 runs of 20 rounds in 200 random settings: k to 5, d from
-    40 to 400, m from k, n from 40 to 300, p from 12, noise 0 to 0.5, one to five head steps, initial distances 0.3 to
-    0.95, and step sizes from small to above the stability edge. In 165 settings `kick` was at most 0.4. For these, the
-    error in the worst round was 1.2 % in the median setting, at most 6 % in 95 % of them, and at most 10 % in all. Of
-    the other 35 settings, 9 were still within 10 %. For `kick` above 1 the prediction is not useful: rare batches, or
-    clients that were absent for long, dominate the means. Use `lf.simulate` with ``engine="chain"`` for the
-    distribution of runs.
+    *Accuracy.* The prediction was compared with medians of 400 runs of 20 rounds in 200 random settings. Sizes were k
+    to 5, d from 40 to 400, m from k, n from 40 to 300 and p from 12. There were one to five head steps and noise from 0
+    to 0.5. Initial distances were 0.3 to 0.95, and step sizes ranged from small to above the stability edge.
+
+    In 165 settings `kick` was at most 0.4. Their error in the worst round was 1.2 % in the median setting. It was at
+    most 6 % in 95 % of these settings and at most 10 % in all. In the other 35 settings, 9 were still within 10 %. For
+    `kick` above 1 the prediction is not useful: rare batches, or clients that were absent for long, dominate the means.
+    Use `lf.simulate` with ``engine="chain"`` for the distribution of runs.
 
     A round costs O(max(p, 8000) (k^4 + head_steps k^2)) time and O(max(p, 8000) k^2) memory, independent of d and m.
     This is about 15 ms for k = 3.

@@ -64,7 +64,7 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
 
     For d = 50 and k = 3, runs initialised by the method of moments start to have an advantage at 0.95 to 1.2 times this
     number of clients. The edge does not apply to runs that start at B*. At 0.6 times this number they still converge to
-    sines of 0.4 to 0.65 (d = 40 and 160, noise 0.3 and 1), at a minimum that is not a solution of the equations.
+    sines of 0.4 to 0.65 (d = 40 and 160, noise 0.3 and 1). These minima are not solutions of the equations.
 
     **Deviations**: not in the paper.
 
@@ -96,8 +96,8 @@ def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: i
     Returns
     -------
     float
-        At least `fixed_sample_edge`. Infinite if FedRep is never better: at m <= k + 1, or if the risk of the baseline
-        is at most that of exact heads on the true B*, which does not depend on the number of clients.
+        At least `fixed_sample_edge`. Infinite if FedRep is never better. This is so at m <= k + 1, and for a baseline
+        with at most the risk of exact heads on the true B*, which does not depend on the number of clients.
 
     Raises
     ------

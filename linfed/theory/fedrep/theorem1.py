@@ -177,9 +177,9 @@ def fedrep_predicted_samples(
     sqrt((k/(p m)) (sigma_min^2 + s^2 k/m))``. The result is solved for m.
 
     The sum interpolates between these parts and is not exact. If all directions are equally strong, the largest of k
-    fluctuations matters, which the sum does not contain (a factor of 2 too low at k = 2 from 0.998, and at k = 6 for
-    kappa = 1.1). In 29 of 32 random settings it was within a factor of 2. With p < n, and the smallest sigma_min over
-    the participant sets that occur, it may be 5 times too high.
+    fluctuations matters, which the sum does not contain. It is then too low by a factor of 2 (at k = 2 from 0.998, and
+    at k = 6 for kappa = 1.1). In 29 of 32 random settings it was within a factor of 2. With p < n, and the smallest
+    sigma_min over the participant sets that occur, it may be 5 times too high.
 
     **Deviations**: derived here. The requirement of the theorem contains kappa^4, k^3, E_0^-2 and a logarithm. This
     prediction contains at most kappa^2 (in ``sqrt(A b)``, with ``p^-1/2``), k and E_0^-1.

@@ -130,7 +130,7 @@ def shortcut_trace(
 
 
 def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
-    """Judge whether (9), (16) to (18), and (9) as printed, are identities in the worst round of each trial."""
+    """Judge whether (9), (16) to (18), and (9) as printed, are identities over (2) to (5), in the worst rounds."""
     out = []
     for gaps, equation, note in (
         (trace.heads, "(9), (16), (17)", ""),

@@ -342,8 +342,8 @@ def test_a_prediction_says_where_chance_is_large():
         lf.predict(lf.FedRep(rank=2, step_size=0.02, init=lf.AtDistance(delta)), problem, **setting)
         for delta in (0.8, 0.999)
     )
-    assert not any("chance turns" in text for text in near.warnings)
-    assert any("chance turns what B has off U_k by" in text for text in far.warnings)
+    assert not any("chance changes" in text for text in near.warnings)
+    assert any("chance changes what B has off U_k by" in text for text in far.warnings)
 
 
 # --- long horizons ---------------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ def test_a_prediction_says_where_chance_is_large():
         for delta in (0.8, 0.999)
     )
     assert not any("chance changes" in text for text in near.warnings)
-    assert any("chance changes what B has off U_k by" in text for text in far.warnings)
+    assert any("chance changes the part of B outside U_k by" in text for text in far.warnings)
 
 
 # --- long horizons ---------------------------------------------------------------------------------------------

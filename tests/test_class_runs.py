@@ -237,7 +237,7 @@ def test_tuning_makes_no_accuracy_small():
 @each("name", [*LEARNERS, *WITHOUT_B])
 def test_no_law_is_known_of_classes(name):
     algorithm = (LEARNERS | WITHOUT_B)[name]
-    wanted = ["no law is known for 4 classes"]
+    wanted = ["no prediction is available for 4 classes"]
     assert_one_line(lambda: lf.predict(algorithm, PROBLEM, data=DATA, rounds=3), wanted, lf.LawError)
     assert_one_line(lambda: run(algorithm).predict(), wanted, lf.LawError)
 

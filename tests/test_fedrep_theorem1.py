@@ -204,10 +204,10 @@ def test_what_the_theorem_does_not_speak_of_is_refused():
         ({"representation_steps": 2}, "representation_steps"),
     ):
         other = replace(one, algorithm=replace(one.algorithm, **change))
-        assert_one_line(lambda other=other: runs.theorem1_run(other), [words, "the theorem speaks"])
+        assert_one_line(lambda other=other: runs.theorem1_run(other), [words, "for Theorem 1"])
     assert_one_line(lambda: runs.theorem1_run(replace(one, algorithm=lf.LocalOnly())), ["LocalOnly"])
     wide = lf.SharedRepresentation(n_clients=12, dim=10, rank=3)
-    assert_one_line(refused(problem=wide), ["rank 3", "2 columns"])
+    assert_one_line(refused(problem=wide), ["rank 3", "rank = 2"])
     assert_one_line(
         refused(problem=lf.SharedWithShortcuts(n_clients=12, dim=10, rank=2, shortcut_norm=0.5)), ["B* w_i*"]
     )

@@ -133,7 +133,7 @@ def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name
         expected = moved + coordinates.remainder(step.before, messages, 0.02)
         assert np.abs(coordinates.theta(step.after) - expected).max() > 1e-6
     if name != "factor 2, the ratio kept":
-        with pytest.raises(ValueError, match=r"must have gamma1 = 1/4, gamma2 = 1/8, equal steps and"):
+        with pytest.raises(ValueError, match=r"must have gamma1 = 1/4, gamma2 = 1/8, equal step sizes and"):
             theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, truth)
 
 

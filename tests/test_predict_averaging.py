@@ -217,8 +217,8 @@ def test_what_is_known_if_some_take_part():
     everybody = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, **told)
     assert float(some.floor) == float(everybody.floor)  # no spread at all
     assert "root mean square" in some.rate.validity
-    assert "the rate of the mean alone is 0." in some.rate.validity
-    assert "every client takes part" in everybody.rate.validity
+    assert "the rate of the mean itself is 0." in some.rate.validity
+    assert "full participation" in everybody.rate.validity
     assert "the mean square" in some.stability_edge.validity
     wandering = lf.predict(lf.FedAvg(step_size=0.1), problem, participation=2, **told)
     assert "the spread about the mean's end grows" in wandering.best_step.validity

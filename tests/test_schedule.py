@@ -174,7 +174,7 @@ def test_largest_sine_is_that_of_gaussian_tangents():
         (lambda run: mean_squared_sine([0.1], **run), "step_size has 1 value, expected one for each round: rounds = 5"),
         (lambda run: mean_squared_sine(-0.1, **run), "step_size = -0.1 must be a positive finite number"),
         (lambda run: schedule_asymptote(**run | {"noise_std": 0.0}), "noise_std = 0.0 must be a positive"),
-        (lambda run: largest_sine([0.1, 1.0], dim=20, rank=2), "squared_sine holds values outside"),
+        (lambda run: largest_sine([0.1, 1.0], dim=20, rank=2), "squared_sine must contain only values"),
         (lambda run: largest_sine(0.1, dim=3, rank=2), "dim = 3 must be an integer of at least 4"),
         (lambda run: known_heads_bound(0, dim=9, rank=2, noise_std=1.0), "samples = 0 must be a positive"),
         (

@@ -565,7 +565,7 @@ WRONG = {
     "huge": ({"step_size": 1e200}, ["step_size = 1e+200", "too large"]),
     "trials": (
         {"delta": None, "B0": np.stack([basis(12, 2)] * 2), "B_star": basis(12, 2, 1), "W": normal(3, 9, 2)},
-        ["[2, 3]"],
+        ["3 and 2 trials"],
     ),
 }
 

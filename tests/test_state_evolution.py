@@ -458,7 +458,7 @@ def bases(**changes):
     return evolve(**{"delta": None, "B0": basis(10, 2), "B_star": basis(10, 2, 1)} | changes)
 
 
-BOTH = "the start is given either by delta or by both B0 and B_star"
+BOTH = "the initial B requires either delta or both B0 and B_star"
 CALLS = {
     **{
         f"{call.__name__}, {name} = {value!r}": (

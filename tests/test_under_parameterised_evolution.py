@@ -275,7 +275,7 @@ BAD = {
     "r = k": ({"rank": 4}, ["r = 4", "rank = 4", "state_evolution"]),
     "no gap": ({"V": points(6, [3, 2, 2, 0.5])}, ["no gap after rank = 2"]),
     "dim < 2k": ({"dim": 3}, ["dim = 3", "2 rank"]),
-    "dim < r": ({"V": points(6, [3, 2, 1, 0.5, 0.4]), "dim": 4}, ["dim = 4", "columns of V, 5"]),
+    "dim < r": ({"V": points(6, [3, 2, 1, 0.5, 0.4]), "dim": 4}, ["dim = 4", "at least 5", "columns of V"]),
     "m = k + 1": ({"n_samples": 3}, ["n_samples = 3", "rank + 2 = 4"]),
     "no step": ({"step_size": 0.0}, ["step_size = 0"]),
     "participants > n": ({"participants": 7}, ["participants = 7", "n_clients = 6"]),
@@ -308,7 +308,7 @@ def test_a_start_that_chance_takes_over_raises_one_line(step_size):
     """A random start at n < d, whose part in U_k noise outgrows."""
     start = np.linalg.qr(normal(20, 2, seed=1))[0]
     course = lf.theory.under_parameterised_evolution
-    wanted = [f"step_size = {step_size}", "no digits are left in round", "a smaller step"]
+    wanted = [f"step_size = {step_size}", "no correct digits are left in round", "a smaller step size"]
     assert_one_line(lambda: course(normal(8, 20), B0=start, step_size=step_size, **CHANCE), wanted)
     assert np.isfinite(course(normal(8, 20), B0=start, step_size=0.02, **CHANCE).distance).all()
 
@@ -342,8 +342,8 @@ def test_a_prediction_says_where_chance_is_large():
         lf.predict(lf.FedRep(rank=2, step_size=0.02, init=lf.AtDistance(delta)), problem, **setting)
         for delta in (0.8, 0.999)
     )
-    assert not any("chance turns" in text for text in near.warnings)
-    assert any("chance turns what B has off U_k by" in text for text in far.warnings)
+    assert not any("chance changes" in text for text in near.warnings)
+    assert any("chance changes the part of B outside U_k by" in text for text in far.warnings)
 
 
 # --- long horizons ---------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class Oracle(Algorithm):
     not a lower bound: with noise and few samples a ridge regression can be better. Cost of a round
     ``O(p m (d k + k^2))``.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""One call that says of a run what theory knows of it: which law serves, or which is missing."""
+"""Predictions of runs from theory, without simulation."""
 
 from __future__ import annotations
 

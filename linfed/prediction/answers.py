@@ -1,4 +1,4 @@
-"""What a prediction is: curves over rounds, and numbers that say where they come from; what is not known says so."""
+"""Predictions: curves over rounds, and quantities with their sources and ranges of validity."""
 
 from __future__ import annotations
 
@@ -20,18 +20,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
-    """A number that theory knows of a run; it computes and compares like one.
+    """Predicted quantity of a run, usable like a number or array.
 
     Parameters
     ----------
     value : ndarray () or (trials,)
-        The number, or that of each trial.
+        Value, or one value per trial.
     source : str
-        Where it is derived.
+        Function or argument that gives the value.
     validity : str
-        The range in which it holds.
+        Range in which the value holds.
     metric : str
-        The metric it speaks of (``lf.METRICS``); empty for a step size.
+        Metric that the value predicts, a key of ``lf.METRICS``; empty for a step size.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2)
+    >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
+    >>> rate = lf.predict(algorithm, problem, data=lf.FreshSamples(10), rounds=60).rate
+    >>> bool(rate < 1), rate.source, rate.metric
+    (True, 'theory.local_factor', 'subspace_distance')
     """
 
     value: Array
@@ -55,9 +64,9 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 class Curves(NamedTuple):
-    """A law's distance in every round, (rounds + 1,) or (trials, rounds + 1), its 10 and 90 % where derived.
+    """Predicted distance in every round, (rounds + 1,) or (trials, rounds + 1), and its 10 % and 90 % quantiles.
 
-    And by name what the law found of itself, by which it may be doubted.
+    `facts` are named diagnostics of the prediction, from which `Law.doubts` derives warnings.
     """
 
     distance: Array
@@ -67,7 +76,7 @@ class Curves(NamedTuple):
 
 
 def joined(curves: Sequence[Curves]) -> Curves:
-    """Return the curves of all trials from those of each, and the largest of their facts."""
+    """Combine the curves of single trials, with the largest value of each fact."""
     low, high = ([getattr(each, end) for each in curves] for end in ("low", "high"))
     return Curves(
         distance=np.stack([each.distance for each in curves]),
@@ -78,34 +87,41 @@ def joined(curves: Sequence[Curves]) -> Curves:
 
 
 Asked: TypeAlias = "Callable[[], Quantity] | str"
-"""How a quantity is computed, or what is missing for it."""
+"""Function that computes a quantity, or the message if it is not available."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prediction:
-    """What theory knows of a run, without running it; what it does not know raises a `LawError` that says so.
+    """Prediction of a run, returned by `predict`; accessing a quantity that is not available raises a `LawError`.
 
     Parameters
     ----------
     law : str
-        Which law: "second order", "means", "no movement", ...
+        Name of the prediction: "second order", "means", "no movement", ...
     source : str
-        Where it is derived.
+        Function or argument that gives the prediction.
     validity : str
-        The range in which it holds.
+        Range in which the prediction holds.
     warnings : tuple of str
-        Where the picture fails for this run.
+        Reasons why the prediction may be inaccurate for this run.
     notes : tuple of str
-        What would be as cheap, and exact.
+        Exact alternatives of similar cost.
     rounds : ndarray of int (rounds + 1,)
-        0 to the last, as the columns of a result's metrics.
+        Rounds from 0 to the last, as in the columns of a result's metrics.
 
     Notes
     -----
-    ``distance`` is that of a typical run: the median over runs where the law has a band, else the root of the mean
-    square. Arrays have a trial axis where `trials` was asked for.
+    ``distance`` is that of a typical run: the median over runs if the prediction has a band, otherwise the root mean
+    square. Arrays have a trial axis if `trials` was given to `predict`.
 
-    **Deviations**: an addition.
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2)
+    >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
+    >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(10), rounds=60)
+    >>> prediction.law, prediction.distance.shape, bool(prediction.best_step < prediction.stability_edge)
+    ('second order', (61,), True)
     """
 
     law: str
@@ -121,41 +137,41 @@ class Prediction:
 
     @property
     def distance(self) -> Array:
-        """Subspace distance in every round, the start first, (rounds + 1,) or (trials, rounds + 1)."""
+        """Subspace distance in every round from the initial one on, (rounds + 1,) or (trials, rounds + 1)."""
         return self._known().distance
 
     @property
     def low(self) -> Array | None:
-        """What 10 % of runs lie below, as `distance`; None where no law of the fluctuation is known."""
+        """10 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
         return self._known().low
 
     @property
     def high(self) -> Array | None:
-        """What 10 % of runs lie above, as `distance`; None where no law of the fluctuation is known."""
+        """90 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
         return self._known().high
 
     @property
     def floor(self) -> Quantity:
-        """Where runs end, in `Quantity.metric`."""
+        """Final value of the metric `Quantity.metric`."""
         return self._quantity("floor")
 
     @property
     def rate(self) -> Quantity:
-        """Factor by which the distance, less its floor, falls in a round in the end."""
+        """Asymptotic factor per round of the distance minus its floor."""
         return self._quantity("rate")
 
     @property
     def stability_edge(self) -> Quantity:
-        """Step size from which runs do not converge."""
+        """Smallest step size at which runs do not converge."""
         return self._quantity("stability_edge")
 
     @property
     def best_step(self) -> Quantity:
-        """Step size of the least `rate`."""
+        """Step size with the smallest `rate`."""
         return self._quantity("best_step")
 
     def of_first(self) -> Prediction:
-        """Return the first trial's prediction, without a trial axis."""
+        """Return the prediction of the first trial, without a trial axis."""
         return replace(self, _first=True)
 
     def _known(self) -> Curves:
@@ -168,7 +184,9 @@ class Prediction:
 
     def _quantity(self, name: str) -> Quantity:
         if name not in self._computed:
-            asked = self._quantities.get(name, f"no law of the {name.replace('_', ' ')} is known for this run")
+            asked = self._quantities.get(
+                name, f"no prediction of the {name.replace('_', ' ')} is available for this run"
+            )
             if isinstance(asked, str):
                 raise LawError(asked)
             try:
@@ -179,16 +197,16 @@ class Prediction:
         return replace(found, value=found.value[0]) if self._first else found
 
     def __repr__(self) -> str:
-        lines = [f"<Prediction by the law {self.law!r}, {self.rounds[-1]} rounds>"]
+        lines = [f"<Prediction {self.law!r}, {self.rounds[-1]} rounds>"]
         lines += [f"distance: {self._course()}"] if self._course() else []
         lines += [f"{name}: {value}" for name, value, *_ in self._numbers()]
         lines.append(f"range: {self.validity}")
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings), *(f"note: {t}" for t in self.notes)])
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: what is known, where it comes from, and a figure of the distance."""
+        """Return HTML for notebooks: predicted quantities, their sources, and a figure of the distance."""
         said = [
-            ("law", f"{self.law}, {self.rounds[-1]} rounds"),
+            ("prediction", f"{self.law}, {self.rounds[-1]} rounds"),
             ("distance", self._course() or str(self._curves)),
             ("source", self.source),
             ("range", self.validity),
@@ -200,7 +218,7 @@ class Prediction:
         return page.beside(page.facts(said) + table, self._figure())
 
     def _figure(self) -> str:
-        """Return a figure of the distance and its band; nothing where no law of it is known."""
+        """Return a figure of the distance and its band; empty if the distance is not predicted."""
         if isinstance(self._curves, str) or len(self.rounds) < 2:
             return ""
         at = page.points(len(self.rounds))
@@ -214,7 +232,7 @@ class Prediction:
         return page.figure(draw)
 
     def _course(self) -> str:
-        """Return how the distance begins and ends; nothing where no law of it is known."""
+        """Return the initial and final distance as text; empty if the distance is not predicted."""
         if isinstance(self._curves, str):
             return ""
         first, last = (_told(self.distance[..., end]) for end in (0, -1))
@@ -223,7 +241,7 @@ class Prediction:
         return f"from {first} to {last} ({_told(self.low[..., -1])} to {_told(self.high[..., -1])} in 80 % of runs)"
 
     def _numbers(self) -> list[tuple[str, str, str, str]]:
-        """Return the name, value, source and range of what is known beside the curves."""
+        """Return name, value, source and range of the available quantities."""
         lines = []
         for name in ("floor", "rate", "stability_edge", "best_step"):
             try:
@@ -236,6 +254,6 @@ class Prediction:
 
 
 def _told(values: npt.ArrayLike) -> str:
-    """Return one number, or the least and the largest of several."""
+    """Format one number, or the smallest and the largest of several."""
     low, high = (f"{float(end(values)):.4g}" for end in (np.min, np.max))
     return low if low == high else f"{low} .. {high}"

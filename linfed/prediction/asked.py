@@ -1,4 +1,4 @@
-"""`predict`: the arguments of a run, and what theory knows of it."""
+"""The function `predict`, which selects the prediction for a run."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }
-"""What is known of each algorithm."""
+"""Function that predicts runs of each algorithm."""
 
 
 def _check_size(job: Job) -> None:
-    """Raise a `SizeError` if the truth of a trial, or the fixed samples that a law is of, would not fit the memory."""
+    """Raise a `SizeError` if the ground truth of a trial, or the required fixed samples, do not fit into memory."""
     sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
     if job.problem is not None:
-        told = f"a truth of n_clients = {n} and dim = {d}"
+        told = f"a ground truth with n_clients = {n} and dim = {d}"
         check_fits(4.0 * job.problem.floats_per_trial(), told, "predict for fewer clients")
     if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
         m = job.data.n_samples
@@ -64,8 +64,9 @@ def predict(
     algorithm, problem, data, rounds, participation, seed
         As in `simulate`.
     trials : int, optional
-        Predict each trial by its own truth and start, with a trial axis; by default the first trial alone, without
-        (where given arrays have trials: all of them).
+        Number of trials to predict, each with its own ground truth and initialisation. The results then have a trial
+        axis. By default only the first trial is predicted, without a trial axis. If given arrays have a trial axis, all
+        their trials are predicted.
 
     Returns
     -------
@@ -74,24 +75,22 @@ def predict(
     Raises
     ------
     LawError
-        If nothing is known of such a run; one line says which law is missing. What is missing of a run of which
-        something is known raises when it is asked for.
+        If there is no prediction for the run; the message names the reason. If only some quantities can be predicted,
+        accessing another one raises the error.
     ValueError, TypeError
         As in `simulate`.
 
     Notes
     -----
-    Heads and start are those of the run itself (``seed``, trial): the method of moments draws its samples, O(n m d^2),
-    and ``lf.AtDistance(delta)`` costs nothing. What is predicted for which runs::
+    Heads and initialisation are those of the run, given by ``seed`` and trial. The method of moments draws its samples,
+    at a cost of O(n m d^2), and ``lf.AtDistance(delta)`` has no cost. Predicted quantities for each kind of run::
 
         {table}
 
-    FedRep's predictions hold for isotropic Gaussian x, and for any participation, noise and schedule of steps. They go
-    on falling where a run stops at its rounding error, near 1e-15. Compared with runs, a prediction has no fitted
-    parameters and gives the band over runs, the floor, the stability edge and the best step; its cost does not depend
-    on d and m. The cost of the second-order prediction is in `linfed.theory.second_order_evolution`.
-
-    **Deviations**: an addition.
+    FedRep's predictions hold for isotropic Gaussian x and for any participation, noise level and step-size schedule. A
+    predicted distance continues to fall below the rounding error of runs, near 1e-15. A prediction has no fitted
+    parameters. It gives the band over runs, the floor, the stability edge and the best step size. Its cost does not
+    depend on d and m; see `linfed.theory.second_order_evolution` for the cost of the second-order prediction.
 
     Examples
     --------
@@ -105,16 +104,16 @@ def predict(
     (0.0, True)
     >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance
     Traceback (most recent call last):
-    linfed.errors.LawError: no law of FedRep's distance is known for FixedSamples: rounds share their samples
+    linfed.errors.LawError: no prediction of FedRep's distance is available for FixedSamples: rounds share their samples
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
     if job.sizes.classes:
-        raise LawError(f"no law is known for {job.sizes.classes} classes: all laws are of squares")
+        raise LawError(f"no prediction is available for {job.sizes.classes} classes: predictions require regression")
     _check_size(job)
     base = next((known for known in LAWS if isinstance(algorithm, known)), None)
     if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
         known = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
-        raise LawError(f"no law is known for algorithm = {shown(algorithm)}: {', '.join(known)} have one")
+        raise LawError(f"no prediction is available for algorithm = {shown(algorithm)}, only for {', '.join(known)}")
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found
 

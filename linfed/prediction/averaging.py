@@ -1,4 +1,4 @@
-"""Predictions for the averaging family on samples that stay: fixed points, rates, stability edges and spread."""
+"""Predictions for averaging algorithms on fixed samples: fixed points, rates, stability edges and covariances."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from linfed.theory.mean_square import FullMoments, OverwrittenMoments, second_mo
 from linfed.theory.partial import fedavg_stationary_covariance
 from linfed.theory.rolling import fedrolex_cycle
 
-NO_B = "no law of the distance is known for one-layer {}, which learns no representation B"
+NO_B = "no prediction of the distance is available for one-layer {}, which learns no representation B"
 
-MEAN = "exact in the end, of the distance from the end; every client takes part"
+MEAN = "asymptotically exact for the distance from the limit; full participation"
 
-MEAN_EDGE = "exact; every client takes part"
+MEAN_EDGE = "exact; full participation"
 
 SQUARE = (
-    "exact in the end, of the root mean square over participants of the distance from the mean's end; "
-    "the rate of the mean alone is {}"
+    "asymptotically exact for the root mean square, over participants, of the distance from the limit of the mean; "
+    "the rate of the mean itself is {}"
 )
 
 SQUARE_EDGE = (
-    "of the mean square: below it the mean square stays bounded; above it the mean square diverges, though single runs "
-    "may still converge at steps up to about 1.3 times it"
+    "edge of the mean square: below it the mean square stays bounded; above it the mean square diverges, though single "
+    "runs may still converge at step sizes up to about 1.3 times the edge"
 )
 
-SPREADS = "of the rate in mean square only: the spread about the mean's end grows with the step"
+SPREADS = "best for the rate in mean square only: the spread about the mean's end grows with the step size"
 
 GROWTH, SMALLEST, LARGEST = 1.25, 1e-9, 1e5
-"""Factor between the steps of the search for the edge; how far it goes below and above where it begins."""
+"""Factor between successive step sizes in the search for the edge, and its limits relative to the first step size."""
 
 COARSE, FINE, ONE = 1e-4, 1e-8, 1e-9
-"""Tolerances of a mean-square rate away from the edge, and near it; and the rounding that a rate of 1 allows."""
+"""Tolerances of a mean-square rate far from the edge and near it, and the rounding error allowed in a rate of 1."""
 
 
 def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
-    """Return the end, the rate, the stability edge and the best step, of the mean square if p < n."""
+    """Predict floor, rate, stability edge and best step size, in mean square if p < n."""
     name = type(algorithm).__name__
     _check(job, algorithm, name)
     step = one_step(algorithm.step_size, f"predictions of {name} require", LawError)
@@ -77,7 +77,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
 
     def floor() -> Quantity:
         if job.problem is None:
-            raise LawError("no risk is known without a truth: give problem=")
+            raise LawError("the risk requires a ground truth: give problem=")
         values = []
         for trial, one in enumerate(trials()):
             truth = job.problem.truth(job.seed, [trial])
@@ -100,7 +100,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
     return Prediction(
         law="cycle" if isinstance(algorithm, FedRolex) else "fixed point",
         source=source,
-        validity="one layer, full gradients, samples that stay",
+        validity="one layer, full gradients, fixed samples",
         rounds=np.arange(job.rounds + 1),
         _curves=NO_B.format(name),
         _quantities=quantities,
@@ -116,7 +116,7 @@ SOURCES: dict[type[Averaging], str] = {
     FedSCAVAR: "the pooled least squares",
     FedRolex: "theory.fedrolex_cycle",
 }
-"""Where the end of each is derived."""
+"""Source of the limit of each algorithm."""
 
 RATES: dict[type[Averaging], str] = {
     **dict.fromkeys((SCAFFOLD, FedSCAVAR), "theory.scaffold_iteration_matrix"),
@@ -126,40 +126,47 @@ CORRECTED = (SCAFFOLD, FedSCAVAR)
 
 
 def _settles(algorithm: Averaging, n_clients: int) -> bool:
-    """Return whether runs converge to a point inside the stability edge, whoever takes part."""
+    """Return True if runs with partial participation converge to a point below the stability edge."""
     if isinstance(algorithm, ClusterFedVARP):
         return algorithm.n_clusters == n_clients
     return isinstance(algorithm, (*CORRECTED, FedVARP))
 
 
 def _check(job: Job, algorithm: Averaging, name: str) -> None:
-    """Raise unless a law speaks of the run."""
+    """Raise unless the run can be predicted."""
     some = job.sizes.participants < job.sizes.n_clients
     if algorithm.rank is not None:
-        raise LawError(f"no law of {name} is known for rank = {algorithm.rank}: the model must have one layer")
+        raise LawError(
+            f"no prediction of {name} is available for rank = {algorithm.rank}: the model must have one layer"
+        )
     if algorithm.local_epochs is not None:
-        raise LawError(f"no law of {name} is known for local_epochs = {algorithm.local_epochs}: full gradients alone")
+        raise LawError(
+            f"no prediction of {name} is available for local_epochs = {algorithm.local_epochs}: gradients must be full"
+        )
     if isinstance(job.data, FreshSamples):
         raise LawError(
-            f"no law of {name} is known for FreshSamples (theory.single_model_floor bounds every single model's risk)"
+            f"no prediction of {name} is available for FreshSamples (theory.single_model_floor bounds the risk of "
+            "every single model)"
         )
     if isinstance(job.data, FixedSamples) and drawn_in_law(job.data, job.sizes.n_clients, job.sizes.dim):
         raise LawError(
-            f"no law of {name} is known for samples in law: its fixed point is that of samples that are drawn"
+            f"no prediction of {name} is available for in_law = True: its fixed point requires drawn samples"
         )
     if some and not isinstance(job.participation, int | float):
-        raise LawError(f"no law of {name} is known for participants that are named: they must be drawn")
+        raise LawError(f"no prediction of {name} is available for given participants; use a share or a count")
     if isinstance(algorithm, FedRolex) and some:
         raise LawError(
             f"FedRolex with {job.sizes.participants} of {job.sizes.n_clients} participants is not supported: "
             "its mean square has not been derived; the mean's stability edge is only an upper bound"
         )
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
-        raise LawError(f"no law of FedSCAVAR is known for model_share = {shown(algorithm.model_share)}: it must be 1")
+        raise LawError(
+            f"no prediction of FedSCAVAR is available for model_share = {shown(algorithm.model_share)}: it must be 1"
+        )
 
 
 class OneTrial:
-    """The normal equations of one trial, in the directions that its samples see, and what follows from them."""
+    """Normal equations of one trial, on the range of its samples, with rates, stability edge and limit."""
 
     def __init__(self, algorithm: Averaging, A: Array, b: Array, weights: Array | None, participants: int) -> None:
         self.algorithm, self.participants, self.everybody = algorithm, participants, participants == len(A)
@@ -187,7 +194,7 @@ class OneTrial:
         return second_moments(self.algorithm, self.A, step_size, self.participants, self.weights, self.b)
 
     def rate(self, step_size: float, tolerance: float = COARSE) -> float:
-        """Return the factor per round of the distance from the end: its root mean square if p < n."""
+        """Return the factor per round of the distance from the limit, in root mean square if p < n."""
         if self.everybody:
             return self.mean_rate(step_size)
         key = (step_size, tolerance)
@@ -196,7 +203,7 @@ class OneTrial:
         return self._rates[key]
 
     def mean_rate(self, step_size: float) -> float:
-        """Return the factor per round of the distance of the mean over participants from the end."""
+        """Return the factor per round of the distance of the mean over participants from its limit."""
         algorithm, server = self.algorithm, self.algorithm.server_step_size
         if isinstance(algorithm, FedRolex):
             return self._cycle(step_size)[1]
@@ -224,17 +231,17 @@ class OneTrial:
         )
 
     def check_stable(self, step_size: float) -> None:
-        """Raise if runs diverge at this step."""
+        """Raise if runs diverge at this step size."""
         rate = self.rate(step_size, FINE)
         if rate >= 1.0:
             square = "" if self.everybody else " in mean square"
             raise LawError(
                 f"step_size = {step_size:g} is not below the stability edge: {type(self.algorithm).__name__} diverges"
-                f"{square}, its rate is {rate:.4g}; take a smaller step"
+                f"{square} with rate {rate:.4g}; use a smaller step size"
             )
 
     def end(self, step_size: float, rounds: int) -> Array:
-        """Return where the mean ends, (d,); where it goes round in a cycle, after a last round of this number."""
+        """Return the limit of the mean, (d,); for a limit cycle, its point after `rounds` rounds."""
         if isinstance(self.algorithm, FedRolex):
             cycle, _ = self._cycle(step_size)
             return cycle[rounds % len(cycle)]
@@ -244,7 +251,7 @@ class OneTrial:
         return self.basis @ fedavg_fixed_point(self.A, self.b, weights=self.weights, stable=False, **options)
 
     def spread(self, step_size: float) -> Array:
-        """Return a root, as rows (.., d), of the stationary covariance about the mean's end; 0 if runs settle."""
+        """Return a square root, as rows (.., d), of the stationary covariance; 0 if runs converge to a point."""
         if self.everybody or _settles(self.algorithm, len(self.A)):
             return np.zeros((1, len(self.basis)))
         moments = self._moments(step_size)
@@ -266,7 +273,7 @@ class OneTrial:
 
     @cached_property
     def _scanned(self) -> list[float]:
-        """Steps, each `GROWTH` times the one before, of which only the last one is unstable."""
+        """Step sizes in ascending order with ratio `GROWTH`, of which only the last one is unstable."""
         algorithm = self.algorithm
         share = self.participants / len(self.A)
         begin = 0.1 * share / float(np.linalg.eigvalsh(self.A).max())
@@ -284,7 +291,7 @@ class OneTrial:
 
     @cached_property
     def edge(self) -> float:
-        """The first step at which the rate exceeds 1."""
+        """Smallest step size at which the rate exceeds 1."""
         from scipy import optimize
 
         low, high = self._scanned[-2:]
@@ -293,7 +300,7 @@ class OneTrial:
 
     @cached_property
     def best(self) -> float:
-        """The step of the least rate below the edge."""
+        """Step size with the smallest rate below the edge."""
         from scipy import optimize
 
         steps = [*self._scanned[:-1], self.edge]
@@ -310,7 +317,7 @@ class OneTrial:
 
 
 def _trials(job: Job, algorithm: Averaging) -> Iterator[OneTrial]:
-    """Yield every trial's equations."""
+    """Yield the normal equations of every trial."""
     shape = (job.sizes.n_clients, job.setting.samples, job.sizes.dim)
     for trial in range(job.trials):
         if isinstance(job.data, GivenSamples):

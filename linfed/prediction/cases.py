@@ -1,4 +1,4 @@
-"""A run of FedRep as its laws take it: sizes, steps, and every trial's heads and start."""
+"""Run of FedRep as input of predictions: sizes, step sizes, and heads and initialisation of every trial."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from linfed.theory.fedrep.state_evolution import HeadMoments
 
 
 def heads_of(truth: Truth) -> tuple[Array, Array]:
-    """Return a trial's heads (n, r), for x of variance 1, in the coordinates of an orthonormal B* (d, r), and that.
+    """Return the heads (n, r) of a trial in the coordinates of an orthonormal B* (d, r), and this B*.
 
-    Of regressors without factors r is the smaller of n and d.
+    The heads are scaled for x of variance 1. For regressors without factors, r is the smaller of n and d.
     """
     if truth.B is None or truth.W is None:
         (Phi,) = truth.dense()
@@ -41,9 +41,9 @@ def heads_of(truth: Truth) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial's heads (n, r) in the coordinates of an orthonormal B* (d, r), for x of variance 1, and its start.
+    """Heads (n, r) of a trial in the coordinates of an orthonormal B* (d, r), for x of variance 1, and its initial B.
 
-    The start is B0, or any at distance delta.
+    The initial B is B0, or any B at distance delta.
     """
 
     W: Array
@@ -52,13 +52,13 @@ class Trial:
     B0: Array | None = None
 
     def start(self, basis: str = "B_star") -> dict[str, Any]:
-        """Return the start as laws are told it, which call B* so."""
+        """Return the initial B as keyword arguments of predictions, where `basis` is the keyword for B*."""
         return {"delta": self.delta} if self.B0 is None else {"B0": self.B0, basis: self.basis}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run of FedRep of which a law is asked."""
+    """Run of FedRep to be predicted."""
 
     job: Job
     algorithm: FedRep
@@ -66,44 +66,44 @@ class Case:
 
     @property
     def exact(self) -> bool:
-        """Whether heads are least squares."""
+        """True if heads are exact, without a ridge."""
         return isinstance(self.algorithm.heads, ExactHeads) and self.algorithm.heads.ridge == 0
 
     @property
     def samples(self) -> int:
-        """m, the most of a client."""
+        """Largest number m of samples of a client."""
         return self.job.setting.samples
 
     @property
     def unit(self) -> int:
-        """What a step of 1 is along the participants' mean gradient."""
+        """Factor from `step_size` to the step along the participants' mean gradient."""
         return self.job.sizes.participants if self.algorithm.aggregate == "sum" else 1
 
     @property
     def steps(self) -> Array:
-        """The step along the participants' mean gradient, (), or in every round, (rounds,)."""
+        """Step size along the participants' mean gradient, () or (rounds,)."""
         held = np.asarray(self.algorithm.step_size, dtype=float)
         return self.unit * (held if held.ndim == 0 else held[: self.job.rounds])
 
     def step(self, what: str) -> float:
-        """Return the step of all rounds, or raise: `what` speaks of one."""
+        """Return the constant step size, or raise for a schedule; `what` begins the reason."""
         return self.unit * one_step(self.algorithm.step_size, what)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What laws call dim, n_samples and participants."""
+        """Keyword arguments dim, n_samples and participants of predictions."""
         sizes = self.job.sizes
         return {"dim": sizes.dim, "n_samples": self.samples, "participants": sizes.participants}
 
     @property
     def setting(self) -> dict[str, Any]:
-        """What laws are told beside heads and start."""
-        step_size = self.steps if self.steps.size else 1.0  # of no round
+        """Keyword arguments of predictions, without heads and initial B."""
+        step_size = self.steps if self.steps.size else 1.0  # unused without rounds
         return {**self.sizes, "step_size": step_size, "rounds": self.job.rounds, "noise_std": self.problem.noise_std}
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """Every trial's heads and start."""
+        """Heads and initial B of every trial."""
         return [self._trial(number) for number in range(self.job.trials)]
 
     def _trial(self, number: int) -> Trial:
@@ -114,14 +114,14 @@ class Case:
         B0 = first_state(self.job, number).array("B")[0]
         if np.abs(B0.T @ B0 - np.eye(B0.shape[1])).max() > ORTHONORMAL_TOLERANCE:
             raise LawError(
-                f"no law of the first round is known for init = {shown(init)}, whose columns are not orthonormal: give "
-                "its Q factor"
+                f"no prediction of the first round is available for init = {shown(init)}, whose columns are not "
+                "orthonormal: give its Q factor"
             )
         return Trial(W, basis, B0=B0)
 
     @cached_property
     def truth_rank(self) -> int | None:
-        """Rank r of the truth, as `heads_of` takes it; None for one that is not its reference's."""
+        """Rank r of the ground truth, as in `heads_of`; None if its top subspace is not the reference subspace."""
         if self.problem.truth_rank is not None:
             return self.problem.truth_rank
         truth = self.problem.truth(self.job.seed, [0])
@@ -130,6 +130,6 @@ class Case:
 
     @cached_property
     def maps(self) -> list[LocalMap]:
-        """What a round does near B*, for every trial's heads."""
+        """Linear map of a round near B* for the heads of every trial."""
         n = self.job.sizes.n_clients
         return [LocalMap.of(HeadMoments.of(trial.W), n_clients=n, **self.sizes) for trial in self.trials]

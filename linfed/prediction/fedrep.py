@@ -1,4 +1,4 @@
-"""FedRep: which law serves a run, or which is missing."""
+"""Selection of the prediction for a run of FedRep."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from linfed.theory.fedrep.fixed_samples import fixed_sample_floor
 from linfed.theory.flute.low_rank import truncation_floor
 
 CHAIN_CLIENTS = 1000
-"""Clients up to which some hundred runs of the chain cost about what a prediction does."""
+"""Number of clients up to which some hundred runs with engine "chain" cost about as much as a prediction."""
 
 CHAIN_TRIALS = 300
 
 
 def predicted(job: Job, algorithm: FedRep) -> Prediction:
-    """Return what is known of a run of FedRep, or raise a LawError."""
+    """Predict a run of FedRep, or raise a LawError."""
     if job.problem is None:
-        raise LawError("no law is known without a truth: give problem=")
+        raise LawError("predictions require a ground truth: give problem=")
     case = Case(job, algorithm, job.problem)
     rounds = np.arange(job.rounds + 1)
     if case.exact and case.samples <= algorithm.rank:
         return Prediction(
             law="no movement",
             source="the residual of exact heads on m <= k samples vanishes, and with it the gradient",
-            validity="exact, in every run and for every law of x",
+            validity="exact in every run, for every distribution of x",
             rounds=rounds,
             _curves=_still(case),
         )
@@ -52,8 +52,8 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
     for law in laws:
         try:
             curves = law.curves(case, trials)
-        except (ValueError, OverflowError) as error:  # of what a run allows and the law does not
-            said.append(f"the law {law.name!r} does not serve: {error}")
+        except (ValueError, OverflowError) as error:  # valid for runs but not for this prediction
+            said.append(f"the prediction {law.name!r} is not available: {error}")
             continue
         return Prediction(
             law=law.name,
@@ -69,10 +69,10 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
 
 
 def laws_of(case: Case) -> list[Law]:
-    """Return the laws that serve a run, the best first, or raise a LawError that says which is missing."""
+    """Return the predictions that apply to a run, the best first, or raise a LawError with the reason."""
     missing = next(_missing(case), None)
     if missing:
-        raise LawError(f"no law of FedRep's distance is known {missing}")
+        raise LawError(f"no prediction of FedRep's distance is available {missing}")
     if not case.exact:
         return [GRADIENT_HEADS]
     assert case.truth_rank is not None
@@ -83,7 +83,7 @@ def laws_of(case: Case) -> list[Law]:
 
 
 def _missing(case: Case) -> Iterator[str]:
-    """Yield what of a run no law serves."""
+    """Yield the reasons why the distance of a run cannot be predicted."""
     algorithm, problem, data, sizes = case.algorithm, case.problem, case.job.data, case.job.sizes
     (k, m), r, design = (algorithm.rank, case.samples), case.truth_rank, problem.design
     if not isinstance(data, FreshSamples):
@@ -100,11 +100,11 @@ def _missing(case: Case) -> Iterator[str]:
     if not algorithm.orthonormalize:
         yield "for orthonormalize = False"
     if sizes.participants < sizes.n_clients and not isinstance(case.job.participation, float | int | np.number):
-        yield "for participants that are given: they must be drawn at random"
+        yield "for given participants: they must be drawn at random"
     if r is None:
-        yield f"for {type(problem).__name__}: B is held against another subspace than the regressors' top-k"
+        yield f"for {type(problem).__name__}: the reference of B is other than the top-k subspace of the regressors"
     elif r < k or (r > k and gradient):
-        yield f"for a truth of rank {r} and rank = {k}"
+        yield f"for a ground truth of rank {r} and rank = {k}"
     if sizes.dim < 2 * k:
         yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"
     if m == k + 1 and not gradient:
@@ -112,10 +112,10 @@ def _missing(case: Case) -> Iterator[str]:
 
 
 def _still(case: Case) -> Curves:
-    """Return the start's distance in every round."""
+    """Return the initial distance in every round."""
     k, init = case.algorithm.rank, case.algorithm.initialisation
     if reason := no_reference(case.problem, k):
-        raise LawError(f"no distance is predicted: {reason}")
+        raise LawError(f"the distance cannot be predicted: {reason}")
     found = []
     for number in range(case.job.trials):
         if isinstance(init, AtDistance | TrueSubspace):
@@ -127,7 +127,7 @@ def _still(case: Case) -> Curves:
 
 
 def _at_fixed(case: Case, rounds: Indices) -> Prediction:
-    """Return what is known on fixed samples: where the empirical risk has its minimum."""
+    """Predict the floor on fixed samples, at the minimum of the empirical risk."""
     missing, rank, design = next(_missing(case)), case.algorithm.rank, case.problem.design
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
@@ -143,24 +143,24 @@ def _at_fixed(case: Case, rounds: Indices) -> Prediction:
             ]
         doubts = "; ".join(dict.fromkeys(str(each.message) for each in said))
         if np.isnan(found).any():
-            raise LawError(f"no floor is known: {doubts}")
-        valid = "the mean over samples, where angles are small and there are more samples than unknowns"
+            raise LawError(f"no prediction of the floor is available: {doubts}")
+        valid = "mean over samples, for small angles and more samples than unknowns"
         return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or valid, "subspace_distance")
 
     return Prediction(
         law="empirical minimum",
         source="fixed points of FedRep with exact heads are stationary points of the empirical risk",
-        validity="the floor alone",
+        validity="only the floor is predicted",
         rounds=rounds,
-        _curves=f"no law of FedRep's distance is known {missing}",
+        _curves=f"no prediction of FedRep's distance is available {missing}",
         _quantities={"floor": floor},
     )
 
 
 def truncation_quantity(problem: Problem, truths: Sequence[Truth], rank: int, n_samples: int) -> Quantity:
-    """Return how far the minimum of the empirical risk is from the truncation."""
+    """Predict the distance of the minimum of the empirical risk from the truncation."""
     values = np.array([truncation_floor(truth, rank, n_samples)[0] for truth in truths])
-    valid = "a root mean square over clients, which bounds the mean; first order in 1/m: 5 % low at m = 20, k = 3"
+    valid = "root mean square over clients, which bounds the mean; first order in 1/m: 5 % too low at m = 20, k = 3"
     return Quantity(values, "theory.truncation_floor", valid, truncation_metric(problem, rank))
 
 
@@ -171,11 +171,11 @@ def truncation_metric(problem: Problem, rank: int) -> str:
 
 
 def _notes(job: Job) -> tuple[str, ...]:
-    """Return what would be as cheap, and exact."""
+    """Return notes on exact alternatives of similar cost."""
     if job.sizes.n_clients > CHAIN_CLIENTS or obstacle("chain", job.setting):
         return ()
     seconds = CHAIN_TRIALS * seconds_of_a_trial(replace(job, engine="chain"))
     return (
-        f"{CHAIN_TRIALS} runs, exact in law, take about {max(1.0, float(f'{seconds:.1g}')):g} s: "
+        f"{CHAIN_TRIALS} runs, exact in distribution, take about {max(1.0, float(f'{seconds:.1g}')):g} s: "
         f"lf.simulate(..., trials={CHAIN_TRIALS}, engine='chain')",
     )

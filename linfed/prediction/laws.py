@@ -1,4 +1,4 @@
-"""The laws of FedRep's distance, one entry each: name, source, range, curves, what is known near their end, doubts."""
+"""Predictions of FedRep's distance: name, source, range, curves, quantities near the limit, and warnings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from linfed.theory.fedrep.state_evolution import state_evolution
 from linfed.theory.fedrep.under_parameterised import under_parameterised_evolution, under_parameterised_floor
 
 FAR_START = 0.97
-"""Distance from which a start is left when chance has it."""
+"""Initial distance above which the time of escape depends on chance."""
 
 DOUBTS = {
     "kick": (0.1, "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough"),
     "spread": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
-    "few": (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds rule the means"),
+    "few": (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means"),
     "participants": (
         0.4,
         "participants add {:.2g} to the variance of log distance^2 in a round, above {}: the median may be more than "
@@ -32,41 +32,47 @@ DOUBTS = {
     "lost": (
         1.0,
         "participants add {:.2g} to the variance of log distance^2 in a round, above {}: few and rare batches or "
-        "clients rule the means; run lf.simulate(..., trials=300) instead",
+        "clients dominate the means; run lf.simulate(..., trials=300) instead",
     ),
-    "pull": (0.6, "step_size times the clients' largest second moment is {:.2g}, above {}: it was not tried there"),
-    "end": (0.4, "runs end at {:.2g}, above {}: far from U_k the law is 10 % low"),
-    "chance": (0.9, "chance turns what B has off U_k by {:.2g}, above {}: single rounds may be off by a factor of 2"),
+    "pull": (
+        0.6,
+        "step_size times the clients' largest second moment is {:.2g}, above {}: the prediction was not tested there",
+    ),
+    "end": (0.4, "the final distance is {:.2g}, above {}: far from U_k the prediction is 10 % too low"),
+    "chance": (
+        0.9,
+        "chance changes the part of B outside U_k by {:.2g}, above {}: single rounds may be off by a factor of 2",
+    ),
 }
-"""Of each fact the largest value that is not doubtful, and what is said of larger ones."""
+"""Largest reliable value of each fact, and the warning for larger values."""
 
 HEADS = 2**22
-"""Values of trials' heads that are followed at a time."""
+"""Number of head entries, over all trials, that are processed together."""
 
 LARGEST_RANK = 16
-"""Rank up to which the heads' eighth moments are few enough to be held."""
+"""Largest rank for which the eighth moments of the heads fit into memory."""
 
-NEAR = "near B*, in mean square; single runs fall a little faster, clearly so where d is small"
+NEAR = "near B*, in mean square; single runs fall slightly faster, clearly so for small d"
 
-NEAR_FLOOR = "steps below the edge: within 1 % of the median of runs up to a distance of 0.05, 7 % high at 0.1"
+NEAR_FLOOR = "step sizes below the edge: within 1 % of the median of runs up to a distance of 0.05, 7 % too high at 0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """A law of the distance.
+    """Prediction of the distance.
 
     Parameters
     ----------
     name, source, validity : str
-        What it is called, where it is derived, where it holds.
+        Name, source and range of the prediction.
     curves : callable
-        Of some trials.
+        Function that predicts the curves of some trials.
     near : callable
-        What is known where the runs end.
+        Function that returns the predicted quantities near the limit of runs.
     participants, dim : int
-        Clients in a round, and dimension, from which on it holds.
+        Smallest number of participants and smallest dimension for which the prediction holds.
     step : float
-        Multiple of the best step up to which it holds, where that is known.
+        Largest multiple of the best step size for which the prediction holds, if this is known.
     """
 
     name: str
@@ -79,7 +85,7 @@ class Law:
     step: float = 1.4
 
     def doubts(self, case: Case, curves: Curves) -> tuple[str, ...]:
-        """Return where the picture fails for a run."""
+        """Return warnings that the prediction may be inaccurate for a run."""
         p, d, start = case.job.sizes.participants, case.job.sizes.dim, float(np.max(curves.distance[..., 0]))
         facts = [name for name, (limit, _) in DOUBTS.items() if curves.facts.get(name, 0.0) > limit]
         found = [DOUBTS[name][1].format(curves.facts[name], DOUBTS[name][0]) for name in facts]
@@ -88,14 +94,14 @@ class Law:
         if d < self.dim:
             found.append(f"dim = {d} is below {self.dim}: at 20 the median is within 5 %, the band within 7 and 13 %")
         if p < self.participants:
-            found.append(f"{p} clients take part in a round, fewer than {self.participants}: rounds fluctuate too much")
+            found.append(f"a round has {p} participants, fewer than {self.participants}: rounds fluctuate too much")
         if start > FAR_START:
-            found.append(f"the start at {start:.3g} is above {FAR_START}: when a run leaves it is a matter of chance")
+            found.append(f"the initial distance {start:.3g} is above {FAR_START}: the time of escape depends on chance")
         return tuple(found)
 
 
 def near_truth(case: Case) -> dict[str, Asked]:
-    """Return what is known near B*, with exact heads and a truth of rank k."""
+    """Return the predicted quantities near B* for exact heads and a ground truth of rank k."""
     noise_std, d = case.problem.noise_std, case.job.sizes.dim
 
     def asked(
@@ -104,10 +110,10 @@ def near_truth(case: Case) -> dict[str, Asked]:
         return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
     def floor(here: LocalMap) -> float:
-        return float(typical_distance(here.floor(case.step("the floor is known for"), noise_std, d), dim=d))
+        return float(typical_distance(here.floor(case.step("the floor requires"), noise_std, d), dim=d))
 
     def rate(here: LocalMap) -> float:
-        return float(np.sqrt(here.factor(case.step("the rate is known for"))))
+        return float(np.sqrt(here.factor(case.step("the rate requires"))))
 
     return {
         "floor": asked(floor, "local_floor", NEAR_FLOOR, "subspace_distance"),
@@ -118,7 +124,7 @@ def near_truth(case: Case) -> dict[str, Asked]:
 
 
 def _step_doubts(case: Case, limit: float) -> list[str]:
-    """Return what is said against the largest step, by the first trial's heads."""
+    """Return warnings about the largest step size, from the heads of the first trial."""
     if not case.steps.size:
         return []
     largest, here = float(case.steps.max()), case.maps[0]
@@ -128,14 +134,16 @@ def _step_doubts(case: Case, limit: float) -> list[str]:
             f"heads span fewer than rank = {case.algorithm.rank} dimensions: not every angle falls at any step_size"
         ]
     if largest >= edge:
-        return [f"{told} is not below stability_edge = {edge / case.unit:.4g}: in mean square not every angle falls"]
+        return [f"{told} is not below stability_edge = {edge / case.unit:.4g}: not every angle falls in mean square"]
     if largest > limit * best:
-        return [f"{told} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds rule the means"]
+        return [
+            f"{told} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds dominate the means"
+        ]
     return []
 
 
 def singly(curves: Callable[[Case, Trial], Curves]) -> Callable[[Case, Sequence[Trial]], Curves]:
-    """Return the curves of some trials from those of one."""
+    """Return a function for several trials from a function `curves` for one trial."""
     return lambda case, trials: joined([curves(case, trial) for trial in trials])
 
 
@@ -160,7 +168,7 @@ def _means(case: Case, trial: Trial) -> Curves:
 
 
 def _few(case: Case) -> dict[str, float]:
-    """Return n_samples where heads have no fourth moments."""
+    """Return n_samples as a fact if heads have no fourth moments."""
     return {"few": float(case.samples)} if case.samples <= case.algorithm.rank + 3 else {}
 
 
@@ -168,8 +176,8 @@ def _gradient_heads(case: Case, trial: Trial) -> Curves:
     heads, variance = case.algorithm.heads, case.problem.design.variance or 1.0
     assert isinstance(heads, GradientHeads)
     size = heads.step_size
-    if size is None and case.unit * variance != 1:  # the representation's own, before the sum
-        size = case.step("gradient heads are known for") / case.unit
+    if size is None and case.unit * variance != 1:  # step size of B without the factor of the sum
+        size = case.step("gradient heads require") / case.unit
     size = None if size is None else variance * size
     found = gradient_heads_evolution(
         trial.W, head_steps=heads.steps, head_step_size=size, **case.setting, **trial.start()
@@ -186,27 +194,27 @@ def _under_parameterised(case: Case, trial: Trial) -> Curves:
 
 
 def _near_top_subspace(case: Case) -> dict[str, Asked]:
-    """Return what is known near U_k, with exact heads and a truth of rank r > k."""
+    """Return the predicted quantities near U_k for exact heads and a ground truth of rank r > k."""
     k, noise_std, c = case.algorithm.rank, case.problem.noise_std, 1.0 - case.algorithm.rank / case.samples
 
     def floor() -> Quantity:
-        step = case.step("the floor is known for")
+        step = case.step("the floor requires")
         values = [
             under_parameterised_floor(trial.W, rank=k, step_size=step, noise_std=noise_std, **case.sizes).distance
             for trial in case.trials
         ]
-        valid = "small steps: within 1 % at eta lambda_1 up to 0.08, 4 % low at 0.3"
+        valid = "small step sizes: within 1 % at eta lambda_1 up to 0.08, 4 % too low at 0.3"
         return Quantity(np.array(values), "theory.under_parameterised_floor", valid, "subspace_distance")
 
     def rate() -> Quantity:
-        step, rates = case.step("the rate is known for"), []
+        step, rates = case.step("the rate requires"), []
         for trial in case.trials:
             values = np.zeros(case.job.sizes.dim)
             found = np.linalg.svd(trial.W, compute_uv=False) ** 2 / len(trial.W)
             values[: len(found)] = found
             gaps = values[k - 1] - values[k], values[0] - values[-1]
             rates.append(max(abs(1.0 - step * c * gap) for gap in gaps))
-        valid = "near U_k, in the mean over samples: 1 - eta c (lambda_k - lambda_(k+1)) for small steps"
+        valid = "near U_k, in the mean over samples: 1 - eta c (lambda_k - lambda_(k+1)) for small step sizes"
         return Quantity(np.array(rates), "theory.one_round_means at U_k", valid, "subspace_distance")
 
     return {"floor": floor, "rate": rate}
@@ -216,7 +224,7 @@ SECOND_ORDER = Law(
     name="second order",
     source="theory.second_order_evolution: mean and covariance of a round, log-Cholesky closure",
     validity="the median within 2 %, the band within 3 %, for d >= 100, m > k + 3, 50 clients a round (within 4 % "
-    "from 5 on), starts up to 0.97, steps up to 1.2 best_step, a spread of log distance up to 0.4",
+    "from 5 on), initial distances up to 0.97, step sizes up to 1.2 best_step, a spread of log distance up to 0.4",
     curves=_second_order,
     near=near_truth,
     participants=5,
@@ -227,8 +235,8 @@ SECOND_ORDER = Law(
 MEANS = Law(
     name="means",
     source="theory.state_evolution: the exact means of a round, iterated",
-    validity="20 clients a round or more, steps up to 1.1 best_step, starts up to 0.9: 1 to 15 % below the median of "
-    "runs; without a band",
+    validity="20 clients a round or more, step sizes up to 1.1 best_step, initial distances up to 0.9: 1 to 15 % below "
+    "the median of runs; without a band",
     curves=singly(_means),
     near=near_truth,
 )
@@ -236,9 +244,9 @@ MEANS = Law(
 GRADIENT_HEADS = Law(
     name="gradient heads",
     source="theory.gradient_heads_evolution: means over a population of clients, the median over runs",
-    validity="12 clients a round or more, k up to 5, starts up to 0.95, rounds in which participants add at most 0.4 "
-    "to the variance of log distance^2: the median of runs within 10 % in 20 rounds of 165 random settings, within 6 % "
-    "in 95 % of them; without a band",
+    validity="12 clients a round or more, k up to 5, initial distances up to 0.95, rounds in which participants add at "
+    "most 0.4 to the variance of log distance^2: the median of runs within 10 % in 20 rounds of 165 random settings, "
+    "within 6 % in 95 % of them; without a band",
     curves=singly(_gradient_heads),
     near=lambda case: {},
     participants=12,
@@ -247,8 +255,8 @@ GRADIENT_HEADS = Law(
 UNDER_PARAMETERISED = Law(
     name="under-parameterised",
     source="theory.under_parameterised_evolution: rows of B in the eigenbasis of the clients' second moment",
-    validity="the median within 2 to 6 % for 40 clients a round or more, starts from 0.7 to 0.9, steps up to "
-    "0.6/lambda_1; without a band",
+    validity="the median within 2 to 6 % for 40 clients a round or more, initial distances from 0.7 to 0.9, step sizes "
+    "up to 0.6/lambda_1; without a band",
     curves=singly(_under_parameterised),
     near=_near_top_subspace,
     participants=40,

@@ -1,4 +1,4 @@
-"""What is known of the other algorithms: rates, floors and edges, where theory has them."""
+"""Predictions for FLUTE, LocalOnly and Oracle: rates, floors and stability edges."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from linfed.theory.flute.theorems import flute_gap, flute_local_rate
 from linfed.theory.local import local_mean_risk
 from linfed.theory.new_clients import new_client_mean_risk
 
-SERVED = "the mean over samples, infinite where it is so, once every client has taken part"
+SERVED = "mean over samples (may be infinite), after every client has participated"
 
-NO_B = "no law of the distance is known for {}, which learns no representation B"
+NO_B = "no prediction of the distance is available for {}, which learns no representation B"
 
 
 def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
-    """Return the mean risk of least squares, or a ridge, in d dimensions."""
+    """Predict the mean risk of least squares or ridge regression in d dimensions."""
     if algorithm.step_size is not None:
-        raise LawError(f"no law of LocalOnly is known for step_size = {algorithm.step_size:g}: it is of least squares")
+        raise LawError(
+            f"no prediction of LocalOnly is available for step_size = {algorithm.step_size:g}, only for least squares"
+        )
     problem, v = _gaussian_clients(job, "local least squares")
     d, m = job.sizes.dim, job.setting.samples
 
@@ -42,7 +44,7 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
     return Prediction(
         law="least squares",
         source="theory.local_mean_risk",
-        validity="the floor alone: one round says all",
+        validity="only the floor is predicted, since one round suffices",
         rounds=np.arange(job.rounds + 1),
         _curves=NO_B.format("LocalOnly"),
         _quantities={"floor": floor},
@@ -50,9 +52,9 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
 
 
 def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
-    """Return the mean risk of exact heads on the true subspace, at distance 0 from it."""
+    """Predict the mean risk of exact heads on the true subspace, at distance 0."""
     (problem, v), k = _gaussian_clients(job, "exact heads"), algorithm.rank
-    missing = f"no law of exact heads is known for ridge = {algorithm.ridge:g}"
+    missing = f"no prediction of exact heads is available for ridge = {algorithm.ridge:g}"
 
     def floor() -> Quantity:
         outside = [np.sqrt(v) * _outside(truth, k) for truth in _truths(job)]
@@ -70,21 +72,27 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
 
 
 def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
-    """Return FLUTE's rate and steps near the truncation, at population, and the floor of fixed samples."""
+    """Predict FLUTE's rate and step sizes near the truncation at population, and the floor on fixed samples."""
     if job.problem is None:
-        raise LawError("no law is known without a truth: give problem=")
+        raise LawError("predictions require a ground truth: give problem=")
     problem, k = job.problem, algorithm.rank
     step = one_step(algorithm.step_size, "predictions of FLUTE require", LawError) * algorithm.gradient_factor
     weights = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio)
     if weights != (0.25, 0.125, 1.0):
         raise LawError(
-            f"no law of FLUTE is known for gamma1, gamma2 and step ratio = {weights}: they must be 0.25, 0.125 and 1"
+            f"no prediction of FLUTE is available for gamma1, gamma2 and step ratio = {weights}: they must be 0.25, "
+            "0.125 and 1"
         )
     if job.sizes.participants < job.sizes.n_clients:
-        raise LawError(f"no law of FLUTE is known for participation = {shown(job.participation)}: all must take part")
+        raise LawError(
+            f"no prediction of FLUTE is available for participation = {shown(job.participation)}: all clients must "
+            "participate"
+        )
     if problem.design.variance != 1.0:
-        raise LawError(f"no law of FLUTE is known for design = {shown(problem.design)}: x must have covariance I")
-    near = "near the truncation, at population: n_samples large"
+        raise LawError(
+            f"no prediction of FLUTE is available for design = {shown(problem.design)}: x must have covariance I"
+        )
+    near = "near the truncation, at population (large n_samples)"
 
     def spectra() -> Array:
         return np.array([_spectrum(truth) for truth in _truths(job)])
@@ -100,20 +108,20 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     def best() -> Quantity:
         values = spectra()
         steps = 2.0 / (2.0 * values[:, 0] + 0.5 * flute_gap(values, k))
-        return Quantity(steps / algorithm.gradient_factor, "theory.flute_local_rate at its least", near)
+        return Quantity(steps / algorithm.gradient_factor, "minimum of theory.flute_local_rate", near)
 
     def floor() -> Quantity:
         return truncation_quantity(problem, list(_truths(job)), k, job.setting.samples)
 
     fixed = isinstance(job.data, FixedSamples)
-    missing = f"no law of FLUTE's floor is known for {type(job.data).__name__}"
+    missing = f"no prediction of FLUTE's floor is available for {type(job.data).__name__}"
     quantities: dict[str, Asked] = {"rate": rate, "stability_edge": edge, "best_step": best}
     return Prediction(
         law="truncation",
         source="theory.flute_local_rate, theory.truncation_floor",
-        validity="near the truncation Phi_k; nothing of the way there",
+        validity="near the truncation Phi_k; the approach to it is not predicted",
         rounds=np.arange(job.rounds + 1),
-        _curves="no law of FLUTE's distance is known from round to round",
+        _curves="no prediction of FLUTE's distance in every round is available",
         _quantities={**quantities, "floor": floor if fixed else missing},
     )
 
@@ -125,19 +133,21 @@ def _truths(job: Job) -> Iterator[Truth]:
 
 
 def _gaussian_clients(job: Job, what: str) -> tuple[Problem, float]:
-    """Return the problem and the variance of x where clients fit isotropic Gaussian samples, or raise."""
+    """Return the problem and the variance of x for isotropic Gaussian samples, or raise."""
     if job.problem is None:
-        raise LawError("no law is known without a truth: give problem=")
+        raise LawError("predictions require a ground truth: give problem=")
     if isinstance(job.data, GivenSamples):
-        raise LawError(f"no law of {what} is known for GivenSamples: one round says all")
+        raise LawError(f"no prediction of {what} is available for GivenSamples; simulate one round instead")
     design = job.problem.design
     if not is_gaussian(design) or design.variance is None:
-        raise LawError(f"no law of {what} is known for design = {shown(design)}: x must be Gaussian and isotropic")
+        raise LawError(
+            f"no prediction of {what} is available for design = {shown(design)}: x must be Gaussian and isotropic"
+        )
     return job.problem, design.variance
 
 
 def _spectrum(truth: Truth) -> Array:
-    """Return the singular values of a trial's Phi."""
+    """Return the singular values of Phi of a trial."""
     if truth.S is None:
         assert truth.B is not None
         assert truth.W is not None
@@ -148,7 +158,7 @@ def _spectrum(truth: Truth) -> Array:
 
 
 def _outside(truth: Truth, rank: int) -> float:
-    """Return the root mean square length of what the best subspace leaves of the phi_i."""
+    """Return the root mean square length of the phi_i outside the best subspace."""
     left = _spectrum(truth)[rank:]
     clients = (truth.S if truth.W is None else truth.W).shape[1]  # type: ignore[union-attr]
     return float(np.sqrt(np.sum(left**2) / clients))

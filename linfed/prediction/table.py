@@ -1,4 +1,4 @@
-"""Which quantities are predicted for which runs: the one source of the table in `predict` and in the guide."""
+"""Table of the predicted quantities for each kind of run, shown by `predict` and in the guide."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ WIDTH = 112
 
 
 class Entry(NamedTuple):
-    """What is predicted for one kind of run.
+    """Predicted quantities for one kind of run.
 
     Parameters
     ----------
     algorithms : tuple of classes
+        Algorithms of the runs.
     runs : str
-        Which runs of these algorithms.
+        Conditions on the runs.
     predicted : tuple of str
-        Names of the attributes of `Prediction` that are available.
+        Names of the available attributes of `Prediction`.
     range : str
-        Where the prediction holds.
+        Range in which the prediction holds.
     """
 
     algorithms: tuple[type[Algorithm], ...]
@@ -40,7 +41,7 @@ class Entry(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The algorithms and the kind of run."""
+        """Algorithms and conditions on the runs."""
         return f"{', '.join(one.__name__ for one in self.algorithms)}: {self.runs}"
 
 
@@ -71,7 +72,7 @@ ENTRIES = (
         (FedRep,),
         "exact heads, fixed samples",
         ("floor",),
-        "the minimum of the empirical risk, where angles are small and samples outnumber unknowns",
+        "minimum of the empirical risk, for small angles and more samples than unknowns",
     ),
     Entry(
         (FLUTE,),
@@ -89,22 +90,22 @@ ENTRIES = (
         FAMILY,
         "one layer, fixed or given samples, full gradients",
         NEAR_END,
-        "exact for these samples; with partial participation of the mean square over the draw of participants",
+        "exact for these samples; with partial participation, in mean square over participants",
     ),
     Entry(
         (FedRolex,),
         "one layer, fixed or given samples, full gradients",
         NEAR_END,
-        "exact for these samples, of the cycle of windows",
+        "exact for these samples, for the limit cycle of the windows",
     ),
     Entry((LocalOnly,), "least squares or ridge, Gaussian x", ("floor",), SERVED),
     Entry((Oracle,), "Gaussian x", ("distance", "floor"), f"distance 0; floor: {SERVED}"),
 )
-"""Every kind of run for which something is predicted."""
+"""All kinds of runs with predictions."""
 
 
 def table() -> str:
-    """Return the table as text: of each kind of run what is predicted, and where it holds."""
+    """Return the table as text, with predicted quantities and range for each kind of run."""
     lines = []
     for entry in ENTRIES:
         for start, text in (
@@ -118,7 +119,7 @@ def table() -> str:
 
 
 def markdown_table() -> str:
-    """Return the table for a Markdown page, without the ranges."""
+    """Return the table as Markdown, without the ranges."""
     rows = [
         f"| {', '.join(one.__name__ for one in entry.algorithms)} | {entry.runs} | "
         f"{', '.join(f'`{name}`' for name in entry.predicted)} |"

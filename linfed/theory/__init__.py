@@ -1,4 +1,4 @@
-"""What theory predicts: fixed points, floors and laws, each without a free parameter and tested against measurement."""
+"""Theoretical predictions: fixed points, floors, rates and state evolutions, without fitted parameters."""
 
 from __future__ import annotations
 

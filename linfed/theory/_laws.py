@@ -1,4 +1,4 @@
-"""The law of x that a statement is made for: what holds for isotropic, or Gaussian, x alone raises for another."""
+"""Checks that the distribution of x is one for which a result holds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from linfed.problems.designs import Gaussian
 
 
 def check_isotropic(truth: Truth, said: str) -> None:
-    """Raise unless the covariance of x is a multiple of the identity; `said` begins ``the .. is known``."""
+    """Raise unless the covariance of x is a multiple of the identity; `said` names the result, "the floor requires"."""
     if truth.design.variance is None:
-        raise ValueError(f"truth has design = {shown(truth.design)}; {said} for isotropic x")
+        raise ValueError(f"truth has design = {shown(truth.design)}; {said} isotropic x")
 
 
 def check_covariance(truth: Truth, said: str) -> None:
     """Raise unless the covariance of x is the identity."""
     if truth.design.variance != 1.0:
-        raise ValueError(f"truth has design = {shown(truth.design)}; {said} for isotropic x of variance 1")
+        raise ValueError(f"truth has design = {shown(truth.design)}; {said} isotropic x of variance 1")
 
 
 def check_gaussian(truth: Truth, said: str) -> None:
     """Raise unless x is standard Gaussian."""
     if not isinstance(truth.design, Gaussian) or truth.design.variance != 1.0:
-        raise ValueError(f"truth has design = {shown(truth.design)}; {said} for standard Gaussian x")
+        raise ValueError(f"truth has design = {shown(truth.design)}; {said} standard Gaussian x")

@@ -1,4 +1,4 @@
-"""Neural collapse: the minimum of a softmax classifier over free features and heads, and the least NC2 of a client."""
+"""Neural collapse: minimum of a softmax classifier over free features and heads, and smallest NC2 of a client."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from linfed.errors import check_integer, check_number
 
 
 def simplex_etf(classes: int, dim: int) -> Array:
-    """Return a simplex equiangular tight frame: unit vectors, one for each class, as far apart as they can be.
+    """Return a simplex equiangular tight frame, one unit vector per class with the largest possible distances.
 
     Parameters
     ----------
     classes : int
-        c >= 2.
+        Number of classes c >= 2.
     dim : int
-        k >= c - 1.
+        Dimension k >= c - 1.
 
     Returns
     -------
     ndarray (c, k)
-        Unit rows with cosines -1/(c-1), whose sum is zero, in the first c - 1 coordinates; any rotation of R^k gives
-        another one.
+        Unit rows with cosines -1/(c-1) and sum zero, in the first c - 1 coordinates. Every rotation of R^k gives
+        another such frame.
 
     Raises
     ------
     ValueError
-        For values out of range: in fewer than c - 1 dimensions there is none.
+        If a value is out of range. There is no such frame in fewer than c - 1 dimensions.
 
     Notes
     -----
-    **Deviations**: the source has unit vectors as columns, and asks for k >= c.
+    **Deviations**: in the source, the unit vectors are columns and k >= c is required.
 
     References
     ----------
@@ -51,8 +51,8 @@ def simplex_etf(classes: int, dim: int) -> Array:
     """
     classes, dim = check_integer("classes", classes, minimum=2), check_integer("dim", dim)
     if dim < classes - 1:
-        raise ValueError(f"dim = {dim} must be at least classes - 1 = {classes - 1}, a simplex's dimension")
-    # Helmert's contrasts: the columns are an orthonormal basis of what is orthogonal to (1, .., 1).
+        raise ValueError(f"dim = {dim} must be at least classes - 1 = {classes - 1}, the dimension of a simplex")
+    # Helmert's contrasts: the columns are an orthonormal basis of the complement of (1, .., 1).
     column = np.arange(1.0, classes)
     contrasts = np.triu(np.ones((classes, classes - 1)))
     contrasts[np.arange(1, classes), np.arange(classes - 1)] = -column
@@ -63,16 +63,17 @@ def simplex_etf(classes: int, dim: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class CollapsedMinimum:
-    """What `collapsed_minimum` says of the minimum of cross-entropy over free features and heads.
+    """Minimum of cross-entropy over free features and heads, as computed by `collapsed_minimum`.
 
     Parameters
     ----------
     loss : float
-        Its value, with both penalties; ``log c`` where nothing is learned.
+        Value with both penalties; ``log c`` if all heads and features are 0.
     logit_gap : float
-        A sample's logit of its own class, less that of any other class; 0 where nothing is learned.
+        Logit of the correct class minus the logit of any other class; 0 if all heads and features are 0.
     feature_length, head_length : float
-        Lengths of the features and of the heads; both are simplices, each head along its class's features.
+        Lengths of the features and of the heads. Both form simplices, and each head is parallel to the features of its
+        class.
     """
 
     loss: float
@@ -82,27 +83,27 @@ class CollapsedMinimum:
 
 
 def collapsed_minimum(classes: int, *, feature_penalty: float, head_penalty: float) -> CollapsedMinimum:
-    """Return the minimum of regularised cross-entropy over free features: neural collapse, in closed form.
+    """Return the minimum of regularised cross-entropy over free features and heads (neural collapse), in closed form.
 
     Parameters
     ----------
     classes : int
-        c_i >= 2, the classes that the client holds, all with the same number of samples.
+        Number of classes c_i >= 2 of the client, with equal numbers of samples.
     feature_penalty : float
-        lambda_1 > 0.
+        Penalty lambda_1 > 0 on features.
     head_penalty : float
-        lambda_2 > 0.
+        Penalty lambda_2 > 0 on heads.
 
     Returns
     -------
     CollapsedMinimum
-        Of ``mean_j [CE(H z_j + b, y_j) + lambda_1 ||z_j||^2] + lambda_2 ||H||_F^2`` over features z_j, heads H and
-        biases b, in k >= c_i - 1 dimensions.
+        Minimum of ``mean_j [CE(H z_j + b, y_j) + lambda_1 ||z_j||^2] + lambda_2 ||H||_F^2`` over features z_j, heads H
+        and biases b, in k >= c_i - 1 dimensions.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
@@ -112,29 +113,31 @@ def collapsed_minimum(classes: int, *, feature_penalty: float, head_penalty: flo
         loss      = -log(1 - (c-1) t) + (c-1) t logit_gap
         lambda_1 feature_length^2 = c lambda_2 head_length^2 = t logit_gap (c-1)/2
 
-    and all is 0, with the loss log c, for ``4 c lambda_1 lambda_2 >= 1``. Proof: by Jensen's inequality the features of
-    a class are equal, Z (c, k). ``lambda_1 ||Z||^2/c + lambda_2 ||H||^2`` is at least ``t ||M||_*``, a nuclear norm, of
-    the logits M = HZ', and factors in k >= rank M dimensions reach that. What is left is convex in (M, b), and so no
-    larger at the mean over all renamings of the classes, nor without the columns' means, which change no cross-entropy:
-    ``M = a (I - 11'/c)``, of rank c - 1, and b = 0. Convex in a, ``log(1 + (c-1) exp(-a)) + t (c-1) a`` is least at the
-    gap. As cross-entropy is strictly convex in centred logits, and means of rows or columns add to the nuclear norm,
-    there is no other M: all minima are these simplices, and their biases are all equal.
+    For ``4 c lambda_1 lambda_2 >= 1`` all quantities are 0, with loss log c.
 
-    *Classes that the client does not hold.* A softmax over them too makes every loss larger, by their share of its
-    denominator. With their heads at zero, as their biases fall to minus infinity, it falls to the loss above: an
-    infimum, which no b attains, so that local collapse is approached. Without biases the loss stays larger, and under
-    weak penalties the other classes' heads do not vanish.
+    *Proof.* By Jensen's inequality the features of a class are equal, Z (c, k). The penalty ``lambda_1 ||Z||^2/c +
+    lambda_2 ||H||^2`` is at least ``t ||M||_*``, the nuclear norm of the logits M = HZ'. Factors in k >= rank M
+    dimensions attain this value. The remaining problem is convex in (M, b). Its value does not increase if (M, b) is
+    averaged over all permutations of the classes, or if the column means, which do not affect cross-entropy, are
+    removed. Hence ``M = a (I - 11'/c)``, of rank c - 1, and b = 0. The function ``log(1 + (c-1) exp(-a)) + t (c-1) a``
+    is convex in a, with its minimum at the gap. Cross-entropy is strictly convex in centred logits, and row or column
+    means increase the nuclear norm, so M is unique. All minima are these simplices, with equal biases.
 
-    **Deviations**: derived here, for k >= c_i - 1, where the source asks for at least as many dimensions as classes.
+    *Classes that the client does not hold.* A softmax over additional classes increases the loss, by their share of its
+    denominator. With zero heads for these classes, and biases tending to minus infinity, the loss falls to the value
+    above. No b attains this infimum, so local collapse is only approached. Without biases the loss stays larger, and
+    with weak penalties the heads of the other classes do not vanish.
 
-    The source takes Observation B.2, of cross-entropy, from Theorem 3.2 of Tirer and Bruna 2022, which is on the
-    regularised squared loss; of cross-entropy it is Theorem 3.1 of Zhu et al. 2021, and what is above.
+    **Deviations**: derived here for k >= c_i - 1; the source requires at least as many dimensions as classes.
 
-    It takes Observation B.3, that clients with some of the classes and shared features end at cosines -1/(c-1), from
-    that theorem, which is on one classifier with all its classes. The objective (54) rules it out: a softmax's slopes
-    add up to zero over the classes, so that where the gradient by H is zero, ``lambda_2 1'H`` is. Heads add up to zero,
-    whatever the features, and the two heads of a client with two classes become opposite, as others vanish. It takes
-    the penalty NC to have them otherwise.
+    The source derives Observation B.2, on cross-entropy, from Theorem 3.2 of Tirer and Bruna 2022, which is on the
+    regularised squared loss. For cross-entropy it follows from Theorem 3.1 of Zhu et al. 2021 and from the proof above.
+
+    The source derives Observation B.3 from the same theorem, which is on one classifier with all its classes. The
+    observation states that clients with some of the classes and shared features converge to cosines -1/(c-1). The
+    objective (54) excludes this. The derivatives of a softmax add up to zero over the classes, so ``lambda_2 1'H`` is
+    zero where the gradient with respect to H is zero. Heads therefore add up to zero for any features. The two heads of
+    a client with two classes become opposite, and the other heads vanish. Other cosines require the penalty NC.
 
     References
     ----------
@@ -165,39 +168,45 @@ def collapsed_minimum(classes: int, *, feature_penalty: float, head_penalty: flo
 
 
 def least_global_nc2(classes: int, held: int, dim: int) -> float:
-    """Return the least Global NC2, and penalty NC, that the heads of a client can have.
+    """Return the smallest possible Global NC2, which is also the smallest penalty NC, of a client's heads.
 
     Parameters
     ----------
     classes : int
-        c >= 2, all classes.
+        Number c >= 2 of all classes.
     held : int
-        c_i, the client's, from 1 to c.
+        Number c_i of classes of the client, from 1 to c.
     dim : int
-        k >= 1, the dimension of the features.
+        Dimension k >= 1 of the features.
 
     Returns
     -------
     float
-        0 for c_i = c and k >= c - 1.
+        Smallest value; 0 for c_i = c and k >= c - 1.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    The client's target T has the eigenvalues ``1/sqrt(c-1)``, c_i - 1 times, and ``(1 - c_i/c)/sqrt(c-1)``. With T_k
-    its k largest the least value is ``sqrt((1 - ||T_k||)^2 + ||T||^2 - ||T_k||^2)``: the distance to the nearest
-    positive semi-definite matrix of rank k and length 1. For k >= c_i it is ``1 - ||T||``, reached by heads of the
-    client's classes with cosines -1/(c-1) and zeros for all others.
+    The target T of the client has the eigenvalues ``1/sqrt(c-1)``, c_i - 1 times, and ``(1 - c_i/c)/sqrt(c-1)``. With
+    T_k its k largest eigenvalues, the smallest value is ``sqrt((1 - ||T_k||)^2 + ||T||^2 - ||T_k||^2)``, the distance
+    to the nearest positive semi-definite matrix of rank k and norm 1. For k >= c_i it is ``1 - ||T||``. It is attained
+    by heads with cosines -1/(c-1) for the classes of the client and zeros for all others.
 
-    **Deviations**: derived here; the source does not say that the metric has a floor.
+    **Deviations**: derived here; the source does not mention that the metric has a lower bound.
 
     References
     ----------
     Liu, Shen and Yang 2024 (FLUTE), (49) and appendix C.2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> [round(lf.theory.least_global_nc2(10, held, 64), 3) for held in (2, 5, 10)]
+    [0.573, 0.313, 0.0]
     """
     c, dim = check_integer("classes", classes, minimum=2), check_integer("dim", dim)
     own = check_integer("held", held, maximum=c)

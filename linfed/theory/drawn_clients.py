@@ -1,4 +1,4 @@
-"""First and second moments of who takes part: p of n clients, drawn uniformly without replacement."""
+"""First and second moments of client sampling: p of n clients, drawn uniformly without replacement."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from linfed._types import Array, Indices
 
 MOST_SETS = 200_000
-"""Largest number of participant sets that are enumerated, for unequal weights."""
+"""Largest number of participant sets that are enumerated for unequal weights."""
 
 Moments = tuple[Array, Array]
 """Means (s,) and second moments (s, s) of s random scalars."""
 
 
 def drawn_moments(participants: int, clusters: Indices, weights: Array | None) -> Moments:
-    """Return the moments of the ``3 n + C`` scalars by which a round depends on the set I of participants.
+    """Return the moments of the ``3 n + C`` scalars through which a round depends on the set I of participants.
 
     Parameters
     ----------
     participants : int
-        p, from 1 to n.
+        Number of participants p, from 1 to n.
     clusters : ndarray of int (n,)
         Cluster of each client, numbered from 0 to C - 1.
     weights : ndarray (n,), optional
@@ -32,8 +32,8 @@ def drawn_moments(participants: int, clusters: Indices, weights: Array | None) -
     -------
     mean : ndarray (3 n + C,)
     second : ndarray (3 n + C, 3 n + C)
-        Of ``u_i = w_i e_i / sum_{j in I} w_j``, of ``e_i = 1{i in I}``, of ``v_i = e_i / k_{c(i)}`` with k_c the
-        participants in cluster c (each for i = 1, .., n), and of ``o_c = 1{k_c = 0}`` for each cluster.
+        Moments of ``u_i = w_i e_i / sum_{j in I} w_j``, ``e_i = 1{i in I}`` and ``v_i = e_i / k_{c(i)}`` for i = 1, ..,
+        n, where k_c is the number of participants in cluster c. Then ``o_c = 1{k_c = 0}`` for each cluster.
 
     Raises
     ------
@@ -42,8 +42,8 @@ def drawn_moments(participants: int, clusters: Indices, weights: Array | None) -
 
     Notes
     -----
-    For equal weights in closed form: given the counts k, the participants of a cluster are a simple random sample of
-    it, and the counts are hypergeometric. For unequal weights all sets are enumerated.
+    Equal weights have a closed form: given the counts k, the participants of a cluster are a simple random sample of
+    the cluster, and the counts are hypergeometric. For unequal weights all sets are enumerated.
     """
     if weights is None or np.ptp(weights) == 0:
         return _equal(participants, clusters)
@@ -63,7 +63,7 @@ def _equal(p: int, clusters: Indices) -> Moments:
     # E[k_c' 1{k_c = 0}]: all p participants are then among the n - n_c others
     left = none[:, None] * p * sizes / np.maximum(n - sizes, 1.0)[:, None]
     outer, inside = np.outer(sizes, sizes), np.maximum(sizes * (sizes - 1.0), 1.0)
-    # between two clients of clusters c and c', of one cluster, and of a client with itself
+    # for two clients of clusters c and c', for two clients of one cluster, and for a client with itself
     blocks = {
         "ee": (np.full((C, C), pair), np.full(C, pair), np.full(C, p / n)),
         "ve": ((p * sizes / n - left) / outer, (p * sizes / n - some) / inside, some / sizes),
@@ -91,7 +91,7 @@ def _equal(p: int, clusters: Indices) -> Moments:
 
 
 def _mean_inverse(n: int, p: int, size: int) -> float:
-    """Return E[1/k; k > 0] for k of a cluster's clients among the p participants."""
+    """Return E[1/k; k > 0], where k is the number of clients of a cluster among the p participants."""
     counts = range(max(1, p - n + size), min(p, size) + 1)
     return sum(math.comb(size, k) * math.comb(n - size, p - k) / (k * math.comb(n, p)) for k in counts)
 
@@ -100,8 +100,8 @@ def _enumerated(p: int, clusters: Indices, weights: Array) -> Moments:
     n, C = len(clusters), int(clusters.max()) + 1
     if math.comb(n, p) > MOST_SETS:
         raise ValueError(
-            f"unequal weights with participants = {p} of {n} clients: {math.comb(n, p)} sets of participants are more "
-            f"than the {MOST_SETS} that are enumerated; the mean's stability edge is only an upper bound"
+            f"unequal weights with participants = {p} of {n} clients have {math.comb(n, p)} participant sets, but at "
+            f"most {MOST_SETS} are enumerated; the mean's stability edge is only an upper bound"
         )
     sets = np.array(list(itertools.combinations(range(n), p)))
     taken = np.zeros((len(sets), n))

@@ -1,4 +1,4 @@
-"""Second moments of the averaging family when p of n clients take part, and their stability."""
+"""Second moments of averaging algorithms with p of n participants, and their stability."""
 
 from __future__ import annotations
 
@@ -14,57 +14,68 @@ from linfed.theory.averaging import local_maps, seen_directions
 from linfed.theory.drawn_clients import drawn_moments
 
 MOST_UNKNOWNS, MOST_ROWS, MOST_LIFTED = 200_000, 300, 900
-"""Largest numbers of unknowns in a small closed set; otherwise of the state's entries, and of those that are added."""
+"""Largest number of unknowns of `OverwrittenMoments`; of `FullMoments`, largest state and largest number of added
+entries."""
 
 DENSE, TOLERANCE, OVERFLOWS = 50, 1e-10, 1e12
-"""Maps of up to this many unknowns are formed; the others' relative tolerance; a first round that grows by more."""
+"""Number of unknowns up to which the map is a dense matrix; tolerance otherwise; growth that counts as overflow."""
 
 
 def mean_square_rate(
     algorithm: Averaging, A: npt.ArrayLike, *, participants: int, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Return the factor by which the root mean square distance from the fixed point changes in a round in the end.
+    """Return the asymptotic factor per round of the root mean square distance from the fixed point.
 
     Parameters
     ----------
     algorithm : FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP or FedSCAVAR
-        One layer, full-gradient steps of one size. FedSCAVAR with ``model_share=1`` only.
+        Algorithm with one layer and full-gradient steps of one size. FedSCAVAR requires ``model_share=1``.
     A : array_like (n, d, d)
         ``A_i = X_i'X_i/m_i``, as `linfed.GivenSamples.normal_equations` returns them.
     participants : int
-        p of n clients, drawn uniformly without replacement in each round.
+        Number of participants p of n clients, drawn uniformly without replacement in each round.
     weights : array_like (n,), optional
         Weights of the clients; equal by default.
 
     Returns
     -------
     float
-        The square root of the spectral radius of the map of second moments; infinite if the map overflows. Below 1
-        runs converge in mean square: to a point for SCAFFOLD, FedVARP and FedSCAVAR, to a stationary distribution for
-        the others. At least the spectral radius of the mean's iteration, to which it is equal if p = n.
+        The square root of the spectral radius of the map of second moments; infinite if the map overflows. If it is
+        below 1, runs converge in mean square: SCAFFOLD, FedVARP and FedSCAVAR to a point, the others to a stationary
+        distribution. It is at least the spectral radius of the iteration of the mean, with equality if p = n.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, if values are out of range, or if the second moments are too many to compute.
+        If shapes do not match, if values are out of range, or if the second moments are too many to compute.
 
     Notes
     -----
-    A round maps the state z (theta and all memories, minus the fixed point) to ``M_I z`` with I the participants, so
-    that ``X = E zz'`` follows ``S(X) = E M_I X M_I'``, exactly. With equal weights a round adds the mean of ``P_i z``
-    over the participants, and ::
+    A round maps the state z (theta and all memories, minus the fixed point) to ``M_I z``, where I is the set of
+    participants. The second moments ``X = E zz'`` therefore follow ``S(X) = E M_I X M_I'`` exactly. With equal weights
+    a round adds the mean of ``P_i z`` over the participants, and ::
 
         S(X) = M X M' + phi (1/n) sum_i (P_i - P) X (P_i - P)',   M = I + P,   phi = (n - p)/(p (n - 1))
 
-    with P the mean of the P_i. Memories that are overwritten (FedVARP, SCAFFOLD with ``controls="gradient"`` or
-    ``local_steps=1``) need no moments between different clients: the number of unknowns is linear in n.
-    Directions that no sample sees are left out: nothing moves there.
+    with P the mean of the P_i. If memories are overwritten (FedVARP, SCAFFOLD with ``controls="gradient"`` or
+    ``local_steps=1``), no moments between different clients are needed, and the number of unknowns is linear in n.
+    Directions in which no sample has a component are excluded, since the model does not move in them.
 
     **Deviations**: derived here.
 
     References
     ----------
     Cochran, Sampling Techniques, for the variance of a mean without replacement.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> algorithm = lf.SCAFFOLD(step_size=0.1, local_steps=2)
+    >>> [round(lf.theory.mean_square_rate(algorithm, A, participants=p), 3) for p in (2, 5)]
+    [0.881, 0.88]
     """
     A = check_square("A", A, [("n", "d", "d")])
     check_integer("participants", participants, maximum=len(A))
@@ -74,7 +85,9 @@ def mean_square_rate(
         if shares.min() <= 0:
             raise ValueError(f"weights = {shown(shares)} must be positive")
     if not isinstance(algorithm, FedAvg | FedProx | SCAFFOLD | FedVARP | ClusterFedVARP | FedSCAVAR):
-        raise ValueError(f"algorithm = {shown(algorithm)} is not one whose second moments are known")
+        raise ValueError(
+            f"algorithm = {shown(algorithm)} must be FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP or FedSCAVAR"
+        )
     if algorithm.rank is not None or algorithm.local_epochs is not None or not isinstance(algorithm.step_size, float):
         raise ValueError(f"algorithm = {shown(algorithm)} must have one layer, and full-gradient steps of one size")
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
@@ -87,10 +100,10 @@ def mean_square_rate(
 def second_moments(
     algorithm: Averaging, A: Array, step_size: float, participants: int, weights: Array | None, b: Array | None = None
 ) -> OverwrittenMoments | FullMoments:
-    """Return the smallest closed set of second moments of an algorithm of one layer, or raise if it is too large.
+    """Return the smallest closed set of second moments of an algorithm with one layer, or raise if it is too large.
 
-    All directions must be seen: see `seen_directions`. The right-hand sides b (n, d) are needed for
-    `FullMoments.spread` only.
+    ``sum_i p_i A_i`` must have full rank, see `seen_directions`. Only `FullMoments.spread` requires the right-hand
+    sides b (n, d).
     """
     n, d = A.shape[:2]
     equal = weights is None or np.ptp(weights) == 0
@@ -108,14 +121,14 @@ def second_moments(
 
 
 def clusters_of(algorithm: Averaging, n: int) -> Indices | None:
-    """Return the cluster of each client by which the server remembers changes; None if it does not remember any."""
+    """Return the cluster of each client for the server's memories; None if the server has no memory."""
     if isinstance(algorithm, Clustering):
         return np.asarray(algorithm.cluster_of(np.arange(n)))
     return np.arange(n) if isinstance(algorithm, FedVARP) else None
 
 
 def controls_of(algorithm: Averaging) -> str:
-    """Return which control variates an algorithm has: "change", "gradient" (also if both are the same), or ""."""
+    """Return the kind of control variates of an algorithm: "change", "gradient" (also if both are equal), or ""."""
     if isinstance(algorithm, SCAFFOLD):
         return "gradient" if algorithm.local_steps == 1 else algorithm.controls
     return "change" if isinstance(algorithm, FedSCAVAR) else ""
@@ -130,17 +143,17 @@ def _check_size(algorithm: Averaging, size: int, most: int, participants: int, n
 
 
 def _unit(A: Array) -> float:
-    """Return the unit of control variates, which are gradients, in which they are of theta's size."""
+    """Return the unit in which control variates, which are gradients, have the magnitude of theta."""
     return float(np.abs(A).max())
 
 
 class OverwrittenMoments:
-    """Second moments of theta, and of one memory c_i per client that a participant overwrites; equal weights.
+    """Second moments of theta and of one memory c_i per client, which participants overwrite; equal weights.
 
-    In a round a participant sends ``-G_i theta + P_i h + O_i c_i``, of which theta gains server_step_size times the
-    mean, and then ``c_i = N_i theta``. Here ``h = mean_j H_j c_j``, and ``mean_j O_j c_j = Z h``. The set
-    ``T = E theta theta'``, ``X_i = E (theta, h) c_i'``, ``V_i = E c_i c_i'`` is closed: ``(1 + (q + 2) n) d^2``
-    unknowns, q = 0 (no memory: T only), 1 or 2 summaries in h.
+    In a round a participant sends ``-G_i theta + P_i h + O_i c_i`` and then sets ``c_i = N_i theta``. Theta gains
+    server_step_size times the mean message. Here ``h = mean_j H_j c_j``, and ``mean_j O_j c_j = Z h``. The set ``T = E
+    theta theta'``, ``X_i = E (theta, h) c_i'``, ``V_i = E c_i c_i'`` is closed. It has ``(1 + (q + 2) n) d^2``
+    unknowns, where h contains q = 1 or 2 summaries; without memory, q = 0 and there is only T.
     """
 
     def __init__(self, algorithm: Averaging, A: Array, step_size: float, participants: int) -> None:
@@ -176,7 +189,7 @@ class OverwrittenMoments:
 
     @property
     def mean(self) -> Array:
-        """The matrix of the mean of (theta, h)."""
+        """Matrix of the mean iteration of (theta, h)."""
         return np.asarray(np.eye(len(self._K)) + self._K)
 
     def _unpack(self, x: Array) -> tuple[Array, Array, Array]:
@@ -185,7 +198,7 @@ class OverwrittenMoments:
         return T, X, V.reshape(n, c, c)
 
     def start(self) -> Array:
-        """Return the moments of independent theta and memories of covariance I."""
+        """Return the moments of independent theta and memories with covariance I."""
         n, c = len(self._B), self._width
         X = np.concatenate([np.zeros((n, self._d, c)), self._H / n], axis=1)
         return np.concatenate([np.eye(self._d).ravel(), X.ravel(), np.tile(np.eye(c), (n, 1, 1)).ravel()])
@@ -197,7 +210,7 @@ class OverwrittenMoments:
         T, V, M = 0.5 * (T + T.T), 0.5 * (V + V.mT), self.mean
         h = (X @ self._H.mT).mean(axis=0)  # E (theta, h) h'
         F = np.block([[T, h[:d]], [h[:d].T, 0.5 * (h[d:] + h[d:].T)]])
-        # a client's kick to (theta, h) is k = B_i (theta, h) + E_i c_i, the change of its memory N_i theta - c_i
+        # a client adds k = B_i (theta, h) + E_i c_i to (theta, h), and N_i theta - c_i to its memory
         with_state = B @ F + E @ X.mT  # E k (theta, h)'
         with_memory = B @ X + E @ V  # E k c_i'
         state_with_change = F[:, :d] @ N.mT - X
@@ -211,12 +224,12 @@ class OverwrittenMoments:
 
 
 class FullMoments:
-    """Second moments of the whole state z = (theta, c_1 .. c_n, y_1 .. y_C): any weights, clusters and controls.
+    """Second moments of the whole state z = (theta, c_1 .. c_n, y_1 .. y_C), for any weights, clusters and controls.
 
-    A round adds rows ``r_l (L_l z + l_l)``, each scaled by a random scalar r_l (see `drawn_moments`) and added to one
-    block of the state, to a part ``F z`` without chance, so that ``S(X) = F X F' + F X E[sum_l r_l L_l]' + its
-    transpose + sum_{l, l'} E[r_l r_l'] L_l X L_l''``. The rows of a client are functions of theta, the mean of the c_j,
-    c_i and y_{c(i)} only.
+    A round is the sum of a deterministic part ``F z`` and rows ``r_l (L_l z + l_l)``. Each row has a random scalar r_l
+    (see `drawn_moments`) and belongs to one block of the state. Hence ``S(X) = F X F' + F X E[sum_l r_l L_l]' + its
+    transpose + sum_{l, l'} E[r_l r_l'] L_l X L_l''``. The rows of a client depend only on theta, the mean of the c_j,
+    c_i and y_{c(i)}.
     """
 
     def __init__(
@@ -278,7 +291,7 @@ class FullMoments:
         self._N, self.size = blocks * d, (blocks * d) ** 2
 
     def _rows(self, X: Array) -> Array:
-        """Return all ``L_l X`` in the order of the blocks to which they are added, (l, d, columns)."""
+        """Return all ``L_l X``, (l, d, columns), in the order of their blocks."""
         n, d = self._n, self._d
         X = X.reshape(self._N // d, d, -1)
         read, y = [np.broadcast_to(X[:1], (n, *X.shape[1:]))], X[len(X) - self._C :]
@@ -292,7 +305,7 @@ class FullMoments:
         return np.asarray(np.concatenate([lines, y])[self._order])
 
     def _kept(self, X: Array) -> Array:
-        """Return ``F X``: what of the state stays, whoever takes part, and the mean of what is remembered."""
+        """Return ``F X``, the deterministic part of a round: the state, plus the mean of the memories in theta."""
         out = X.copy()
         if self._clusters is not None:
             y = X[self._N - self._C * self._d :].reshape(self._C, self._d, -1)
@@ -301,7 +314,7 @@ class FullMoments:
         return out
 
     def _add(self, rows: Array) -> Array:
-        """Return the sums of the rows (l, d, ..) that are added to each block of the state."""
+        """Return the sums of the rows (l, d, ..) over each block of the state."""
         return np.asarray(np.add.reduceat(rows, self._starts, axis=0))
 
     def _pairs(self, Z: Array, moments: Array) -> Array:
@@ -311,13 +324,13 @@ class FullMoments:
 
     @property
     def mean(self) -> Array:
-        """The matrix of the mean, (N, N)."""
+        """Matrix of the mean iteration, (N, N)."""
         identity = np.eye(self._N)
         moved = self._add(self._r[:, None, None] * self._rows(identity))
         return np.asarray(self._kept(identity) + moved.reshape(self._N, self._N))
 
     def start(self) -> Array:
-        """Return the moments of a state of covariance I."""
+        """Return the moments of a state with covariance I."""
         return np.eye(self._N).ravel()
 
     def apply(self, x: Array) -> Array:
@@ -332,12 +345,12 @@ class FullMoments:
         return np.asarray((kept + across + across.T + self._pairs(pairs, self._second)).ravel())
 
     def fixed_point(self) -> Array:
-        """Return where the mean ends, (N,): theta, the control variates (divided by `unit`) and the memories."""
+        """Return the fixed point of the mean, (N,): theta, control variates (divided by `unit`), memories."""
         offset = self._add(self._r[:, None] * self._constant).ravel()
         return np.asarray(np.linalg.lstsq(np.eye(self._N) - self.mean, offset, rcond=None)[0])
 
     def spread(self) -> Array:
-        """Return the stationary covariance of theta about its mean, (d, d); inside the stability edge."""
+        """Return the stationary covariance of theta, (d, d), for step sizes below the stability edge."""
         from scipy.sparse.linalg import LinearOperator, gmres
 
         x = (self._rows(self.fixed_point()[:, None])[..., 0] + self._constant).ravel()
@@ -345,7 +358,9 @@ class FullMoments:
         rest = LinearOperator((self.size, self.size), matvec=lambda v: v - self.apply(v), dtype=float)
         found, failed = gmres(rest, noise, rtol=1e-12, restart=80, maxiter=50)
         if failed:
-            raise ValueError("the stationary covariance did not converge: the step size is too near the stability edge")
+            raise ValueError(
+                "the stationary covariance did not converge: the step size is too close to the stability edge"
+            )
         return np.asarray(found.reshape(self._N, self._N)[: self._d, : self._d])
 
 

@@ -1,4 +1,4 @@
-"""What a single model cannot do, and what a new client pays: floors and exact laws of the risk."""
+"""Smallest risk of a single model, and exact risk of new clients."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from linfed.simulation.metrics import client_risks
 
 
 def single_model_floor(truth: Truth) -> Array:
-    """Return the least mean risk that one predictor for all clients can have.
+    """Return the smallest possible mean risk of one predictor for all clients.
 
     Parameters
     ----------
     truth : Truth
-        E.g. ``problem.truth(seed, range(trials))``.
+        Ground truth, for example ``problem.truth(seed, range(trials))``.
 
     Returns
     -------
@@ -27,41 +27,53 @@ def single_model_floor(truth: Truth) -> Array:
 
     Notes
     -----
-    A floor for every single model, and where FedAvg ends as m grows. Compare with ``result.metrics["risk"]``.
+    This is a lower bound for every single model, and the limit of FedAvg for large m. Compare it with
+    ``result.metrics["risk"]``.
 
-    **Deviations**: the papers write it for ``phi_i = B* w_i*`` and identity covariance, without the noise.
+    **Deviations**: the papers state it for ``phi_i = B* w_i*`` and identity covariance, without noise.
 
     References
     ----------
     FedRep paper, problem (3) against problem (4).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=8, rank=2, noise_std=0.1)
+    >>> lf.theory.single_model_floor(problem.truth(0, range(2))).round(3)
+    array([0.947, 0.994])
     """
     W, S = (None if part is None else part.mean(axis=1, keepdims=True) for part in (truth.W, truth.S))
     return client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1)
 
 
 def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
-    """Return the lengths of regressors' parts outside the span of a representation, ``||(I - BB') phi||``.
+    """Return the length ``||(I - BB') phi||`` of each regressor outside the span of a representation.
 
     Parameters
     ----------
     B : array_like (d, k) or (trials, d, k)
-        Its columns are made orthonormal.
+        Representation; its columns need not be orthonormal.
     Phi : array_like (n, d) or (trials, n, d)
-        A regressor in each row, e.g. ``problem.new_clients(truth, 100, seed, [0]).dense()``.
+        Regressors, one per row, for example ``problem.new_clients(truth, 100, seed, [0]).dense()``.
 
     Returns
     -------
     ndarray (n,) or (trials, n)
-        What `new_client_mean_risk` and `new_client_excess_quantile` take.
+        Lengths, accepted by `new_client_mean_risk` and `new_client_excess_quantile`.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit.
+        If shapes do not match.
 
-    Notes
-    -----
-    **Deviations**: none.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> B, Phi = np.eye(4, 2), np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 3.0, 4.0]])
+    >>> lf.theory.outside_length(B, Phi)
+    array([0., 5.])
     """
     basis = np.linalg.qr(check_array("B", B, [("d", "k"), ("trials", "d", "k")]))[0]
     Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])
@@ -75,36 +87,42 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
     Parameters
     ----------
     outside : array_like
-        ``rho = ||(I - BB') phi||``, the length of the part of the new client's regressor outside the span of the
-        orthonormal B; any shape.
+        Length ``rho = ||(I - BB') phi||`` of the new client's regressor outside the span of the orthonormal B; any
+        shape.
     noise_std : float
         Standard deviation of the label noise.
     rank : int
-        Columns k of B.
+        Number k of columns of B.
     n_samples : int
-        m_new >= k, standard Gaussian samples.
+        Number m_new >= k of standard Gaussian samples.
 
     Returns
     -------
-    ndarray, the shape of `outside`
+    ndarray, as `outside`
         ``(1/2) [rho^2 + k tau^2 / (m_new - k - 1)] + noise_std^2 / 2`` with ``tau^2 = rho^2 + noise_std^2``; infinite
-        at m_new = k and k + 1, where medians are to be compared (`new_client_excess_quantile`).
+        at m_new = k and k + 1, where medians can be compared instead (`new_client_excess_quantile`).
 
     Raises
     ------
     ValueError
-        For n_samples below rank, or values out of range.
+        If `n_samples` is below `rank`, or if a value is out of range.
 
     Notes
     -----
-    On the span of B the head's error is that of a regression with noise of variance tau^2. For x ~ N(0, L L') the law
-    is the same with L'B and L'phi in the place of B and phi: rho is the length of L'phi outside of span(L'B).
+    On the span of B, the error of the head is that of a regression with noise variance tau^2. For x ~ N(0, L L') the
+    result holds with L'B and L'phi instead of B and phi: rho is the length of L'phi outside span(L'B).
 
-    **Deviations**: an addition; the FedRep paper says that O(k) samples are enough.
+    **Deviations**: the FedRep paper only states that O(k) samples are sufficient.
 
     References
     ----------
     FedRep paper, section 4.2, "New users and dimensionality reduction".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.theory.new_client_mean_risk([0.0, 0.5], noise_std=0.1, rank=2, n_samples=10).round(4)
+    array([0.0064, 0.1671])
     """
     rho2, tau2, noise_std = _lengths(outside, noise_std, rank, n_samples)
     spare = n_samples - rank - 1
@@ -115,14 +133,14 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
 def new_client_excess_quantile(
     q: float, outside: npt.ArrayLike, *, noise_std: float, rank: int, n_samples: int
 ) -> float:
-    """Return a quantile of the excess risk over many new clients that fit exact heads on given representations.
+    """Return a quantile of the excess risk of new clients that fit exact heads on given representations.
 
     Parameters
     ----------
     q : float
         Level in (0, 1), e.g. 0.5 for the median.
     outside : array_like
-        ``rho`` of each client, as in `new_client_mean_risk`: the quantile is that of their mixture.
+        Length ``rho`` of each client, as in `new_client_mean_risk`. The quantile is that of the mixture over clients.
     noise_std, rank, n_samples
         As in `new_client_mean_risk`.
 
@@ -130,38 +148,43 @@ def new_client_excess_quantile(
     -------
     float
         Quantile of ``risk - noise_std^2 / 2``. Given rho, twice the excess risk is exactly
-        ``rho^2 + tau^2 k / (m_new - k + 1) F`` with F of Fisher's law with (k, m_new - k + 1) degrees of freedom.
+        ``rho^2 + tau^2 k / (m_new - k + 1) F`` where F has Fisher's distribution with (k, m_new - k + 1) degrees of
+        freedom.
 
     Raises
     ------
     ValueError
-        For n_samples below rank, or values out of range.
+        If `n_samples` is below `rank`, or if a value is out of range.
 
     Notes
     -----
-    The head is off by ``(Z'Z)^{-1} Z'v tau`` with Z (m, k) and v (m,) standard Gaussian: Hotelling's T^2. It has a
-    median at every m_new >= k, also where its mean is infinite.
-
-    **Deviations**: an addition.
+    The error of the head is ``(Z'Z)^{-1} Z'v tau`` with Z (m, k) and v (m,) standard Gaussian; its squared length is
+    Hotelling's T^2. It has a median at every m_new >= k, even if its mean is infinite.
 
     References
     ----------
     Hotelling 1931; FedRep paper, section 5.1 and Figure 4, for the experiment.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> round(lf.theory.new_client_excess_quantile(0.5, [0.1, 0.2], noise_std=0.1, rank=2, n_samples=10), 4)
+    0.0201
     """
     from scipy import optimize, stats
 
     q = check_number("q", q, minimum=0.0, maximum=1.0)
     rho2, tau2, _ = _lengths(outside, noise_std, rank, n_samples)
     if not 0 < q < 1:
-        raise ValueError(f"q = {q} must lie inside (0, 1)")
+        raise ValueError(f"q = {q} must be inside (0, 1)")
     rho2, tau2 = rho2.ravel(), tau2.ravel()
-    exact = tau2 == 0  # clients that lose nothing: an atom at 0
+    exact = tau2 == 0  # clients without excess risk: an atom at 0
     if q <= exact.mean():
         return 0.0
     q = (q - exact.mean()) / (1 - exact.mean())
     rho2, scale = rho2[~exact], tau2[~exact] * (rank / (n_samples - rank + 1))
     law = stats.f(rank, n_samples - rank + 1)
-    ends = rho2 + scale * law.ppf(q)  # each client's quantile: the mixture's lies between them
+    ends = rho2 + scale * law.ppf(q)  # quantiles of the clients, which bracket that of the mixture
     low, high = float(ends.min()), float(ends.max())
     if high <= low * (1 + 1e-12):
         return 0.5 * high
@@ -169,16 +192,16 @@ def new_client_excess_quantile(
     def above(exponent: float) -> float:
         return float(law.cdf((np.exp(exponent) - rho2) / scale).mean()) - q
 
-    # On a logarithmic scale, so that small lengths are as exact as large ones.
+    # A logarithmic scale keeps the relative accuracy of small lengths.
     found = optimize.brentq(above, np.log(low) - 1e-9, np.log(high) + 1e-9, xtol=1e-13)
     return float(0.5 * np.exp(found))
 
 
 def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int) -> tuple[Array, Array, float]:
-    """Return rho^2, tau^2 and the noise's standard deviation, after checking them all."""
+    """Check the arguments and return rho^2, tau^2 and the noise's standard deviation."""
     rho = np.asarray(outside, dtype=float)
     if rho.size == 0 or not np.isfinite(rho).all() or rho.min() < 0:
-        raise ValueError("outside must hold lengths: finite numbers of at least 0")
+        raise ValueError("outside must contain finite numbers of at least 0")
     noise_std = check_noise_std(noise_std)
     check_integer("n_samples", n_samples, minimum=check_integer("rank", rank))
     return rho**2, rho**2 + noise_std**2, noise_std

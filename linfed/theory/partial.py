@@ -1,4 +1,4 @@
-"""Averaging where a part of the clients takes part: the spread that stays, and the exact mean iteration of SCAFFOLD."""
+"""Averaging with partial participation: stationary covariance of FedAvg, and exact mean iteration of SCAFFOLD."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linfed.errors import check_array, check_integer, check_number, check_square
 from linfed.theory.averaging import fedavg_fixed_point, local_maps, seen_directions
 
 CONVERGED, MOST = 1e-13, 10_000
-"""Relative change at which the covariance has settled, and rounds of its iteration after which it has not."""
+"""Relative change below which the covariance has converged, and largest number of iterations."""
 
 
 def fedavg_stationary_covariance(
@@ -23,46 +23,56 @@ def fedavg_stationary_covariance(
     mu: float = 0.0,
     server_step_size: float = 1.0,
 ) -> Array:
-    """Return the covariance of FedAvg's, or FedProx's, model about its mean, in the end, if p of n clients take part.
+    """Return the stationary covariance of the model of FedAvg or FedProx with p of n participants.
 
     Parameters
     ----------
     A, b, step_size, local_steps, mu
-        As in `fedavg_fixed_point`, of one trial.
+        As in `fedavg_fixed_point`, for one trial.
     participants : int
-        p, drawn without replacement in each round, with equal weights.
+        Number of participants p, drawn without replacement in each round, with equal weights.
     server_step_size : float
-        eta_s > 0.
+        Step size eta_s > 0 of the server.
 
     Returns
     -------
     ndarray (d, d)
-        The covariance over participants of theta; its mean is `fedavg_fixed_point` of all clients. 0 with p = n, and
-        in directions that no sample sees.
+        Covariance of theta due to client sampling. The mean of theta is `fedavg_fixed_point` of all clients. The
+        covariance is 0 if p = n, and in directions in which no sample has a component.
 
     Raises
     ------
     ValueError
-        As in `fedavg_fixed_point`; for p outside of 1 to n; and if the mean diverges at this `server_step_size`, or the
-        second moment grows without bound.
+        As in `fedavg_fixed_point`. Also if p is not from 1 to n, if the mean diverges at this `server_step_size`, or if
+        the second moment grows without bound.
 
     Notes
     -----
     A round is affine, ``theta <- theta + (1/p) sum_{i in I} (h_i - G_i theta)`` with ``G_i = eta_s eta Q_i A_i`` and
-    ``h_i = eta_s eta Q_i b_i``. Its mean over I is that of full participation. About the fixed point, where the n
-    vectors ``r_i = h_i - G_i theta_bar`` sum to 0, the covariance S of what a simple random sample does gives ::
+    ``h_i = eta_s eta Q_i b_i``. Its mean over I equals full participation. At the fixed point, the n vectors ``r_i =
+    h_i - G_i theta_bar`` sum to 0. For a simple random sample of clients, the covariance S of theta satisfies ::
 
         S = (I - G) S (I - G)' + phi (1/n) sum_i [(G_i - G) S (G_i - G)' + r_i r_i'],   phi = (n - p)/(p (n - 1))
 
-    with G the mean of the G_i. Without the first part of the bracket it is a discrete Lyapunov equation; with it one is
-    solved again and again, each time with the S of the last. It is what FedVARP and SCAFFOLD are rid of: their rounds
-    leave the fixed point alone whoever takes part, so there S = 0.
+    with G the mean of the G_i. Without the first part of the bracket this is a discrete Lyapunov equation. The full
+    equation is solved by iteration: each iteration solves a Lyapunov equation with the previous S in the bracket.
+    FedVARP and SCAFFOLD have S = 0, since their fixed point does not change in a round with any participants.
 
     **Deviations**: derived here.
 
     References
     ----------
     Cochran, Sampling Techniques, for the variance of a mean without replacement.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> S = lf.theory.fedavg_stationary_covariance(A, b, step_size=0.1, local_steps=5, participants=2)
+    >>> S.shape, round(float(S.trace()), 3)
+    ((4, 4), 0.15)
     """
     import scipy.linalg
 
@@ -90,12 +100,12 @@ def fedavg_stationary_covariance(
             break
     raise ValueError(
         f"step_size = {step_size:g} with participants = {participants}: the second moment grows without bound "
-        "while the mean converges; take a smaller step"
+        "although the mean converges; use a smaller step size"
     )
 
 
 def _sampling(participants: int, n: int) -> float:
-    """Return the variance of a mean over p of n values, drawn without replacement, over that of one value."""
+    """Return the variance of a mean over p of n values without replacement, divided by the variance of one value."""
     p = check_integer("participants", participants, maximum=n)
     return 0.0 if n == 1 else (n - p) / (p * (n - 1))
 
@@ -109,42 +119,53 @@ def scaffold_iteration_matrix(
     mu: float = 0.0,
     server_step_size: float = 1.0,
 ) -> Array:
-    """Return the matrix that a round of SCAFFOLD applies, on average over who takes part, to the distance from its end.
+    """Return the mean over participants of the matrix that a round of SCAFFOLD applies to the distance from its limit.
 
     Parameters
     ----------
     A, step_size, local_steps
-        As in `fedavg_fixed_point`, of one trial.
+        As in `fedavg_fixed_point`, for one trial.
     participants : int
-        p of n clients, with equal weights.
+        Number of participants p of n clients, with equal weights.
     mu : float
-        mu >= 0, of FedSCAVAR with the whole model, whose memory is without effect on the mean; 0 is SCAFFOLD.
+        Proximal weight mu >= 0 of FedSCAVAR with the whole model, whose memory does not affect the mean; 0 is SCAFFOLD.
     server_step_size : float
-        eta_s > 0.
+        Step size eta_s > 0 of the server.
 
     Returns
     -------
     ndarray ((n + 1) d, (n + 1) d)
-        Of ``(theta, c_1, .., c_n)``: theta from the pooled least squares, c_i from the gradient there; the server's c
-        is the mean of the c_i. Its spectral radius is the rate at which the mean converges; runs with p < n may diverge
-        where the mean converges, see `mean_square_rate`.
+        Matrix for ``(theta, c_1, .., c_n)``, where theta is relative to the pooled least squares and c_i relative to
+        the gradient there. The control variate c of the server is the mean of the c_i. The spectral radius of the
+        matrix is the rate at which the mean converges. Runs with p < n may diverge although the mean converges, see
+        `mean_square_rate`.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----
-    With ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` a participant moves by ``-eta Q_i (A_i theta - b_i - c_i +
-    c)``, and its new control variate is ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Everybody takes
-    part with probability p/n.
+    With ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s``, a participant moves by ``-eta Q_i (A_i theta - b_i - c_i + c)``.
+    Its new control variate is ``c_i - c + Q_i (A_i theta - b_i - c_i + c)/K`` (option II). Each client participates
+    with probability p/n.
 
     **Deviations**: derived here.
 
     References
     ----------
     Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, Algorithm 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> M = lf.theory.scaffold_iteration_matrix(A, step_size=0.1, local_steps=2, participants=2)
+    >>> M.shape
+    (24, 24)
     """
     A = check_square("A", A, [("n", "d", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
@@ -152,8 +173,8 @@ def scaffold_iteration_matrix(
     n, d = A.shape[:2]
     share = check_integer("participants", participants, maximum=n) / n
     identity = np.eye(d)
-    own = np.eye(n)[..., None, None] - 1.0 / n  # of c_j in c_i - c: (n, n, 1, 1)
-    slope = -own * identity  # of c_j in A_i theta - b_i - c_i + c
+    own = np.eye(n)[..., None, None] - 1.0 / n  # coefficient of c_j in c_i - c: (n, n, 1, 1)
+    slope = -own * identity  # coefficient of c_j in A_i theta - b_i - c_i + c
     control = own * identity + Q[:, None] @ slope / local_steps - np.eye(n)[..., None, None] * identity
     out = np.zeros((n + 1, n + 1, d, d))
     out[0, 0] = identity - server_step_size * step_size * (Q @ A).mean(axis=0)

@@ -1,4 +1,4 @@
-"""FedRolex on least squares: the cycle that its windows end in, and how fast."""
+"""FedRolex on least squares: its limit cycle and the rate of convergence."""
 
 from __future__ import annotations
 
@@ -22,45 +22,55 @@ def fedrolex_cycle(
     weights: npt.ArrayLike | None = None,
     aggregation: str = "published",
 ) -> tuple[Array, float]:
-    """Return where FedRolex's one-layer model goes round in the end, everybody taking part, and the rate.
+    """Return the limit cycle of FedRolex's one-layer model with full participation, and the convergence rate.
 
     Parameters
     ----------
     A, b, step_size, local_steps, weights
-        As in `fedavg_fixed_point`, of one trial.
+        As in `fedavg_fixed_point`, for one trial.
     model_share : float or array_like (n,)
-        beta in (0, 1], one for all clients or one each.
+        Share beta of the model in (0, 1], one for all clients or one per client.
     server_step_size : float
-        eta_s > 0.
+        Step size eta_s > 0 of the server.
     aggregation : "published" or "zero-filled"
         As in `FedRolex`.
 
     Returns
     -------
     cycle : ndarray (d, d)
-        Row j is theta after a round r with ``r mod d = j``: windows begin one coordinate further in each round, so that
-        d rounds make a cycle. Far from it for a step at which it is not stable.
+        Row j is theta after a round r with ``r mod d = j``. Windows move by one coordinate in each round, so a cycle
+        has d rounds. If the step size is unstable, runs move away from the cycle.
     rate : float
-        Factor by which the distance from the cycle falls in a round, on average over d of them.
+        Factor by which the distance from the cycle falls in a round, on average over d rounds.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, values out of range, and where no cycle is determined.
+        If shapes do not match, a value is out of range, or the cycle is not determined.
 
     Notes
     -----
-    In a round client i trains its window T_i from ``theta``, 0 elsewhere: it moves by ``-eta Q_i (A_i theta - b_i)``
-    on T_i alone, with A_i restricted to T_i and ``Q_i = sum_{s<K} (I - eta A_i)^s`` of the restricted one. A round is
-    affine, ``theta <- M_r theta + v_r``, and the d of them together have one fixed point. Directions that no window of
-    a sample sees stay at 0, where runs begin. Where p of n clients with a common share take part, it is that of the
-    mean over participants. Cost O(n d^4).
+    In a round, client i trains its window T_i of ``theta``, with 0 elsewhere. It moves only on T_i, by ``-eta Q_i (A_i
+    theta - b_i)`` with A_i restricted to T_i and ``Q_i = sum_{s<K} (I - eta A_i)^s`` for the restricted A_i. A round is
+    affine, ``theta <- M_r theta + v_r``, and d rounds together have one fixed point. Directions in which no sample has
+    a component in any window stay at their initial value 0. With p of n participants and a common share, the result is
+    that of the mean over participants. The cost is O(n d^4).
 
     **Deviations**: derived here.
 
     References
     ----------
     Alam, Liu, Yan and Zhang 2022, Algorithm 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> (A,), (b,) = data.normal_equations()
+    >>> cycle, rate = lf.theory.fedrolex_cycle(A, b, step_size=0.1, model_share=0.5)
+    >>> cycle.shape, round(rate, 3)
+    ((4, 4), 0.964)
     """
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
@@ -75,7 +85,7 @@ def fedrolex_cycle(
     moved = np.concatenate([G for G, _ in rounds], axis=1)
     if not np.isfinite(moved).all():
         raise ValueError(f"step_size = {step_size:g} with local_steps = {local_steps} diverges: numbers overflow")
-    # theta stays in the span U of all that a round may add; in the other directions nothing moves
+    # theta stays in the span U of all possible changes
     directions, sizes, _ = np.linalg.svd(moved)
     U = directions[:, sizes > SINGULAR * sizes.max()]
     matrices = [np.eye(U.shape[1]) - server_step_size * U.T @ G @ U for G, _ in rounds]
@@ -87,12 +97,12 @@ def fedrolex_cycle(
     if not (np.isfinite(whole).all() and np.isfinite(offset).all()):
         raise ValueError(f"step_size = {step_size:g} with local_steps = {local_steps} diverges: numbers overflow")
     if not U.size:
-        raise ValueError("A is 0: no sample sees any direction, and nothing moves")
+        raise ValueError("A is 0: all samples are 0, so the model does not move")
     rate = float(np.abs(np.linalg.eigvals(whole)).max() ** (1.0 / d))
     try:
         theta = np.linalg.solve(np.eye(len(whole)) - whole, offset)
     except np.linalg.LinAlgError:
-        raise ValueError("A is singular: no cycle is determined in a direction that no window sees") from None
+        raise ValueError("A is singular: the cycle is not determined in directions outside all windows") from None
     cycle = np.empty((d, d))
     for r, (M, v) in enumerate(zip(matrices, offsets, strict=True), 1):
         theta = M @ theta + v
@@ -103,7 +113,7 @@ def fedrolex_cycle(
 def _round(
     A: Array, b: Array, trained: Array, parts: Array, step_size: float, local_steps: int, aggregation: str
 ) -> tuple[Array, Array]:
-    """Return G and h of a round, ``theta <- theta - eta_s (G theta - h)``, for windows (n, d) of ones."""
+    """Return G and h of a round ``theta <- theta - eta_s (G theta - h)``, where `trained` (n, d) is 1 in windows."""
     inside = trained[:, :, None] * trained[:, None, :]
     _, Q, _ = local_maps(A * inside, step_size, local_steps, 0.0, None)
     Q = step_size * Q * inside

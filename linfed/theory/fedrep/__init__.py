@@ -1,1 +1,1 @@
-"""FedRep without simulation: its state evolution, and the closed forms near the truth."""
+"""Predictions for FedRep: state evolution, closed forms near B*, and Theorem 1 of the paper."""

@@ -1,4 +1,4 @@
-"""FedRep near B* for heads of any law: a round's linear map of the mean squared angles, its edge and its floor."""
+"""FedRep near B* for any heads: linear map of the mean squared angles in a round, stability edge and noise floor."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from linfed.theory.fedrep.arguments import checked_sizes, set_share
 from linfed.theory.fedrep.state_evolution import HeadMoments, packed, packing, unpacked
 
 SPANNED = 1e-13
-"""The least eigenvalue of Gamma, as a share of the largest, at which the heads still count as spanning k dimensions."""
+"""Smallest ratio of the extreme eigenvalues of Gamma at which the heads span k dimensions."""
 
 
 @dataclass(frozen=True)
 class LocalMap:
-    """What a round does to ``X = E D'D``, D the tangents of B at B*: ``I - eta linear + eta^2 quadratic``.
+    """Linear map ``I - eta linear + eta^2 quadratic`` that a round applies to ``X = E D'D``, D the tangents of B at B*.
 
-    Both (k(k+1)/2, k(k+1)/2), symmetric, on the entries of X on and above the diagonal, those above times sqrt(2).
+    It acts on the k(k+1)/2 entries of X on and above the diagonal, with the entries above it multiplied by sqrt(2).
 
     Parameters
     ----------
     second : ndarray (k, k)
         ``Gamma = mean_i w_i w_i'``.
     linear, quadratic : ndarray (k(k+1)/2, k(k+1)/2)
+        Symmetric matrices of the map.
     drawn : float
-        ``c/(p m)``: of ``eta^2`` times this, and noise of variance 1, each of the d - k rows of D gets Gamma a round.
+        ``c/(p m)``. With noise of variance 1, a round adds ``eta^2`` times this times Gamma to the covariance of each
+        of the d - k rows of D.
     spare : int
         ``m - k - 1``.
     """
@@ -43,7 +45,7 @@ class LocalMap:
 
     @classmethod
     def of(cls, moments: HeadMoments, *, dim: int, n_clients: int, n_samples: int, participants: int) -> LocalMap:
-        """Return the map from the moments of the heads; sizes as `checked_sizes` returns them."""
+        """Create the map from the moments of the heads; `checked_sizes` must have checked the sizes."""
         k, m, p = len(moments.second), n_samples, participants
         c, chosen = 1.0 - k / m, set_share(n_clients, participants)
         gamma, one = moments.second, np.eye(k)
@@ -59,20 +61,20 @@ class LocalMap:
 
     @property
     def spanned(self) -> bool:
-        """Whether the heads span k dimensions."""
+        """True if the heads span k dimensions."""
         values = np.linalg.eigvalsh(self.second)
         return bool(values[0] > SPANNED * values[-1])
 
     def factor(self, step_size: float) -> float:
-        """Return the spectral radius: the largest eigenvalue, as the map keeps positive matrices positive."""
+        """Return the spectral radius, which is the largest eigenvalue because the map preserves positive matrices."""
         with quiet():
             return float(eigvalsh(self._at(step_size))[-1])
 
     def edge(self) -> float:
-        """Return the step from which the factor is 1 or more: linear and quadratic part balance in a direction.
+        """Return the smallest step size at which the factor is 1: linear and quadratic part cancel in a direction.
 
-        The linear part is definite wherever Gamma is; the quadratic part is singular for few clients of whom one takes
-        part in a round.
+        The linear part is definite if Gamma is. The quadratic part is singular for few clients with one participant per
+        round.
         """
         if not self.spanned:
             return 0.0
@@ -81,7 +83,7 @@ class LocalMap:
         return float(1.0 / np.linalg.eigvalsh(0.5 * (whitened + whitened.T))[-1])
 
     def best(self) -> float:
-        """Return the step of the least factor, a convex function of the step."""
+        """Return the step size with the smallest factor, which is a convex function of the step size."""
         from scipy import optimize
 
         edge = self.edge()
@@ -93,17 +95,17 @@ class LocalMap:
         return float(found.x)
 
     def floor(self, step_size: float, noise_std: float, dim: int) -> Array:
-        """Return the X (k, k) that label noise keeps up, to leading order."""
+        """Return the stationary X (k, k) under label noise, to leading order."""
         k, variance = len(self.second), noise_std * noise_std
         if not self.spanned:
             raise ValueError(
-                f"W must span R^k, k = {k}: along directions in which no client has a head, B is not learned and has "
-                "no floor"
+                f"W must span R^k, k = {k}: B is not learned along directions in which no client has a head, so there "
+                "is no floor"
             )
         if step_size >= self.edge():
             raise ValueError(
-                f"step_size = {step_size:g} must be below stability_edge = {self.edge():g}: beyond it the mean square "
-                "grows, and there is no floor"
+                f"step_size = {step_size:g} must be below stability_edge = {self.edge():g}: at larger step sizes the "
+                "mean square grows without bound and there is no floor"
             )
         drive = variance * (dim - k) * self.drawn * (self.second + variance / self.spare * np.eye(k))
         entries = np.asarray(np.linalg.solve(self.linear - step_size * self.quadratic, packed(step_size * drive)))
@@ -138,19 +140,20 @@ def local_factor(
     dim, n_samples : int
         d >= 2k and m >= k + 2.
     step_size : float
-        eta > 0.
+        Step size eta > 0 for B.
     participants : int, optional
-        p <= n; all by default.
+        Number of participants p <= n in a round; all clients by default.
 
     Returns
     -------
     float, or ndarray (trials,) if W has a trial axis
-        In the end, along the slowest direction, without noise: below 1 iff the step is below `stability_edge`.
+        Asymptotic factor without noise, along the slowest direction. It is below 1 if and only if the step size is
+        below `stability_edge`.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----
@@ -160,12 +163,12 @@ def local_factor(
         (I - eta c Gamma) X (I - eta c Gamma) + eta^2 c (d-k+1)/(p m) mean_i[(w_i'X w_i) w_i w_i']
             + eta^2 c^2 (n-p)/(p (n-1)) (mean_i[(w_i'X w_i) w_i w_i'] - Gamma X Gamma)
 
-    It is linear, symmetric, and maps positive matrices to such: its spectral radius is its largest eigenvalue, a convex
-    function of eta. For heads of length sqrt(k) with Gamma = I this is `one_round_factor`. The limit of
-    `one_round_means` for Q -> 0. Single runs stay below the mean square, clearly so where d is small.
-    Cost O(n k^4 + k^6).
+    The map is the limit of `one_round_means` for Q -> 0. It is linear and symmetric and maps positive matrices to
+    positive matrices. Its spectral radius is therefore its largest eigenvalue, a convex function of eta. For heads of
+    length sqrt(k) with Gamma = I the result equals `one_round_factor`. Single runs stay below the mean square, clearly
+    so if d is small. The cost is O(n k^4 + k^6).
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
 
     Examples
     --------
@@ -181,7 +184,7 @@ def local_factor(
 
 
 def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: int | None = None) -> float | Array:
-    """Return the step on B from which `local_factor` is 1 or more: no contraction in mean square beyond it.
+    """Return FedRep's stability edge near B*, the step size above which the mean squared sine does not contract.
 
     Parameters
     ----------
@@ -191,8 +194,8 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
     Returns
     -------
     float, or ndarray (trials,) if W has a trial axis
-        Where linear and quadratic part of the map balance in one direction: a generalised eigenvalue. Twice
-        `best_step_size` for heads of length sqrt(k) with Gamma = I; 0 for heads that span fewer than k dimensions.
+        Step size at which `local_factor` reaches 1, computed as a generalised eigenvalue. It is twice `best_step_size`
+        for heads of length sqrt(k) with Gamma = I, and 0 for heads that span fewer than k dimensions.
 
     Raises
     ------
@@ -201,17 +204,26 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
 
     Notes
     -----
-    Of the map ``X -> X - eta L(X) + eta^2 K(X)`` the edge is 1 over the largest eigenvalue of ``L^{-1/2} K L^{-1/2}``,
-    derived here. L is definite wherever Gamma is. Where heads span fewer than k dimensions, the columns of D along the
-    others have no client: the map leaves their X as it is at every step, and label noise adds to it in every round.
+    For the map ``X -> X - eta L(X) + eta^2 K(X)``, the edge is 1 divided by the largest eigenvalue of ``L^{-1/2} K
+    L^{-1/2}`` (derived here). L is definite if Gamma is. If the heads span fewer than k dimensions, no client has a
+    head along the other columns of D. The map then leaves their X unchanged at every step size, and label noise adds to
+    it in every round.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
+    >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
+    >>> round(lf.theory.stability_edge(heads, **sizes), 3)
+    1.094
     """
     return _of_trials(W, LocalMap.edge, dim, n_samples, participants)
 
 
 def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: int | None = None) -> float | Array:
-    """Return the step on B that makes `local_factor` least.
+    """Return FedRep's best step size near B*, which minimises `local_factor`.
 
     Parameters
     ----------
@@ -230,9 +242,18 @@ def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants:
 
     Notes
     -----
-    Where heads are far from isotropic the edge is near: at a condition number of 3 it is 1.1 times this.
+    For heads that are far from isotropic, the stability edge is close to the best step size: at a condition number of 3
+    it is 1.1 times as large.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
+    >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
+    >>> round(lf.theory.local_best_step(heads, **sizes), 3)
+    0.981
     """
     return _of_trials(W, LocalMap.best, dim, n_samples, participants)
 
@@ -246,35 +267,45 @@ def local_floor(
     noise_std: float,
     participants: int | None = None,
 ) -> Array:
-    """Return where label noise stops FedRep, for any heads: the second moment of the tangents of B at B*.
+    """Return the second moment of the tangents of B at B* at FedRep's noise floor, for any heads.
 
     Parameters
     ----------
     W, dim, n_samples, participants
         As in `local_factor`.
     step_size : float
-        eta > 0, below `stability_edge`.
+        Step size eta > 0 for B, below `stability_edge`.
     noise_std : float
         Standard deviation of the label noise, in units of y.
 
     Returns
     -------
     ndarray (k, k), or (trials, k, k) if W has a trial axis
-        ``X = E D'D``, in the coordinates of B*, to leading order where it is small: the fixed point of the map of
-        `local_factor` and what noise adds a round. The root of ``trace(X)/k`` is `noise_floor` for heads of length
-        sqrt(k) with Gamma = I; `typical_distance` has the sine of the largest angle.
+        ``X = E D'D`` in the coordinates of B*, to leading order for small X. It is the fixed point of the map of
+        `local_factor` plus the noise of a round. For heads of length sqrt(k) with Gamma = I, ``sqrt(trace(X)/k)`` is
+        `noise_floor`. `typical_distance` computes the sine of the largest angle from X.
 
     Raises
     ------
     ValueError
-        As in `local_factor`; for a step from the edge on; and for heads that span fewer than k dimensions.
+        As in `local_factor`. Also if the step size is at least the stability edge, or if the heads span fewer than k
+        dimensions.
 
     Notes
     -----
-    With s = ``sigma^2/(m-k-1)``, the variance of the heads' own error, a round adds ``eta^2 c (d-k) sigma^2/(p m)
+    With s = ``sigma^2/(m-k-1)``, the variance of the error of the heads, a round adds ``eta^2 c (d-k) sigma^2/(p m)
     (Gamma + s I)``.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
+    >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
+    >>> X = lf.theory.local_floor(heads, **sizes, step_size=0.5, noise_std=0.1)
+    >>> X.shape, round(lf.theory.typical_distance(X, dim=200), 4)
+    ((3, 3), 0.0107)
     """
     step_size, noise_std = check_number("step_size", step_size, positive=True), check_noise_std(noise_std)
     found = _of_trials(W, lambda here: here.floor(step_size, noise_std, dim), dim, n_samples, participants)
@@ -284,7 +315,7 @@ def local_floor(
 def _of_trials(
     W: npt.ArrayLike, asked: Callable[[LocalMap], float | Array], dim: int, n_samples: int, participants: int | None
 ) -> float | Array:
-    """Return what is asked of the map of each trial's heads."""
+    """Apply `asked` to the map of each trial."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
     dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)

@@ -1,4 +1,4 @@
-"""Checks of the arguments that FedRep's predictions share: sizes, step sizes, and the initial angles."""
+"""Checks of the common arguments of FedRep's predictions: sizes, step sizes and initial angles."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from linfed.algorithms.step_size import checked_rounds, checked_step_size
 from linfed.errors import check_array, check_integer, check_number, check_shape, shown
 
 ORTHONORMAL_TOLERANCE = 1e-9
-"""How far the columns of a given basis may be from orthonormal, entry by entry of their Gram matrix."""
+"""Tolerance for orthonormal columns, for each entry of their Gram matrix."""
 
 
 def checked_sizes(
     dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
 ) -> tuple[int, int, int]:
-    """Return d, m and p."""
+    """Check the sizes and return d, m and p."""
     dim, n_samples = check_integer("dim", dim), check_integer("n_samples", n_samples)
     if dim < 2 * rank:
         raise ValueError(f"dim = {dim} must be at least 2 rank = {2 * rank}")
     if exact_heads and n_samples < rank + 2:
         raise ValueError(
-            f"n_samples = {n_samples} must be at least rank + 2 = {rank + 2}: the recursion has no moments below "
+            f"n_samples = {n_samples} must be at least rank + 2 = {rank + 2}: otherwise the recursion has no moments "
             "(and B does not move up to n_samples = rank)"
         )
     participants = n_clients if participants is None else check_integer("participants", participants)
@@ -44,7 +44,7 @@ def checked_isotropic_sizes(
 
 
 def set_share(n: int, p: int) -> float:
-    """Return the variance of a mean over p of n clients without replacement, as a share of that over clients."""
+    """Return the variance of a mean over p of n clients without replacement, divided by the variance over clients."""
     return (n - p) / (p * (n - 1)) if p < n else 0.0
 
 
@@ -60,7 +60,7 @@ def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float,
 def start_at(
     delta: float | None, B0: npt.ArrayLike | None, B_star: npt.ArrayLike | None, *, dim: int, rank: int
 ) -> tuple[Array, Array]:
-    """Return the first N and Q, (k, k) or (trials, k, k)."""
+    """Return the initial N and Q, (k, k) or (trials, k, k)."""
     given = start_bases(delta, B0, B_star, names=("B0", "B_star"), shapes=((dim, rank), (dim, rank)))
     if isinstance(given, float):
         return math.sqrt((1.0 - given) * (1.0 + given)) * np.eye(rank), given**2 * np.eye(rank)
@@ -75,9 +75,9 @@ def start_bases(
     names: tuple[str, str],
     shapes: tuple[tuple[int, int], tuple[int, int]],
 ) -> float | tuple[Array, Array]:
-    """Return delta, or from the bases B0 and U of the truth ``U'B0`` and the Gram matrix of B0's part outside U."""
+    """Return delta, or for given bases B0 and U ``U'B0`` and the Gram matrix of the part of B0 outside U."""
     if (delta is None) == (B0 is None) or (B0 is None) != (truth is None):
-        raise ValueError(f"the start is given either by delta or by both {names[0]} and {names[1]}")
+        raise ValueError(f"the initial B requires either delta or both {names[0]} and {names[1]}")
     if delta is not None:
         return float(check_number("delta", delta, minimum=0.0, maximum=1.0))
     bases = []
@@ -94,7 +94,7 @@ def start_bases(
 
 
 def trial_count(names: str, *arrays: Array) -> int | None:
-    """Return the trials of arrays that may have a trial axis, (trials, .., ..); None if no array has one."""
+    """Return the number of trials of arrays (trials, .., ..) or (.., ..); None if no array has a trial axis."""
     counts = list(dict.fromkeys(len(array) for array in arrays if array.ndim == 3))
     if len(counts) > 1:
         raise ValueError(f"{names} are for {' and '.join(map(str, counts))} trials; they must agree")

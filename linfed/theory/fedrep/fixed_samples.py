@@ -1,4 +1,4 @@
-"""FedRep on fixed samples: the minimum of the empirical risk, its cost to clients, and the samples to come near B*."""
+"""FedRep on fixed samples: the minimum of the empirical risk, the clients' risk there, and the samples to come near B*."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from linfed.theory.fedrep.arguments import checked_sizes
 from linfed.theory.fedrep.largest_angle import mean_distance
 
 ITERATIONS, TOLERANCE = 20_000, 1e-12
-"""Of the fixed point: the most rounds, and the relative change in one below which it is found."""
+"""Largest number of fixed-point iterations, and the relative change below which they have converged."""
 
 STEEP = 0.4
-"""Tangent of the largest angle from which on the law is not near."""
+"""Tangent of the largest angle above which the prediction is not accurate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FixedSampleFloor:
-    """What `fixed_sample_floor` predicts of the minimum of the empirical risk.
+    """Minimum of the empirical risk near B*, as predicted by `fixed_sample_floor`.
 
     Parameters
     ----------
     covariance : ndarray (k, k) or (trials, k, k)
-        ``C = E D'D`` of the tangents: the minimum is the span of ``B* + U D``, U a basis of what is outside of B*.
+        ``C = E D'D`` of the tangents D. The minimum is the span of ``B* + U D``, where U is a basis of the orthogonal
+        complement of B*.
     distance : ndarray () or (trials,)
-        Mean sine of the largest principal angle to B*.
+        Mean sine of the largest principal angle between the minimum and B*.
     risk : ndarray (n,) or (trials, n)
-        Mean risk of each client of the training, with its head of the minimum; infinite for noisy labels at m <= k + 3.
+        Mean risk of each training client, with its head of the minimum; infinite for noisy labels at m <= k + 3.
     leverage : ndarray (k, k) or (trials, k, k)
-        ``V``: a client's samples count for ``1/(1 + w'V w)`` of what they would beside the minimum without them.
+        Matrix ``V``. The residuals of a client are smaller by the factor ``1/(1 + w'V w)`` than at the minimum computed
+        without its samples.
     """
 
     covariance: Array
@@ -44,17 +46,18 @@ class FixedSampleFloor:
     leverage: Array = field(repr=False)
 
     def outside(self, W: npt.ArrayLike) -> Array:
-        """Return the root mean square lengths of clients' regressors outside the span of the minimum.
+        """Return the root mean square length of each client's regressor outside the span of the minimum.
 
         Parameters
         ----------
         W : array_like (n, k) or (trials, n, k)
-            Heads in B*'s coordinates; those of new clients too.
+            Heads in the coordinates of B*, of training clients or new clients.
 
         Returns
         -------
         ndarray (n,) or (trials, n)
-            ``sqrt(w'C (I + C)^{-1} w)``, what `new_client_mean_risk` takes; it is linear in the square.
+            ``sqrt(w'C (I + C)^{-1} w)``. `new_client_mean_risk` accepts these lengths; the risk is linear in their
+            squares.
         """
         heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
         shape = (*heads.shape[:-1], self.covariance.shape[-1])
@@ -65,7 +68,7 @@ class FixedSampleFloor:
 def fixed_sample_floor(
     W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std: float, first_order: bool = False
 ) -> FixedSampleFloor:
-    """Predict the minimum of the empirical risk near the truth: where FedRep with exact heads ends on fixed samples.
+    """Predict the minimum of the empirical risk near B*, to which FedRep with exact heads converges on fixed samples.
 
     Parameters
     ----------
@@ -74,29 +77,30 @@ def fixed_sample_floor(
     dim : int
         Ambient dimension d >= 2k.
     n_samples : int
-        m >= k + 2 standard Gaussian samples of each client.
+        Number m >= k + 2 of standard Gaussian samples per client.
     noise_std : float
         Standard deviation of the label noise, in units of y.
     first_order : bool, default False
-        Only the leading order for many clients, which has a closed form.
+        If True, compute only the leading order for many clients, which has a closed form.
 
     Returns
     -------
     FixedSampleFloor
-        With a trial axis if W has one. NaN, with a RuntimeWarning, where the equations have no solution. With noise
-        they have some beyond where those of `fixed_sample_edge`, which take no law of a head's error, end.
+        With a trial axis if W has one. If the equations have no solution, the values are NaN and a RuntimeWarning is
+        issued. With noise, there are solutions beyond the edge of `fixed_sample_edge`, whose equations do not contain
+        the distribution of a head's error.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, values out of range, or heads that do not span R^k: fewer than k clients can have
-        any predictors, and each ends at its own least squares (`local_mean_risk`).
+        If shapes do not match, if values are out of range, or if the heads do not span R^k. With fewer than k clients
+        any predictors are possible, and each client converges to its own least squares (`local_mean_risk`).
 
     Warns
     -----
     RuntimeWarning
-        Where there is no solution; and where the law is not near: from an angle of tangent 0.4 on, and for
-        m = k + 2 at ``sigma^2/(m-k-1) > 2``.
+        If there is no solution, or if the prediction is not accurate: for a tangent of the angle above 0.4, and for m =
+        k + 2 with ``sigma^2/(m-k-1) > 2``.
 
     Notes
     -----
@@ -105,30 +109,31 @@ def fixed_sample_floor(
 
         C = (d-k)/(n (m-k)) Gamma^{-1} (sigma^2 Gamma + sigma^4/nu I) Gamma^{-1}
 
-    Row by row D is a regression on ``n (m-k)`` samples ``v w_i'`` of k (d-k) unknowns. With v left out of the fit
-    (leave one out), its residual is ``1 + w'V w`` times as long, and has the variance ``T = sigma^2 + w'C w``; the
-    head is off by a covariance ``T/nu I``::
+    D solves a regression with ``n (m-k)`` samples ``v w_i'`` and k (d-k) unknowns. Without v in the fit (leave one
+    out), the residual of v is longer by the factor ``1 + w'V w`` and has variance ``T = sigma^2 + w'C w``. The error of
+    the head has covariance ``T/nu I``::
 
         V = (d-k)/(n (m-k)) J^{-1},     J = mean_i w_i w_i'/(1 + w_i'V w_i),     T_i = sigma^2 + w_i'C w_i
         C = (d-k)/(n (m-k)) J^{-1} mean_i [T_i (w_i w_i' + T_i/nu I)/(1 + w_i'V w_i)^2] J^{-1}
 
-    iterated from 0, whence both only grow, to the least solution. For Gamma = I and heads of length sqrt(k)
-    ``kV = g/(1-g) I`` and ``kC = (u - sigma^2) I`` with ``u = sigma^2 + g u (1 + u/nu)``: real up to
-    ``(1-g)^2 = 4 g sigma^2/nu``.
+    The iteration starts at 0. V and C can only grow from there, up to the smallest solution. For Gamma = I and heads of
+    length sqrt(k), ``kV = g/(1-g) I`` and ``kC = (u - sigma^2) I`` with ``u = sigma^2 + g u (1 + u/nu)``, which is real
+    up to ``(1-g)^2 = 4 g sigma^2/nu``.
 
-    A client's head minimises ``||y - F w||^2/(1 + w'V w)`` with rows of F = X(B* + U D) of covariance I + C: least
-    squares with a *negative* ridge. With ``rho^2 = w'C(I+C)^{-1}w``, ``tau^2 = sigma^2 + rho^2``,
-    ``l = tau^2 (m-k)/(1 + w'Vw)`` and V, w in the coordinates in which the features are standard, V~ and w~, twice its
-    mean excess risk is, to second order in V where ``tau^2 << ||w||^2`` (terms in V^2 without w are left out: at
-    sigma = ||w|| = k = 1 a quarter of the coefficient of V^2)::
+    The head of a client minimises ``||y - F w||^2/(1 + w'V w)``, where the rows of F = X(B* + U D) have covariance I +
+    C. This is least squares with a *negative* ridge. Let ``rho^2 = w'C(I+C)^{-1}w``, ``tau^2 = sigma^2 + rho^2`` and
+    ``l = tau^2 (m-k)/(1 + w'Vw)``. Let V~ and w~ be V and w in the coordinates in which the features are standard.
+    Twice the mean excess risk of the client is then, to second order in V and for ``tau^2 << ||w||^2``::
 
         rho^2 + tau^2 k/nu + (m-1)/((m-k) nu (m-k-3)) (2 tau^2 l tr V~ + l^2 (1 - 2/(m-k)) ||V~ w~||^2)
 
-    The last part is what a client of the training pays beside a new one, for having had a say in B. Of ``1 - 2/(m-k)``,
-    ``1 + 2/(m-k)`` is the variance of the residual, and ``-4/(m-k)`` that l falls where the head's own error makes
-    ``w'Vw`` larger. Cost O(n k^2) in each of some tens of rounds, more near the end of the solutions.
+    Terms in V^2 without w are omitted; at sigma = ||w|| = k = 1 they are a quarter of the coefficient of V^2. The last
+    part is the additional risk of a training client compared with a new client, because B depends on its samples. In
+    ``1 - 2/(m-k)``, the part ``1 + 2/(m-k)`` is the variance of the residual. The part ``-4/(m-k)`` is the decrease of
+    l when the error of the head makes ``w'Vw`` larger. An iteration costs O(n k^2). Some tens of iterations suffice,
+    except near the end of the solutions.
 
-    **Deviations**: an addition; the two terms of the first order are the two phases of the known minimax rate.
+    **Deviations**: derived here. The two terms of the first order are the two phases of the known minimax rate.
 
     References
     ----------
@@ -148,7 +153,7 @@ def fixed_sample_floor(
     share = (d - k) / (n * (m - k))
     gamma = heads.mT @ heads / n
     if np.linalg.matrix_rank(gamma, hermitian=True).min() < k:
-        raise ValueError(f"W of shape {heads.shape} must span R^k, k = {k}: else B* is not determined")
+        raise ValueError(f"W of shape {heads.shape} must span R^k, k = {k}; otherwise B* is not determined")
     if check_bool("first_order", first_order):
         inverse = np.linalg.inv(gamma)
         V = share * inverse
@@ -194,7 +199,7 @@ def fixed_samples_needed(
     distributed as in the Marchenko-Pastur law of ratio ``(d-k) k/(n (m-k))``. For heads of length sqrt(k) with
     ``(1/n) sum_i w_i w_i' = I``.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
 
     References
     ----------
@@ -231,7 +236,7 @@ def fixed_samples_needed(
 
 
 def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Array, Array]:
-    """Return V and C, (.., k, k); NaN where there is none."""
+    """Return V and C, (.., k, k); NaN if the iteration has no solution."""
     stack = W if W.ndim == 3 else W[None]
     trials, n, k = stack.shape
     V, C = np.zeros((2, trials, k, k))
@@ -261,7 +266,7 @@ def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Arra
 
 
 def client_excess(W: Array, V: Array, C: Array, m: int, variance: float, told: bool = True) -> Array:
-    """Return twice each client's mean excess risk (.., n); `told` with what the fit of B adds to it."""
+    """Return twice the mean excess risk of each client (.., n); with `told`, add the part due to the fit of B."""
     k = W.shape[-1]
     spare, nu = m - k, m - k - 1
     rho2 = _quadratic(W, _shrunk(C))
@@ -295,14 +300,16 @@ def _quadratic(W: Array, A: Array) -> Array:
 
 
 def _warn(distance: Array, spare: int, variance: float) -> None:
-    """Warn where there is no law, or it is not near."""
+    """Warn if there is no solution, or if the prediction is not accurate."""
     lost, steep = np.asarray(np.isnan(distance)), np.asarray(distance > STEEP / math.hypot(1.0, STEEP))
     told = ""
     if lost.any():
         where = "" if distance.ndim == 0 else f" in {lost.sum()} of {lost.size} trials"
         told = f"the equations of a minimum near B* have no solution{where}: too few samples or clients for this noise"
     elif steep.any():
-        told = f"the largest angle has a mean sine of {float(np.max(distance)):.2g}: from about 0.37 on the law fails"
+        told = (
+            f"the largest angle has a mean sine of {float(np.max(distance)):.2g}: above about 0.37 the prediction fails"
+        )
     elif spare == 2 and variance > 2:
         told = "at n_samples = rank + 2 with this noise the empirical risk may have several minima"
     if told:

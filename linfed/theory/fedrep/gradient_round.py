@@ -1,4 +1,4 @@
-"""One round of FedRep with gradient heads: B's mean over a population of clients, and B's fluctuation over runs."""
+"""One round of FedRep with gradient heads: mean of B over a population of clients, and fluctuation over runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from linfed.numerics.linalg import TINY, symmetric
 from linfed.theory.fedrep.wishart import gram_roots
 
 DRAWS = 256
-"""Fixed Gaussian points that a round's median is taken over, at least."""
+"""Smallest number of fixed Gaussian points for the median of a round."""
 
 MESSAGES = 8000
-"""Messages that a round's means are taken over, at least, unless that takes more than `CLIENTS` clients."""
+"""Smallest number of messages for the means of a round, unless this requires more than `CLIENTS` clients."""
 
 CLIENTS = 2**18
-"""Clients in the population, at most, if the run has fewer."""
+"""Largest number of clients in the population, if the run has fewer clients."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Symmetric matrices as vectors of their entries on and above the diagonal, those above times sqrt(2)."""
+    """Map from symmetric matrices to vectors of the entries on and above the diagonal, sqrt(2) times above it."""
 
     unpacking: Array
 
@@ -56,18 +56,18 @@ class Packing:
 
 @dataclass(frozen=True)
 class HeadsState:
-    """B, its fluctuation over runs, and the heads of a population of clients: copies of a run's n clients.
+    """B, its fluctuation over runs, and the heads of a population that consists of copies of the n clients of a run.
 
     Parameters
     ----------
     N, Q : ndarray (k, k)
         Means of ``B*'B`` and ``B'(I - B*B*')B``.
     lag : ndarray (k, copies n)
-        ``delta_i = w_i - a_i``, each client's head less its best head ``a_i = N'w_i*``; client ``j % n`` in column j.
+        ``delta_i = w_i - a_i``, head of each client minus its best head ``a_i = N'w_i*``; client ``j % n`` in column j.
     chance : ndarray (K, K)
-        Covariance of D if a run's Q is ``C (I + D) C'``, C the Cholesky factor of its mean.
+        Covariance of D, where ``C (I + D) C'`` is Q of a run and C is the Cholesky factor of its mean.
     kick : float
-        What the last round's participants added to the largest eigenvalue of `chance`, to first order.
+        Increase of the largest eigenvalue of `chance` by the participants of the last round, to first order.
     """
 
     N: Array
@@ -78,7 +78,7 @@ class HeadsState:
 
     @property
     def finite(self) -> bool:
-        """Whether all numbers are finite."""
+        """True if all numbers are finite."""
         return all(bool(np.isfinite(array).all()) for array in (self.N, self.Q, self.lag))
 
     @property
@@ -89,18 +89,18 @@ class HeadsState:
 
 @dataclass(frozen=True)
 class _Messages:
-    """What participants send, one column each, given B.
+    """Messages of the participants for a given B, one column each.
 
     Parameters
     ----------
     heads, lag : ndarray (k, b)
-        New heads w+, and what they differ by from the best ones.
+        New heads w+, and their differences from the best heads.
     inside : ndarray (k, b)
-        ``Z'r/m`` with Z = X B and r the residual: the gradient ``X'r w+'/m`` along B, without its factor w+.
+        ``Z'r/m`` with Z = X B and residual r. This is the gradient ``X'r w+'/m`` along B without its factor w+.
     along : ndarray (b,)
-        ``v'r/(m tau_i)``: the same along ``(I - BB') phi_i``, divided by the length of that.
+        ``v'r/(m tau_i)``, the component along ``(I - BB') phi_i`` divided by the length of this vector.
     length, noise : ndarray (b,)
-        ``||r||^2/m``, and its part outside the span of Z, which heads leave as it is.
+        ``||r||^2/m``, and its part outside the span of Z, which the heads do not change.
     """
 
     heads: Array
@@ -113,7 +113,7 @@ class _Messages:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsRound:
-    """A run's true heads (n, k), sizes, label noise variance, and steps on heads."""
+    """True heads (n, k) of a run, sizes, label noise variance, and number of head steps."""
 
     W: Array
     dim: int
@@ -123,14 +123,14 @@ class HeadsRound:
     head_steps: int
 
     def start(self, N: Array, Q: Array) -> HeadsState:
-        """Return the state whose heads are 0."""
+        """Return the initial state, in which all heads are 0."""
         n, k = self.W.shape
         copies = max(1, min(math.ceil(MESSAGES / self.participants), CLIENTS // n))
         lag = np.tile(-N.T @ self.W.T, copies)
         return HeadsState(N, Q, lag, np.zeros((k * (k + 1) // 2,) * 2))
 
     def after(self, state: HeadsState, eta: float, alpha: float, rng: Generator) -> HeadsState:
-        """Return the state after a round; `gradient_heads_evolution` has the formulas."""
+        """Return the state after a round, by the formulas of `gradient_heads_evolution`."""
         N, Q, (n, k), p = state.N, state.Q, self.W.shape, self.participants
         eye, root, copies = np.eye(k), _root(Q), state.lag.shape[1] // n
         H = _polar(N)
@@ -149,26 +149,26 @@ class HeadsRound:
         inside, outside = sent.inside @ heads.T / count, along @ heads.T / count
         pull = inside - N.T @ outside
         moved = -eta * (N @ inside + P @ outside)
-        # A message's change of N, relative, and of squared tangents: both times w+'.
+        # Relative change of N by a message, and change of squared tangents, both times w+'.
         kept = eye - eta * pull
         turn = -eta * _inverse(N + moved) @ (N @ sent.inside + P @ along)
         tilt = eta * (best * sent.along - sent.inside) - kept @ turn
         both = (np.stack([tilt, turn])[:, :, None] * heads).reshape(2 * k * k, count)
         both = self._covariance(both, clients).reshape(2, k, k, 2, k, k)
-        both /= 1.0 + np.einsum("ijij", both[1, :, :, 1]) ** 2  # no expansion where N is nearly singular
+        both /= 1.0 + np.einsum("ijij", both[1, :, :, 1]) ** 2  # invalid expansion if N is nearly singular
         lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])
-        # Directions in which a message is Gaussian: all but B's and that of (I - BB') phi_i.
+        # Number of directions in which a message is Gaussian: all except B and (I - BB') phi_i.
         dims = self.dim - k - np.trace(Q) - (best * (Q @ best)).sum(axis=0) / squares
         length = eta * eta / (p * self.n_samples) * sent.length
         fresh = (heads * (length * dims)) @ heads.T / count
         fresh += np.einsum("ijal,ia->jl", both[0, :, :, 0], Q)
         change: Array = np.asarray(lost.T @ Q @ lost + fresh - Q @ lost - lost.T @ Q, dtype=np.float64)
         change = symmetric(change)
-        # R = I + U, without cancellation: near B* the round moves N, and the best heads, by squares only.
+        # R = I + U avoids cancellation: near B* a round changes N and the best heads only to second order.
         above = _cholesky_rest(2.0 * symmetric(N.T @ moved) + moved.T @ moved + change)
         R = eye + above
         N_after: Array = np.asarray(np.linalg.solve(R.T, (N + moved).T).T, dtype=np.float64)
-        turned = N_after @ above - moved  # N before the round less N after it
+        turned = N_after @ above - moved  # N before the round minus N after it
         Q_after = symmetric(np.linalg.solve(R.T, np.linalg.solve(R.T, Q + change).T))
         lags = state.lag.copy()
         lags[:, chosen] = sent.lag
@@ -179,14 +179,14 @@ class HeadsRound:
             return HeadsState(N_after, Q_after, lags, np.zeros_like(state.chance))
         back = np.linalg.solve(now, np.linalg.inv(R).T)
         packing = Packing.of(k)
-        # Relative changes of squared tangents by each message: its length, and its part along the truth.
+        # Relative changes of squared tangents by each message, due to its length and its part along B*.
         sizes, left = back @ heads, back @ kept.T @ Q
         lengths = sizes * np.sqrt(length)
         added = packing.outer(lengths, lengths) * dims + 2.0 * packing.outer(left @ tilt, sizes)
         added = self._covariance(added, clients)
-        # The Gaussian part: squares of noise, and noise along what is there, none of it along (I - BB') phi_i.
+        # Gaussian part: squares of noise, and noise along existing tangents, but not along (I - BB') phi_i.
         old, new = back @ kept.T @ root, lengths @ lengths.T / count
-        plane = left @ (N.T + kept @ _inverse(N + moved) @ P)  # of noise in span(B, B*), which turns N as well
+        plane = left @ (N.T + kept @ _inverse(N + moved) @ P)  # noise in span(B, B*), which also changes N
         across = plane @ H @ np.linalg.inv(root).T
         absent = packing.outer(plane @ W / np.sqrt(squares), lengths)
         rows = 2.0 * dims.mean() * packing.product(new, new)
@@ -201,7 +201,7 @@ class HeadsRound:
         return HeadsState(N_after, Q_after, lags, before + _of_logarithm(added + rows), kick)
 
     def _messages(self, best: Array, lag: Array, squares: Array, alpha: float, rng: Generator) -> _Messages:
-        """Draw messages of clients, exactly in distribution given B and their heads."""
+        """Draw messages of clients from their exact distribution for given B and heads."""
         (k, count), m = best.shape, self.n_samples
         drawn = gram_roots(rng, count, k, m) if m >= k else rng.standard_normal((count, m, k))
         T = np.ascontiguousarray(np.moveaxis(drawn, 0, -1))
@@ -221,7 +221,7 @@ class HeadsRound:
         )
 
     def _covariance(self, values: Array, clients: Indices) -> Array:
-        """Return the covariance of a mean of values (K, b) over a run's p participants, drawn without replacement."""
+        """Return the covariance of a mean of values (K, b) over p participants, drawn without replacement."""
         n, p, count = len(self.W), self.participants, values.shape[1]
         values = values - values.mean(axis=1)[:, None]
         covariance = values @ values.T / (count * p)
@@ -233,13 +233,13 @@ class HeadsRound:
 
 
 def _of_logarithm(covariance: Array) -> Array:
-    """Return the covariance of logarithms of log-normal values with this relative covariance, axis by axis."""
+    """Return the covariance of the logarithms of log-normal values with a relative covariance, axis by axis."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray((vectors * np.log1p(np.maximum(values, 0.0))) @ vectors.T)
 
 
 def _inverse(N: Array) -> Array:
-    """Return the inverse, or the transpose if there is none."""
+    """Return the inverse, or the transpose if N is singular."""
     try:
         return np.asarray(np.linalg.inv(N))
     except np.linalg.LinAlgError:
@@ -247,7 +247,7 @@ def _inverse(N: Array) -> Array:
 
 
 def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
-    """Return the median of the sine of the largest angle, and the standard deviation of its logarithm, of each round.
+    """Return the median sine of the largest angle and the standard deviation of its logarithm for each round.
 
     Parameters
     ----------
@@ -256,7 +256,8 @@ def medians(N: Array, Q: Array, chance: Array) -> tuple[Array, Array]:
 
     Notes
     -----
-    A run's Q is taken to be ``C (I + (D - l I)/2)^2 C' exp(l)``, l the mean of D's diagonal, scaled to the mean of Q.
+    Q of a run is approximated by ``C (I + (D - l I)/2)^2 C' exp(l)``, where l is the mean of D's diagonal. It is scaled
+    to the mean of Q.
     """
     k, packing = Q.shape[-1], Packing.of(Q.shape[-1])
     count = chance.shape[-1]
@@ -290,7 +291,7 @@ def _polar(N: Array) -> Array:
 
 
 def _root(Q: Array) -> Array | None:
-    """Return the Cholesky factor, or None if there is none."""
+    """Return the Cholesky factor, or None if Q is not positive definite."""
     try:
         return np.asarray(np.linalg.cholesky(Q), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -298,7 +299,7 @@ def _root(Q: Array) -> Array | None:
 
 
 def _cholesky_rest(E: Array) -> Array:
-    """Return the upper U with ``(I + U)'(I + U) = I + E``, to relative precision also where E is tiny."""
+    """Return the upper triangular U with ``(I + U)'(I + U) = I + E``, to relative precision even for tiny E."""
     U = np.zeros_like(E)
     for j in range(len(E)):
         for i in range(j):

@@ -1,6 +1,6 @@
-"""FedRep near B*: closed forms of `state_evolution` for small angles, without noise and at the floor that noise leaves.
+"""FedRep near B*: closed forms of `state_evolution` for small angles, without noise and at the noise floor.
 
-Heads are of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``.
+All heads have length sqrt(k), and ``(1/n) sum_i w_i w_i' = I``.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ def one_round_factor(
     Parameters
     ----------
     step_size : float
-        eta > 0.
+        Step size eta > 0 for B.
     dim, rank, n_clients, n_samples : int
         d >= 2k, k, n >= k and m >= k + 2.
     participants : int, optional
-        p <= n; all by default.
+        Number of participants p <= n in a round; all clients by default.
 
     Returns
     -------
     float
-        ``(1 - eta c)^2 + eta^2 c^2 f + eta^2 c g`` with ``c = 1 - k/m``, ``g = (d-k+1) k/(p m)`` from the samples and
-        ``f = (k-1)(n-p)/(p (n-1))`` from who takes part.
+        ``(1 - eta c)^2 + eta^2 c^2 f + eta^2 c g`` with ``c = 1 - k/m``, ``g = (d-k+1) k/(p m)`` due to the samples and
+        ``f = (k-1)(n-p)/(p (n-1))`` due to client sampling.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    The limit of ``tr Q_mean / tr Q`` of `one_round_means` for Q -> 0, for heads of length sqrt(k) with
-    ``(1/n) sum_i w_i w_i' = I``. It is above 1 from twice `best_step_size` on. Single runs stay below the mean square:
-    their edge is higher, clearly so where d is small.
+    The factor is the limit of ``tr Q_mean / tr Q`` of `one_round_means` for Q -> 0, for heads of length sqrt(k) with
+    ``(1/n) sum_i w_i w_i' = I``. It exceeds 1 for step sizes above twice `best_step_size`. Single runs stay below the
+    mean square, so their stability edge is higher, clearly so if d is small.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def one_round_factor(
 
 
 def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None = None) -> float:
-    """Return the step on B that makes `one_round_factor` least.
+    """Return FedRep's best step size near B*, which minimises `one_round_factor`.
 
     Parameters
     ----------
@@ -68,16 +68,25 @@ def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, parti
     Returns
     -------
     float
-        ``eta* = 1/(c (1 + f) + g)``; the factor is then ``1 - c eta*``, and it reaches 1 at ``2 eta*``.
+        ``eta* = 1/(c (1 + f) + g)``. The factor is then ``1 - c eta*``. It reaches 1 at ``2 eta*``.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    **Deviations**: an addition; Theorem 1 of the FedRep paper allows ``1/(4 sigma_max^2)``, which is 1/4 here.
+    **Deviations**: not in the paper. Theorem 1 of the FedRep paper allows ``1/(4 sigma_max^2)``, which is 1/4 here.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> round(lf.theory.best_step_size(**sizes), 3)
+    1.146
+    >>> round(lf.theory.best_step_size(**sizes, participants=20), 3)
+    0.299
     """
     c, f, g = _near_truth(dim, rank, n_clients, n_samples, participants)
     return 1.0 / (c * (1.0 + f) + g)
@@ -112,7 +121,7 @@ def near_truth_threshold(
     -----
     For p = n and eta = 1/4 it is ``p m = (d-k+1) k/(7 + k/m)``. Heads as in `one_round_factor`.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
 
     Examples
     --------
@@ -138,12 +147,12 @@ def noise_floor(
     noise_std: float,
     participants: int | None = None,
 ) -> float:
-    """Return where label noise stops FedRep: the root mean square sine of the principal angles.
+    """Return FedRep's noise floor near B*, the stationary root mean square sine of the principal angles.
 
     Parameters
     ----------
     step_size : float
-        eta > 0, below twice `best_step_size`.
+        Step size eta > 0 for B, below twice `best_step_size`.
     dim, rank, n_clients, n_samples, participants
         As in `one_round_factor`.
     noise_std : float
@@ -152,22 +161,29 @@ def noise_floor(
     Returns
     -------
     float
-        Root of ``E ||(I - B*B*')B||_F^2 / k``, to leading order where it is small::
+        ``sqrt(E ||(I - B*B*')B||_F^2 / k)``, to leading order for small values. Its square is ::
 
             eta (d-k) sigma^2 (1 + sigma^2/(m-k-1)) / (p m (2 - eta/eta*)),     eta* = best_step_size
 
     Raises
     ------
     ValueError
-        For values out of range, or a step from ``2 eta*`` on, for which the mean square has no floor.
+        If a value is out of range. If the step size is at least ``2 eta*``, for which the mean square has no floor.
 
     Notes
     -----
-    Heads as in `one_round_factor`. The subspace distance, the sine of the largest angle, is the same for k = 1; for
-    k > 1 it lies between this and ``1 + sqrt(k/(d-k))`` times this (the edge of a Wishart matrix). The step is what a
-    floor costs: it falls like sqrt(eta).
+    The assumptions on the heads are those of `one_round_factor`. For k = 1 the subspace distance, the sine of the
+    largest angle, equals this value. For k > 1 it lies between this value and ``1 + sqrt(k/(d-k))`` times this value
+    (the edge of a Wishart matrix). The floor is proportional to sqrt(eta) for small step sizes.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> [round(lf.theory.noise_floor(eta, **sizes, noise_std=0.1), 4) for eta in (0.1, 0.4)]
+    [0.0036, 0.0077]
     """
     step_size = check_number("step_size", step_size, positive=True)
     noise_std = check_noise_std(noise_std)
@@ -176,8 +192,8 @@ def noise_floor(
     p = n_clients if participants is None else participants
     if step_size >= 2.0 * best:
         raise ValueError(
-            f"step_size = {step_size:g} must be below 2 best_step_size = {2.0 * best:g}: beyond it the mean square "
-            "grows, and there is no floor"
+            f"step_size = {step_size:g} must be below 2 best_step_size = {2.0 * best:g}: at larger step sizes the mean "
+            "square grows without bound and there is no floor"
         )
     variance = noise_std * noise_std
     drawn = step_size * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))

@@ -1,4 +1,4 @@
-"""From how many clients on FedRep on fixed samples comes near B*, and from how many on it pays."""
+"""Smallest number of clients with which FedRep learns B* on fixed samples, or has a lower risk than a baseline."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from linfed.theory.fedrep.arguments import checked_sizes
 from linfed.theory.fedrep.fixed_samples import client_excess
 
 LEVEL = 11
-"""Of Sobol's sequence, whose first 2^11 points stand for the clients' samples in the means."""
+"""Means over the clients' samples use the first 2^11 points of Sobol's sequence."""
 
 POINTS, SMALLEST, PAST = 16, 1e-3, 3.0
-"""Points along the solutions: from a kc of this share of the noise's variance, to so far past the other law's end."""
+"""Number of points along the solutions; smallest kc relative to the noise variance; largest kc relative to the end of
+the Gaussian solutions."""
 
 SECANTS, TOLERANCE = 60, 1e-3
-"""The most steps to a solution, and the relative gap at which it is one."""
+"""Largest number of secant steps for a solution, and the relative gap below which they have converged."""
 
 
 def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
@@ -30,7 +31,7 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     dim, rank : int
         d >= 2k and k.
     n_samples : int
-        m samples of each client.
+        Number m of samples per client.
     noise_std : float
         Standard deviation of the label noise, in units of y.
 
@@ -42,28 +43,30 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    For heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise it is ``n (m - k) = (d - k) k``: as
-    many samples as unknowns. With noise the equations of `fixed_sample_floor`, which take the error of a client's head
-    for a Gaussian one, are too hopeful near their end. Here its law is not approximated: with ``V = v I`` and
-    ``C = c I`` the head w is the total least squares of y on F (m, k), whose rows have covariance (1 + c) I: it
-    minimises ``||y - F w||^2/(1 + v ||w||^2)``. With the least value l, ``s = ||w||^2`` and ``r = l/(1 + v s)``, in
-    the mean over clients::
+    The result holds for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m
+    - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, the equations of `fixed_sample_floor`
+    approximate the error of a client's head by a Gaussian, which is too optimistic near their end. Here the
+    distribution of the error is not approximated. With ``V = v I`` and ``C = c I``, the head w is the total least
+    squares of y on F (m, k), whose rows have covariance (1 + c) I. It minimises ``||y - F w||^2/(1 + v ||w||^2)``. With
+    the smallest value l, ``s = ||w||^2``, ``r = l/(1 + v s)`` and means over clients::
 
         j = mean [r w'(Omega^{-1} (v w; -1))_{1..k}] / k,   p = mean [r s] / k,   Omega the covariance of rows (F, y)
         c = v p/j,                                          n = (d - k)/(v j)
 
-    (l; w) is the least generalised eigenpair of the Wishart matrix ``(F, y)'(F, y)`` against diag(v I, 1). Along
-    the solutions, in the order of c, n falls and rises again: the edge is its least value. The means are over 2,047
-    points of Sobol's sequence, which gives it to 1 %. Heuristic: a cavity, or replica symmetric, argument, for many
-    clients. For d = 50, k = 3 runs from the method of moments begin to pay at 0.95 to 1.2 times this number. It is no
-    edge for runs that begin at B* itself: at 0.6 times this number they still end at sines of 0.4 to 0.65 (d = 40 and
-    160, noise 0.3 and 1), at a minimum that the equations do not have.
+    (l; w) is the smallest generalised eigenpair of the Wishart matrix ``(F, y)'(F, y)`` and diag(v I, 1). Along the
+    solutions, in the order of c, n falls and then rises. The edge is its smallest value. The means are over 2,047
+    points of Sobol's sequence, which is accurate to 1 %. The argument is heuristic: a cavity, or replica symmetric,
+    argument for many clients.
 
-    **Deviations**: an addition.
+    For d = 50 and k = 3, runs initialised by the method of moments start to have an advantage at 0.95 to 1.2 times this
+    number of clients. The edge does not apply to runs that start at B*. At 0.6 times this number they still converge to
+    sines of 0.4 to 0.65 (d = 40 and 160, noise 0.3 and 1). These minima are not solutions of the equations.
+
+    **Deviations**: not in the paper.
 
     References
     ----------
@@ -81,34 +84,35 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
 
 
 def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
-    """Return from how many clients on FedRep's mean risk on fixed samples is below that of a rival.
+    """Return the smallest number of clients with which FedRep on fixed samples has a lower mean risk than a baseline.
 
     Parameters
     ----------
     rival_risk : float
-        Mean risk of what a client could do instead, with the noise: e.g. `local_mean_risk`.
+        Mean risk of the baseline, including the noise, e.g. `local_mean_risk`.
     dim, rank, n_samples, noise_std
         As in `fixed_sample_edge`.
 
     Returns
     -------
     float
-        At least `fixed_sample_edge`; infinite where it never pays: at m <= k + 1, or where the rival is as good as
-        exact heads on the true B* are, to whom no number of clients can help.
+        At least `fixed_sample_edge`. Infinite if FedRep is never better. This is so at m <= k + 1, and for a baseline
+        with at most the risk of exact heads on the true B*, which does not depend on the number of clients.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    Along the solutions of `fixed_sample_edge`, before its end, the mean risk of the training's clients (that of
-    `fixed_sample_floor`, of these v and c) grows as n falls. Either it meets the rival's, or the solutions end before:
-    then no rival matters, as B cannot be learned. At m <= k + 3, where the mean of what the fit of B adds to the risk
-    is infinite, without it.
+    Along the solutions of `fixed_sample_edge`, up to their end, the mean risk of the training clients grows as n falls.
+    (It is the risk of `fixed_sample_floor` with these v and c.) Either this risk reaches the risk of the baseline, or
+    the solutions end first. In the second case the baseline is irrelevant, since B cannot be learned. At m <= k + 3 the
+    additional risk due to the fit of B has an infinite mean and is omitted.
 
-    **Deviations**: the FedRep paper has ``log(n) + d/n << d``: neither m, k nor the noise is in it.
+    **Deviations**: the condition in the FedRep paper is ``log(n) + d/n << d``, which contains neither m, k nor the
+    noise.
 
     References
     ----------
@@ -127,7 +131,7 @@ def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: i
 
 
 def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
-    """Return the least n with a solution whose risk is at most the rival's."""
+    """Return the smallest n with a solution whose risk is at most the risk of the baseline."""
     from scipy import interpolate, optimize
 
     k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
@@ -139,7 +143,7 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
     if variance == 0:
         return max(float(k), (d - k) * k / (m - k))
     c, unknowns, excess = _solutions(k, m, variance)
-    if wanted <= excess[0]:  # where both are as to first order
+    if wanted <= excess[0]:  # both risks are still of first order
         return (d - k) / float(unknowns[0]) * (float(excess[0]) - known) / (wanted - known)
     along = np.log(c)
     course = interpolate.CubicSpline(along, np.log(unknowns))
@@ -153,15 +157,15 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
 
 @functools.lru_cache(maxsize=64)
 def _solutions(k: int, m: int, variance: float) -> tuple[Array, Array, Array]:
-    """Return c, (d-k)/n and twice the mean excess risk along the solutions, to beyond their end."""
+    """Return c, (d-k)/n and twice the mean excess risk along the solutions, to a point after their end."""
     nu = m - k - 1
     high = PAST * math.sqrt(variance * (variance + nu)) / k
     head, eye, found = np.zeros((1, k)), np.eye(k), list[tuple[float, float, float]]()
     head[0, 0] = math.sqrt(k)
-    slope, excess, steps = -1.0, 0.0, 0.0  # of the gap in log v; of log v over Gaussian heads', and its last change
+    slope, excess, steps = -1.0, 0.0, 0.0  # d gap / d log v; log v minus its Gaussian value, and last change
     for c in np.geomspace(SMALLEST * variance / k, high, POINTS).tolist():
         u = variance + k * c
-        gaussian = math.log(c / (u * (1.0 + u / nu) - k * c))  # what log v would be if heads were Gaussian
+        gaussian = math.log(c / (u * (1.0 + u / nu) - k * c))  # log v for Gaussian heads
         at = gaussian + excess + steps
         gap, j = _gap(at, c, k, m, variance)
         for _ in range(SECANTS):
@@ -182,7 +186,7 @@ def _solutions(k: int, m: int, variance: float) -> tuple[Array, Array, Array]:
 
 
 def _gap(at: float, c: float, k: int, m: int, variance: float) -> tuple[float, float]:
-    """Return by how much ``log v`` misses what the equations give for it, and j."""
+    """Return the difference between ``log v`` of the equations and `at`, and j."""
     j, p = _means(math.exp(at), c, k, m, variance)
     return math.log(c * j / p) - at, j
 

@@ -1,7 +1,7 @@
-"""The first two moments of a FedRep round at exact heads, from tensors of the heads: what fluctuates, and by how much.
+"""First two moments of a FedRep round with exact heads, computed from moments of the heads.
 
 The state is ``T``, the matrix of squared tangents of the principal angles in the coordinates of B*: ``T = D'D`` with
-``D = B_perp'B (B*'B)^{-1}``. Every function acts on stacks of it, trials leading.
+``D = B_perp'B (B*'B)^{-1}``. All functions accept stacks of matrices T, with the trials first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from linfed.theory.fedrep.state_evolution import Setting
 
 @dataclass(frozen=True)
 class HeadTensors:
-    """Moments of the heads up to order eight, packed: one number, or one row, for each monomial of degree four.
+    """Packed moments of the heads up to order eight, with one entry or row for each monomial of degree four.
 
     Parameters
     ----------
     second : ndarray (trials, k, k)
         ``mean_i w_i w_i'``.
     fourth, sixth, eighth : ndarray (trials, M), (trials, M, K), (trials, M, M)
-        Means of the monomials of degree four, alone, times those of degree two, and times each other.
+        Means of the monomials of degree four, of their products with monomials of degree two, and of their products
+        with each other.
     """
 
     second: Array
@@ -37,7 +38,7 @@ class HeadTensors:
 
     @classmethod
     def of(cls, W: Array) -> HeadTensors:
-        """Return the moments of heads (trials, n, k), in blocks of clients: O(n k^8/576)."""
+        """Compute the moments of heads (trials, n, k) in blocks of clients, at a cost of O(n k^8/576)."""
         trials, n, k = W.shape
         packing = Packing.of(k)
         M, K = len(packing.fours), len(packing.twos)
@@ -80,20 +81,21 @@ class HeadTensors:
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the entries of symmetric tensors stand among the monomials.
+    """Positions of the entries of symmetric tensors in the list of monomials.
 
     Parameters
     ----------
     twos : ndarray (K, 2)
         Indices of the monomials of degree two.
     times : ndarray (K,)
-        How often each occurs in a quadratic form: 1 or 2.
+        Number of occurrences of each in a quadratic form, 1 or 2.
     fours : ndarray (M, 2)
-        Each monomial of degree four as a product of two of degree two.
+        Each monomial of degree four as a product of two monomials of degree two.
     order, starts : ndarray (K^2,), (M,)
-        All products of two monomials of degree two, sorted by what they are, and where each begins.
+        Order that sorts all products of two monomials of degree two by the resulting monomial, and the first position
+        of each monomial.
     where : ndarray (k^4,)
-        The monomial of each entry of a full tensor.
+        Monomial of each entry of a full tensor.
     """
 
     twos: Indices
@@ -128,13 +130,13 @@ _PACKINGS: dict[int, Packing] = {}
 
 
 def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
-    """Return the tangents' matrix that belongs to the mean of a round before QR, without its bias of order 1/p.
+    """Return T computed from the mean of a round before QR, without the bias of order 1/p.
 
     Parameters
     ----------
     T : ndarray (trials, k, k, draws)
     second : ndarray (trials, k)
-        The heads' second moments Gamma along the axes, which are its eigenvectors.
+        Second moments Gamma of the heads along the axes, which are the eigenvectors of Gamma.
     fourth : ndarray (trials, k^2, k^2)
         `HeadTensors.full`.
 
@@ -145,9 +147,9 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
 
     Notes
     -----
-    In the frame in which ``N = (I + T)^{-1/2}`` its roots cancel: with ``P = T (I + T)^{-1}`` and
-    ``A = I + eta c P Gamma`` it is ``A^{-T} [(I - eta c Gamma (I - P)) T (I - eta c (I - P) Gamma) + eta^2 (..)]
-    A^{-1}``, what is left of V and F being as there with w_i for a_i and ``I + T`` for I.
+    In the frame in which ``N = (I + T)^{-1/2}`` the square roots cancel. With ``P = T (I + T)^{-1}`` and ``A = I + eta
+    c P Gamma`` the result is ``A^{-T} [(I - eta c Gamma (I - P)) T (I - eta c (I - P) Gamma) + eta^2 (..)] A^{-1}``.
+    The omitted part is V and F of `one_round_means` with w_i instead of a_i and ``I + T`` instead of I.
     """
     (trials, k, _, draws), m, p, eta = T.shape, setting.n_samples, setting.participants, np.float64(setting.step_size)
     c, variance, identity = 1.0 - k / m, setting.noise_std**2, eye(k)[..., None]
@@ -179,25 +181,25 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
 
 @dataclass(frozen=True)
 class RoundLaw:
-    """A round at one T, with what clients send summed up in Gaussian and Wishart matrices.
+    """Distribution of a round at one T, where Gaussian and Wishart matrices represent the sums over the messages.
 
-    In the frame in which ``N = G`` and ``E = S`` (`sine_and_cosine`) a round is, before QR,
+    In the frame in which ``N = G`` and ``E = S`` (`sine_and_cosine`), a round before QR is ::
 
         N = G + S Y,    E = S - G Y,    Z'Z a Wishart matrix of d - 2k rows with covariance Phi,
         Y = (eta/(p m)) sum_i u_i what_i',    Phi = (eta/(p m))^2 sum_i ||r_i||^2 what_i what_i'
 
-    and the next T is ``N^{-T} (E'E + Z'Z) N^{-1}``. The sums have their first two moments; beyond these Y is as if it
-    were Gaussian, and so is the root of Phi relative to its mean.
+    and the next T is ``N^{-T} (E'E + Z'Z) N^{-1}``. The first two moments of the sums are exact. Otherwise Y and the
+    square root of Phi, relative to its mean, are treated as Gaussian.
 
     Parameters
     ----------
     S, G : ndarray (trials, k, k)
     mean : ndarray (trials, k, k)
-        Of Y.
+        Mean of Y.
     gram : ndarray (trials, k, k)
         Cholesky factor of the mean of Phi.
     root : ndarray (trials, k^2 + K, k^2 + K)
-        Cholesky factor of the covariance of Y, row by row, and of ``gram^{-1} Phi gram^{-T}``, its lower half.
+        Cholesky factor of the joint covariance of Y, row by row, and of the lower half of ``gram^{-1} Phi gram^{-T}``.
     outside : int
         ``d - 2k``.
     """
@@ -211,7 +213,7 @@ class RoundLaw:
 
     @classmethod
     def at(cls, T: Array, tensors: HeadTensors, setting: Setting) -> RoundLaw:
-        """Return the law of a round at T (trials, k, k)."""
+        """Return the distribution of a round at T (trials, k, k)."""
         k = T.shape[-1]
         S, G = sine_and_cosine(T)
         sums = Fluctuations.of(S, G, tensors, setting)
@@ -231,21 +233,21 @@ class RoundLaw:
 
     @staticmethod
     def values(k: int) -> int:
-        """Return how many Gaussian values a draw takes."""
+        """Return the number of Gaussian values in a draw."""
         return k * k + k * (k + 1)
 
     def drawn(self, values: Array, right: Array) -> Array:
         """Return factors X with ``X'X`` the next T (trials, 2k, k, draws) for Gaussian values (trials, values, draws).
 
-        Each is multiplied by the matrix `right` (trials, k, k). Means over the draws of the root of Phi, and of the
-        Wishart matrix, are made what they are in law.
+        Each factor is multiplied by the matrix `right` (trials, k, k). The means over the draws of the square root of
+        Phi and of the Wishart matrix are corrected to their exact values.
         """
         (trials, _, draws), k = values.shape, self.S.shape[-1]
         identity, sums = eye(k)[..., None], self.root @ values[:, : self.root.shape[-1]]
-        moved = sums[:, : k * k].reshape(trials, k, k, draws)  # Y less its mean
+        moved = sums[:, : k * k].reshape(trials, k, k, draws)  # Y minus its mean
         half = 0.5 * sums[:, k * k + lower(k)] + identity
         wishart = self._wishart_root(values[:, self.root.shape[-1] :])
-        means = np.empty((3, trials, k, k))  # the third is the mean of N
+        means = np.empty((3, trials, k, k))  # means[2] is the mean of N
         means[0], means[1], means[2] = last.mean_gram(half), eye(k), self.G + self.S @ self.mean
         if self.outside:
             means[1] = last.mean_gram(wishart) / self.outside
@@ -258,9 +260,9 @@ class RoundLaw:
         return last.times(np.concatenate([E, Z], axis=1), last.times(back, (start @ right)[..., None]))
 
     def _wishart_root(self, values: Array) -> Array:
-        """Return factors W (trials, k, k, draws), ``W'W`` a Wishart matrix of `outside` rows, for Gaussian values.
+        """Return factors W (trials, k, k, draws) of Wishart matrices ``W'W`` of `outside` rows, from Gaussian values.
 
-        Bartlett's decomposition, with chi-squares after Wilson and Hilferty.
+        Uses Bartlett's decomposition, with chi-squares by the approximation of Wilson and Hilferty.
         """
         (trials, _, draws), k, d = values.shape, self.S.shape[-1], self.outside
         rows, columns, _ = triangle(k)
@@ -279,7 +281,7 @@ class RoundLaw:
 
 @dataclass(frozen=True)
 class Fluctuations:
-    """Second moments of what a round sums over clients, in the frame where ``N = G`` and ``E = S``.
+    """Moments of the sums over clients in a round, in the frame where ``N = G`` and ``E = S``.
 
     Parameters
     ----------
@@ -298,7 +300,7 @@ class Fluctuations:
 
     @classmethod
     def of(cls, S: Array, G: Array, tensors: HeadTensors, setting: Setting) -> Fluctuations:
-        """Return them at sines S and cosines G (trials, k, k)."""
+        """Compute the moments at sines S and cosines G (trials, k, k)."""
         k, m, p, share = S.shape[-1], setting.n_samples, setting.participants, setting.share
         nu, left, f = m - k - 1, m - k, np.float64(setting.step_size / (p * m))
         variance, identity = setting.noise_std**2, eye(k)
@@ -314,7 +316,7 @@ class Fluctuations:
         SG, GG = kron(S, G), kron(G, G)
         right = pair @ G
         sines, cosines = S @ pair[1] @ S, G @ right[1]
-        drawn, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # of samples, and of who takes part
+        drawn, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # due to samples, due to client sampling
 
         mean, mu = vec(S @ right[0]), cosines + scalar[2] / nu * identity
         inside = (drawn + chosen) * sandwich(SG, by[0]) - chosen * mean * mean.mT
@@ -346,7 +348,7 @@ def sine_and_cosine(T: Array) -> tuple[Array, Array]:
 
 
 def cholesky(A: Array, share: float = 1e-15) -> Array:
-    """Return Cholesky factors; a share of the mean diagonal is added to it, where digits end."""
+    """Return Cholesky factors of A plus `share` times its mean diagonal, which keeps them real under rounding."""
     k = A.shape[-1]
     added = share / k * A.trace(axis1=-2, axis2=-1)
     return np.asarray(np.linalg.cholesky(A + added[..., None, None] * eye(k)))
@@ -354,20 +356,20 @@ def cholesky(A: Array, share: float = 1e-15) -> Array:
 
 @functools.cache
 def eye(k: int) -> Array:
-    """Return the identity."""
+    """Return the identity matrix (k, k)."""
     return np.eye(k)
 
 
 @functools.cache
 def triangle(k: int) -> tuple[Indices, Indices, Indices]:
-    """Return rows, columns and places among all k^2 of the lower triangle's entries, row by row."""
+    """Return rows, columns and flat positions of the entries of the lower triangle, row by row."""
     rows, columns = np.tril_indices(k)
     return rows, columns, rows * k + columns
 
 
 @functools.cache
 def lower(k: int) -> Indices:
-    """Return for each entry of a symmetric matrix (k, k) its number in the lower triangle, row by row."""
+    """Return the position of each entry of a symmetric matrix (k, k) in the lower triangle, row by row."""
     found = np.zeros((k, k), dtype=np.intp)
     rows, columns, _ = triangle(k)
     found[rows, columns] = found[columns, rows] = range(len(rows))
@@ -390,9 +392,9 @@ def kron(A: Array, B: Array) -> Array:
 
 
 def add(C: Array, A: Array, *places: str) -> None:
-    """Add ``A_xy`` to ``C[ab, cd]``, in place, where the two indices of abcd that are neither x nor y agree.
+    """Add ``A_xy`` in place to ``C[ab, cd]``, on the diagonals where the two other indices of abcd are equal.
 
-    Each place is an einsum of such a diagonal, as "tabcb->tacb" for ``A_ac`` where b = d.
+    Each place is the einsum of a diagonal, for example "tabcb->tacb" for ``A_ac`` and b = d.
     """
     k = A.shape[-1]
     for place in places:

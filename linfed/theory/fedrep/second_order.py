@@ -1,4 +1,4 @@
-"""FedRep's state evolution to second order: the median run and the band around it, without simulation."""
+"""Second-order state evolution of FedRep: median and 10-90 % band of the distance, without simulation."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from linfed.theory.fedrep.state_evolution import Setting, too_large
 QUANTILES = (0.1, 0.5, 0.9)
 
 DRAWS = 512
-"""Points that follow the law of a run, at least."""
+"""Smallest number of points that represent the distribution of a run."""
 
 TOGETHER = 32
-"""Trials that are followed at once."""
+"""Number of trials that are computed together."""
 
 ROUNDS = 64
-"""Rounds whose quantiles are computed at once."""
+"""Number of rounds whose quantiles are computed together."""
 
 LINEAR = 1e-30
-"""Squared tangents up to which a round without noise is linear in T to the last digit."""
+"""Squared tangents below which a round without noise is linear in T up to rounding error."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SecondOrder:
-    """What `second_order_evolution` predicts, round by round, the start first.
+    """Prediction of `second_order_evolution` for every round, from the initialisation on.
 
     Parameters
     ----------
     distance : ndarray (rounds + 1,) or (trials, rounds + 1)
         Median over runs of the sine of the largest principal angle between B and B*.
     low, high : ndarray, as `distance`
-        Its 10 % and 90 % quantiles over runs.
+        10 % and 90 % quantiles of the distance over runs.
     spread : ndarray, as `distance`
-        Standard deviation of its logarithm over runs.
+        Standard deviation of the logarithm of the distance over runs.
     kick : ndarray (rounds,) or (trials, rounds)
-        Variance that the round itself adds to the logarithm of the largest squared tangent.
+        Variance that a single round adds to the logarithm of the largest squared tangent.
     """
 
     distance: Array
@@ -69,7 +69,7 @@ def second_order_evolution(
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
 ) -> SecondOrder:
-    """Predict the median of FedRep's subspace distance over runs, and its band, without a free parameter.
+    """Predict the median and the 10-90 % band of FedRep's subspace distance over runs, without fitted parameters.
 
     Parameters
     ----------
@@ -78,26 +78,27 @@ def second_order_evolution(
     n_samples : int
         Fresh samples m >= k + 4 of each participant and round.
     step_size : float or array_like (rounds,)
-        eta > 0, the step on B, of all rounds or of each.
+        Step size eta > 0 for B, one for all rounds or one per round.
     delta : float, optional
         As in `state_evolution`, but below 1.
 
     Returns
     -------
     SecondOrder
-        With a trial axis if W, B0 or B_star has one: the law of runs with these heads and this start.
+        With a trial axis if W, B0 or B_star has one. The distribution is over runs with these heads and this initial B.
 
     Raises
     ------
     ValueError
-        As `state_evolution`; for m <= k + 3, where a round has no fourth moments; and for a start at a right angle,
-        whose escape is a matter of chance alone.
+        As in `state_evolution`. Also if m <= k + 3, since a round then has no fourth moments. Also if the initial B is
+        at a right angle to B*, since its escape depends only on chance.
 
     Notes
     -----
-    What `state_evolution` leaves out is followed here: that runs fluctuate, and that the largest of k fluctuating
-    angles is what counts. The state is ``T = D'D``, ``D = B_perp'B (B*'B)^{-1}``, whose eigenvalues are the squared
-    tangents. In the frame in which ``B*'B = G = (I + T)^{-1/2}`` and ``S = T^{1/2} G`` is the rest, a client sends ::
+    In contrast to `state_evolution`, this prediction takes into account that runs fluctuate and that the distance is
+    the largest of k fluctuating angles. The state is ``T = D'D`` with ``D = B_perp'B (B*'B)^{-1}``; its eigenvalues are
+    the squared tangents. In the frame in which ``B*'B = G = (I + T)^{-1/2}`` and ``S = T^{1/2} G`` is the rest, the
+    message of a client is ::
 
         what_i = a_i + tau_i z_i,    a_i = G w_i,  s_i = S w_i,  tau_i^2 = |s_i|^2 + sigma^2,  z_i multivariate t
         u_i = x_i s_i - tau_i sqrt(x_i) (h_i - s_i (s_i'h_i)/(tau_i (tau_i + sigma))),    x_i ~ chi^2_{m-k}
@@ -107,25 +108,33 @@ def second_order_evolution(
         T+ = N^{-T} (E'E + Z'Z) N^{-1},    N = G + S Y,    E = S - G Y,    Z'Z ~ Wishart_k(d - 2k, Phi)
         Y = (eta/(p m)) sum_i u_i what_i',    Phi = (eta/(p m))^2 sum_i tau_i^2 x_i what_i what_i'
 
-    over the p participants. Their sums are taken at their exact first and second moments (with the heads' moments up to
-    order eight, and the variance of who takes part), as if Y, and the root of Phi, were Gaussian: `DRAWS` fixed points
-    follow ``T+ = L(T) K K' L(T)'``, with ``L L'`` the mean map of each point's own T, and K lower triangular, a round's
-    kick: the above at the points' common centre, relative to the mean map there. The points are Gaussian values that
-    are antithetic, of covariance I, and spread evenly along what moves each point's largest angle. There is no
-    simulation of clients, and no random number that is not fixed; the points' own error is about 1 %.
+    where the sums are over the p participants. They are treated as if Y, and the square root of Phi, were Gaussian.
+    Their first and second moments are exact (with moments of the heads up to order eight, and the variance due to
+    client sampling). `DRAWS` fixed points represent the distribution of T. They follow ``T+ = L(T) K K' L(T)'``, where
+    ``L L'`` is the mean map at the T of each point. K is lower triangular and represents the fluctuation in a round. It
+    is the round above at the common centre of the points, relative to the mean map at this centre. The points are
+    antithetic Gaussian values with covariance I. They are spread evenly along the direction that changes the largest
+    angle of each point. No clients are simulated and all random numbers are fixed. The error due to the finite number
+    of points is about 1 %.
 
-    Against 2,000 runs each, worst round above 1e-8: over 36 random designs with d of 100 to 1000, k up to 8, p from 50,
-    m from k + 4, starts up to 0.97 and steps up to 1.2 best ones, the median was within 2 % (half of them: 0.4 %), the
-    10 % quantile within 3 %, and the 90 % quantile within 3 %, but for 12 % with k = 8 from 0.97. At d = 20, k up to 5,
-    up to the best step: within 5 %, 7 % and 13 % where the spread of the logarithm is below 0.4. With 5 to 20
-    participants it also held within 4 %, and up to 2.4 best steps, past the edge. From starts at 0.99 on, the escape is
-    slow and its time a matter of chance: 3 to 10 % for the median, up to 40 % for the 90 % quantile.
+    *Accuracy.* The prediction was compared with 2,000 runs per design, in the worst round with a distance above 1e-8.
+    In 36 random designs, d was 100 to 1000, k up to 8, p from 50 and m from k + 4. Initial distances were up to 0.97
+    and step sizes up to 1.2 times the best one. In these designs the median was within 2 % (half of the designs: 0.4 %)
+    and the 10 % quantile within 3 %. The 90 % quantile was within 3 %, except for 12 % with k = 8 from 0.97. In other
+    settings:
 
-    Cost: O(n k^8/576) once, in blocks of clients, 0.1 s for 10^5 clients and k = 5; then `DRAWS` small matrices per
-    round, 1.5 ms for k = 2 and 5 ms for k = 5, whatever n, d and m. For a few hundred clients some hundred runs with
-    ``engine="chain"`` are as cheap, and exact.
+    - At d = 20, k up to 5 and step sizes up to the best one, the errors were within 5 %, 7 % and 13 % if the spread of
+      the logarithm was below 0.4.
+    - With 5 to 20 participants, and up to 2.4 times the best step size (above the stability edge), the errors were
+      within 4 %.
+    - From initial distances of 0.99 on, the escape is slow and its time depends on chance. The errors were 3 to 10 %
+      for the median and up to 40 % for the 90 % quantile.
 
-    **Deviations**: an addition.
+    The moments cost O(n k^8/576) once, in blocks of clients: 0.1 s for 10^5 clients and k = 5. A round then costs
+    `DRAWS` small matrices, 1.5 ms for k = 2 and 5 ms for k = 5, independent of n, d and m. For a few hundred clients,
+    some hundred runs with ``engine="chain"`` cost as little and are exact.
+
+    **Deviations**: derived here; the papers do not have it.
 
     Examples
     --------
@@ -142,15 +151,15 @@ def second_order_evolution(
     k = heads.shape[-1]
     if setting.n_samples <= k + 3:
         raise ValueError(
-            f"n_samples = {setting.n_samples} must be above rank + 3 = {k + 3}: below it a round has no fourth moments"
+            f"n_samples = {setting.n_samples} must be above rank + 3 = {k + 3}: otherwise a round has no fourth moments"
         )
     N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N)
     with quiet():
         if not (np.linalg.svd(N, compute_uv=False)[..., -1] > 0).all():
-            raise ValueError("the start is at a right angle to the truth: delta must be below 1, and B_star'B0 regular")
+            raise ValueError("the initial B is at a right angle to B*: delta must be below 1, and B_star'B0 regular")
         stacked = heads if heads.ndim == 3 else heads[None]
-        turn = eigh(stacked.mT @ stacked / stacked.shape[1])[1]  # axes by what is learned: last, first
+        turn = eigh(stacked.mT @ stacked / stacked.shape[1])[1]  # axes in ascending order of eigenvalues
         tensors = HeadTensors.of(stacked @ turn)
         across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
@@ -164,13 +173,13 @@ def second_order_evolution(
 
 
 def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[float]) -> Array:
-    """Return quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
+    """Compute quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
     k, trials = L.shape[-1], len(L)
     chart, second, fourth = Chart.of(k), np.diagonal(tensors.second, axis1=-2, axis2=-1), tensors.full()
     settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
     if settled.all():  # at B*, without noise, nothing moves
         return np.zeros((5, trials, len(steps) + 1))
-    L = np.where(settled[:, None, None], np.eye(k), L)  # in its place
+    L = np.where(settled[:, None, None], np.eye(k), L)  # replaces settled trials
     units = np.ones(trials)  # of the tangents; without noise their squares would leave the range of floating point
     points, centre, response = (
         np.repeat(L[..., None], chart.draws, axis=-1),
@@ -212,13 +221,13 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
 
 
 def _largest(T: Array) -> tuple[Array, Array]:
-    """Return each point's largest squared tangent (trials, draws), and its direction (trials, k, draws)."""
+    """Return the largest squared tangent of each point (trials, draws) and its direction (trials, k, draws)."""
     squared, direction = last.largest_eigenpair(T)
     return np.maximum(squared, np.finfo(float).tiny), direction
 
 
 class Statistics:
-    """What the points say of the distance: quantiles, spread and kick, computed for some rounds at once."""
+    """Quantiles, spread and kick of the distance over the points, computed for several rounds together."""
 
     def __init__(self, trials: int, rounds: int, draws: int) -> None:
         self._told = np.empty((5, trials, rounds))
@@ -227,9 +236,9 @@ class Statistics:
         self._first = self._count = 0
 
     def take(self, t: int, squared: Array, before: Array, units: Array) -> bool:
-        """Take round t's largest squared tangents, with and without its kick, and the unit of the tangents.
+        """Add the largest squared tangents of round t, with and without its kick, and the unit of the tangents.
 
-        Return whether all are finite. A unit below 1 goes with squares that vanish beside 1.
+        Return True if all are finite. A unit below 1 requires squares that are negligible compared with 1.
         """
         self._held[:, :, t - self._first] = squared, squared / before
         self._units[:, t] = units
@@ -240,7 +249,7 @@ class Statistics:
         return fine
 
     def told(self) -> Array:
-        """Return them for all rounds, (5, trials, rounds)."""
+        """Return the statistics of all rounds, (5, trials, rounds)."""
         self._flush()
         return self._told
 
@@ -258,16 +267,16 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Chart:
-    """Coordinates of lower triangular matrices, and the points that follow their law.
+    """Coordinates of lower triangular matrices, and the points that represent their distribution.
 
     Parameters
     ----------
     rows, columns : ndarray (K,)
-        Where each coordinate stands: ``2 log Y_ii`` on the diagonal, ``Y_ij`` below, row by row.
+        Position of each coordinate: ``2 log Y_ii`` on the diagonal, ``Y_ij`` below, row by row.
     diagonal : ndarray (k,)
-        Which stand on the diagonal.
+        Indices of the coordinates on the diagonal.
     reverse : ndarray (draws,)
-        Each point's number with its bits reversed.
+        Number of each point with its bits reversed.
     scores : ndarray (draws,)
         Normal scores, ascending, of variance 1.
     """
@@ -290,29 +299,29 @@ class Chart:
 
     @property
     def draws(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return len(self.reverse)
 
     @property
     def linear(self) -> tuple[int, int]:
-        """Shape of a kick's response to the Gaussian values."""
+        """Shape of the response of a kick to the Gaussian values."""
         return len(self.rows), RoundLaw.values(len(self.diagonal))
 
     def rounds(self) -> Iterator[tuple[Array, int]]:
-        """Yield fixed Gaussian values of each round, antithetic and of covariance I, and a number to shuffle with."""
+        """Yield for each round fixed antithetic Gaussian values with covariance I, and a number for shuffling."""
         rng = np.random.default_rng(0)
         half = rng.standard_normal((self.draws // 2, self.linear[1]))
         half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
         values = np.concatenate([half, -half]).T
-        while True:  # the same ones in other places, in other roles
+        while True:  # all rounds use one set of values, permuted
             draws, roles = rng.permutation(self.draws), rng.permutation(self.linear[1])
             yield np.take(values[roles], draws, axis=1), int(rng.integers(self.draws))
 
     def spread(self, values: Array, mask: int, squared: Array, own: Array, response: Array) -> Array:
-        """Return the values (trials, .., draws), spread evenly along what moves each point's largest angle.
+        """Return the values (trials, .., draws), spread evenly along the direction that changes each largest angle.
 
-        With the points in the order of that angle, the pairs of rank and value fill the square evenly: quantiles over
-        few points are then nearly those over many.
+        If the points are sorted by that angle, the pairs of rank and value fill the square evenly. Quantiles over few
+        points are then close to quantiles over many.
         """
         twice = np.where(self.rows == self.columns, 1.0, 2.0)[:, None]
         along = response.mT @ (own[:, self.rows] * own[:, self.columns] * twice)
@@ -337,6 +346,6 @@ class Chart:
 
 
 def _root(A: Array) -> Array:
-    """Return the symmetric root of each positive semi-definite matrix; values below 0 count as 0."""
+    """Return the symmetric square root of each positive semi-definite matrix; eigenvalues below 0 count as 0."""
     values, vectors = eigh(A)
     return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT

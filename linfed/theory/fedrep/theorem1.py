@@ -1,4 +1,4 @@
-"""Theorem 1 of the FedRep paper: both sides of its bound and of its hypotheses, the unnamed constant at 1."""
+"""Theorem 1 of the FedRep paper: its bound and its hypotheses, with the unspecified constant set to 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linfed.errors import check_array, check_integer, check_number, shown
 from linfed.numerics.linalg import one_blas_thread
 
 PRINTED, SAME_BATCH = 0.5, 1.0
-"""Exponents of the bound, as multiples of T: as it is printed, and what ``||R^{-1}|| <= 1`` makes of it."""
+"""Exponents of the bound, as multiples of T: as printed, and with ``||R^{-1}|| <= 1``."""
 
 
 def fedrep_bound(
@@ -24,39 +24,40 @@ def fedrep_bound(
     smallest: npt.ArrayLike,
     exponent: float = PRINTED,
 ) -> Array:
-    """Return Theorem 1's bound on the subspace distance after so many rounds.
+    """Return Theorem 1's bound on FedRep's subspace distance after T rounds.
 
     Parameters
     ----------
     rounds : array_like (R,)
-        T.
+        Numbers of rounds T.
     step_size : float
-        eta.
+        Step size eta for B.
     start : array_like (...)
         ``dist(B_0, B*)``, from 0 to 1.
     smallest : array_like (...)
         sigma_min bar, as `head_singular_values` returns it.
     exponent : float
-        Rounds count so many times: 1/2 as it is printed, 1 with ``||R^{-1}|| <= 1`` (Notes).
+        Multiple of T in the exponent: 1/2 as printed, 1 with ``||R^{-1}|| <= 1`` (see Notes).
 
     Returns
     -------
     ndarray (..., R)
-        ``(1 - eta E_0 sigma_min^2 / 2)^(exponent T) dist_0`` with ``E_0 = 1 - dist_0^2``. The factor is 0 where a step
-        is so large that it would be negative.
+        ``(1 - eta E_0 sigma_min^2 / 2)^(exponent T) dist_0`` with ``E_0 = 1 - dist_0^2``. A factor that would be
+        negative, because the step size is too large, is replaced by 0.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    The root in the printed factor comes from a bound on ``||R^{-1}||``, R the triangular factor of the round's QR. With
-    exact heads on the same batch the normal equations give ``B'G = 0`` for the step's gradient G, hence ``R'R = I +
-    eta^2 G'G`` and ``||R^{-1}|| <= 1``: under the same events the exponent T/2 can become T.
+    The square root in the printed factor comes from a bound on ``||R^{-1}||``, where R is the triangular factor of the
+    round's QR decomposition. With exact heads on the same batch, the normal equations give ``B'G = 0`` for the gradient
+    G of the step. Hence ``R'R = I + eta^2 G'G`` and ``||R^{-1}|| <= 1``. Under the same events the exponent T/2 can
+    therefore be replaced by T.
 
-    **Deviations**: none at the printed exponent.
+    **Deviations**: other exponents than 1/2 are additions.
 
     References
     ----------
@@ -126,30 +127,31 @@ def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smalles
 def fedrep_least_samples(
     *, dim: int, rank: int, participants: int, condition: npt.ArrayLike, start: npt.ArrayLike
 ) -> Array:
-    """Return how many samples of every participant Theorem 1 asks for, with its unnamed constant at 1.
+    """Return the number of samples per participant that Theorem 1 requires, with its unspecified constant set to 1.
 
     Parameters
     ----------
     dim, rank, participants : int
         d, k and p.
     condition : array_like (...)
-        kappa, at least 1; infinite where sigma_min bar is 0.
+        Condition number kappa, at least 1; infinite if sigma_min bar is 0.
     start : array_like (...)
         ``dist(B_0, B*)``, from 0 to 1.
 
     Returns
     -------
     ndarray (...)
-        ``kappa^4 k^3 log(p) / E_0^2 + kappa^4 k^2 d / (E_0^2 p)``; infinite for an infinite kappa, or from distance 1.
+        ``kappa^4 k^3 log(p) / E_0^2 + kappa^4 k^2 d / (E_0^2 p)``; infinite for an infinite kappa or an initial
+        distance of 1.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    **Deviations**: the paper prints ``kappa = sigma_max / sigma_max``, a slip: read ``sigma_max / sigma_min``.
+    **Deviations**: the paper prints ``kappa = sigma_max / sigma_max``; here ``kappa = sigma_max / sigma_min``.
 
     References
     ----------
@@ -182,22 +184,22 @@ def fedrep_predicted_samples(
     exponent: float = PRINTED,
     allowed: float = 0.05,
 ) -> float:
-    """Predict the least number of samples with which Theorem 1's bound holds in all but a share of runs.
+    """Predict the smallest number of samples with which Theorem 1's bound holds in most runs.
 
     Parameters
     ----------
     dim, rank, participants : int
         d, k and p.
     step_size : float
-        eta, at most what the theorem allows.
+        Step size eta for B, at most the limit of the theorem (`fedrep_step_limit`).
     smallest : float
         sigma_min bar.
     start : float
-        ``dist(B_0, B*)``, above 0 and below 1, the sine of all principal angles.
+        Initial distance ``dist(B_0, B*)``, above 0 and below 1, the sine of all principal angles.
     exponent : float
-        Of the bound.
+        Exponent of the bound, as in `fedrep_bound`.
     allowed : float
-        Share of runs that may fail, above 0 and up to a half.
+        Share of runs in which the bound may fail, above 0 and at most 1/2.
 
     Returns
     -------
@@ -211,22 +213,23 @@ def fedrep_predicted_samples(
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    With m up to k nothing moves. M is the m at which the mean square near B* falls as fast as the bound (as in
-    `one_round_factor`). A and b are of the first rounds: along the weakest direction the angle falls by ``eta c s
-    sigma_min^2`` (c and s its cosine and sine), of which the bound leaves the share r to chance; the standard deviation
-    of that step, a sum over p clients, is ``eta s sqrt((k/(p m)) (sigma_min^2 + s^2 k/m))``; solved for m.
+    The sum has three parts. For m <= k, B does not move; this gives k + 1. M is the m at which the mean square near B*
+    falls as fast as the bound (as in `one_round_factor`). A and b describe the first rounds. Along the weakest
+    direction the angle falls by ``eta c s sigma_min^2``, where c and s are its cosine and sine. The bound leaves the
+    share r of this decrease for fluctuations. The standard deviation of the decrease, a sum over p clients, is ``eta s
+    sqrt((k/(p m)) (sigma_min^2 + s^2 k/m))``. The result is solved for m.
 
-    The sum of the three is no law but an interpolation. Where all directions are alike the largest of k fluctuations
-    counts, which is not in it (a factor of 2 too low at k = 2 from 0.998, and at k = 6 for kappa = 1.1). Of 32 settings
-    drawn at random 29 were within a factor of 2; with p < n and the least sigma_min over the sets that occur it may be
-    5 times too high.
+    The sum interpolates between these parts and is not exact. If all directions are equally strong, the largest of k
+    fluctuations matters, which the sum does not contain. It is then too low by a factor of 2 (at k = 2 from 0.998, and
+    at k = 6 for kappa = 1.1). In 29 of 32 random settings it was within a factor of 2. With p < n, and the smallest
+    sigma_min over the participant sets that occur, it may be 5 times too high.
 
-    **Deviations**: an addition. What the theorem asks for has kappa^4, k^3, E_0^-2 and a logarithm; here are kappa^2
-    (in ``sqrt(A b)``, with ``p^-1/2``), k, and E_0^-1 at the most.
+    **Deviations**: derived here. The requirement of the theorem contains kappa^4, k^3, E_0^-2 and a logarithm. This
+    prediction contains at most kappa^2 (in ``sqrt(A b)``, with ``p^-1/2``), k and E_0^-1.
 
     Examples
     --------
@@ -242,8 +245,8 @@ def fedrep_predicted_samples(
     E0, room = 1.0 - sine**2, 1.0 - check_number("exponent", exponent, positive=True) / 2.0
     if E0 <= 0.0 or room <= 0.0 or 2.0 - exponent * E0 - eta <= 0.0:
         raise ValueError(
-            f"start = {start:g}, exponent = {exponent:g} and step_size = {eta:g} leave no room: start must be below 1, "
-            "exponent below 2, and step_size below 2 - exponent E_0"
+            f"start = {start:g}, exponent = {exponent:g} and step_size = {eta:g} are out of range: start must be below "
+            "1, exponent below 2, and step_size below 2 - exponent E_0"
         )
     A = (NormalDist().inv_cdf(1.0 - allowed) / room) ** 2 * k / (p * E0 * least**2)
     b = sine**2 * k / least**2
@@ -252,18 +255,38 @@ def fedrep_predicted_samples(
 
 
 def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
-    """Return the largest step that Theorem 1 allows, ``1 / (4 sigma_max^2)``, for sigma_max bar (...)."""
+    """Return the largest step size for B that Theorem 1 allows, ``1 / (4 sigma_max^2)``.
+
+    Parameters
+    ----------
+    largest : array_like (...)
+        sigma_max bar, as `head_singular_values` returns it.
+
+    Returns
+    -------
+    ndarray (...)
+
+    References
+    ----------
+    FedRep paper, Theorem 1.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.theory.fedrep_step_limit([1.0, 2.0])
+    array([0.25  , 0.0625])
+    """
     return np.asarray(1.0 / (4.0 * np.asarray(largest, dtype=float) ** 2))
 
 
 def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants: int) -> float:
-    """Return the probability with which Theorem 1 lets its bound fail in some of T rounds, at most 1.
+    """Return Theorem 1's probability that its bound fails in at least one of T rounds, at most 1.
 
     Returns
     -------
     float
-        ``T exp(-100 min(k^2 log p, d))``: at least 1, so that nothing is said, where one client takes part; below 1e-29
-        for two or more and any T that can be run.
+        ``T exp(-100 min(k^2 log p, d))``: With one participant this is at least 1, so the theorem guarantees nothing.
+        With two or more it is below 1e-29 for any practical T.
 
     References
     ----------
@@ -276,24 +299,24 @@ def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants
 
 
 def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = None) -> tuple[Array, Array]:
-    """Return sigma_min bar and sigma_max bar: the extreme singular values of ``W_I / sqrt(p)`` over participant sets.
+    """Return sigma_min bar and sigma_max bar, the extreme singular values of ``W_I / sqrt(p)`` over participant sets.
 
     Parameters
     ----------
     W : array_like (trials, n, k)
         True heads, in the coordinates of the orthonormal B*.
     participants : array_like of int (trials, rounds, p), optional
-        The sets; all clients together by default, which is the one set that there is for p = n.
+        Participant sets. By default the only set contains all clients (p = n).
 
     Returns
     -------
     smallest, largest : ndarray (trials,)
-        The k-th singular value, which is 0 where p < k (a plain SVD has only p of them), and the first.
+        The k-th singular value, which is 0 if p < k, and the first.
 
     Notes
     -----
-    Theorem 1 takes all subsets of p clients. Sets that occurred leave sigma_min bar too large and sigma_max bar too
-    small, and so the bound too low and the hypotheses too weak.
+    Theorem 1 considers all subsets of p clients. With only the sets of a run, sigma_min bar is too large and sigma_max
+    bar too small. The bound is then too low and the hypotheses are too weak.
 
     References
     ----------
@@ -312,27 +335,28 @@ def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = 
 
 
 def searched_singular_values(W: npt.ArrayLike, participants: int, *, starts: int = 64) -> tuple[Array, Array]:
-    """Return extreme singular values of ``W_I / sqrt(p)`` over sets of p clients that a search finds.
+    """Search for the sets of p clients with the extreme singular values of ``W_I / sqrt(p)``, and return the values.
 
     Parameters
     ----------
     W : array_like (trials, n, k)
         True heads, in the coordinates of the orthonormal B*.
     participants : int
-        p.
+        Number of clients p in a set.
     starts : int
-        Directions from which it goes, of a fixed seed, the same for all trials.
+        Number of initial directions of the search. They have a fixed seed and are equal for all trials.
 
     Returns
     -------
     smallest, largest : ndarray (trials,)
-        Attained by sets, so that those of Theorem 1, over all subsets, are at least as extreme: its kappa and its
-        sample size are at least what these give.
+        Attained values, so the values of Theorem 1, over all subsets, are at least as extreme. Its kappa and its sample
+        size are therefore at least those computed from these values.
 
     Notes
     -----
-    ``min_I sigma_min^2 = min_u (the mean of the p least (w_i'u)^2)``: in turns the set for a direction and the
-    direction for a set, each of which can only lower it; the largest likewise.
+    ``min_I sigma_min^2 = min_u (mean of the p smallest (w_i'u)^2)``. The search alternates between the best set for a
+    direction and the best direction for a set. Each step can only lower the value. The search for the largest value is
+    analogous.
     """
     heads = check_array("W", W, [("trials", "n", "k")])
     p, k = check_integer("participants", participants, maximum=heads.shape[1]), heads.shape[-1]

@@ -1,4 +1,4 @@
-"""Judges of Theorem 1 of the FedRep paper over runs: the verdict, how loose the bound is, and the constant it needs."""
+"""Tests of Theorem 1 of the FedRep paper on runs: the verdict, and the tightness of the bound."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from linfed.theory.fedrep.theorem1 import PRINTED, SAME_BATCH
 from linfed.theory.fedrep.theorem1_runs import Theorem1Run
 
 ROUNDING = 1e-12
-"""Distances below it are rounding's, and within every bound."""
+"""Distances below this are due to rounding errors and count as within every bound."""
 
 RESOLUTION = 0.05
-"""The failure share that trials can tell from none: with 72 trials or more the interval of no failure ends below it."""
+"""Share of failures that trials can distinguish from 0: with at least 72 trials, the interval of 0 ends below it."""
 
 IDENTITY_TOLERANCE = 1e-10
 
@@ -40,7 +40,7 @@ _EXPONENTS = {PRINTED: "T/2", SAME_BATCH: "T"}
 
 
 def beyond_bound(run: Theorem1Run, exponent: float = PRINTED) -> Mask:
-    """Return the trials whose distance exceeds the bound in some recorded round, (trials,); diverged ones do."""
+    """Return a mask (trials,) of the trials that exceed the bound in some recorded round, or have diverged."""
     distance = np.where(np.isnan(run.distance), np.inf, run.distance)
     above = distance > run.bound(exponent) * (1.0 + 1e-9)
     return np.asarray((above & (distance > ROUNDING)).any(axis=1))
@@ -56,32 +56,33 @@ def judge_theorem1(
     resolution: float = RESOLUTION,
     note: str = "",
 ) -> Finding:
-    """Judge Theorem 1 over a run: its bound holds in every recorded round with the probability that it says.
+    """Judge the claim of Theorem 1 that its bound holds in every recorded round with the stated probability.
 
     Parameters
     ----------
     run : Theorem1Run
     where : str
-        The setting.
+        Setting of the run.
     constant : float
-        C in the hypothesis on m. The theorem does not name it; it is never chosen here so that the bound passes.
+        C in the hypothesis on m. The theorem does not specify it. It is never chosen so that the bound holds.
     exponent : float
         1/2 (T/2, as printed), or 1 (T).
     assumed : bool
-        Whether the hypotheses belong to what is judged; False judges the inequality alone, wherever the run is.
+        If True, the hypotheses are part of the claim. If False, only the inequality is judged, for any run.
     resolution : float
-        The largest share of failing trials that counts as none.
+        Largest share of failing trials that counts as 0.
     note : str
-        What a reader should know.
+        Note for the reader.
 
     Returns
     -------
     Finding
-        HYPOTHESES FAIL where one does, with both sides' numbers. VACUOUS where the bound is nowhere below 1, or the
-        probability says nothing. The theorem's failure probability is below what trials can tell from 0: a trial that
-        fails is held against that probability, so that one of a hundred is VIOLATED; where none fails, the share's
-        interval is held against `resolution`. With p < n the constants are of the sets that occurred, and so the bound
-        is lower than the theorem's: then a failure is INCONCLUSIVE.
+        HYPOTHESES FAIL if a hypothesis does not hold, with the numbers of both sides. VACUOUS if the bound is nowhere
+        below 1, or if the failure probability is not below 1. The failure probability of the theorem is too small to be
+        distinguished from 0. A failing trial is compared with this probability, so that one failure in a hundred is
+        VIOLATED. Without failures, the interval of their share is compared with `resolution`. With p < n the constants
+        are over the participant sets of the run, and the bound is lower than that of the theorem. A failure is then
+        INCONCLUSIVE.
     """
     failed, allowed = beyond_bound(run, exponent), run.allowed
     says = (run.bound(exponent)[:, 1:] < 1.0).any()
@@ -109,12 +110,12 @@ def judge_theorem1(
 
 
 def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
-    """Return for each trial how many times as fast as the bound the distance falls, (trials,).
+    """Return for each trial the convergence rate of the distance divided by the rate of the bound, (trials,).
 
     Notes
     -----
-    The ratio of ``log(dist_0 / dist_T) / T`` to the bound's, T the last round in which the distance is above 1e-11 of
-    the first; negative where it has grown, minus infinity for a trial that diverged.
+    The rate is ``log(dist_0 / dist_T) / T``, where T is the last round with a distance above 1e-11 of the initial one.
+    The ratio is negative if the distance has grown, and minus infinity for a diverged trial.
     """
     resolved = run.distance > np.maximum(1e-11 * run.start, ROUNDING)[:, None]
     last = run.distance.shape[1] - 1 - resolved[:, ::-1].argmax(axis=1)
@@ -126,7 +127,7 @@ def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
 
 
 def judge_looseness(run: Theorem1Run, where: str, *, exponent: float = PRINTED, note: str = "") -> Finding:
-    """Judge whether the distance falls at least as fast as the bound; the statistic says how many times as fast."""
+    """Judge whether the distance falls at least as fast as the bound; the statistic is the ratio of the rates."""
     ratios = rate_ratios(run, exponent)
     return judge(
         _median(ratios),
@@ -141,7 +142,7 @@ def judge_looseness(run: Theorem1Run, where: str, *, exponent: float = PRINTED, 
 
 
 def _median(ratios: Array) -> Measured:
-    """Return the median of ratios whose worst are the smallest, with its interval."""
+    """Return the median of ratios and its interval, where the smallest ratios are the worst."""
     estimate, low, high = median_interval(-ratios)
     return -estimate, -high, -low
 
@@ -150,27 +151,26 @@ def _median(ratios: Array) -> Measured:
 
 
 def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, Array]:
-    """Return what ``R'R = I + eta^2 G'G`` is missed by in each round of a run, and ``||R^{-1}||``.
+    """Return the error of ``R'R = I + eta^2 G'G`` in each round of a run, and ``||R^{-1}||``.
 
     Parameters
     ----------
     steps : iterable of Round
-        E.g. ``lf.iterate(algorithm, ..., engine="explicit")``: their batches are asked again.
+        For example ``lf.iterate(algorithm, ..., engine="explicit")``. The batches must support further evaluations.
     algorithm : FedRep
-        That ran, with one local step and QR.
+        Algorithm of the run, with one local step and QR.
 
     Returns
     -------
     gaps : ndarray (trials, rounds)
-        Largest entry of the difference of the two sides over the largest entry of the right one, or of the run's own B
-        from the Q factor where that is larger.
+        Largest entry of the difference of the two sides divided by the largest entry of the right side. If larger, the
+        largest difference between B of the run and the Q factor.
     inverse : ndarray (trials, rounds)
         ``||R^{-1}||_2``.
 
     Notes
     -----
-    G is the gradient of the round at the heads that were fitted to the same batch; ``B'G = 0`` for exact ones, without
-    a ridge.
+    G is the gradient of the round at the heads fitted to the same batch. For exact heads without a ridge, ``B'G = 0``.
     """
     gaps, inverse = [], []
     for step in steps:
@@ -189,7 +189,7 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
 
 
 def judge_same_batch(gaps: Array, inverse: Array, where: str) -> list[Finding]:
-    """Judge ``R'R = I + eta^2 G'G``, and ``||R^{-1}|| <= 1``, in every round of every trial (`same_batch_gaps`)."""
+    """Judge ``R'R = I + eta^2 G'G`` and ``||R^{-1}|| <= 1`` in all rounds and trials, from `same_batch_gaps`."""
     source = f"{OWN_PREDICTION}: the normal equations of exact heads on the same batch"
     return [
         judge_identity(

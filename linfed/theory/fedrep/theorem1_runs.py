@@ -1,4 +1,4 @@
-"""A run of FedRep with every constant of Theorem 1 and its hypotheses, computed from truth and participants."""
+"""Constants and hypotheses of Theorem 1 for a run of FedRep, computed from its ground truth and participants."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from linfed.theory.fedrep.theorem1 import (
 )
 
 NORM_TOLERANCE = 1e-9
-"""How far, relatively, the length of a head may be from sqrt(k)."""
+"""Relative tolerance for the length of a head, which must be sqrt(k)."""
 
 STEP_TOLERANCE = 1e-11
-"""By how much of it a step may exceed the limit: drawn heads have their prescribed moments to 1e-12."""
+"""Relative tolerance for the step-size limit, since drawn heads have their prescribed moments only up to 1e-12."""
 
 
 def participant_sets(
     participation: Participation, *, n_clients: int, rounds: int, trials: int, seed: Seed
 ) -> Indices | None:
-    """Return the clients that take part in every round of `lf.simulate` with these arguments.
+    """Return the participants of every round of `lf.simulate` with these arguments.
 
     Returns
     -------
     ndarray of int (trials, rounds, p) or None
-        None where all take part, or no round runs.
+        None if all clients participate, or if there are no rounds.
     """
     sizes = {"n_clients": n_clients, "rounds": rounds, "n_trials": trials}
     drawn = Participants(participation, trials=range(trials), seed=seed, **sizes)
@@ -63,19 +63,19 @@ class Theorem1Run:
     step_size, noise_std : float
         eta and sigma.
     batch_rounds : int
-        Rounds that one batch serves: 1 for fresh samples.
+        Number of rounds that share a batch; 1 for fresh samples.
     head_steps : float
-        Gradient steps on heads in the place of their minimiser; 0 for exact heads, infinite for a class of one's own.
+        Number of gradient steps on heads; 0 for exact heads, infinite for a user-defined class.
     ridge : float
-        Of exact heads.
+        Ridge penalty of exact heads.
     rounds : ndarray of int (R,)
-        Recorded rounds, the first is 0.
+        Recorded rounds, from 0.
     distance : ndarray (trials, R)
-        ``dist(B_t, B*)``; NaN from divergence on.
+        ``dist(B_t, B*)``; NaN after divergence.
     smallest, largest : ndarray (trials,)
-        sigma_min bar and sigma_max bar, over the sets that occurred.
+        sigma_min bar and sigma_max bar over the participant sets of the run.
     unequal : ndarray (trials,)
-        Largest relative difference of the length of a head from sqrt(k).
+        Largest relative difference between the length of a head and sqrt(k).
     """
 
     dim: int
@@ -96,34 +96,34 @@ class Theorem1Run:
 
     @property
     def start(self) -> Array:
-        """``dist(B_0, B*)``, (trials,)."""
+        """Initial distance ``dist(B_0, B*)``, (trials,)."""
         return self.distance[:, 0]
 
     @property
     def condition(self) -> Array:
-        """Kappa, (trials,); infinite where sigma_min bar is 0."""
+        """Condition number kappa, (trials,); infinite if sigma_min bar is 0."""
         with np.errstate(divide="ignore"):
             return self.largest / self.smallest
 
     @property
     def sizes(self) -> Array:
-        """Samples that the theorem asks for with its constant at 1, (trials,)."""
+        """Number of samples that the theorem requires with its constant set to 1, (trials,)."""
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants}
         return fedrep_least_samples(condition=np.maximum(1.0, self.condition), start=self.start, **sizes)
 
     @property
     def allowed(self) -> float:
-        """The failure probability that the theorem allows in all rounds together."""
+        """Failure probability of the theorem's bound over all rounds."""
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants}
         return fedrep_failure_probability(int(self.rounds[-1]), **sizes)
 
     def bound(self, exponent: float = PRINTED) -> Array:
-        """Return the bound in every recorded round, (trials, R)."""
+        """Return Theorem 1's bound on the distance in every recorded round, (trials, R)."""
         start, smallest = self.start, self.smallest
         return fedrep_bound(self.rounds, step_size=self.step_size, start=start, smallest=smallest, exponent=exponent)
 
     def hypotheses(self, constant: float = 1.0) -> tuple[Hypothesis, ...]:
-        """Return the theorem's hypotheses, each at the trial that is nearest to failing, with C = `constant`."""
+        """Return the hypotheses with C = `constant`, each evaluated at the trial closest to violating it."""
         limit = float(np.min(fedrep_step_limit(self.largest)))
         step = limit if limit < self.step_size <= limit * (1.0 + STEP_TOLERANCE) else self.step_size
         needed = float(np.max(self.sizes)) * check_number("constant", constant, positive=True)
@@ -148,12 +148,12 @@ class Theorem1Run:
 
 
 def theorem1_run(result: Result) -> Theorem1Run:
-    """Return a finished run of FedRep with every constant of Theorem 1, computed from its truth and participants.
+    """Compute all constants of Theorem 1 for a finished run of FedRep, from its ground truth and participants.
 
     Parameters
     ----------
     result : Result
-        Of `lf.simulate`, with the metric "subspace_distance", under any engine.
+        Result of `lf.simulate` with the metric "subspace_distance", with any engine.
 
     Returns
     -------
@@ -162,16 +162,16 @@ def theorem1_run(result: Result) -> Theorem1Run:
     Raises
     ------
     ValueError
-        For another algorithm, one with several local steps on B, a server's sum or no QR, of which the theorem does not
-        speak; for a truth that is not ``B* w_i*`` with B* of as many columns as B; for x of another covariance than I.
+        If the theorem does not cover the run: another algorithm, several local steps on B, ``aggregate="sum"`` or no
+        QR. If the ground truth is not ``B* w_i*`` where B* has as many columns as B. If the covariance of x is not I.
 
     Notes
     -----
-    Truth and participants are functions of the seed, and are drawn again. Without QR the theorem would be of the
-    algorithm as it is printed; its proof normalises B.
+    Ground truth and participants are functions of the seed and are drawn again. The printed algorithm has no QR, but
+    the proof of the theorem normalises B, so QR is required here.
 
-    **Deviations**: the largest and the least singular values are over all subsets of clients where all take part, else
-    over the sets that occurred (`head_singular_values`).
+    **Deviations**: the paper takes the extreme singular values over all subsets of p clients. With p < n they are taken
+    here over the sets of the run (`head_singular_values`).
 
     References
     ----------
@@ -189,14 +189,14 @@ def theorem1_run(result: Result) -> Theorem1Run:
     """
     algorithm, problem, data = result.algorithm, result.problem, result.data
     if not isinstance(algorithm, FedRep):
-        raise ValueError(f"result is of {result.name}, and the theorem speaks of FedRep")
+        raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")
     if (algorithm.representation_steps, algorithm.aggregate, algorithm.orthonormalize) != (1, "mean", True):
         raise ValueError(
             f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean' and orthonormalize = "
-            "True: the theorem speaks of these"
+            "True for Theorem 1"
         )
     if problem is None:
-        raise ValueError("result has no problem: without a truth there is no distance to bound")
+        raise ValueError("result has no problem; Theorem 1 requires a ground truth")
     rounds, how = int(result.rounds[-1]), algorithm.heads
     smallest, largest, unequal = theorem1_constants(
         problem,
@@ -212,7 +212,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
         n_clients=problem.n_clients,
         participants=result.participants,
         n_samples=int(data.counts.min()) if isinstance(data, GivenSamples) else data.n_samples,
-        step_size=one_step(algorithm.step_size, "the theorem speaks of"),
+        step_size=one_step(algorithm.step_size, "Theorem 1 requires"),
         noise_std=problem.noise_std,
         batch_rounds=1 if isinstance(data, FreshSamples) else max(1, rounds),
         head_steps=how.steps if isinstance(how, GradientHeads) else 0 if isinstance(how, ExactHeads) else np.inf,
@@ -228,14 +228,14 @@ def theorem1_run(result: Result) -> Theorem1Run:
 def theorem1_constants(
     problem: Problem, *, rank: int, participation: Participation = 1.0, rounds: int, trials: int, seed: Seed = 0
 ) -> tuple[Array, Array, Array]:
-    """Return what Theorem 1 asks of the truth of a run to be: `Theorem1Run.smallest`, `largest` and `unequal`.
+    """Return the constants of Theorem 1 for a run: `Theorem1Run.smallest`, `largest` and `unequal`.
 
     Parameters
     ----------
     problem, participation, rounds, trials, seed
         As in `lf.simulate`.
     rank : int
-        Columns of B.
+        Number of columns of B.
 
     Returns
     -------
@@ -244,13 +244,13 @@ def theorem1_constants(
     Raises
     ------
     ValueError
-        For truths and laws of x of which the theorem does not speak, as in `theorem1_run`.
+        If the theorem does not cover the ground truth or the distribution of x, as in `theorem1_run`.
     """
     sets = participant_sets(participation, n_clients=problem.n_clients, rounds=rounds, trials=trials, seed=seed)
     constants = []
     for trial in range(trials):  # one by one: all truths together may be large
         truth = problem.truth(seed, [trial])
-        check_covariance(truth, "the theorem is stated")
+        check_covariance(truth, "Theorem 1 requires")
         heads = _heads(truth, rank)
         (smallest,), (largest,) = head_singular_values(heads, None if sets is None else sets[trial][None])
         lengths = np.sqrt(np.vecdot(heads, heads) / rank)
@@ -262,13 +262,13 @@ def theorem1_constants(
 def _heads(truth: Truth, rank: int) -> Array:
     """Return the true heads in the coordinates of an orthonormal B*, (trials, n, k)."""
     if truth.B is None or truth.W is None or truth.S is not None or truth.subspace is not None:
-        raise ValueError("the truth must be B* w_i*, in factors and without a part beside it: the theorem speaks of it")
+        raise ValueError("the ground truth must be B* w_i*, given as factors and without further parts, for Theorem 1")
     if truth.B.shape[-1] != rank:
-        raise ValueError(f"the truth has rank {truth.B.shape[-1]} and B {rank} columns: the theorem wants them equal")
+        raise ValueError(f"the ground truth has rank {truth.B.shape[-1]}; Theorem 1 requires rank = {rank}, as for B")
     return np.asarray(truth.W @ qr_positive(truth.B)[1].mT)
 
 
 def _zeroed(unequal: Array) -> float:
-    """Return the largest difference, as 0 where it is rounding."""
+    """Return the largest difference, or 0 if it is within rounding error."""
     worst = float(unequal.max())
     return 0.0 if worst <= NORM_TOLERANCE else worst

@@ -1,4 +1,4 @@
-"""How likely Theorem 1's bound fails in the first round, far into the tail, for k = 1: by importance sampling."""
+"""Failure probability of Theorem 1's bound in the first round for k = 1, computed by importance sampling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from linfed.errors import check_integer, check_number
 from linfed.theory.fedrep.theorem1 import PRINTED, fedrep_bound
 
 TILTS = np.concatenate([[0.0], np.geomspace(0.1, 6.0, 15)])
-"""Strengths theta of the tilts ``exp(-theta w_i x_i)`` that are mixed; 0 is the law itself."""
+"""Strengths theta of the mixed tilts ``exp(-theta w_i x_i)``; 0 is the untilted distribution."""
 
 
 def first_round_failure(
@@ -25,7 +25,7 @@ def first_round_failure(
     draws: int = 20_000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return how likely Theorem 1's bound fails in the first round, for k = 1, heads of length 1 and no noise.
+    """Estimate the probability that Theorem 1's bound fails in round 1, for k = 1, heads of length 1 and no noise.
 
     Parameters
     ----------
@@ -34,38 +34,40 @@ def first_round_failure(
     start : float
         ``dist(B_0, B*)``, above 0 and below 1.
     step_size : float
-        eta; 1/4 is the largest that the theorem allows here.
+        Step size eta for B; the theorem allows at most 1/4 here.
     exponent : float
-        Of the bound.
+        Exponent of the bound, as in `fedrep_bound`.
     draws : int
-        Of the importance sampling, over all tilts.
+        Number of importance samples over all tilts.
     seed : int
+        Seed of the samples.
 
     Returns
     -------
     log_probability, error : float
-        The natural logarithm, and the estimate's relative standard error, which is the logarithm's own; minus infinity
-        and NaN where no draw failed.
+        Natural logarithm of the probability, and relative standard error of the probability, which is the standard
+        error of the logarithm. Minus infinity and NaN if the bound holds in all draws.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    By the exact law of a client's message, with ``c = cos``, ``s = sin`` of the first angle, heads of either sign::
+    By the exact distribution of a client's message, with ``c = cos`` and ``s = sin`` of the initial angle and heads of
+    either sign::
 
         w_i = c + s g_i / sqrt(chi^2_m),   x_i ~ chi^2_{m-1},   S = sum_i w_i x_i,   V = sum_i w_i^2 x_i
         a = eta s S / (p m),   b^2 = eta^2 s^2 V chi^2_{d-2} / (p m)^2
         dist_1^2 = 1 - (c + a s)^2 / (1 + a^2 + b^2)
 
-    The bound fails where S happens to be so small that B hardly moves. A share of the draws is made under each of the
-    laws tilted towards that, ``x_i`` from ``chi^2_{m-1} / (1 + 2 theta c)`` and ``g_i`` about ``-theta s x_i /
-    sqrt(chi^2_m)``, and all are weighted by the density of the law over that of the mixture: no weight is above the
-    number of tilts, so that no other way to fail is missed unseen.
+    The bound fails if S is so small that B hardly moves. An equal share of the draws comes from each of the
+    distributions tilted towards this event, with ``x_i`` from ``chi^2_{m-1} / (1 + 2 theta c)`` and ``g_i`` centred at
+    ``-theta s x_i / sqrt(chi^2_m)``. All draws are weighted by the density of the untilted distribution divided by that
+    of the mixture. No weight exceeds the number of tilts, so other modes of failure are not overlooked.
 
-    **Deviations**: an addition; the theorem allows ``exp(-100 min(log p, d))``.
+    **Deviations**: not in the paper. The theorem allows ``exp(-100 min(log p, d))``.
     """
     d, m = check_integer("dim", dim, minimum=2), check_integer("n_samples", n_samples, minimum=2)
     p, draws = check_integer("participants", participants), check_integer("draws", draws, minimum=2)
@@ -79,7 +81,7 @@ def first_round_failure(
         slope = sine / np.sqrt(2.0 * rng.standard_gamma(m / 2.0, shape))
         g = rng.standard_normal(shape) - theta * slope * x
         failed = _distance(x, c + slope * g, sine, eta / (p * m), d, rng) > bound
-        # Of each tilted law over the law itself, then of their mean.
+        # Log densities of each tilted distribution, and of the mixture, relative to the untilted one.
         ratios = [_log_ratio(other, x, slope, g, c, m) for other in TILTS]
         parts.append(np.where(failed, math.log(len(TILTS)) - np.logaddexp.reduce(ratios), -np.inf))
     logs = np.stack(parts)
@@ -92,7 +94,7 @@ def first_round_failure(
 
 
 def _log_ratio(theta: float, x: Array, slope: Array, g: Array, c: float, m: int) -> Array:
-    """Return the logarithm of a tilted density over the law's, (draws,)."""
+    """Return the logarithm of the tilted density divided by the untilted density, (draws,)."""
     shrink, shift = 2.0 * theta * c, theta * slope * x
     return np.asarray(((m - 1) / 2.0 * math.log1p(shrink) - shrink * x / 2.0 - shift * (g + shift / 2.0)).sum(axis=1))
 

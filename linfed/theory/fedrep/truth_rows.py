@@ -1,4 +1,4 @@
-"""Rows of B in the eigenbasis of a truth of any rank: how they begin, what drives them, the median of their angles."""
+"""Rows of B in the eigenbasis of a ground truth of any rank: initial rows, noise per round and median angle."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from linfed.theory.fedrep.state_evolution import Setting
 from linfed.theory.fedrep.wishart import gram_roots
 
 VALUES = 150_000
-"""Gaussian numbers that a round's median is taken over, in 128 to 1024 draws."""
+"""Number of Gaussian values used for the median of a round, in 128 to 1024 draws."""
 
 
 @dataclass(frozen=True)
 class TruthRows:
     """The clients in the eigenbasis of ``mean_i v_i v_i'``: eigenvalues in descending order, then 0 outside the span.
 
-    The directions outside are rows of their own where they are few; else one row that stands for all of them.
+    If there are few directions outside the span, each has a row. Otherwise one row stands for all of them.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class TruthRows:
     values : ndarray (R,)
         Eigenvalues.
     counts : ndarray (R,)
-        How many directions a row stands for.
+        Number of directions that each row stands for.
     basis : ndarray (r, r)
         The eigenvectors.
     """
@@ -40,14 +40,14 @@ class TruthRows:
 
     @classmethod
     def of(cls, V: Array, rank: int, dim: int) -> TruthRows:
-        """Return the rows of clients ``phi_i = U v_i`` (n, r), for a B of so many columns in d dimensions."""
+        """Return the rows for clients ``phi_i = U v_i`` with V (n, r), for B of shape (dim, rank)."""
         n, r = V.shape
         values, basis = np.linalg.eigh(V.T @ V / n)
         values, basis = np.maximum(values[::-1], 0.0), basis[:, ::-1]
         if values[rank - 1] - values[rank] <= 1e-9 * values[0]:
             raise ValueError(
                 f"V has no gap after rank = {rank}: lambda_k = {values[rank - 1]:g}, lambda_k+1 = {values[rank]:g} of "
-                "mean_i v_i v_i', and no top subspace"
+                "mean_i v_i v_i' are equal, so the top subspace is not unique"
             )
         extra = dim - r if dim - r <= 2 * rank else 1
         counts = np.ones(r + extra)
@@ -58,20 +58,20 @@ class TruthRows:
 
     @property
     def pooled(self) -> bool:
-        """Whether the last row stands for all directions outside."""
+        """True if the last row stands for all directions outside the span."""
         return bool(self.counts[-1] > 1.0)
 
     def lengths(self, second: Array) -> tuple[float, float]:
         """Return the root mean square lengths of the rows below U_k from their second moments (R, k, k)."""
         traces = self.counts * np.trace(second, axis1=1, axis2=2)
         k, r = second.shape[-1], len(self.basis)
-        inside, outside = np.sqrt([traces[k:r].sum(), traces[r:].sum()])  # NaN where what was computed is no covariance
+        inside, outside = np.sqrt([traces[k:r].sum(), traces[r:].sum()])  # NaN if `second` is not a covariance
         return float(inside), float(outside)
 
     def noise(self, mean: Array, spread: Array, setting: Setting) -> tuple[Array, Array]:
-        """Return the covariance (R, k, k) of each row's change in a round before QR, and that of what rows share.
+        """Return the covariance (R, k, k) of the change of each row before QR, and the covariance of the shared factor.
 
-        The latter, (k, k, k, k), is the covariance of ``(1/p) sum_i (x_i/m) a_i w_i'``; both for a step of 1.
+        The second one, (k, k, k, k), is the covariance of ``(1/p) sum_i (x_i/m) a_i w_i'``. Both are for step size 1.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class TruthRows:
         place = np.empty((k, k), dtype=int)
         place[upper] = place[upper[1], upper[0]] = np.arange(len(upper[0]))
         quartic = best[place][:, :, place] / n
-        message = quartic + matrices(left_along)[:, None, :, None] * eye[:, None, :] / spare  # of a w' and a w'
+        message = quartic + matrices(left_along)[:, None, :, None] * eye[:, None, :] / spare  # covariance of a w'
         shared = (c / m * (m - k + 2) * message - c * c * quartic) / setting.participants
         shared += setting.share * c * c * (quartic - pull[:, :, None, None] * pull)
         return own, shared
@@ -129,7 +129,7 @@ class TruthRows:
 
 @dataclass(frozen=True)
 class Start:
-    """How B begins: rows that are known, and rows of a uniform frame, all of one length on average.
+    """Initial B: some rows are known, the others are a uniform frame with equal mean square lengths.
 
     Parameters
     ----------
@@ -138,9 +138,9 @@ class Start:
     second : ndarray (R, k, k)
         Second moments of the other rows; 0 for known ones.
     outside : ndarray (k, k)
-        A factor of the Gram matrix of what the last row stands for; 0 if it is random.
+        Factor of the Gram matrix of the rows that the last row stands for; 0 if these rows are random.
     length : float
-        Sine of all angles of a random frame below U_k; 0 if there is none.
+        Sine of all principal angles of the random frame to U_k; 0 if there is no random frame.
     """
 
     known: Array
@@ -150,12 +150,12 @@ class Start:
 
     @classmethod
     def none(cls, rows: TruthRows, rank: int) -> Start:
-        """Return U_k itself."""
+        """Return the initial B whose span is U_k."""
         return cls.at_distance(rows, 0.0, rank)
 
     @classmethod
     def at_distance(cls, rows: TruthRows, delta: float, rank: int) -> Start:
-        """Return the law of `lf.AtDistance`."""
+        """Return the distribution of the initial B of `lf.AtDistance`."""
         known = math.sqrt((1.0 - delta) * (1.0 + delta)) * np.eye(len(rows.values), rank)
         second = np.zeros((len(rows.values), rank, rank))
         second[rank:] = delta**2 / (rows.counts[rank:].sum()) * np.eye(rank)
@@ -163,7 +163,7 @@ class Start:
 
     @classmethod
     def given(cls, rows: TruthRows, N: Array, Q: Array) -> Start:
-        """Return one B, by its coordinates and its Gram matrix outside."""
+        """Return a fixed initial B from its coordinates N in the span and the Gram matrix Q of its part outside."""
         k, r = len(Q), len(rows.basis)
         known, second = np.zeros((len(rows.values), k)), np.zeros((len(rows.values), k, k))
         known[:r] = rows.basis.T @ N
@@ -179,17 +179,18 @@ class Start:
 
 @dataclass(frozen=True)
 class MedianDraws:
-    """Fixed Gaussian numbers that medians over runs are taken over; rows below U_k first, then draws.
+    """Fixed Gaussian values for medians over runs. The first axis is the rows below U_k, the second the draws.
 
     Parameters
     ----------
     frames, noise : ndarray (R', draws or 1, k) and (R', draws, k)
-        The start's rows of a uniform frame, 0 if there is none, and what multiplies a root of each row's covariance.
+        Rows of the initial uniform frame (0 if there is none), and the values that multiply a square root of the
+        covariance of each row.
     outer : tuple of ndarray (draws, k, k)
-        For the row that stands for many: the start's part; the noise along it; and the noise across it, as factors of
-        Gram matrices.
+        Factors of Gram matrices for the row that stands for many directions: the initial part, the noise along it, and
+        the noise across it.
     turns : ndarray (draws, k^2)
-        For what multiplies all rows.
+        Values for the factor that multiplies all rows.
     """
 
     frames: Array
@@ -199,7 +200,7 @@ class MedianDraws:
 
     @classmethod
     def of(cls, rows: TruthRows, start: Start) -> MedianDraws:
-        """Return the numbers for these rows, the same in every call."""
+        """Draw the values for these rows, with a fixed seed."""
         k, rng = start.known.shape[1], np.random.default_rng(0)
         below = len(rows.values) - k - rows.pooled
         draws = int(np.clip(VALUES // (below * k), 128, 1024))
@@ -226,13 +227,14 @@ class MedianDraws:
         Parameters
         ----------
         mean : ndarray (R, k)
-            Means of the rows that the start knows, the k rows of U_k first; 0 for others.
+            Means of the rows that the initial B determines, the k rows of U_k first; 0 for the other rows.
         moved : ndarray (R, k, k)
-            What has multiplied the others.
+            Product of the matrices that have multiplied each of the other rows.
         S : ndarray (R, k, k)
             Covariances of the noise in all rows, 0 in those of U_k.
         turn : ndarray (k, k, k, k), optional
-            Covariance of xi, where chance multiplies them all by ``I + xi`` and keeps their mean square.
+            Covariance of xi. If given, all rows are multiplied by a random ``I + xi``, rescaled to keep their mean
+            square.
         """
         k, rows = mean.shape[1], len(self.noise)
         top, moved = mean[:k], moved[k:]

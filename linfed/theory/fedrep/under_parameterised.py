@@ -1,8 +1,9 @@
-"""FedRep on clients whose regressors do not fit into k dimensions: where it goes, and the floor without label noise.
+"""Predict FedRep when the ground truth has more than k dimensions: the distance in every round, and the floor.
 
-What the model cannot express acts as noise that never ends. In the eigenbasis of ``(1/n) sum_i phi_i phi_i'`` every
-row of B moves by a matrix of its own and is driven by noise of its own, so that k x k covariances, one for each row,
-are the state; the directions outside the span of the phi_i are one more row, many times.
+The part of the regressors that the model cannot express acts as noise that does not vanish. In the eigenbasis of
+``(1/n) sum_i phi_i phi_i'`` every row of B is multiplied by its own matrix and driven by its own noise. The state
+therefore consists of k x k covariances, one for each row. One more row stands for all directions outside the span of
+the phi_i.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from linfed.theory.fedrep.state_evolution import Setting
 from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
 
 RANK_TOLERANCE = 1e-12
-"""Least variance that the model leaves unexplained, relative to the clients' largest: below it rounding decides."""
+"""Smallest unexplained variance, relative to the clients' largest; below it the result is rounding error."""
 
 LARGEST_CHANCE = 1e6
-"""Of xi: from its square, 1e12, on a Gram matrix has four digits left, or none."""
+"""Upper limit for the length of xi; where its square exceeds 1e12, a Gram matrix has at most four digits left."""
 
 NOTHING = 1e-12
-"""Least singular value of a start's rows of U_k."""
+"""Smallest singular value of ``U_k'B0`` that counts as positive."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnderParameterisedEvolution:
-    """What `under_parameterised_evolution` predicts, round by round, the start first.
+    """Prediction of `under_parameterised_evolution` for every round, from the initialisation on.
 
     Parameters
     ----------
@@ -42,10 +43,10 @@ class UnderParameterisedEvolution:
         Median over runs of the sine of the largest principal angle between B and ``U_k``, the top-k left singular
         subspace of ``Phi = [phi_1 .. phi_n]``.
     inside, outside : ndarray (rounds + 1,) or (trials, rounds + 1)
-        Root mean square Frobenius norms of what B has off U_k: inside the span of the phi_i, and outside of it.
+        Root mean square Frobenius norms of the part of B orthogonal to U_k, inside and outside the span of the phi_i.
     chance : ndarray (rounds + 1,) or (trials, rounds + 1)
-        Root mean square Frobenius norm of xi, by which chance multiplies rows off U_k (Notes): followed to first order,
-        so it should be small.
+        Root mean square Frobenius norm of the random factor xi, which multiplies the rows below U_k (see Notes). The
+        prediction is of first order in xi, so this norm should be small.
     """
 
     distance: Array
@@ -56,14 +57,15 @@ class UnderParameterisedEvolution:
 
 @dataclass(frozen=True, kw_only=True)
 class UnderParameterisedFloor:
-    """Where `under_parameterised_floor` sees B stop.
+    """Stationary distance of B from U_k, as computed by `under_parameterised_floor`.
 
     Parameters
     ----------
     distance : float
         Median over runs of the sine of the largest principal angle to U_k.
     inside, outside : float
-        Root mean square Frobenius norms of what B has off U_k, as tangents: inside the span of the phi_i, and outside.
+        Root mean square Frobenius norms of the part of B orthogonal to U_k, as tangents, inside and outside the span of
+        the phi_i.
     """
 
     distance: float
@@ -72,7 +74,7 @@ class UnderParameterisedFloor:
 
     @property
     def total(self) -> float:
-        """Root of ``E ||U_perp'B||_F^2``, both parts."""
+        """``sqrt(E ||U_perp'B||_F^2)``, with both parts."""
         return math.hypot(self.inside, self.outside)
 
 
@@ -90,11 +92,11 @@ def under_parameterised_evolution(
     B0: npt.ArrayLike | None = None,
     U: npt.ArrayLike | None = None,
 ) -> UnderParameterisedEvolution:
-    """Predict FedRep's median subspace distance for a truth of rank r > k in every round, from the start.
+    """Predict FedRep's median subspace distance in every round for a ground truth of rank r > k.
 
-    It describes ``lf.FedRep(rank, step_size)`` (exact heads, QR) on fresh standard Gaussian samples, of ``phi_i = U
-    v_i`` such as `lf.UnderParameterized` draws: with a prescribed spectrum, a gap or a rank, V is its ``truth.W``; of a
-    Gaussian Phi of full rank, V is Phi' itself, ``truth.S``, and U the identity.
+    The prediction describes ``lf.FedRep(rank, step_size)`` (exact heads, QR) on fresh standard Gaussian samples. The
+    regressors are ``phi_i = U v_i``, for example those of `lf.UnderParameterized`. With a prescribed spectrum, gap or
+    rank, V is its ``truth.W``. For a Gaussian Phi of full rank, V is Phi' itself, ``truth.S``, and U the identity.
 
     Parameters
     ----------
@@ -107,18 +109,18 @@ def under_parameterised_evolution(
     n_samples : int
         Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended.
     step_size : float or array_like (rounds,)
-        eta > 0, the step on B, of every round or of each.
+        Step size eta > 0 for B, one for all rounds or one per round.
     rounds : int
         T >= 0.
     noise_std : float
         Standard deviation of the label noise, in units of y.
     participants : int, optional
-        Clients p <= n that take part in a round, drawn without replacement; all by default.
+        Number of participants p <= n in a round, drawn without replacement; all clients by default.
     delta : float, optional
-        The start has all k principal angles to U_k of this sine, in [0, 1], and is uniform among those, as with
-        ``init=lf.AtDistance(delta)``.
+        Sine, in [0, 1], of all k principal angles between the initial B and U_k. The initial B is uniform among these,
+        as with ``init=lf.AtDistance(delta)``.
     B0, U : array_like (d, k) and (d, r), or with a leading trial axis, optional
-        The start and the basis of V, orthonormal, in place of `delta`.
+        Initial B and the basis of V, both orthonormal. Used instead of `delta`.
 
     Returns
     -------
@@ -128,53 +130,57 @@ def under_parameterised_evolution(
     Raises
     ------
     ValueError
-        For shapes that do not fit, a rank up to k, values out of range, bases that are not orthonormal, equal
-        eigenvalues k and k + 1, m <= k + 1, a start at a right angle to U_k (delta = 1), or a step so large, or a start
-        so near to a right angle, that no digits are left.
+        If shapes do not match, if values are out of range, if r <= k or m <= k + 1, or if a basis is not orthonormal.
+        If the eigenvalues k and k + 1 are equal. If the initial B is at a right angle to U_k (delta = 1). If no correct
+        digits are left because the step size is too large or the initial B is too close to a right angle.
 
     Notes
     -----
-    In the eigenbasis of ``mean_i v_i v_i' = diag(lambda)``, lambda = 0 for directions outside U, a round multiplies
-    row q of B by ``I + eta c (lambda_q - K)``, ``K = sum_q lambda_q E N_q'N_q``, ``c = 1 - k/m``, and adds noise of
-    covariance, with ``a_i = N'v_i``, ``u_i = (I - N N')v_i``, ``tau_i^2 = v_i'(I - N N')v_i + sigma^2`` and means over
-    clients::
+    In the eigenbasis of ``mean_i v_i v_i' = diag(lambda)``, lambda is 0 for directions outside U. A round multiplies
+    row q of B by ``I + eta c (lambda_q - K)`` with ``K = sum_q lambda_q E N_q'N_q`` and ``c = 1 - k/m``. It also adds
+    noise. With ``a_i = N'v_i``, ``u_i = (I - N N')v_i``, ``tau_i^2 = v_i'(I - N N')v_i + sigma^2`` and means over
+    clients, the covariance of this noise is::
 
         (eta^2/p) { (c/m) mean[((m-k+1) u_q^2 + tau^2 (1 - |N_q|^2)) (a a' + tau^2/(m-k-1) I)] - c^2 mean[u_q^2 a a'] }
         + eta^2 c^2 ((n-p)/(p (n-1))) { mean[u_q^2 a a'] - mean[u_q a] mean[u_q a]' }
 
-    the exact covariance for a given B (of the law of a client's message, see `one_round_means`). Then all rows are
-    divided by R, ``R'R = sum_q E N_q'N_q``. Followed are the means of the rows that the start determines, the k x k
-    matrix that has multiplied each row of a uniform start, and the covariance of the noise in every row; products of u,
-    a and tau within a client are taken at their means over B, and rows of U_k at their own. What a run's K has by
-    chance is shared by all rows: to first order it multiplies those below U_k by one ``I + xi``, whose covariance
-    (k^2, k^2) is followed as well::
+    This covariance is exact for a given B (see `one_round_means` for the distribution of a client's message). Then all
+    rows are divided by R, where ``R'R = sum_q E N_q'N_q``. The recursion tracks three quantities: the means of the rows
+    that the initial B determines; the k x k matrix that has multiplied each row of a uniform initial B; and the
+    covariance of the noise in every row. Products of u, a and tau within a client are evaluated at their means over B,
+    and the rows of U_k at their own means. The random part of K in a run is shared by all rows. To first order it
+    multiplies the rows below U_k by one common factor ``I + xi``. The covariance (k^2, k^2) of xi is tracked too::
 
         xi <- G+^{-1} A'G (xi A - eta X) - eta ((N_k'N_k)^{-1} - I) X,    A = I + eta c (lambda - K) on average over G,
         X = (1/p) sum_i (x_i/m) a_i w_i' - c K,  G = sum_{q>k} E N_q'N_q,  N_k the rows of U_k
 
-    The median is that of ``lambda_max`` of the rows below U_k, relative to all of them, over fixed Gaussian draws: of
-    the start's uniform frame, of the noise, of xi, and of a Wishart factor for the directions outside; its own error is
-    below 1 %.
+    The median is taken over fixed Gaussian draws, of ``lambda_max`` of the rows below U_k relative to all rows. The
+    draws are for the uniform frame of the initial B, the noise, xi, and a Wishart factor for the directions outside.
+    The error of this median is below 1 %.
 
-    Against medians of 1,000 runs over 40 rounds in six settings (r = 4 to 20 and r = d = 30, label noise, 40 of 200
-    clients, steps up to 0.6/lambda_1, starts of 0.7 to 0.9): within 2 %. Against 500 runs in 24 random designs, d from
-    20 to 360, r from 6 to d, k to 8, m from 6 to 95, n from 41 to 174, p from 10, noise 0 to 0.5, starts from 0.3 to
-    0.94, steps up to 1.3 of what would be best without a rest: the worst round is 1.8 % off in the middle design,
-    within 5 % in 21 of them, and 7 to 9 % low in three (k = 5 to 8 with 10 to 37 participants). Lengths inside and
-    outside: within 3 %.
+    *Accuracy.* The prediction was compared with simulations:
 
-    Xi is followed to first order. Against medians of 40 runs over 60 rounds in 110 random designs (d from 20 to 117, k
-    to 4, m from 6 to 33, n from 40 to 134, everybody taking part, starts at 0.9, 0.97 or random): the worst round is
-    within 8 % where `chance` stays below 0.35, and 16 % up to 0.9; beyond, single rounds on the way down are off by a
-    factor of up to 1.8 at 1.3, and 10 at 10^3, and ends mostly right.
+    - Medians of 1,000 runs over 40 rounds in six settings: the prediction is within 2 %. The settings had r = 4 to 20
+      and r = d = 30, label noise, 40 of 200 clients, step sizes up to 0.6/lambda_1, and initial distances 0.7 to 0.9.
+    - 500 runs in each of 24 random designs: the error in the worst round is 1.8 % in the median design and at most 5 %
+      in 21 designs. In the other three (k = 5 to 8 with 10 to 37 participants) the prediction is 7 to 9 % too low.
+      Sizes were d from 20 to 360, r from 6 to d, k to 8, m from 6 to 95, n from 41 to 174, and p from 10. Noise was 0
+      to 0.5 and the initial distance 0.3 to 0.94. Step sizes went up to 1.3 times the best one for a ground truth whose
+      eigenvalues after the k-th are 0.
+    - The lengths inside and outside are within 3 %.
+    - Medians of 40 runs over 60 rounds in 110 random designs, since xi enters only to first order: the worst round is
+      within 8 % if `chance` stays below 0.35, and within 16 % up to 0.9. For larger `chance`, single rounds of the
+      descent are off by a factor of up to 1.8 (`chance` 1.3) or 10 (`chance` 10^3). The final distances are mostly
+      right. Sizes were d from 20 to 117, k to 4, m from 6 to 33 and n from 40 to 134, with full participation. The
+      initial distance was 0.9, 0.97 or random.
 
-    Cost: O(n r (r + k^2)) per round, in blocks of clients, and a median over 1.5e5 Gaussian numbers.
+    The cost is O(n r (r + k^2)) per round, in blocks of clients, plus a median over 1.5e5 Gaussian numbers.
 
-    **Deviations**: an addition.
+    **Deviations**: derived here; neither paper has it.
 
     References
     ----------
-    FedRep paper, Algorithm 2, is what it describes, on the truths of the FLUTE paper (section 3).
+    FedRep paper, Algorithm 2, on the ground truths of the FLUTE paper (section 3).
 
     Examples
     --------
@@ -216,14 +222,14 @@ def under_parameterised_floor(
     noise_std: float = 0.0,
     participants: int | None = None,
 ) -> UnderParameterisedFloor:
-    """Return where a truth of rank r > k stops FedRep at a small constant step, with label noise or without.
+    """Return the floor of FedRep's subspace distance for a ground truth of rank r > k and a small constant step size.
 
     Parameters
     ----------
     V, rank, dim, n_samples, noise_std, participants
         As in `under_parameterised_evolution`.
     step_size : float
-        eta > 0, below ``2/(c lambda_1)``.
+        Step size eta > 0, below ``2/(c lambda_1)`` with ``c = 1 - k/m``.
 
     Returns
     -------
@@ -232,24 +238,26 @@ def under_parameterised_floor(
     Raises
     ------
     ValueError
-        As `under_parameterised_evolution`; and for a step from ``2/(c lambda_1)`` on, for which there is no floor.
+        As in `under_parameterised_evolution`. Also if `step_size` is at least ``2/(c lambda_1)``; then there is no
+        floor.
 
     Notes
     -----
-    Near U_k the entry p of row q > k is multiplied by ``1 - eta c (lambda_p - lambda_q)`` in a round and driven by the
-    noise of `under_parameterised_evolution` at U_k, of covariance ``eta^2 V_q`` (k, k). So its rows are Gaussian of
-    covariance::
+    Near U_k, a round multiplies entry p of row q > k by ``1 - eta c (lambda_p - lambda_q)``. It adds the noise of
+    `under_parameterised_evolution` at U_k, with covariance ``eta^2 V_q`` (k, k). The stationary rows are therefore
+    Gaussian with covariance::
 
         S_q[p, p'] = eta^2 V_q[p, p'] / (1 - (1 - eta c (lambda_p - lambda_q)) (1 - eta c (lambda_p' - lambda_q)))
         inside^2 + outside^2 = sum_q tr S_q
 
-    to leading order in eta. It is a floor *without label noise*: ``tau_i^2 = ||(I - U_k U_k')phi_i||^2 + sigma^2`` is
-    what the model cannot express, and noise. It falls like sqrt(eta), and grows like the gap's -1/2.
+    to leading order in eta. There is a floor even *without label noise*: ``tau_i^2 = ||(I - U_k U_k')phi_i||^2 +
+    sigma^2`` contains the part of phi_i that the model cannot express. The floor is proportional to sqrt(eta) and to
+    gap^(-1/2).
 
-    Against 500 runs in six settings, with label noise and without, r = 4 to d, p < n: the root mean square within 1 %
-    at eta lambda_1 = 0.04 to 0.08, 0 to 4 % low at 0.15 to 0.3.
+    *Accuracy.* In six settings with 500 runs each (with and without label noise, r = 4 to d, p < n) the root mean
+    square is within 1 % at eta lambda_1 = 0.04 to 0.08, and 0 to 4 % too low at 0.15 to 0.3.
 
-    **Deviations**: an addition.
+    **Deviations**: derived here; the papers do not have it.
 
     Examples
     --------
@@ -273,7 +281,7 @@ def under_parameterised_floor(
     if factors.min() <= -1.0:
         raise ValueError(
             f"step_size = {eta:g} must be below 2/(c lambda_1) = {2.0 / (c * (top[0] - rest[-1])):g}, c = 1 - k/m: "
-            "beyond it the mean square grows, and there is no floor"
+            "at larger step sizes the mean square grows without bound and there is no floor"
         )
     S = np.zeros((len(rows.values), k, k))
     S[k:] = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])
@@ -283,38 +291,36 @@ def under_parameterised_floor(
 
 
 def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, participants: int | None) -> Setting:
-    """Return the sizes of a round."""
+    """Check the arguments and return the sizes of a round."""
     rank, (n, r) = check_integer("rank", rank), V.shape[-2:]
     if r <= rank:
-        raise ValueError(
-            f"V has r = {r} columns; the truth's rank must be above rank = {rank} (up to it: state_evolution)"
-        )
+        raise ValueError(f"V has r = {r} columns but must have more than rank = {rank}; otherwise use state_evolution")
     setting = Setting.checked(np.empty((n, rank)), dim, n_samples, 1.0, noise_std, participants)
     if setting.dim < r:
-        raise ValueError(f"dim = {dim} must be at least the columns of V, {r}")
+        raise ValueError(f"dim = {dim} must be at least {r}, the number of columns of V")
     return setting
 
 
 def _rows(V: Array, rank: int, setting: Setting) -> TruthRows:
-    """Return the clients in the eigenbasis; without noise their rank must be above k by more than rounding."""
+    """Return the clients in the eigenbasis, or raise if the part outside U_k is zero up to rounding error."""
     rows = TruthRows.of(V, rank, setting.dim)
     if max(rows.values[rank], setting.noise_std**2) <= RANK_TOLERANCE * rows.values[0]:
         raise ValueError(
             f"V has lambda_k+1 = {rows.values[rank]:g} of mean_i v_i v_i', zero up to rounding, and noise_std = "
-            f"{setting.noise_std:g}: the truth's rank must be above rank = {rank} (up to it: state_evolution)"
+            f"{setting.noise_std:g}: V must have rank above rank = {rank}; otherwise use state_evolution"
         )
     return rows
 
 
 def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float]) -> Array:
-    """Return median distances, root mean square lengths inside and outside, and those of xi, (4, rounds + 1)."""
+    """Return median distance and root mean square lengths inside, outside and of xi, (4, rounds + 1)."""
     k, c = start.known.shape[1], 1.0 - start.known.shape[1] / setting.n_samples
     eye, moved = np.eye(k), np.tile(np.eye(k), (len(rows.values), 1, 1))
     mean, uniform = start.known, start.second.any(axis=(1, 2))
     S, turn = np.zeros_like(moved), np.zeros((k, k, k, k))
     draws, out = MedianDraws.of(rows, start), []
     if len(steps) and np.linalg.svd(start.known[:k], compute_uv=False)[-1] < NOTHING:
-        raise ValueError("the start is at a right angle to U_k: delta must be below 1, and U_k'B0 regular")
+        raise ValueError("the initial B is at a right angle to U_k: delta must be below 1, and U_k'B0 regular")
     for number in range(len(steps) + 1):
         spread = moved.mT @ start.second @ moved + S
         second = spread + mean[:, :, None] * mean[:, None, :]
@@ -332,7 +338,7 @@ def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float
         noise[:k] = 0.0
         kept = eye - eta * c * np.tensordot(rows.values, second, 1)
         step = kept + eta * c * rows.values[:, None, None] * eye
-        top, mean = mean[:k], np.einsum("qi,qij->qj", mean, step)  # not start times product: its rounding would grow
+        top, mean = mean[:k], np.einsum("qi,qij->qj", mean, step)  # a product with B0 would amplify rounding
         moved[uniform] = moved[uniform] @ step[uniform]
         S = step.mT @ S @ step + eta * eta * noise
         grams = moved.mT @ start.second @ moved + S + mean[:, :, None] * mean[:, None, :]
@@ -355,14 +361,15 @@ def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float
 
 
 def _no_digits(steps: Sequence[float], number: int) -> ValueError:
-    """Return the error of a path that cannot be followed into a round."""
+    """Return the error raised if no correct digits are left in a round."""
     return ValueError(
-        f"step_size = {steps[max(number - 1, 0)]:g} is too large for these clients, this noise and this start: no "
-        f"digits are left in round {number}; give a smaller step, more samples or clients, or a start nearer to U_k"
+        f"step_size = {steps[max(number - 1, 0)]:g} is too large for these clients, noise and initial B: no correct "
+        f"digits are left in round {number}; use a smaller step size, more samples or clients, or an initial B "
+        "closer to U_k"
     )
 
 
 def _turned(covariance: Array, left: Array, right: Array) -> Array:
-    """Return the covariance of ``left X right`` from that of X, (k, k, k, k) with the indices of X, X."""
+    """Return the covariance of ``left X right`` from the covariance of X, (k, k, k, k) with the indices of X, X."""
     k, both = len(left), np.kron(left, right.T)
     return np.asarray(both @ covariance.reshape(k * k, k * k) @ both.T).reshape(k, k, k, k)

@@ -1,4 +1,4 @@
-"""Wishart matrices."""
+"""Random factors of Wishart matrices."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from linfed._types import Array, Generator
 
 
 def gram_roots(rng: Generator, draws: int, k: int, rows: int) -> Array:
-    """Return triangular T (draws, k, k) with ``T'T`` of the law of the Gram matrix of so many Gaussian rows, k or more.
-
-    They are Bartlett's factors.
-    """
+    """Draw Bartlett's triangular factors T (draws, k, k) of Wishart matrices ``T'T`` of at least k Gaussian rows."""
     T = np.triu(rng.standard_normal((draws, k, k)), 1)
     T[:, range(k), range(k)] = np.sqrt(rng.chisquare(rows - np.arange(k), (draws, k)))
     return T

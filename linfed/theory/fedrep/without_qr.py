@@ -1,4 +1,4 @@
-"""FedRep without QR: B grows under label noise, and its step anneals itself."""
+"""FedRep without QR: growth of B under label noise, which decreases the effective step size."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnnormalisedEvolution(StateEvolution):
-    """What `unnormalised_evolution` predicts, round by round, the start first.
+    """Prediction of `unnormalised_evolution` for every round, from the initialisation on.
 
     Parameters
     ----------
     distance, N, Q : ndarray
-        As `StateEvolution`, of the Q factor of B.
+        As in `StateEvolution`, for the Q factor of B.
     squared_length : ndarray (rounds + 1,)
-        Mean of the squared singular values of B; the step of a round is worth ``step_size / squared_length``.
+        Mean of the squared singular values of B. The effective step size of a round is ``step_size / squared_length``.
     """
 
     squared_length: Array
@@ -41,16 +41,17 @@ def unnormalised_evolution(
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
 ) -> UnnormalisedEvolution:
-    """Predict how FedRep's B grows, and its subspace distance, where B is not normalised after a round.
+    """Predict the growth of B and the subspace distance of FedRep without normalisation of B.
 
     Parameters
     ----------
     W : array_like (n, k)
-        True heads of all clients, whose second moment is near a multiple of I: otherwise B grows unevenly.
+        True heads of all clients. Their second moment must be close to a multiple of I; otherwise the columns of B grow
+        unevenly.
     dim, n_samples, step_size, rounds, noise_std, participants, delta
-        As in `state_evolution`; B starts with orthonormal columns.
+        As in `state_evolution`. The initial B has orthonormal columns.
     B0, B_star : array_like (d, k), optional
-        The start and the truth as orthonormal bases, in place of `delta`.
+        Initial B and ground truth as orthonormal bases. Used instead of `delta`.
 
     Returns
     -------
@@ -59,16 +60,17 @@ def unnormalised_evolution(
     Raises
     ------
     ValueError
-        As `state_evolution`.
+        As in `state_evolution`.
 
     Notes
     -----
-    It describes ``lf.FedRep(..., orthonormalize=False)`` with exact heads. With ``B = B_q R``, B_q orthonormal, a step
-    eta on B is one of ``eta (R R')^{-1}`` on B_q. For ``R R' = s I`` a round is `one_round_means` with ``eta/s``, and
-    ``s+ = s tr(N~'N~ + Q~)/k``: the message is orthogonal to B, so that s never falls. The median and the band of runs
-    are those of `second_order_evolution` with the steps ``step_size / squared_length``.
+    The prediction describes ``lf.FedRep(..., orthonormalize=False)`` with exact heads. With ``B = B_q R`` and
+    orthonormal B_q, a step eta on B is a step ``eta (R R')^{-1}`` on B_q. For ``R R' = s I`` a round is
+    `one_round_means` with step size ``eta/s``, and ``s+ = s tr(N~'N~ + Q~)/k``. The messages are orthogonal to B, so s
+    never falls. The median and the band of runs are given by `second_order_evolution` with the step sizes ``step_size /
+    squared_length``.
 
-    **Deviations**: an addition; FedRep paper, Algorithm 2 as printed, has no QR.
+    **Deviations**: not in the paper. Algorithm 2 of the FedRep paper, as printed, has no QR.
 
     Examples
     --------
@@ -84,7 +86,7 @@ def unnormalised_evolution(
     step_size = check_number("step_size", step_size, positive=True)
     N, Q = start_at(delta, B0, B_star, dim=check_integer("dim", dim), rank=k)
     if N.ndim == 3:
-        raise ValueError(f"B0 and B_star are for {len(N)} trials; one start is followed here")
+        raise ValueError(f"B0 and B_star are for {len(N)} trials; give one B0 and one B_star without a trial axis")
     path, lengths = [(N, Q)], [1.0]
     for _ in range(rounds):
         N, Q = one_round_means(
@@ -118,12 +120,12 @@ def norm_growth(
     noise_std: float,
     participants: int | None = None,
 ) -> float:
-    """Return how fast B grows under label noise where nothing normalises it: C of ``||B||^4 = 1 + C t``.
+    """Return the growth rate C of B in FedRep without QR under label noise, in ``||B||^4 = 1 + C t`` after t rounds.
 
     Parameters
     ----------
     step_size, dim, rank, n_clients, n_samples, noise_std, participants
-        As in `noise_floor`; any step size.
+        As in `noise_floor`, with any step size.
 
     Returns
     -------
@@ -133,17 +135,24 @@ def norm_growth(
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    The limit of `unnormalised_evolution` near B* and for small steps, for heads of length sqrt(k) with
-    ``(1/n) sum_i w_i w_i' = I``: ``s+ = s + eta^2 v/s`` with v the variance of what participants send per column, hence
-    ``s^2 = 1 + 2 eta^2 v t``. The step anneals itself, as ``eta/s``, and the noise floor goes on falling, as
-    ``t^{-1/8}``. Where B stands at the floor, its distance adds a share of about ``c eta/(2 s)`` to v: at first B grows
+    This is the limit of `unnormalised_evolution` near B* for small step sizes, for heads of length sqrt(k) with ``(1/n)
+    sum_i w_i w_i' = I``. There ``s+ = s + eta^2 v/s``, where v is the variance of the averaged message per column,
+    hence ``s^2 = 1 + 2 eta^2 v t``. The effective step size ``eta/s`` decreases, and the noise floor falls as
+    ``t^{-1/8}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to v, so B initially grows
     faster than C.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> round(lf.theory.norm_growth(0.5, **sizes, noise_std=1.0), 5)
+    0.00979
     """
     step_size = check_number("step_size", step_size, positive=True)
     noise_std = check_noise_std(noise_std)

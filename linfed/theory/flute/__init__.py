@@ -1,4 +1,4 @@
-"""FLUTE's Theorems 5.1 and 5.5: statements, coordinates, runs, judges; its objective and its low-rank limit."""
+"""Theorems 5.1 and 5.5 of the FLUTE paper and their tests on runs, FLUTE's objective, and its low-rank limit."""
 
 from __future__ import annotations
 

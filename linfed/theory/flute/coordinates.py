@@ -1,4 +1,4 @@
-"""The coordinates of FLUTE's analysis: Theta, its recursion, the absorbing region and the time of entry."""
+"""Coordinates Theta of FLUTE's analysis, their recursion, the absorbing region and the time of entry."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from linfed.theory.flute.theorems import flute_gap
 
 
 class Region(NamedTuple):
-    """The three quantities of the region R, each (trials,), and the singular values that bound them.
+    """Three quantities that define the region R, each (trials,).
 
-    `largest` is ``sigma_1^2(Theta)``, `rest` is ``sigma_1^2(Theta_res)``, `smallest` is ``sigma_k^2(Theta_k)``.
+    `largest` is ``sigma_1^2(Theta)``, `rest` is ``sigma_1^2(Theta_res)`` and `smallest` is ``sigma_k^2(Theta_k)``.
     """
 
     largest: Array
@@ -27,7 +27,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class ThetaCoordinates:
-    """The coordinates of Appendix A.1, in which FLUTE at population is a symmetric low-rank approximation.
+    """Coordinates of Appendix A.1, in which FLUTE at population is a symmetric low-rank approximation.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ThetaCoordinates:
     spectrum : ndarray (trials, max(d, n))
         Singular values of Phi, zero-padded.
     Phi : ndarray (trials, n, d)
-        The regressors, row i = client i.
+        Regressors, one client per row.
 
     Notes
     -----
@@ -51,7 +51,7 @@ class ThetaCoordinates:
 
     @classmethod
     def of(cls, truth: Truth) -> ThetaCoordinates:
-        """Return the coordinates of a truth."""
+        """Compute the coordinates of a ground truth."""
         Phi = truth.dense()
         U, values, Vt = np.linalg.svd(Phi.mT, full_matrices=True)
         spectrum = np.zeros((len(Phi), max(Phi.shape[-2:])))
@@ -80,16 +80,16 @@ class ThetaCoordinates:
         return theta + 0.5 * step_size * (signed * theta - theta @ (theta.mT @ theta))
 
     def remainder(self, state: State, messages: Array, step_size: float) -> Array:
-        """Return the recursion's remainder R, what the samples differ by from the population.
+        """Return the remainder R of the recursion, the difference between samples and population.
 
         Parameters
         ----------
         state : State
-            At the start of the round.
+            State at the start of the round.
         messages : ndarray (trials, n, d)
             ``X_i'(X_i B w_i - y_i)/m``, as ``batch.gradient(B w_i)`` returns them.
         step_size : float
-            eta.
+            Step size eta.
         """
         assert state.B is not None
         assert state.W is not None
@@ -103,9 +103,11 @@ class ThetaCoordinates:
         return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, smallest**2)
 
     def inside(self, region: Region, rank: int) -> Mask:
-        """Return which trials lie in R: ``sigma_1^2(Theta) <= 2 lambda_1'``, ``sigma_1^2(Theta_res) <= lambda_k' -
-        Delta/2`` and ``sigma_k^2(Theta_k) >= Delta/4``; the bounds are met up to rounding.
-        """  # noqa: D205
+        """Return a mask of the trials in the region R, up to rounding errors.
+
+        R requires ``sigma_1^2(Theta) <= 2 lambda_1'``, ``sigma_1^2(Theta_res) <= lambda_k' - Delta/2`` and
+        ``sigma_k^2(Theta_k) >= Delta/4``.
+        """
         gap = flute_gap(self.spectrum, rank)
         first, kth = 2.0 * self.spectrum[..., 0], 2.0 * self.spectrum[..., rank - 1]
         slack = 1.0 + 1e-12

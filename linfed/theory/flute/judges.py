@@ -1,7 +1,7 @@
-"""Judges of runs of FLUTE: Theorems 5.1 and 5.5, what Theorem 5.5 leaves open, and where runs diverge.
+"""Tests of Theorems 5.1 and 5.5 of the FLUTE paper on runs, and of predictions that go beyond Theorem 5.5.
 
-Theorem 5.5 leaves open its constant, the rounds beyond those that m covers, the rate near the truncation, the floor,
-and whether reused samples cost more than the fresh ones of its proof.
+Theorem 5.5 does not specify its constant, the behaviour after the rounds that m covers, the rate near the truncation,
+or the floor. Its proof assumes fresh samples, so the effect of reused samples is open too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from linfed.theory.flute.theorems import (
 from linfed.theory.flute.trace import FluteTrace
 
 PROOF_CONSTANT = 400.0
-"""The constant of Proposition A.12, in front of ``lambda_1'^2 sqrt(k) / (eta Delta^2)``."""
+"""Constant of Proposition A.12, in front of ``lambda_1'^2 sqrt(k) / (eta Delta^2)``."""
 
 IDENTITY_TOLERANCE = 1e-10
 
@@ -47,7 +47,7 @@ _RATE = quoted("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probabili
 
 
 def step_hypothesis(trace: FluteTrace, *, constant: str = "appendix") -> Hypothesis:
-    """Return the step condition of the theorems, at the trial that is nearest to failing."""
+    """Return the step-size condition of the theorems, evaluated at the trial closest to violating it."""
     limit = float(np.min(flute_step_limit(trace.spectrum, trace.rank, constant=constant)))
     return Hypothesis(
         text=f"eta <= Delta^2 / ({STEP_CONSTANTS[constant]:g} lambda_1^3)", left=trace.step_size, right=limit
@@ -60,9 +60,10 @@ def init_hypothesis(alpha: float, dim: int) -> Hypothesis:
 
 
 def judge_recursion(trace: FluteTrace, where: str) -> Finding:
-    """Judge the Theta recursion: an identity, to 1e-10 in every evaluated round of every trial.
+    """Judge whether the Theta recursion is an identity, to 1e-10 in every evaluated round of every trial.
 
-    It checks the step, its weights and the padding; not the truth, which cancels between the step and its remainder.
+    This checks the step, its weights and the padding. It does not check the ground truth, which cancels between the
+    step and its remainder.
     """
     return judge_identity(
         trace.identity,
@@ -75,8 +76,8 @@ def judge_recursion(trace: FluteTrace, where: str) -> Finding:
 
 
 def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
-    """Judge Proposition A.2: the region R is entered by round T_R; runs that end before, outside of R, say nothing."""
-    # Between recorded rounds the entry is known up to the distance to the one before.
+    """Judge Proposition A.2, that Theta enters R by round T_R; runs that end earlier outside R do not count."""
+    # The entry is known only up to the interval between recorded rounds.
     due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
     return judge_failures(
         trace.entered > due,
@@ -90,7 +91,7 @@ def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: It
 
 
 def judge_staying(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
-    """Judge Lemmas A.6 to A.9: once entered, the region R is not left; of the trials that enter it."""
+    """Judge Lemmas A.6 to A.9, that Theta does not leave the region R, over the trials that enter it."""
     entered = np.maximum.accumulate(trace.inside, axis=1)
     return judge_failures(
         (entered & ~trace.inside).any(axis=1),
@@ -104,17 +105,17 @@ def judge_staying(trace: FluteTrace, where: str, *, allowed: float, hypotheses: 
 
 
 def bound_ratios(trace: FluteTrace, *, until: float = np.inf) -> Array:
-    """Return for each trial the least constant with which Theorem 5.5's bound holds after T_R, (trials,).
+    """Return for each trial the smallest constant with which Theorem 5.5's bound holds after T_R, (trials,).
 
     Parameters
     ----------
     trace : FluteTrace
     until : float
-        Last round to be held against it: with m fixed the theorem covers a first phase only.
+        Last round that is compared with the bound. With fixed m the theorem covers only the first rounds.
 
     Notes
     -----
-    Errors that rounding alone would leave (1e-12 of the largest singular value) are within every bound.
+    Errors up to 1e-12 of the largest singular value are due to rounding and count as within every bound.
     """
     bound = flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
@@ -134,14 +135,15 @@ def judge_rate(
     hypotheses: Iterable[Hypothesis] = (),
     note: str = "",
 ) -> Finding:
-    """Judge Theorem 5.5 with a constant: the bound holds in every round after T_R, up to round `until`.
+    """Judge whether Theorem 5.5's bound holds with a given constant in every round after T_R, up to round `until`.
 
-    Only trials count in which the bound falls below the error of predicting 0 in one of these rounds, or which exceed
-    it (a diverged run exceeds every bound): no other could violate it. Where there is none it is VACUOUS.
+    A trial counts if the bound falls below the error of predicting 0 in one of these rounds, or if the trial exceeds
+    the bound. (A diverged run exceeds every bound.) No other trial could violate the bound. Without such trials the
+    finding is VACUOUS.
     """
     bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
-    trivial = trace.error[:, :1]  # the error of the small initial state: that of predicting 0
+    trivial = trace.error[:, :1]  # error of the small initial state, as of predicting 0
     says = (covered & (bound < trivial)).any(axis=1)
     failed = bound_ratios(trace, until=until) > constant
     return judge_failures(
@@ -157,11 +159,11 @@ def judge_rate(
     )
 
 
-# --- what Theorem 5.5 leaves open ----------------------------------------------------------------------------
+# --- predictions beyond Theorem 5.5 --------------------------------------------------------------------------
 
 
 def least_constant(trace: FluteTrace, *, allowed: float, until: float = np.inf) -> Measured:
-    """Return the least constant with which Theorem 5.5's bound holds in all but a share of trials, up to `until`."""
+    """Return the smallest constant with which Theorem 5.5's bound fails in at most a share of trials, up to `until`."""
     return smallest_constant(bound_ratios(trace, until=until), allowed=allowed)
 
 
@@ -174,10 +176,10 @@ def judge_constant(
     hypotheses: Iterable[Hypothesis] = (),
     note: str = "",
 ) -> Finding:
-    """Judge how tight the proof's constant is, by the least constant that passes up to round `until`.
+    """Judge the tightness of the proof's constant, from the smallest constant that holds up to round `until`.
 
-    The theorem does not say that it is tight. Whether its bound holds with that constant is `judge_rate`'s question:
-    most runs are too short for it to say anything, and a least constant below it is then no confirmation.
+    The theorem does not claim that the constant is tight. `judge_rate` judges whether the bound holds with it. Most
+    runs are too short for a verdict, and a smaller constant then does not confirm the theorem.
     """
     return judge(
         least_constant(trace, allowed=allowed, until=until),
@@ -203,7 +205,7 @@ def judge_beyond(
     hypotheses: Iterable[Hypothesis] = (),
     note: str = "",
 ) -> Finding:
-    """Judge whether the bound holds beyond round `until`, with the least constant that passes up to there."""
+    """Judge whether the bound holds after round `until`, with the smallest constant that holds up to this round."""
     constant = least_constant(trace, allowed=allowed, until=until)[0]
     return judge_failures(
         bound_ratios(trace) > constant,
@@ -218,7 +220,7 @@ def judge_beyond(
 
 
 def judge_local_rate(trace: FluteTrace, where: str) -> Finding:
-    """Judge the rate near the truncation (`FluteTrace.near`), at population; VACUOUS where runs do not come near."""
+    """Judge the rate near the truncation at population; VACUOUS if runs do not come near it (`FluteTrace.near`)."""
     from scipy import stats
 
     setting = trace.spectrum, trace.rank, trace.step_size
@@ -242,7 +244,7 @@ def judge_local_rate(trace: FluteTrace, where: str) -> Finding:
 
 
 def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, where: str) -> Finding:
-    """Judge the error (trials,) at which runs on fixed data end by `truncation_floor`, (trials,)."""
+    """Compare the final error (trials,) of runs on fixed data with `truncation_floor`, (trials,)."""
     return judge(
         median_interval(np.asarray(error) / np.asarray(predicted)),
         least=0.8,
@@ -257,7 +259,7 @@ def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, where: str) -> F
 
 
 def judge_fresh(fresh: FluteTrace, reused: FluteTrace, where: str) -> Finding:
-    """Judge whether one data set costs no more than fresh samples in every round, where the fresh run ends."""
+    """Judge whether reused samples give no larger error than fresh samples, in the last round of the fresh run."""
     after = np.searchsorted(reused.rounds[:-1], fresh.rounds[-1])
     averaged = math.sqrt(fresh.step_size * float(np.median(flute_gap(fresh.spectrum, fresh.rank))) / 4.0)
     return judge(
@@ -271,32 +273,32 @@ def judge_fresh(fresh: FluteTrace, reused: FluteTrace, where: str) -> Finding:
     )
 
 
-# --- where it diverges ---------------------------------------------------------------------------------------
+# --- divergence ----------------------------------------------------------------------------------------------
 
 
 def judge_unbounded(
     happened: Mask, excess: Array, threshold: Array, where: str, *, text: str, margin: float
 ) -> list[Finding]:
-    """Judge that something happens to runs just where FLUTE's objective on their data is unbounded below.
+    """Judge whether an event happens in runs exactly when FLUTE's objective on their data is unbounded below.
 
     Parameters
     ----------
     happened : ndarray of bool (m, trials, E)
-        To the run on each data set, one per number of samples and trial, at each excess.
+        True if the event happened in the run on a data set, for each number of samples, trial and excess.
     excess : ndarray (E,)
         ``gamma1 - 2 gamma2``.
     threshold : ndarray (m, trials)
-        Of each data set (`linfed.theory.flute_divergence_threshold`).
+        Threshold of each data set (`linfed.theory.flute_divergence_threshold`).
     where, text : str
-        The setting, and the sentence.
+        Setting and claim.
     margin : float
-        Excesses this near to a data set's threshold are also judged by themselves.
+        Pairs whose excess is this close to the threshold of the data set are also judged separately.
 
     Returns
     -------
     list of Finding
-        Whether the share in which it is so lies above 95 %: of all points, of those near the threshold, and of whole
-        data sets.
+        Findings that the share of agreement is above 95 %: among all pairs, among pairs close to the threshold, and
+        among whole data sets.
     """
     line = threshold[..., None]
     sets = np.broadcast_to(np.arange(line.size).reshape(line.shape), happened.shape)
@@ -319,7 +321,7 @@ def judge_unbounded(
 def judge_divergence(
     diverged: Mask, excess: Array, threshold: Array, where: str, *, margin: float, notes: tuple[str, str] = ("", "")
 ) -> list[Finding]:
-    """Judge that runs diverge where FLUTE's objective on their data is unbounded below, only there, and both.
+    """Judge whether runs of FLUTE diverge if and only if the objective on their data is unbounded below.
 
     Parameters
     ----------
@@ -327,12 +329,12 @@ def judge_divergence(
     excess, threshold, where, margin
         As in `judge_unbounded`.
     notes : pair of str
-        What a reader should know of runs that did not diverge above the threshold, and of those that did below.
+        Notes for the reader on runs that did not diverge above the threshold, and on runs that diverged below it.
 
     Returns
     -------
     list of Finding
-        Those of `judge_unbounded`, then one for each direction.
+        Findings of `judge_unbounded`, then one finding for each direction.
     """
     both = "Diverging and being unbounded below are the same"
     above = excess > threshold[..., None]

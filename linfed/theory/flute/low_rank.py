@@ -1,4 +1,4 @@
-"""What a model of rank k can reach on a truth of higher rank: the truncation, FLUTE's minimiser, its floor and edge."""
+"""Rank-k models on ground truths of higher rank: truncation, FLUTE's minimiser, its floor and divergence threshold."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from linfed.theory._laws import check_covariance, check_gaussian
 
 
 def truncation_error(truth: Truth, rank: int) -> Array:
-    """Return the mean client error of the truth's best approximation of rank k.
+    """Return the mean client error of the best rank-k approximation of the ground truth.
 
     Parameters
     ----------
     truth : Truth
-        E.g. ``problem.truth(seed, range(trials))``.
+        Ground truth, for example ``problem.truth(seed, range(trials))``.
     rank : int
-        k.
+        Rank k of the approximation.
 
     Returns
     -------
@@ -32,13 +32,22 @@ def truncation_error(truth: Truth, rank: int) -> Array:
 
     Notes
     -----
-    The truncation is optimal in Frobenius norm; in this unsquared mean it is a reference, not a floor.
+    The truncation is optimal in Frobenius norm. For this mean of unsquared norms it is a reference and not a lower
+    bound.
 
-    **Deviations**: an addition, a reference line.
+    **Deviations**: not in the paper.
 
     References
     ----------
     FLUTE paper, section 4.1; Eckart and Young 1936.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
+    >>> truth = problem.truth(0, range(2))
+    >>> lf.theory.truncation_error(truth, 2).round(3)
+    array([0.273, 0.275])
     """
     cut = truth.truncated(check_integer("rank", rank))
     return np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1)
@@ -47,14 +56,14 @@ def truncation_error(truth: Truth, rank: int) -> Array:
 def flute_population_minimiser(
     truth: Truth, rank: int, *, gamma1: float = 0.25, gamma2: float = 0.125, step_ratio: float = 1.0
 ) -> Truth:
-    """Return what FLUTE reaches when every client knows its distribution.
+    """Return the minimiser of FLUTE's objective at population, where every client knows its distribution.
 
     Parameters
     ----------
     truth : Truth
-        Of standard x.
+        Ground truth with isotropic x of variance 1.
     rank : int
-        k.
+        Rank k of the model.
     gamma1, gamma2 : float
         Weights of the regulariser.
     step_ratio : float
@@ -63,28 +72,38 @@ def flute_population_minimiser(
     Returns
     -------
     Truth
-        ``phi_i`` replaced by ``U_k U_k' phi_i / (1 + step_ratio (4 gamma2 - 2 gamma1))``: the top-k directions, their
-        singular values scaled. It is the truncation Phi_k iff ``gamma1 = 2 gamma2``.
+        ``phi_i`` replaced by ``U_k U_k' phi_i / (1 + step_ratio (4 gamma2 - 2 gamma1))``: This keeps the top-k
+        directions and rescales their singular values. It is the truncation Phi_k if and only if ``gamma1 = 2 gamma2``.
 
     Raises
     ------
     ValueError
-        Where ``step_ratio (2 gamma1 - 4 gamma2) >= 1``: there is no minimiser, FLUTE diverges.
+        If ``step_ratio (2 gamma1 - 4 gamma2) >= 1``. There is then no minimiser, and FLUTE diverges.
 
     Notes
     -----
-    At balanced factors with ``B'B = W'W = diag(s)`` the step vanishes iff ``s_j - lambda_j = step_ratio (2 gamma1 - 4
-    gamma2) s_j``.
+    At balanced factors with ``B'B = W'W = diag(s)`` the step vanishes if and only if ``s_j - lambda_j = step_ratio (2
+    gamma1
+    - 4 gamma2) s_j``.
 
-    **Deviations**: an addition; the paper treats ``gamma1 = 2 gamma2``.
+    **Deviations**: not in the paper, which treats ``gamma1 = 2 gamma2``.
 
     References
     ----------
     FLUTE paper, equations (3) to (6).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
+    >>> truth = problem.truth(0, range(2))
+    >>> minimiser = lf.theory.flute_population_minimiser(truth, 2, gamma1=0.2, gamma2=0.125)
+    >>> minimiser.W.shape
+    (2, 50, 2)
     """
     gamma1 = check_number("gamma1", gamma1, minimum=0.0)
     gamma2 = check_number("gamma2", gamma2, minimum=0.0)
-    check_covariance(truth, "the minimiser is known")
+    check_covariance(truth, "the minimiser requires")
     step_ratio = check_number("step_ratio", step_ratio, minimum=0.0)
     scale = 1.0 + step_ratio * (4.0 * gamma2 - 2.0 * gamma1)
     if scale <= 0:
@@ -110,24 +129,35 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
     Returns
     -------
     ndarray () or (trials,)
-        ``min_i lambda_min(A_i) / (2 step_ratio)``: 0 where a client has fewer than d samples, 1/2 at population.
+        ``min_i lambda_min(A_i) / (2 step_ratio)``: This is 0 if a client has fewer than d samples, and 1/2 at
+        population with ``step_ratio = 1``.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----
-    ``||B'B||_F^2 + ||W'W||_F^2 >= 2 ||B W'||_F^2`` with equality at balanced factors, so the objective is at least
-    ``sum_i [theta_i'A_i theta_i / 2 - step_ratio (gamma1 - 2 gamma2) ||theta_i||^2]`` up to linear terms; and a
-    balanced factor of rank one that serves the worst client alone, along its least eigenvector, attains it.
+    ``||B'B||_F^2 + ||W'W||_F^2 >= 2 ||B W'||_F^2``, with equality at balanced factors. The objective is therefore at
+    least ``sum_i [theta_i'A_i theta_i / 2 - step_ratio (gamma1 - 2 gamma2) ||theta_i||^2]`` up to linear terms.
+    Balanced factors of rank one that are nonzero only for the worst client, along the eigenvector of its smallest
+    eigenvalue, attain it.
 
-    **Deviations**: an addition; the paper says that the model "usually diverges" for ``gamma1 > 2 gamma2``.
+    **Deviations**: not in the paper, which states that the model "usually diverges" for ``gamma1 > 2 gamma2``.
 
     References
     ----------
     FLUTE paper, Appendix C.1, "Varying gamma1 and gamma2".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> A, b = data.normal_equations()
+    >>> lf.theory.flute_divergence_threshold(A).round(3).item()
+    0.162
     """
     A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     step_ratio = check_number("step_ratio", step_ratio, positive=True)
@@ -136,49 +166,57 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
 
 
 def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
-    """Return how far the empirical risk's minimiser of rank k lies from the truncation, to first order in 1/m.
+    """Predict the distance of the rank-k minimiser of the empirical risk from the truncation, to first order in 1/m.
 
     Parameters
     ----------
     truth : Truth
-        Of standard Gaussian x, of a rank above or equal to k.
+        Ground truth of rank at least k, with standard Gaussian x.
     rank : int
-        k.
+        Rank k of the model.
     n_samples : int
-        m of every client.
+        Number m of samples per client.
 
     Returns
     -------
     ndarray (trials,)
-        ``sqrt(E ||B W' - Phi_k||_F^2 / n)`` given the truth: the root mean square over clients, data averaged. The
-        metric `mean_truncation_error` is a mean of unsquared norms, at most this.
+        ``sqrt(E ||B W' - Phi_k||_F^2 / n)`` for the given ground truth: the root mean square over clients and data. The
+        metric `mean_truncation_error` is a mean of unsquared norms and at most this value.
 
     Raises
     ------
     ValueError
-        Where ``lambda_k = lambda_{k+1}``, or for values out of range.
+        If ``lambda_k = lambda_{k+1}``, or if a value is out of range.
 
     Notes
     -----
-    A stationary point of the empirical risk is one of the truncation problem for ``Phi + N``. Column i of N is
-    ``X_i'xi_i/m - (A_i - I) e_i``, where ``e_i = (Phi_k)_i - phi_i`` is what the model leaves: it has mean 0 and
-    covariance ``(tau_i^2 I + e_i e_i')/m`` with ``tau_i^2 = noise_std^2 + ||e_i||^2``. In the truth's singular
-    coordinates, for p <= k < q the truncation moves by::
+    A stationary point of the empirical risk is a stationary point of the truncation problem for ``Phi + N``. Column i
+    of N is ``X_i'xi_i/m - (A_i - I) e_i`` with the residual ``e_i = (Phi_k)_i - phi_i`` of the model. It has mean 0 and
+    covariance ``(tau_i^2 I + e_i e_i')/m`` with ``tau_i^2 = noise_std^2 + ||e_i||^2``. In the singular coordinates of
+    the ground truth, for p <= k < q, the truncation changes by::
 
         [p, q]: (lambda_p^2 N_pq + lambda_p lambda_q N_qp) / (lambda_p^2 - lambda_q^2)
         [q, p]: (lambda_p lambda_q N_pq + lambda_p^2 N_qp) / (lambda_p^2 - lambda_q^2)
 
-    and by N itself in the block p, q <= k. In homogeneous noise, and with nothing beyond rank k, this is
-    ``tau^2 k (d + n - k) / (n m)``; a pair of close singular values adds ``1 / (lambda_k - lambda_{k+1})^2``.
+    and by N in the block p, q <= k. With homogeneous noise and a ground truth of rank k, the square of the result is
+    ``tau^2 k (d + n - k) / (n m)``. A pair of close singular values adds ``1 / (lambda_k - lambda_{k+1})^2``.
 
-    **Deviations**: an addition: a prediction without a free parameter, where Theorem 5.1 has an unnamed constant.
+    **Deviations**: a prediction without fitted parameters. Theorem 5.1 of the paper has an unspecified constant.
 
     References
     ----------
     FLUTE paper, Theorem 5.1 and Remarks 5.2, 5.3, 5.7; Stewart and Sun 1990 for the perturbation of singular spaces.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
+    >>> truth = problem.truth(0, range(2))
+    >>> lf.theory.truncation_floor(truth, 2, n_samples=100).round(3)
+    array([0.049, 0.048])
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
-    check_gaussian(truth, "the floor is known")
+    check_gaussian(truth, "the floor requires")
     Phi = truth.dense().mT
     _, d, n = Phi.shape
     least = min(d, n)
@@ -186,15 +224,15 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     if rank > least:
         raise ValueError(f"rank = {rank} must be at most min(d, n) = {least}")
     if np.any(spectrum[:, rank - 1] <= 1e-12 * spectrum[:, 0]):
-        raise ValueError(f"rank = {rank} must be at most the truth's rank: its singular value lambda_k is 0")
+        raise ValueError(f"rank = {rank} must be at most the rank of the ground truth, whose lambda_k is 0")
     if rank < least and np.any(spectrum[:, rank - 1] <= spectrum[:, rank] * (1 + 1e-12)):
-        raise ValueError(f"rank = {rank}: the truth's singular values lambda_k and lambda_(k+1) coincide")
+        raise ValueError(f"rank = {rank} is not supported: the singular values lambda_k and lambda_(k+1) coincide")
     shares = np.square(Vt.mT)  # V_iq^2, (T, n, least)
     left = shares * np.square(spectrum)[:, None]  # |u_q'phi_i|^2
     tau2 = truth.noise_std**2 + left[:, :, rank:].sum(axis=-1)
     inside = tau2[:, :, None] * shares
-    # E N_pq^2 for p <= k: its rows are outside e_i. E N_qp^2 for p <= k < q: they are along it.
-    across = inside.sum(axis=1)  # of column q, (T, least)
+    # E N_pq^2 for p <= k, with rows orthogonal to e_i; E N_qp^2 for p <= k < q, with rows along e_i.
+    across = inside.sum(axis=1)  # column q, (T, least)
     along = shares[:, :, :rank].mT @ (tau2[:, :, None] + left[:, :, rank:])  # (T, k, least - k)
     top, rest = spectrum[:, :rank, None], spectrum[:, None, rank:]
     gain = top**2 * (top**2 + rest**2) / (top**2 - rest**2) ** 2

@@ -1,4 +1,4 @@
-"""FLUTE's objective on data: how far a point is from stationary, and the ray along which it is unbounded below."""
+"""FLUTE's objective on data: relative gradient, and the direction in which it is unbounded below."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def flute_relative_gradient(
     gamma2: float = 0.125,
     step_ratio: float = 1.0,
 ) -> Array:
-    """Return the norm of the objective's gradient at B and W over that of (B, W): 0 where a run comes to rest.
+    """Return the norm of the gradient of FLUTE's objective divided by the norm of (B, W), 0 at stationary points.
 
     Parameters
     ----------
     B, W : array_like (.., d, k) and (.., n, k)
-        E.g. of ``result.final``, trials first.
+        Factors, for example from ``result.final``, with trials first.
     A, b : array_like (.., n, d, d) and (.., n, d)
         ``X_i'X_i/m_i`` and ``X_i'y_i/m_i``, as `linfed.GivenSamples.normal_equations` returns them.
     gamma1, gamma2 : float
@@ -37,18 +37,28 @@ def flute_relative_gradient(
     Returns
     -------
     ndarray (..,)
-        Not finite where B or W is not.
+        Relative gradient; not finite if B or W is not finite.
 
     Notes
     -----
     The objective is ``sum_i (1/2m_i)||X_i B w_i - y_i||^2 - step_ratio [gamma1 ||B W'||^2 - gamma2 (||B'B||^2 +
-    ||W'W||^2)]``; a round of `linfed.FLUTE` is a step along its negative gradient.
+    ||W'W||^2)]``. A round of `linfed.FLUTE` is a step along its negative gradient.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
 
     References
     ----------
     FLUTE paper, equations (3) to (6).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> A, b = data.normal_equations()
+    >>> truth = problem.truth(0, [0])
+    >>> lf.theory.flute_relative_gradient(truth.B[0], truth.W[0], A, b).round(2).item()
+    2.03
     """
     B, W, A, b = (np.asarray(value, dtype=float) for value in (B, W, A, b))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -61,33 +71,43 @@ def flute_relative_gradient(
 
 
 def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tuple[Array, Array]:
-    """Return the balanced factors of rank one along which the objective on data first falls without bound.
+    """Return balanced factors of rank one along which FLUTE's objective on data first becomes unbounded below.
 
     Parameters
     ----------
     A : array_like (n, d, d) or (trials, n, d, d)
         ``X_i'X_i/m_i``.
     rank : int
-        Columns k of B and W.
+        Number k of columns of B and W.
     square : float
-        ``||B||_F^2 = ||W||_F^2``.
+        Squared norm ``||B||_F^2 = ||W||_F^2``.
 
     Returns
     -------
     B, W : ndarray (d, k) and (n, k), or with a leading trial axis
-        All for the client whose A_i has the least eigenvalue, along its eigenvector: an ``init`` of `linfed.FLUTE` from
-        far out.
+        Factors that are nonzero only for the client whose A_i has the smallest eigenvalue, along its eigenvector. They
+        are accepted as ``init`` by `linfed.FLUTE`, for an initialisation far from the origin.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or values out of range.
+        If shapes do not match or a value is out of range.
 
     Notes
     -----
-    On it the objective turns from rising to falling at `linfed.theory.flute_divergence_threshold`.
+    Along these factors the objective rises below `linfed.theory.flute_divergence_threshold` and falls above it.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+    >>> data = lf.FixedSamples(20).draw(problem)
+    >>> A, b = data.normal_equations()
+    >>> B, W = lf.theory.flute_worst_ray(A, 2)
+    >>> B.shape, W.shape, int((W != 0).any(axis=1).sum())
+    ((1, 4, 2), (1, 5, 2), 1)
     """
     A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
     rank, length = check_integer("rank", rank), math.sqrt(check_number("square", square, positive=True))

@@ -1,6 +1,6 @@
-"""What FLUTE's Theorems 5.1 and 5.5 say of a spectrum: the gap, the step's limit, the rate and the bound.
+"""Quantities of FLUTE's Theorems 5.1 and 5.5 as functions of the spectrum: gap, step-size limit, rate and bound.
 
-The analysis (Appendix A) speaks of ``gamma1 = 2 gamma2 = 1/4``, equal steps, and the data gradient of factor 1.
+The analysis (Appendix A) assumes ``gamma1 = 2 gamma2 = 1/4``, equal step sizes, and the factor 1 in the data gradient.
 """
 
 from __future__ import annotations
@@ -14,11 +14,39 @@ from linfed._types import Array
 from linfed.errors import check_choice, check_integer, check_number
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}
-"""Denominators of the step condition: Appendix A's ``Delta^2 / (36 lambda_1'^3)``, and what Theorem 5.1 prints."""
+"""Denominators of the step-size condition: ``Delta^2 / (36 lambda_1'^3)`` of Appendix A, and as in Theorem 5.1."""
 
 
 def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
-    """Return ``Delta = 2 (lambda_k - lambda_{k+1})`` of singular values (..., r), descending; 0 beyond the r-th."""
+    """Return the gap ``Delta = 2 (lambda_k - lambda_{k+1})`` of FLUTE's analysis.
+
+    Parameters
+    ----------
+    spectrum : array_like (..., r)
+        Singular values of Phi in descending order; lambda_{r+1} counts as 0.
+    rank : int
+        Rank k <= r of the model.
+
+    Returns
+    -------
+    ndarray (...)
+
+    Raises
+    ------
+    ValueError
+        If the rank exceeds r.
+
+    References
+    ----------
+    FLUTE paper, section 5 and Appendix A.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_gap(spectrum, 2).item()
+    2.0
+    """
     values = np.asarray(spectrum, dtype=float)
     rank = check_integer("rank", rank)
     if rank > values.shape[-1]:
@@ -28,14 +56,14 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
 
 
 def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "appendix") -> Array:
-    """Return the largest step that Theorems 5.1 and 5.5 allow.
+    """Return the largest step size that FLUTE's Theorems 5.1 and 5.5 allow.
 
     Parameters
     ----------
     spectrum : array_like (..., r)
         Singular values ``lambda_1 >= lambda_2 >= ..`` of Phi.
     rank : int
-        k.
+        Rank k of the model.
     constant : "appendix" or "printed"
         ``Delta^2 / (288 lambda_1^3)``, which is the appendix's ``Delta^2 / (36 lambda_1'^3)`` with ``lambda' = 2
         lambda``, or ``Delta^2 / (228 lambda_1^3)`` as the main text prints it.
@@ -47,17 +75,24 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     Raises
     ------
     ValueError
-        For an unknown constant, or a rank above r.
+        If the constant is unknown, or if the rank exceeds r.
 
     Notes
     -----
-    The two differ by a slip of digits; the proof has the smaller step.
+    The two constants differ in one digit, by a misprint. The proof has the smaller step size.
 
     **Deviations**: the default follows the appendix.
 
     References
     ----------
     FLUTE paper, Theorem 5.1; Lemmas A.10 and A.11.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> [round(lf.theory.flute_step_limit(spectrum, 2, constant=c).item(), 6) for c in ("appendix", "printed")]
+    [0.000514, 0.00065]
     """
     divisor = STEP_CONSTANTS[check_choice("constant", constant, STEP_CONSTANTS)]
     values = np.asarray(spectrum, dtype=float)
@@ -65,39 +100,71 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
 
 
 def flute_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Array:
-    """Return the factor ``1 - eta Delta / 16`` by which Theorem 5.5 bounds the error from round to round, (...)."""
+    """Return the contraction factor ``1 - eta Delta / 16`` per round in Theorem 5.5 of the FLUTE paper.
+
+    Parameters
+    ----------
+    spectrum, rank
+        As in `flute_step_limit`.
+    step_size : float
+        Step size eta for B and heads.
+
+    Returns
+    -------
+    ndarray (...)
+
+    References
+    ----------
+    FLUTE paper, Theorem 5.5.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_rate(spectrum, 2, step_size=0.05).round(5).item()
+    0.99375
+    """
     return np.asarray(1.0 - check_number("step_size", step_size, positive=True) * flute_gap(spectrum, rank) / 16.0)
 
 
 def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Array:
-    """Return the factor by which the error falls in a round near the truncation, at population.
+    """Return the contraction factor of FLUTE's error per round near the truncation, at population.
 
     Parameters
     ----------
     spectrum : array_like (..., r)
         Singular values of Phi.
     rank : int
-        k.
+        Rank k of the model.
     step_size : float
-        eta, of both steps.
+        Step size eta for B and heads.
 
     Returns
     -------
     ndarray (...)
-        ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``; below 1 iff ``eta < 1 / lambda_1`` and ``Delta > 0``. (With k
-        = n = d there is no direction beyond the k-th, and the true factor is ``|1 - 2 eta lambda_k|`` at small steps.)
+        ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``. It is below 1 if and only if ``eta < 1 / lambda_1`` and
+        ``Delta > 0``. (With k = n = d there is no direction after the k-th, and the true factor is ``|1 - 2 eta
+        lambda_k|`` at small step sizes.)
 
     Notes
     -----
-    The recursion's derivative at ``Theta_k Theta_k' = 2 Lambda_k``, ``Theta_res = 0`` has the factors ``1 + (eta/2)
-    (lambda_j' - lambda_p')`` for a row j of Theta_res beside a column p <= k, with ``lambda' = (2 lambda, -2 lambda)``,
-    and ``1 - (eta/2) (lambda_p' + lambda_q')`` within Theta_k: the slowest is j = k + 1, p = k.
+    The derivative of the recursion at ``Theta_k Theta_k' = 2 Lambda_k``, ``Theta_res = 0`` has two kinds of factors.
+    Row j of Theta_res and column p <= k have ``1 + (eta/2) (lambda_j' - lambda_p')`` with ``lambda' = (2 lambda, -2
+    lambda)``. Within Theta_k the factors are ``1 - (eta/2) (lambda_p' + lambda_q')``. The slowest one is j = k + 1, p =
+    k.
 
-    **Deviations**: an addition; Theorem 5.5 has a factor eight times nearer to 1.
+    **Deviations**: not in the paper. In Theorem 5.5, 1 minus the factor is eight times smaller.
 
     References
     ----------
     FLUTE paper, equation (13).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_local_rate(spectrum, 2, step_size=0.05).round(5).item()
+    0.95
     """
     values = np.asarray(spectrum, dtype=float)
     step_size = check_number("step_size", step_size, positive=True)
@@ -106,57 +173,66 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
 
 
 def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients: int, rounds: npt.ArrayLike) -> Array:
-    """Return Theorem 5.5's bound on the mean truncation error with constant 1.
+    """Return the bound of FLUTE's Theorem 5.5 on the mean truncation error, with its constant set to 1.
 
     Parameters
     ----------
     spectrum : array_like (..., r)
         Singular values of Phi.
     rank, n_clients : int
-        k and n.
+        Rank k of the model, and n.
     step_size : float
-        eta.
+        Step size eta for B and heads.
     rounds : array_like (R,)
-        t.
+        Numbers of rounds t.
 
     Returns
     -------
     ndarray (..., R)
-        ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. The theorem's constant is not named; the
-        proof arrives at ``4 * 400`` (`PROOF_CONSTANT`, and ``lambda_1' = 2 lambda_1`` squared) with t counted from the
-        entry into the region R; counted from the start it is larger by ``(1 - eta Delta / 16)^(-T_R)``.
+        ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. The theorem does not specify its
+        constant. The proof gives ``4 * 400`` (`PROOF_CONSTANT`, and ``lambda_1' = 2 lambda_1`` squared) with t counted
+        from the entry into the region R. Counted from round 0, the constant is larger by the factor ``(1 - eta Delta /
+        16)^(-T_R)``.
 
     References
     ----------
     FLUTE paper, Theorem 5.5; Proposition A.12.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> spectrum = [3.0, 2.0, 1.0]
+    >>> lf.theory.flute_bound(spectrum, 2, step_size=0.05, n_clients=100, rounds=[0, 1000]).round(4)
+    array([6.364, 0.012])
     """
     values = np.asarray(spectrum, dtype=float)
     n, gap = check_integer("n_clients", n_clients), flute_gap(values, rank)
     step_size = check_number("step_size", step_size, positive=True)
-    with np.errstate(divide="ignore"):  # without a gap the theorem says nothing
+    with np.errstate(divide="ignore"):  # the bound is infinite without a gap
         scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (step_size * gap**2)
     return np.asarray(scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** np.asarray(rounds))
 
 
 def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n_samples: int) -> float:
-    """Return the last round that m samples of every client cover in Theorem 5.5.
+    """Return the last round that Theorem 5.5 covers with m samples per client.
 
     Parameters
     ----------
     spectrum : array_like (r,)
         Singular values of Phi.
     rank : int
-        k.
+        Rank k of the model.
     step_size : float
-        eta.
+        Step size eta for B and heads.
     n_samples : int
-        m.
+        Number m of samples per client.
 
     Returns
     -------
     float
-        ``log m / (-2 log(1 - eta Delta / 16))``, from the condition that m grows like ``(1 - eta Delta / 16)^(-2T)``,
-        whose other factors are left out. Infinite where that factor is not between 0 and 1: there is no condition.
+        ``log m / (-2 log(1 - eta Delta / 16))``, from the condition that m grows like ``(1 - eta Delta / 16)^(-2T)``
+        without its other factors. Infinite, meaning that there is no condition, if ``1 - eta Delta / 16`` is not
+        between 0 and 1.
 
     References
     ----------

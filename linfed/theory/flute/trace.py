@@ -1,4 +1,4 @@
-"""What FLUTE's theorems speak of, recorded over a run."""
+"""Quantities of FLUTE's theorems, recorded over a run."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from linfed.theory.flute.coordinates import ThetaCoordinates
 
 @dataclass(frozen=True, kw_only=True)
 class FluteTrace:
-    """What the theorems speak of, round by round (the first column is the initial state).
+    """Quantities of FLUTE's theorems in the recorded rounds of a run, where the first column is the initial state.
 
     Parameters
     ----------
     rank, n_clients : int
-        k and n.
+        Rank k of the model, and n.
     step_size : float
-        eta.
+        Step size eta for B and heads.
     spectrum : ndarray (trials, max(d, n))
         Singular values of Phi, zero-padded.
     rounds : ndarray of int (R,)
         Recorded rounds.
     error : ndarray (trials, R)
-        ``(1/n) sum_i ||B w_i - (Phi_k)_i||``; NaN from divergence on.
+        ``(1/n) sum_i ||B w_i - (Phi_k)_i||``; NaN after divergence.
     inside : ndarray of bool (trials, R)
-        Whether Theta lies in the region R.
+        True if Theta is in the region R.
     region : ndarray (trials, R, 3)
-        Its three quantities (`Region`).
+        The three quantities of `Region`.
     entry : ndarray (trials,)
-        T_R.
+        Predicted time of entry T_R.
     identity : ndarray (trials, R)
-        Largest entry of the recursion's two sides' difference over the largest entry of Theta; NaN where it was not
-        evaluated.
+        Largest entry of the difference between the two sides of the recursion, divided by the largest entry of Theta.
+        NaN if not evaluated.
     alive : ndarray of bool (trials, R)
-        Whether a trial has not diverged.
+        True for trials that have not diverged.
     """
 
     rank: int
@@ -63,14 +63,14 @@ class FluteTrace:
 
     @property
     def entered(self) -> Array:
-        """First recorded round at which Theta lies in the region R, infinite where none is, (trials,)."""
+        """First recorded round in which Theta is in the region R, (trials,); infinite if there is none."""
         return np.where(self.inside.any(axis=1), self.rounds[self.inside.argmax(axis=1)], np.inf)
 
     @property
     def near(self) -> Mask:
-        """Where the error lies between 1e-3 and 1e-8 of the first: near the truncation, yet above rounding.
+        """Mask of rounds near the truncation but above rounding, with errors of 1e-8 to 1e-3 of the initial error.
 
-        Nowhere if some trial has not three such rounds.
+        False everywhere if a trial has fewer than three such rounds.
         """
         share = self.error / self.error[:, :1]
         found = np.asarray((share < 1e-3) & (share > 1e-8))
@@ -80,21 +80,21 @@ class FluteTrace:
 def flute_trace(
     steps: Iterable[Round], algorithm: FLUTE, truth: Truth, *, every: int = 1, identity: bool = True
 ) -> FluteTrace:
-    """Return what FLUTE's theorems speak of, from a run round by round.
+    """Record the quantities of FLUTE's theorems over a run.
 
     Parameters
     ----------
     steps : iterable of Round
-        E.g. ``lf.iterate(algorithm, problem, ...)``, from the initial state on.
+        Rounds of the run from the initial state on, for example ``lf.iterate(algorithm, problem, ...)``.
     algorithm : FLUTE
-        That ran.
+        Algorithm of the run.
     truth : Truth
-        Of its trials.
+        Ground truth of the trials.
     every : int
-        Record every so many rounds, and the last.
+        Number of rounds between records; the last round is always recorded.
     identity : bool
-        Evaluate the Theta recursion in recorded rounds: it asks the batch for one more gradient, which engines
-        "explicit" and "compressed" answer.
+        If True, evaluate the Theta recursion in recorded rounds. This requires another gradient from the batch, which
+        the engines "explicit" and "compressed" support.
 
     Returns
     -------
@@ -103,21 +103,31 @@ def flute_trace(
     Raises
     ------
     ValueError
-        For an algorithm at other weights or steps than those of the theorems, partial participation, a truth of
-        other trials, or one whose x does not have the identity for covariance.
+        If the algorithm has other weights or step sizes than the theorems, if participation is partial, if the ground
+        truth is from other trials, or if the covariance of x is not the identity.
 
     References
     ----------
     FLUTE paper, equation (13) and Appendix A.2.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
+    >>> algorithm = lf.FLUTE(rank=2, step_size=0.02)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), rounds=20, engine="explicit")
+    >>> trace = lf.theory.flute_trace(steps, algorithm, problem.truth(0, [0]), every=10)
+    >>> trace.rounds, bool((trace.identity[:, 1:] < 1e-10).all())
+    (array([ 0, 10, 20]), True)
     """
     setting = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio, algorithm.gradient_factor)
     if setting != (0.25, 0.125, 1.0, 1):
         raise ValueError(
-            f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal steps and gradient_factor = 1: "
-            "the theorems speak of these"
+            f"algorithm = {algorithm!r} must have gamma1 = 1/4, gamma2 = 1/8, equal step sizes and gradient_factor "
+            "= 1 for the theorems"
         )
-    step_size = one_step(algorithm.step_size, "the theorems speak of")
-    check_covariance(truth, "the recursion and its region are")
+    step_size = one_step(algorithm.step_size, "the theorems require")
+    check_covariance(truth, "the recursion and its region require")
     every, k = check_integer("every", every), algorithm.rank
     coordinates, cut = ThetaCoordinates.of(truth), truth.truncated(algorithm.rank)
     columns: list[dict[str, Any]] = []
@@ -140,7 +150,7 @@ def flute_trace(
     steps = iter(steps)
     last = next(steps, None)
     if last is None or last.number:
-        raise ValueError("steps must begin with the initial state, as those of lf.iterate do")
+        raise ValueError("steps must begin with the initial state, as lf.iterate does")
     assert last.before.W is not None
     _check_everyone(last.before.W.shape[:2], coordinates)
     entry = coordinates.entry_round(coordinates.theta(last.before), step_size)
@@ -170,17 +180,17 @@ def flute_trace(
 
 
 def _check_everyone(shape: tuple[int, ...], coordinates: ThetaCoordinates) -> None:
-    """Raise unless a round has the trials and participants (trials, p) that the truth has trials and clients."""
+    """Raise unless the shape (trials, p) of a round equals the trials and clients of the ground truth."""
     expected = coordinates.Phi.shape[:2]
     if shape != expected:
         raise ValueError(
-            f"steps have {shape} trials and participants, expected {expected}: all clients of the truth's trials "
-            "take part"
+            f"steps have {shape} trials and participants but must have {expected}: the theorems require full "
+            "participation and the ground truth of the run"
         )
 
 
 def _identity_error(coordinates: ThetaCoordinates, step: Round, step_size: float) -> Array:
-    """Return how far the two sides of the Theta recursion differ in a round, relative to Theta, (trials,)."""
+    """Return the difference of the two sides of the Theta recursion in a round, relative to Theta, (trials,)."""
     before, after = step.before, step.after
     assert before.B is not None
     assert before.W is not None

@@ -1,4 +1,4 @@
-"""The shortcut draft: its equations over a recorded round, the bound over a run, what B can learn and loses."""
+"""The shortcut draft: its equations in a recorded round, its bound over a run, and predictions for B."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shortcut draft's equations (7) to (18) and its lemmas, as identities over a recorded round."""
+"""Equations (7) to (18) and Lemmas 1 and 2 of the shortcut draft, as identities for a recorded round."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from linfed.simulation.loop import Round
 IDENTITY_TOLERANCE = 1e-10
 
 READINGS = ("corrected", "printed")
-"""The draft's equations with their slips mended, or as they stand."""
+"""Versions of the draft's equations: with corrections, or as printed."""
 
 
 class Sides(NamedTuple):
-    """The two sides of an identity, of one shape with trials first, and the size of what they are sums of, (trials,).
+    """Two sides of an identity, with equal shapes and trials first, and the size of their summands, (trials,).
 
-    `scale` is the largest entry among the summands: rounding is relative to it, also where a side is nearly 0.
+    `scale` is the largest entry of the summands. Rounding errors are relative to it, even if a side is nearly 0.
     """
 
     left: Array
@@ -33,17 +33,17 @@ class Sides(NamedTuple):
 
     @classmethod
     def of(cls, left: Array, *parts: Array) -> Self:
-        """Return an identity whose right side is a sum."""
+        """Return an identity whose right side is the sum of `parts`."""
         return cls(left, np.asarray(sum(parts)), np.max([largest(part) for part in (left, *parts)], axis=0))
 
     @property
     def gap(self) -> Array:
-        """Largest entry of the difference over `scale`, (trials,)."""
+        """Largest entry of the difference divided by `scale`, (trials,)."""
         return largest(self.left - self.right) / np.maximum(self.scale, np.finfo(float).tiny)
 
 
 class Blocks(NamedTuple):
-    """The matrices of (8): G, C, D (trials, k p, k p) and E (trials, k p, d p); row ``a p + i`` is client i's a-th."""
+    """Matrices of (8): G, C, D (trials, k p, k p), E (trials, k p, d p). Row ``a p + i`` is row a of client i."""
 
     G: Array
     C: Array
@@ -53,9 +53,9 @@ class Blocks(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRound:
-    """A round of the shortcut variant in the draft's symbols, its equations up to (18) and Lemmas 1 and 2.
+    """One round of the shortcut variant in the draft's notation, with equations up to (18) and Lemmas 1 and 2.
 
-    Parameters and notes are those of `linfed.theory.ShortcutRound`, which adds what (19) to (22) say.
+    See `linfed.theory.ShortcutRound`, which adds (19) to (22), for parameters and notes.
     """
 
     step_size: float
@@ -79,35 +79,35 @@ class RecordedRound:
 
     @classmethod
     def of(cls, step: Round, algorithm: FedRepShortcut, truth: Truth) -> Self:
-        """Return a round in the draft's symbols.
+        """Create a round in the draft's notation from a step of `lf.iterate`.
 
         Parameters
         ----------
         step : Round
-            Of ``lf.iterate``, under an engine that answers more questions ("explicit" or "compressed"); to be made
-            before the next round begins. Not the refit after the last.
+            Step of ``lf.iterate`` with engine "explicit" or "compressed", used before the next round starts. The refit
+            after the last round is not supported.
         algorithm : FedRepShortcut
-            That ran, of one representation step.
+            Algorithm of the run, with one representation step.
         truth : Truth
-            Of its trials, with an orthonormal B* of as many columns; a missing S* is 0.
+            Ground truth of the trials. Its B* is orthonormal and has as many columns as B; a missing S* is 0.
 
         Raises
         ------
         ValueError
-            For several representation steps, or a truth that does not fit.
+            If there are several representation steps, or if the ground truth does not match.
         """
         before, after, batch = step.before, step.after, step.batch
         assert before.B is not None
         assert after.B is not None
         if algorithm.representation_steps != 1:
             raise ValueError(
-                f"representation_steps = {algorithm.representation_steps} must be 1: (4) is one step on B for all"
+                f"representation_steps = {algorithm.representation_steps} must be 1: equation (4) is one step on B"
             )
         if truth.B is None or truth.W is None or truth.B.shape != before.B.shape:
             found = None if truth.B is None else truth.B.shape
-            raise ValueError(f"truth has a B* of shape {found}, expected {before.B.shape} as the learned B")
+            raise ValueError(f"truth has a B* of shape {found}; it must have shape {before.B.shape}, as the learned B")
         if np.abs(truth.B.mT @ truth.B - np.eye(truth.B.shape[-1])).max() > IDENTITY_TOLERANCE:
-            raise ValueError("truth has a B* that is not orthonormal: the draft's is")
+            raise ValueError("truth has a B* that is not orthonormal; the draft requires it")
         active = batch.active
         W_star = take_clients(truth.W, active)
         trials, p, _ = W_star.shape
@@ -164,7 +164,7 @@ class RecordedRound:
         return self._solve(applied(self.G @ self.D[:, None] - self.C, self.W_star))
 
     def h(self, *, sign: str = "corrected") -> Array:
-        """Return ``h_i = G_i^{-1} E_i (s_i* - s_i)`` at the old shortcut, (trials, p, k) (15), or as printed."""
+        """Return ``h_i = G_i^{-1} E_i (s_i* - s_i)`` at the old shortcut (15), (trials, p, k), or as printed."""
         return self._solve(applied(self.E, self._signed(sign)))
 
     def _signed(self, sign: str) -> Array:
@@ -180,16 +180,16 @@ class RecordedRound:
         return np.asarray(np.linalg.solve(self.G, right[..., None])[..., 0])
 
     def blocks(self, *, reading: str = "corrected") -> Blocks:
-        """Return the big matrices of (8), whose blocks are diagonal with the entries of (11) to (13).
+        """Return the matrices of (8), whose blocks are diagonal with the entries of (11) to (13).
 
         Parameters
         ----------
         reading : "corrected" or "printed"
-            As printed ``C_pq`` has ``b_q`` for ``b_q*``, and ``D_pq`` a sum over i.
+            In the printed version, ``C_pq`` has ``b_q`` instead of ``b_q*``, and ``D_pq`` has a sum over i.
 
         Notes
         -----
-        They hold ``p^2 k (3 k + d)`` numbers a trial: for small cases.
+        The matrices have ``p^2 k (3 k + d)`` entries per trial, so use them only for small p.
         """
         printed = check_choice("reading", reading, READINGS) == "printed"
         p = self.W.shape[1]
@@ -201,9 +201,11 @@ class RecordedRound:
     # --- heads and shortcuts ----------------------------------------------------------------------------------
 
     def head_equation(self, *, sign: str = "corrected") -> Sides:
-        """Return (7) client by client: ``G_i w_i = C_i w_i* + E_i (s_i* - s_i) + B'X_i'xi_i/m``, (trials, p, k).
+        """Return the two sides of (7) for each client, (trials, p, k).
 
-        It holds for every number of samples, also below k.
+        ``G_i w_i = C_i w_i* + E_i (s_i* - s_i) + B'X_i'xi_i/m``
+
+        The identity holds for any number of samples, even below k.
         """
         parts = [
             applied(self.C, self.W_star),
@@ -213,21 +215,25 @@ class RecordedRound:
         return Sides.of(applied(self.G, self.W), *parts)
 
     def head_update(self, *, sign: str = "corrected") -> Sides:
-        """Return (9), (16), (17): ``w_i = D w_i* - f_i + h_i + G_i^{-1} B'X_i'xi_i/m``, (trials, p, k).
+        """Return the two sides of (9), (16), (17), (trials, p, k).
 
-        The inverse costs digits, about ``1e-16 cond(G_i)``: 1e-13 at m = 2 k, but 2e-8 was seen among thousands of
-        clients with m = k. (7) says the same without it and keeps 1e-12.
+        ``w_i = D w_i* - f_i + h_i + G_i^{-1} B'X_i'xi_i/m``
+
+        The inverse loses digits, about ``1e-16 cond(G_i)``: the error is 1e-13 at m = 2 k, and up to 2e-8 among
+        thousands of clients with m = k. The equivalent (7) has no inverse and keeps 1e-12.
         """
         parts = [self.W_star @ self.D.mT, -self.f, self.h(sign=sign), self._solve(self.noise @ self.B)]
         return Sides.of(self.W, *parts)
 
     def shortcut_equation(self, *, head: str = "old") -> Sides:
-        """Return (18): ``Pi_i (B w_i + s_i^{t+1}) + ridge s_i^{t+1} = Pi_i phi_i + X_i'xi_i/m``, (trials, p, d).
+        """Return the two sides of (18), (trials, p, d).
+
+        ``Pi_i (B w_i + s_i^{t+1}) + ridge s_i^{t+1} = Pi_i phi_i + X_i'xi_i/m``
 
         Parameters
         ----------
         head : "old" or "new"
-            The head in it: ``w_i^t`` as in the draft, or ``w_i^{t+1}`` (orders "gauss-seidel" and "joint").
+            Head in the equation: ``w_i^t`` as in the draft, or ``w_i^{t+1}`` (orders "gauss-seidel" and "joint").
         """
         W = self.W_old if check_choice("head", head, ("old", "new")) == "old" else self.W
         parts = [applied(self.Pi, self._phi), self.noise, -applied(self.Pi, W @ self.B.mT), -self.ridge * self.S]
@@ -238,16 +244,16 @@ class RecordedRound:
         return self.W_star @ self.B_star.mT + self.S_star
 
     def stall(self) -> Sides:
-        """Return what is left of client i's gradient on B once s_i has solved its least squares, (trials, p, d).
+        """Return each client's gradient with respect to B after s_i has solved its least squares, (trials, p, d).
 
         ``(1/m) X_i'(X_i (B w_i + s_i) - y_i) = (1/m) X_i'Z_i (w_i - w_i^ref) - ridge s_i``, where ``w_i^ref`` is the
-        head that the shortcut saw: the new one (gauss-seidel, joint) or the old (jacobi).
+        head in the shortcut's least squares: the new one (gauss-seidel, joint) or the old one (jacobi).
 
         Notes
         -----
-        It is (18) subtracted, and needs nothing but the normal equations of s_i: any m, any noise, and for m < d
-        whichever of the many solutions is taken (they differ in the null space of X_i, which the gradient does not
-        see). Without a ridge neither y_i nor the truth enters but through two successive heads.
+        The identity follows from (18) and the normal equations of s_i. It holds for any m and any noise, and if m < d
+        for each of the many solutions, which differ only in the null space of X_i. Without a ridge, y_i and the ground
+        truth enter only through two successive heads.
         """
         ref = self.W_old if self.order == "jacobi" else self.W
         parts = [applied(self.Pi, (self.W - ref) @ self.B.mT), -self.ridge * self.S]
@@ -255,34 +261,37 @@ class RecordedRound:
         return sides._replace(scale=np.maximum(sides.scale, largest(applied(self.Pi, self.S))))
 
     def head_cycle(self, previous: RecordedRound) -> Sides:
-        """Return the 2-cycle of the heads under (2) and (3): ``w_i^{t+1} = G_i^{-1} B^t'Pi_i B^{t-1} w_i^{t-1}``.
+        """Return the two sides of the 2-cycle of the heads under (2) and (3).
+
+        ``w_i^{t+1} = G_i^{-1} B^t'Pi_i B^{t-1} w_i^{t-1}``
 
         Parameters
         ----------
         previous : ShortcutRound
-            The round before, of the same participants and samples; order "jacobi", no ridge.
+            Previous round, with equal participants and samples, order "jacobi" and no ridge.
 
         Returns
         -------
         Sides
-            (trials, p, k).
+            Shape (trials, p, k).
 
         Raises
         ------
         ValueError
-            If others took part in the round before.
+            If the participants of the previous round differ.
 
         Notes
         -----
-        ``y_i - X_i s_i^t`` is ``Z_i^{t-1} w_i^{t-1}`` and a residual orthogonal to every column of X_i: fixed samples,
-        any m >= k, any noise, population included. Where all take part and start at ``w_i^0 = 0``, every second head is
-        0, B stands still in that round, and the cycle is exact from the first round on, while B moves: ``w_i^{t+1} =
-        w_i^{t-1}``, the heads are ``w_i^1, 0, w_i^1, 0, ..`` for ever, those of the first least squares at ``B^0``. At
-        population the gradient lies in span(B), which never moves. (In general ``w^{t+1} = w^{t-1}`` needs ``B^t =
-        B^{t-1}`` itself, not its span alone: QR turns B within it.)
+        ``y_i - X_i s_i^t`` is the sum of ``Z_i^{t-1} w_i^{t-1}`` and a residual orthogonal to every column of X_i. The
+        identity holds for fixed samples, any m >= k and any noise, and at population. With full participation and
+        initial heads ``w_i^0 = 0``, every second head is 0, and B does not move in these rounds. The cycle ``w_i^{t+1}
+        = w_i^{t-1}`` is then exact from the first round on although B moves: the heads are ``w_i^1, 0, w_i^1, 0, ..``,
+        where ``w_i^1`` solves the first least squares at ``B^0``. At population the gradient lies in span(B), which
+        never moves. (In general ``w^{t+1} = w^{t-1}`` requires ``B^t = B^{t-1}``, not only equal spans, since QR
+        rotates B within its span.)
         """
         if not np.array_equal(self.active, previous.active):
-            raise ValueError("previous has other participants; the cycle is of clients that take part in both rounds")
+            raise ValueError("previous has other participants; head_cycle requires equal participants in both rounds")
         carried = applied(self.E, previous.W_old @ previous.B.mT)
         sides = Sides.of(self.W, self._solve(carried))
         return sides._replace(scale=np.maximum(sides.scale, largest(previous.W)))
@@ -290,15 +299,15 @@ class RecordedRound:
     # --- the lemmas -------------------------------------------------------------------------------------------
 
     def smallest_eigenvalues(self) -> Sides:
-        """Return Lemma 1, which is an equality: ``sigma_min(G)`` of the big matrix, and ``min_i sigma_min(G_i)``."""
+        """Return the sides of Lemma 1, an equality: ``sigma_min(G)`` of G in (8), and ``min_i sigma_min(G_i)``."""
         big, own = singular_values(self.blocks().G), singular_values(self.G)
         return Sides(big[..., -1], own[..., -1].min(axis=-1), big[..., 0])
 
     def extended_gram(self, mixing: float) -> Array:
-        """Return Lemma 2's ``G_i = B~'Pi_i B~`` of ``B~ = [(1 - alpha) B, alpha I]``, (trials, p, k + d, k + d).
+        """Return ``G_i = B~'Pi_i B~`` of Lemma 2 with ``B~ = [(1 - alpha) B, alpha I]``, (trials, p, k + d, k + d).
 
-        Its rank is at most d (and at most m_i): it has no inverse, whatever the samples, and with it neither have the
-        f_i of (14) at that size nor the q_i at which the draft stops.
+        Its rank is at most min(d, m_i), so it has no inverse for any samples. Hence the f_i of (14) do not exist at
+        that size, and neither do the q_i at which the draft ends.
         """
         mixing = check_number("mixing", mixing, minimum=0.0, maximum=1.0)
         trials, d, _ = self.B.shape
@@ -319,7 +328,7 @@ def largest(values: Array) -> Array:
 
 
 def spread(values: Array) -> Array:
-    """Return (trials, a p, b p) whose block (a, b) is diagonal with the entries of values (trials, p, a, b)."""
+    """Return a matrix (trials, a p, b p) whose block (a, b) is diagonal with the entries ``values[:, :, a, b]``."""
     trials, p, rows, columns = values.shape
     big = np.zeros((trials, rows, p, columns, p))
     clients = np.arange(p)

@@ -1,13 +1,18 @@
-"""How fast the shortcut draft's (2) to (5) lose a B near B*: a prediction for fixed samples, and judges of runs.
+"""Prediction of the round in which B loses B* under (2) to (5) of the shortcut draft on fixed samples, and its tests.
 
-Even heads are 0 and B moves in every second round, by ``-eta mean Pi_i B w_i w_i'`` (docs/shortcut.md, section 2).
-Within span(B) that shrinks B to ``1 - eta`` (the heads' second moment is I), and QR magnifies what is outside of it by
-``1/(1 - eta)``: at eta = 1 without bound. Outside there are two parts. The mean, Oja's step with the wrong sign
-(`shortcut_repulsion`), grows with the distance at rate ``r = eta (k + 1)/(m (1 - eta))`` a move. The wander, what n
-clients of m samples leave of ``mean (Pi_i - I) B w_i w_i'``, is the same in all moves, as the samples and the heads
-are; its spectral norm is about ``v = eta sqrt(k/(m n)) (sqrt(d - k) + sqrt(k))/(1 - eta)``. After t moves
-``dist^2 = delta^2 exp(2 r t) + (v t)^2``. The mean alone would take some ``m/(eta (k + 1))`` rounds, the wander alone
-``sqrt(m n)/eta``: the shorter of the two counts.
+Every second head is 0, and B moves in every second round, by ``-eta mean Pi_i B w_i w_i'`` (docs/shortcut.md, section
+2). Within span(B) this scales B by ``1 - eta``, since the second moment of the heads is I. QR magnifies the part
+outside span(B) by ``1/(1 - eta)``, without bound at eta = 1. The outside part has two components:
+
+- The mean is Oja's step with the opposite sign (`shortcut_repulsion`). It is proportional to the distance and grows at
+  rate ``r = eta (k + 1)/(m (1 - eta))`` per move.
+- The deviation from the mean is the error of ``mean (Pi_i - I) B w_i w_i'`` over n clients with m samples. Since
+  samples and heads do not change, it is equal in all moves. Its spectral norm is about ``v = eta sqrt(k/(m n)) (sqrt(d
+  - k) + sqrt(k))/(1 - eta)``.
+
+After t moves ``dist^2 = delta^2 exp(2 r t) + (v t)^2``. With only the mean, the loss would take about ``m/(eta (k +
+1))`` rounds. With only the deviation, it would take about ``sqrt(m n)/eta`` rounds. The shorter time determines the
+result.
 """
 
 from __future__ import annotations
@@ -28,35 +33,36 @@ from linfed.statistics.intervals import median_interval
 def shortcut_loss_rounds(
     start: float, *, n_clients: int, n_samples: int, dim: int, rank: int, step_size: float, level: float = 0.5
 ) -> float:
-    """Return the round in which B under (2) to (5) on fixed samples passes a distance from B*.
+    """Predict the round in which B of the shortcut variant exceeds a distance from B* on fixed samples.
 
     Parameters
     ----------
     start : float
-        Distance of the initial B, delta, below `level`.
+        Initial distance delta, below `level`.
     n_clients, n_samples, dim, rank : int
         n, m, d and k < d.
     step_size : float
-        eta, other than 1 (there the first move loses B, and 1 is returned).
+        Step size eta for B. At eta = 1 the first move loses B, and the result is 1.
     level : float
-        The distance, below 1.
+        Distance to be exceeded, below 1.
 
     Returns
     -------
     float
-        At least 1, the round of the first move.
+        Round, at least 1, which is the round of the first move.
 
     Raises
     ------
     ValueError
-        For numbers out of range.
+        If a value is out of range.
 
     Notes
     -----
-    Of isotropic x, full participation, and heads whose second moment is I; without a free parameter, and to a constant:
-    runs take up to twice as long (`judge_loss_rounds`).
+    The prediction holds for the closed-form updates (2) to (5) with isotropic x, full participation, and heads whose
+    second moment is I. It has no fitted parameters and is accurate up to a constant factor: runs take up to twice as
+    long (`judge_loss_rounds`).
 
-    **Deviations**: an addition.
+    **Deviations**: not in the draft.
 
     References
     ----------
@@ -75,7 +81,7 @@ def shortcut_loss_rounds(
     start = check_number("start", start, minimum=0.0, maximum=level)
     eta = check_number("step_size", step_size, positive=True)
     if k >= d:
-        raise ValueError(f"rank = {k} must be below dim = {d}: a whole space cannot be lost")
+        raise ValueError(f"rank = {k} must be below dim = {d}: otherwise B always spans the whole space")
     shrunk = abs(1.0 - eta)
     if shrunk == 0.0:
         return 1.0
@@ -89,15 +95,16 @@ def shortcut_loss_rounds(
 
 
 def judge_loss_rounds(lost: Array, predicted: Array, where: str) -> Finding:
-    """Judge that B takes one to two times as many moves as predicted.
+    """Judge whether B takes one to two times as many moves as predicted until the distance exceeds 0.5.
 
     Parameters
     ----------
     lost : ndarray (runs,)
-        The round in which dist passed 0.5; infinite where the run ended before.
+        Round in which the distance exceeded 0.5; infinite if the run ended before.
     predicted : ndarray (runs,)
-        Of each of them, from `shortcut_loss_rounds`.
+        Prediction of `shortcut_loss_rounds` for each run.
     where : str
+        Setting of the runs.
     """
     ratios = (lost + 1.0) / (predicted + 1.0)
     return judge(
@@ -115,27 +122,28 @@ def judge_loss_rounds(lost: Array, predicted: Array, where: str) -> Finding:
 def judge_loss_exponent(
     lost: Mapping[float, Array], claimed: float, *, last: int, in_step: bool = False, every: int = 1, **said: Any
 ) -> Finding | None:
-    """Judge the exponent of the moves until B is lost, in m or in eta/(1 - eta), to 0.2.
+    """Judge, to 0.2, the exponent in m or eta/(1 - eta) of the number of moves until the distance exceeds 0.5.
 
     Parameters
     ----------
     lost : mapping
-        From m, or from the step eta, to the round in which dist passed 0.5, (trials,); infinite where the run ended
-        before. Sizes at which more than 15 % of the runs did are left out.
+        Map from m, or from eta, to the round in which the distance exceeded 0.5, (trials,); infinite if the run ended
+        before. Sizes at which more than 15 % of the runs ended before are excluded.
     claimed : float
+        Claimed exponent.
     last : int
-        The last round of the runs.
+        Last round of the runs.
     in_step : bool
-        Whether it is the exponent in eta/(1 - eta).
+        If True, the exponent is in eta/(1 - eta), otherwise in m.
     every : int
-        B moves in every second round on fixed samples, in every round on new ones.
+        Number of rounds per move of B: 2 on fixed samples, 1 on fresh samples.
     **said
         Other fields of `Finding`: text and setting.
 
     Returns
     -------
     Finding or None
-        None where fewer than three sizes are left.
+        None if fewer than three sizes remain.
     """
     reached = [size for size in sorted(lost) if np.isfinite(lost[size]).mean() >= 0.85]
     if len(reached) < 3:

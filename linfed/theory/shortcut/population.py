@@ -1,4 +1,4 @@
-"""What B of the shortcut variant can learn at population, and which way its first step leads on samples."""
+"""Predictions for B of the shortcut variant: its limit at population, and its first step on samples."""
 
 from __future__ import annotations
 
@@ -13,80 +13,97 @@ from linfed.theory._laws import check_gaussian, check_isotropic
 
 
 def top_subspace_distance(truth: Truth, rank: int) -> Array:
-    """Return how far span(B*) is from the top-k left singular subspace of ``Phi* = B* W*' + S*'``.
+    """Return the distance of span(B*) from the top-k left singular subspace of ``Phi* = B* W*' + S*'``.
 
     Parameters
     ----------
     truth : Truth
-        Of isotropic x.
+        Ground truth with isotropic x.
     rank : int
-        k.
+        Rank k of the model.
 
     Returns
     -------
     ndarray (trials,)
-        The subspace distance that the ridge leaves at population: its B follows Oja's rule (`ShortcutRound.oja`), which
-        converges to that subspace where there is a gap after the k-th singular value.
+        Subspace distance to which the ridge variant converges at population. Its B follows Oja's rule
+        (`ShortcutRound.oja`), which converges to that subspace if there is a gap after the k-th singular value.
 
     Raises
     ------
     ValueError
-        For a truth without a shared part, or under a covariance of x that is not a multiple of the identity.
+        If the ground truth has no shared part, or if the covariance of x is not a multiple of the identity.
 
     Notes
     -----
-    With ``M = (1/n) sum phi_i phi_i'`` it is 0 iff ``B*_perp'M B* = 0`` and ``lambda_min(B*'M B*) >
-    lambda_max(B*_perp'M B*_perp)``. Where ``B*'S* = 0`` these are: the s_i* are uncorrelated with the w_i*, and
-    `shortcut_spectrum_hypothesis`. Isotropic s_i* need less: they raise all eigenvalues alike, and any Gamma of full
-    rank will do as n -> infinity.
+    With ``M = (1/n) sum phi_i phi_i'`` the distance is 0 if and only if ``B*_perp'M B* = 0`` and ``lambda_min(B*'M B*)
+    > lambda_max(B*_perp'M B*_perp)``. If ``B*'S* = 0``, the first condition means that the s_i* are uncorrelated with
+    the w_i*, and the second is `shortcut_spectrum_hypothesis`. Isotropic s_i* require less. They increase all
+    eigenvalues equally, and any Gamma of full rank is sufficient as n -> infinity.
 
-    **Deviations**: an addition; the draft does not say what B converges to.
+    **Deviations**: not in the draft, which does not state the limit of B.
 
     References
     ----------
     Shortcut draft, problem (1).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=50, dim=8, rank=2, shortcut_norm=0.5)
+    >>> truth = problem.truth(0, range(1))
+    >>> lf.theory.top_subspace_distance(truth, 2).round(3)
+    array([0.084])
     """
     if truth.B is None or truth.W is None:
-        raise ValueError("truth has no shared part B* W*'")
-    check_isotropic(truth, "what the ridge leaves at population is known")
+        raise ValueError("truth must have a shared part B* W*'")
+    check_isotropic(truth, "the distance at population requires")
     top = truth.truncated(check_integer("rank", rank)).B
     assert top is not None
     return span_distance(orthonormalize(truth.B), top)
 
 
 def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
-    """Return the condition under which shortcuts outside of span(B*) do not hide it.
+    """Return the condition under which span(B*) remains the top subspace in the presence of shortcuts outside it.
 
     Parameters
     ----------
     truth : Truth
-        With shared part and shortcuts, of isotropic x.
+        Ground truth with a shared part, shortcuts, and isotropic x.
 
     Returns
     -------
     Hypothesis
-        ``lambda_max((1/n) sum s_i* s_i*') <= lambda_min((1/n) sum w_i* w_i*')``, of the trial that is nearest to
-        failing by their quotient; strictly for a unique top subspace.
+        ``lambda_max((1/n) sum s_i* s_i*') <= lambda_min((1/n) sum w_i* w_i*')``, evaluated at the trial with the
+        largest quotient of the two sides. The inequality must be strict for a unique top subspace.
 
     Raises
     ------
     ValueError
-        For a truth without one of the parts, or under a covariance of x that is not a multiple of the identity.
+        If one of the parts is missing, or if the covariance of x is not a multiple of the identity.
 
     Notes
     -----
-    Together with ``B*'S* = 0`` and ``sum s_i* w_i*' = 0`` it says that span(B*) is the top-k subspace of Phi*
-    (`top_subspace_distance`); by itself it implies nothing exact, and without ``B*'S* = 0`` it is not necessary.
+    Together with ``B*'S* = 0`` and ``sum s_i* w_i*' = 0``, the condition implies that span(B*) is the top-k subspace of
+    Phi* (`top_subspace_distance`). By itself it implies nothing exact, and without ``B*'S* = 0`` it is not necessary.
 
-    **Deviations**: an addition of this project.
+    **Deviations**: not in the draft.
 
     References
     ----------
     Shortcut draft, problem (1).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=50, dim=8, rank=2, shortcut_norm=0.5)
+    >>> truth = problem.truth(0, range(1))
+    >>> found = lf.theory.shortcut_spectrum_hypothesis(truth)
+    >>> found.holds, round(found.left, 3), round(found.right, 3)
+    (True, 0.052, 0.725)
     """
     if truth.B is None or truth.W is None or truth.S is None:
         raise ValueError("truth must have a shared part and shortcuts")
-    check_isotropic(truth, "the condition is one")
+    check_isotropic(truth, "the condition requires")
     heads = truth.W @ qr_positive(truth.B)[1].mT  # B* W*' in orthonormal coordinates
     n = truth.S.shape[1]
     least = np.linalg.svd(heads, compute_uv=False)
@@ -99,48 +116,58 @@ def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
 
 
 def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
-    """Return the mean of B's first gradient under (2) to (4) outside of span(B): it drives B away from the truth.
+    """Return the mean of the first gradient of B outside span(B) in the shortcut variant, which moves B away from B*.
 
     Parameters
     ----------
     truth : Truth
-        Of standard Gaussian x.
+        Ground truth with standard Gaussian x.
     B : ndarray (trials, d, k)
-        Orthonormal, independent of the samples.
+        Orthonormal initial B, independent of the samples.
     n_samples : int
-        m, at least k + 2 (below, the gradient's variance is infinite).
+        Number m >= k + 2 of samples per client (for fewer, the variance of the gradient is infinite).
 
     Returns
     -------
     ndarray (trials, d, k)
-        ``((k + 1)/m) (I - B B') (1/n) sum phi_i phi_i' B``: minus Oja's gradient, to a factor.
+        ``((k + 1)/m) (I - B B') (1/n) sum phi_i phi_i' B``, a negative multiple of Oja's gradient.
 
     Raises
     ------
     ValueError
-        For fewer samples than k + 2, B of another shape, or another law of x: a covariance, or signs for Gaussians,
-        change the mean by its own size.
+        If there are fewer than k + 2 samples, if the shape of B does not match, or if x is not standard Gaussian.
+        Another covariance, or random signs instead of Gaussians, would change the mean by an amount of its own size.
 
     Notes
     -----
-    From ``w_i = s_i = 0`` client i's gradient is ``(1/m) X_i'Z_i w_i w_i'`` (`ShortcutRound.stall`), with ``w_i =
-    B'phi_i + Z_i^+ u_i`` and ``u_i = X_i (I - B B')phi_i + xi_i`` independent of Z_i. Outside of span(B) two products
-    have a mean: ``X_perp'P_Z u_i (B'phi_i)'`` gives k, ``X_perp'Z_i B'phi_i (Z_i^+ u_i)'`` gives 1, both times ``(I - B
-    B')phi_i (B'phi_i)'/m``. Exact for x ~ N(0, I), any noise, any m >= k + 2, also below d. In later rounds the samples
-    are no longer independent of B.
+    The gradient is that of the first round of (2) to (4). From ``w_i = s_i = 0``, the gradient of client i is ``(1/m)
+    X_i'Z_i w_i w_i'`` (`ShortcutRound.stall`) with ``w_i = B'phi_i + Z_i^+ u_i``. Here ``u_i = X_i (I - B B')phi_i +
+    xi_i`` is independent of Z_i. Two products have a nonzero mean outside span(B): ``X_perp'P_Z u_i (B'phi_i)'`` gives
+    k and ``X_perp'Z_i B'phi_i (Z_i^+ u_i)'`` gives 1, both times ``(I - B B')phi_i (B'phi_i)'/m``. The result is exact
+    for x ~ N(0, I), any noise and any m >= k + 2, even below d. In later rounds the samples are no longer independent
+    of B.
 
-    **Deviations**: an addition.
+    **Deviations**: not in the draft.
 
     References
     ----------
     Shortcut draft, equations (2) to (4).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=50, dim=8, rank=2, shortcut_norm=0.5)
+    >>> truth = problem.truth(0, range(1))
+    >>> gradient = lf.theory.shortcut_repulsion(truth, truth.B, 20)
+    >>> gradient.shape
+    (1, 8, 2)
     """
-    check_gaussian(truth, "the mean of the gradient is known")
+    check_gaussian(truth, "the mean of the gradient requires")
     trials, d, k = B.shape
     if check_integer("n_samples", n_samples) < k + 2:
         raise ValueError(f"n_samples = {n_samples} must be at least k + 2 = {k + 2}")
     phi = truth.dense()
     if (trials, d) != (len(phi), phi.shape[-1]):
-        raise ValueError(f"B has shape {B.shape}, expected ({len(phi)}, {phi.shape[-1]}, k) as the truth")
+        raise ValueError(f"B has shape {B.shape}; it must be ({len(phi)}, {phi.shape[-1]}, k) for this truth")
     moment = phi.mT @ (phi @ B) / phi.shape[1]
     return (k + 1.0) / n_samples * (moment - B @ (B.mT @ moment))

@@ -1,4 +1,4 @@
-"""The shortcut draft's equations and the terms of its bound (22) over a run, and their judges."""
+"""Equations of the shortcut draft and terms of its bound (22) over a run, and their tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE
 
 @dataclass(frozen=True, kw_only=True)
 class ShortcutTrace:
-    """The terms of (22) round by round.
+    """Terms of the shortcut draft's bound (22) in the recorded rounds of a run.
 
     Parameters
     ----------
@@ -28,17 +28,17 @@ class ShortcutTrace:
     distance : ndarray (trials, R)
         ``dist(B, B*)`` after the round.
     contraction, concentration, shortcut, noise : ndarray (trials, R)
-        The terms of (22), each with its factor ``||R^{-1}||`` (`BoundTerms`).
+        Terms of (22), each with the factor ``||R^{-1}||`` (`BoundTerms`).
     inverse : ndarray (trials, R)
         ``||R^{-1}||``.
     identity : ndarray (trials, R)
-        Largest of the relative differences of the two sides of (19), (20) and (21).
+        Largest relative difference of the two sides of (19), (20) and (21).
     heads, printed, shortcuts : ndarray (trials, R), optional
-        The same of (9), (16) and (17), which are one; of (9) with the sign as it is printed; and of (18).
+        Largest relative difference for the equation (9), (16), (17); for (9) with the printed sign; and for (18).
 
     Notes
     -----
-    NaN from a trial's divergence on.
+    Values are NaN after a trial has diverged.
     """
 
     rounds: Indices
@@ -55,44 +55,59 @@ class ShortcutTrace:
 
     @property
     def series(self) -> dict[str, Array]:
-        """Everything but the rounds that was recorded, by name."""
+        """All recorded arrays by name, without the rounds."""
         return {name: values for name, values in vars(self).items() if name != "rounds" and values is not None}
 
     @property
     def bound(self) -> Array:
-        """The right side of (22), (trials, R)."""
+        """Right side of (22), (trials, R)."""
         return self.contraction + self.concentration + self.shortcut + self.noise
 
 
 def shortcut_trace(
     steps: Iterable[Round], algorithm: FedRepShortcut, truth: Truth, *, every: int = 1, equations: bool = False
 ) -> ShortcutTrace:
-    """Return the terms of (22) over a run.
+    """Record the terms of the shortcut draft's bound (22) over a run.
 
     Parameters
     ----------
     steps : iterable of Round
-        E.g. ``lf.iterate(algorithm, problem, ...)``, of at least one round after the initial state.
+        Rounds of the run, for example ``lf.iterate(algorithm, problem, ...)``, with at least one round after the
+        initial state.
     algorithm : FedRepShortcut
-        That ran: any solver, order and ridge, one representation step, no refit.
+        Algorithm of the run, with any solver, order and ridge, one representation step, and no refit.
     truth : Truth
-        Of its trials.
+        Ground truth of the trials.
     every : int
-        Record every so many rounds.
+        Number of rounds between records.
     equations : bool
-        Record (9) and (16) to (18), too: for the closed form in order "jacobi", of which they speak.
+        If True, also record (9) and (16) to (18). These hold for the closed form in order "jacobi".
+
+    Returns
+    -------
+    ShortcutTrace
 
     Raises
     ------
     ValueError
-        For an algorithm that refits, no recorded round, or as in `ShortcutRound.of`.
+        If the algorithm refits, if no round is recorded, or as in `ShortcutRound.of`.
 
     References
     ----------
     Shortcut draft, equations (9) to (22).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
+    >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm(), ridge=1.0)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), rounds=5)
+    >>> trace = lf.theory.shortcut_trace(steps, algorithm, problem.truth(0, range(1)))
+    >>> trace.bound.shape, bool((trace.distance <= trace.bound).all())
+    ((1, 5), True)
     """
     if algorithm.refit:
-        raise ValueError("algorithm has refit = True: its last round leaves B as it is; give it with refit = False")
+        raise ValueError("algorithm has refit = True, so its last round does not change B; use refit = False")
     every = check_integer("every", every)
     rounds: list[int] = []
     columns: list[dict[str, Array]] = []
@@ -108,14 +123,14 @@ def shortcut_trace(
             values |= {name: side.gap for name, side in {**sides, "shortcuts": seen.shortcut_equation()}.items()}
         columns.append({name: np.where(step.alive, value, np.nan) for name, value in values.items()})
     if not columns:
-        raise ValueError(f"steps holds no round that every = {every} records; give at least one")
+        raise ValueError(f"steps must contain at least one round that every = {every} records")
     return ShortcutTrace(
         rounds=np.array(rounds), **{name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
     )
 
 
 def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
-    """Judge (9), (16) to (18), and (9) as printed: identities over (2) to (5), by each trial's worst round."""
+    """Judge whether (9), (16) to (18), and (9) as printed, are identities over (2) to (5), in the worst rounds."""
     out = []
     for gaps, equation, note in (
         (trace.heads, "(9), (16), (17)", ""),
@@ -123,7 +138,7 @@ def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
         (trace.shortcuts, "(18)", ""),
     ):
         if gaps is None:
-            raise ValueError("trace holds no equations; record it with equations = True")
+            raise ValueError("trace contains no equations; record it with equations = True")
         finding = judge_identity(
             np.fmax.reduce(gaps, axis=1),
             tolerance=IDENTITY_TOLERANCE,
@@ -138,7 +153,7 @@ def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
 
 
 def judge_split(trace: ShortcutTrace, where: str) -> Finding:
-    """Judge (19) to (21): identities, to 1e-10 in every recorded round of every trial."""
+    """Judge whether (19) to (21) are identities, to 1e-10 in every recorded round of every trial."""
     return judge_identity(
         trace.identity,
         tolerance=IDENTITY_TOLERANCE,
@@ -150,9 +165,9 @@ def judge_split(trace: ShortcutTrace, where: str) -> Finding:
 
 
 def judge_bound(trace: ShortcutTrace, where: str) -> Finding:
-    """Judge (22), an inequality without chance: it holds in every recorded round of every trial.
+    """Judge whether the deterministic inequality (22) holds in every recorded round of every trial.
 
-    VACUOUS where the sum of its terms never falls below 1, which dist cannot exceed.
+    The finding is VACUOUS if the sum of the terms never falls below 1, which the distance cannot exceed.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         excess = trace.distance / trace.bound - 1.0

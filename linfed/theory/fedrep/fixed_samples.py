@@ -1,4 +1,4 @@
-"""FedRep on fixed samples: the minimum of the empirical risk, the clients' risk there, and the samples to come near B*."""
+"""FedRep on fixed samples: the minimum of the empirical risk, the clients' risk there, and the samples that it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRep on fixed samples: the minimum of the empirical risk, the clients' risk there, and the samples that it takes."""
+"""FedRep on fixed samples: the minimum of the empirical risk, its risk for clients, and the samples needed to learn B."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        The arguments after ``linfed``; those of the process (``sys.argv``) by default.
+        The arguments after ``linfed``; by default from ``sys.argv``.
 
     Returns
     -------

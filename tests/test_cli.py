@@ -276,7 +276,7 @@ def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys
     assert run("reproduce", "fedrep-fig3") == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert f"no experiments/ in {below}, in a checkout of linfed above it, or in the installed package" in message
+    assert f"no experiments/ in {below}, in a checkout above it or in the installed package" in message
 
 
 @pytest.mark.parametrize("name", ["json", "queue", "numpy", "linfed", "two words"])
@@ -358,7 +358,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, who
     assert errors.count("\n") == 1
     assert errors.startswith("linfed: '")
     assert "out/" in errors
-    assert "cannot be written: No space left on device; what was finished is kept" in errors
+    assert "cannot be written: No space left on device; finished cells are saved" in errors
     after = files_of("out")
     assert not [path for path in after if path.name.startswith(".")]
     assert [path for path in before if wanted in str(path)] == [path for path in after if wanted in str(path)]
@@ -376,7 +376,7 @@ def test_a_file_that_the_system_cuts_off_ends_the_command_with_one_line(toy):
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("linfed: '")
     assert "out/cells" in done.stderr
-    assert "cannot be written: File too large; what was finished is kept" in done.stderr
+    assert "cannot be written: File too large; finished cells are saved" in done.stderr
     assert files_of("out") == {}
 
 
@@ -590,7 +590,7 @@ def test_worker_processes_find_the_experiment(toy):
         (["replot", "all"], ["no saved run in", "results", "linfed reproduce NAME"]),
         (["replot", "toy-one", "--out", "file"], ["'file' cannot be read", "--out DIR"]),
         (["list", "--out", "file"], ["'file' cannot be read", "--out DIR"]),
-        (["reproduce", "toy-one", "--strict"], ["--strict", "no committed run of 'toy-one'"]),
+        (["reproduce", "toy-one", "--strict"], ["--strict requires a committed run", "none of 'toy-one'"]),
         (["reproduce", "toy-one", "--strict", "--quick"], ["--strict", "leave out --quick"]),
         (["reproduce", "toy-one", "--out", "file/below"], ["--out", "cannot be written"]),
     ],
@@ -607,7 +607,7 @@ def test_mistakes_are_one_line_before_anything_runs(toy, capsys, arguments, frag
 
 def test_a_folder_that_is_no_package_is_said(tmp_path, capsys):
     assert run("list", "--experiments", tmp_path) == 2
-    assert "no __init__.py" in capsys.readouterr().err
+    assert "must be a package: create an empty " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["list"], ["reproduce", "noise-floor"]])
@@ -630,7 +630,7 @@ def test_own_experiments_without_a_package_are_said(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "no experiments/ in .*: install linfed anew, .* or name their folder with --experiments DIR"),
+        ([], "no experiments/ in .*: reinstall linfed, .* or choose the folder with --experiments DIR"),
         (["--experiments", "nowhere"], "--experiments nowhere must be a folder; leave it out"),
     ],
 )
@@ -666,7 +666,7 @@ def test_a_record_that_is_none_is_said(content, toy, capsys):
     assert run("show", "toy-one") == 2
     message = capsys.readouterr().err
     assert message.startswith("linfed: 'results/toy-one.json' is not the record of a run")
-    assert message.endswith("linfed reproduce toy-one writes it\n")
+    assert message.endswith(": rewrite it with linfed reproduce toy-one\n")
     assert run("list", "--experiments", toy) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["toy-one", "-", "unreadable"]
 

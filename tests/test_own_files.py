@@ -183,7 +183,7 @@ MISTAKES = {
         [],
         ["rank = 9 must be at most dim"],
     ),
-    "strict": ("b4.py", GRID, ["--strict"], ["no committed run of 'b4'"]),
+    "strict": ("b4.py", GRID, ["--strict"], ["--strict requires a committed run, but there is none of 'b4'"]),
     "set": ("b5.py", GRID, ["--set", "dims=3"], ["--set dims: no cell has this field (did you mean 'dim'?)"]),
     "set what": ("b6.py", GRID, ["--set", "dim"], ["--set 'dim' must be FIELD=VALUE"]),
     "set twice": ("b7.py", GRID, ["--set", "dim=3", "--set", "dim=4"], ["--set dim is given twice"]),
@@ -234,7 +234,7 @@ def test_another_module_of_the_name_is_not_run_in_its_place(monkeypatch, capsys)
         write(f"{place}/same_name.py", GRID)
         monkeypatch.syspath_prepend(str(Path(place).resolve()))
     assert run("reproduce", "a/same_name.py", "--quick") == 2
-    assert "Python finds" in capsys.readouterr().err
+    assert "Python imports" in capsys.readouterr().err
     assert not Path("results").exists()
 
 

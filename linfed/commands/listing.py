@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _states(name: str, results: Path) -> str:
-    """Return the kinds of an experiment's saved runs, e.g. ``full, quick``, or ``-`` if there are none."""
+    """Return the kinds of an experiment's saved runs, e.g. ``full, quick``, or ``-`` without any."""
     from linfed.reproduction.records import state_of
 
     found = dict.fromkeys(state_of(name, folder) for folder in (results, results / "quick"))

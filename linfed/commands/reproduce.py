@@ -42,7 +42,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--draw", action="store_true", help="use saved tables, compute no cell; same as linfed replot")
     command.add_argument("--trials", type=int, metavar="T", help="number of trials of each cell")
     command.add_argument("--seed", type=int, metavar="S", help="seed of the run")
-    text = "replace a field of all cells, e.g. --set dim=30; may be repeated"
+    text = "replace a field of the cells, e.g. --set dim=30; may be repeated"
     command.add_argument("--set", action="append", metavar="FIELD=VALUE", default=[], help=text)
     text = "folder to write to (default: results, results/quick, or results/set with --set)"
     command.add_argument("--out", metavar="DIR", help=text)
@@ -145,7 +145,7 @@ def check_strict(given: argparse.Namespace, names: Iterable[str]) -> None:
         raise UsageError("--strict compares the verdicts of full runs: leave out --quick")
     for name in names:
         if name not in committed_runs():
-            raise UsageError(f"--strict: there is no committed run of {name!r}: leave out --strict")
+            raise UsageError(f"--strict requires a committed run, but there is none of {name!r}: leave it out")
 
 
 def through(files: Mapping[str, Path], options: Options, given: argparse.Namespace) -> int:

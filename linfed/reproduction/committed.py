@@ -101,13 +101,13 @@ def other_settings(name: str, settings: Settings) -> str:
 
 
 def _listed(values: list[str], others: list[str]) -> str:
-    """Return the values that are not among the others, or all if there are none; list at most `MOST_LISTED`."""
+    """Return the values that are not among the others, or all values if every one is; list at most `MOST_LISTED`."""
     shown = [value for value in values if value not in others] or values
     return ", ".join(shown[:MOST_LISTED]) + (", .." if len(shown) > MOST_LISTED else "")
 
 
 def differences(name: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each claim whose verdicts differ from those of the committed run."""
+    """Return a line for each claim whose verdicts differ from the committed run."""
     expected, found = committed_runs()[name].verdicts, verdicts_of(claims)
     told = []
     for key in {**expected, **found}:

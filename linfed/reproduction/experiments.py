@@ -1,7 +1,7 @@
 """Find and load experiments: by name from a folder, or as your own Python file.
 
-An experiment is a module with a function ``cells(quick)``, which returns a list of cells, or a dict of such lists by
-the name of the table that they fill. ``plot(tables)``, ``claims(tables)`` and ``SUMMARY`` are optional; figures and
+An experiment is a module with a function ``cells(quick)``, which returns a list of cells, or a dict from
+names of tables to lists of cells. ``plot(tables)``, ``claims(tables)`` and ``SUMMARY`` are optional; figures and
 findings depend only on the tables. The name of the experiment is the name of the file with hyphens instead of
 underscores.
 """
@@ -137,7 +137,7 @@ def find(asked: str, folder: Path) -> Path:
     Raises
     ------
     UsageError
-        If the experiment does not exist, or if FILE.py has an invalid name or that of an experiment of linfed.
+        If the experiment does not exist, or if FILE.py has an invalid name or the name of an experiment of linfed.
     """
     if asked.endswith(".py"):
         return _own_file(asked)

@@ -71,7 +71,7 @@ class Options:
     quick : bool, optional
         If True, use fewer trials and smaller sizes.
     trials, seed : int or None, optional
-        Number of trials and seed of all cells; None for those of the experiment.
+        Number of trials and seed of all cells; None for the values of the experiment.
     set : mapping of str to value, optional
         Fields of the cells to replace, see `linfed.reproduction.own_settings.with_settings`.
     out : str or None, optional

@@ -2,8 +2,8 @@
 
 Each of n clients has m samples ``x_ij`` in R^d with labels ``y_ij = x_ij' phi_i + noise``; the samples are fixed, or
 fresh in every round. Algorithms learn a predictor ``theta_i = B w_i + s_i`` for each client i. B is the shared
-representation, w_i is the client's head, and s_i, which only some algorithms learn, is its shortcut. The first axis of
-arrays is that of the clients, or of the trials if there are several.
+representation, w_i is the client's head, and s_i, which only some algorithms learn, is its shortcut. In arrays the axis
+of trials comes first, then the axis of clients.
 
 The table lists the names in the code, and the symbols here and in the FedRep and FLUTE papers.
 

@@ -1,1 +1,1 @@
-"""How fast linfed is, always as a ratio to something else timed in the same minute: ``python -m benchmarks``."""
+"""Benchmarks of linfed, as ratios to other code timed in the same minute: ``python -m benchmarks``."""

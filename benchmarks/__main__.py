@@ -1,4 +1,4 @@
-"""Print the table of ratios; see ``python -m benchmarks --help``."""
+"""Command line of the benchmarks: print the table of ratios; see ``python -m benchmarks --help``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Repetitions of the two sides alternate; a ratio is the median over pairs, [lower
 
 
 def record_of(row: Row, found: Measurement) -> dict[str, Any]:
-    """Return a measured row as plain values."""
+    """Return a measured row as a dictionary of plain values."""
     ratios = found.ratios(row.target.kind)
     low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     return {
@@ -72,7 +72,7 @@ def record_of(row: Row, found: Measurement) -> dict[str, Any]:
 
 
 def line_of(record: dict[str, Any]) -> str:
-    """Return a record as a line of the table."""
+    """Return the line of the table for a record."""
     head = f"{record['name']:<55} {record['sizes']:<50}"
     if "ratio" not in record:
         return f"{head} {record['verdict']}: {record['note']}"
@@ -84,19 +84,25 @@ def line_of(record: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure the chosen rows; return 1 if a target is not met, or a row fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="linfed's speed as a table of ratios.")
-    parser.add_argument("--only", metavar="SUBSTRING", default="", help="rows whose name or sizes contain this")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter repetitions: a rough look")
-    parser.add_argument("--full", action="store_true", help="run the rows that take minutes, too")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there, in the place of those it has")
+    """Measure the selected rows; return 1 if a target is not met or a row fails."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure the speed of linfed and print a table of ratios."
+    )
+    parser.add_argument(
+        "--only", metavar="SUBSTRING", default="", help="measure only rows whose name or sizes contain this text"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter repetitions, for rough results")
+    parser.add_argument("--full", action="store_true", help="also measure the rows that take minutes")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE, replacing rows it contains")
     options = parser.parse_args(arguments)
     settings = Settings(
         repetitions=5 if options.quick else 15, seconds=0.1 if options.quick else 0.4, full=options.full
     )
     chosen = [row for row in ROWS if options.only.lower() in f"{row.name} {row.sizes}".lower()]
     if not chosen:
-        parser.error(f"--only {options.only!r} names no row; there are: " + "; ".join({row.name: None for row in ROWS}))
+        parser.error(
+            f"--only {options.only!r} matches no row; available rows: " + "; ".join({row.name: None for row in ROWS})
+        )
     machine = (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     )
@@ -110,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
                 records.append(record_of(row, row.measure(settings)))
             except NotMeasuredError as reason:
                 records.append({"name": row.name, "sizes": row.sizes, "verdict": "skipped", "note": str(reason)})
-            except Exception as error:  # the other rows are measured and kept
+            except Exception as error:  # an error in one row must not stop the others
                 told = f"{type(error).__name__}: {error}"
                 records.append({"name": row.name, "sizes": row.sizes, "verdict": "failed", "note": told})
             print(line_of(records[-1]), flush=True)

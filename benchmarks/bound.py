@@ -1,8 +1,8 @@
-"""The explicit round against its bound: the normals and the two matrix products alone.
+"""Round with explicit samples against a lower bound: only its random numbers and its two matrix products.
 
-The bound draws as many normals as the round does (same kind of generator) and multiplies ``[B, B*]' X'`` and ``V X``:
-no heads, no labels, no QR. It is free to choose its blocks, one or two passes over X and the layout of the products,
-and it keeps nothing it need not keep: with one pass X is never larger than a block. The fastest choice is the bound.
+The bound draws the same number of normals as the round, with the same kind of generator, and computes ``[B, B*]' X'``
+and ``V X``, without heads, labels and QR. It is measured with several block sizes, with one or two passes over X, and
+with several layouts of the products; the fastest variant counts. With one pass, only one block of X is in memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from benchmarks.timing import Measurement, Row, Settings, Target, fastest, inter
 
 SIZES = Size(200, 1000, 5, 100), Size(1000, 200, 5, 50)
 BLOCK_VALUES = 2**13, 2**15, 2**16, 2**17, 2**18, 2**21
-"""Values of X in a block: from the first-level cache to far beyond the second."""
+"""Numbers of values of X in a block, from the size of the L1 cache to far beyond the L2 cache."""
 
 Choice = tuple[int, bool, str]
-"""Rows in a block, whether X is passed over once, and which factor of the products comes first."""
+"""Rows in a block, True for one pass over X, and order of the factors in the products."""
 
 
 class Bound:
-    """Does the unavoidable work of one round in any of the ways of doing it."""
+    """Unavoidable work of one round, in several variants."""
 
     def __init__(self, size: Size) -> None:
         rng = np.random.default_rng(0)
@@ -39,7 +39,7 @@ class Bound:
         self._noise = np.empty(self._rows)
 
     def choices(self) -> Iterator[Choice]:
-        """Yield the ways to do it."""
+        """Yield the variants."""
         for rows in sorted({min(self._rows, max(1, values // self._d)) for values in (*BLOCK_VALUES, self._X.size)}):
             for layout in ("coefficients first", "samples first"):
                 for once in (True, False):
@@ -47,7 +47,7 @@ class Bound:
                         yield rows, once, layout
 
     def work(self, choice: Choice) -> Callable[[], object]:
-        """Return the round's work, done this way."""
+        """Return a function that does the work of a round in one variant."""
         size, once, layout = choice
         forward, back = (
             (self._forward, self._back) if layout == "coefficients first" else (self._forward_rows, self._back_rows)

@@ -1,7 +1,7 @@
-"""A round of classification, 50 trials of 50 clients, at the sizes of scikit-learn's digits.
+"""Round of classification, 50 trials of 50 clients, at the sizes of scikit-learn's digits.
 
-It is held against the matrix products that it needs and nothing else (`products`), in the fastest of the ways to batch
-them, and against one jitted JAX round, which must have the same B and W after some rounds before anything is timed.
+The round is compared with only its matrix products (`products`), batched in the fastest way, and with one jitted JAX
+round. Before the timing, JAX must have the same B and W after some rounds.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from benchmarks.ours import Clock, Size, round_of
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Side, Target, fastest, interleaved, repeated
 
 SIZE, CLASSES, TRIALS = Size(50, 64, 8, 29), 10, 50
-"""1797 images of 8 x 8 on 50 clients, four fifths of them to learn from."""
+"""Sizes of 1797 images of 8 x 8 pixels on 50 clients, with four fifths as training samples."""
 
 STEP_SIZE, PENALTY, HEAD_STEPS = 0.1, 0.1, 10
 
 CHECKED, TOLERANCE = 5, 1e-9
-"""Rounds after which both sides must have the same B and W, up to this share of the largest entry."""
+"""Number of rounds after which both sides must have the same B and W, and tolerance relative to the largest entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFedRep(Clock, lf.FedRep):
-    """FedRep that notes the time at the start of every step."""
+    """FedRep that records the time at the start of every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFedPer(Clock, lf.FedPer):
-    """FedPer that notes the time at the start of every step."""
+    """FedPer that records the time at the start of every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFedAvg(Clock, lf.FedAvg):
-    """FedAvg that notes the time at the start of every step."""
+    """FedAvg that records the time at the start of every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFLUTE(Clock, lf.GeneralFLUTE):
-    """General FLUTE that notes the time at the start of every step."""
+    """General FLUTE that records the time at the start of every step."""
 
 
 ALGORITHMS: dict[str, Clock] = {
@@ -61,7 +61,7 @@ ALGORITHMS: dict[str, Clock] = {
 
 
 def problem() -> lf.Classes:
-    """Return what is true: two classes a client, and hardly anything to measure accuracies on."""
+    """Return the problem: two classes per client, and very few held-out samples."""
     return lf.Classes(n_clients=SIZE.n, n_classes=CLASSES, classes_per_client=2, dim=SIZE.d, test_samples=2)
 
 
@@ -73,12 +73,13 @@ def ours(name: str, seconds: float) -> Side:
 
 
 def products(name: str, layout: str, pooled: bool) -> Callable[[], None]:
-    """Return the matrix products of a round, on numbers that do not matter.
+    """Return a function that computes the matrix products of a round on arbitrary numbers.
 
-    Always ``X_i B``, the logits, ``residual' Z_i`` and ``residual H_i``, and the sum over clients of ``X_i'V_i``. In
-    FedRep logits twice: heads move before B. In General FLUTE ``X_i'V_i`` of each client, unless it is `pooled`, and
-    two products with (c, c) matrices for each gradient of NC, the client's and the server's. In FLUTE* ``X_i B_i`` and
-    ten times logits, ``residual' Z_i`` and a gradient of NC. Biases are in no product.
+    All algorithms need ``X_i B``, the logits, ``residual' Z_i``, ``residual H_i`` and the sum over clients of
+    ``X_i'V_i``. FedRep needs the logits twice, because it updates the heads before B. General FLUTE needs ``X_i'V_i``
+    of each client, unless `pooled`, and two products with (c, c) matrices for each gradient of NC, of the client and of
+    the server. FLUTE* needs ``X_i B_i`` and ten times the logits, ``residual' Z_i`` and a gradient of NC. The products
+    do not include biases.
     """
     rng = np.random.default_rng(0)
     n, d, k, m, c = SIZE.n, SIZE.d, SIZE.k, SIZE.m, CLASSES
@@ -148,7 +149,7 @@ Round = Callable[..., tuple[Any, Any]]
 
 
 def jax_round(name: str, layout: str, pooled: bool) -> Round:
-    """Return the round in JAX: from B (T, d, k), W (T, n or 1, c, k + 1), X, labels as 0 and 1, classes held."""
+    """Return the round in JAX, from B (T, d, k), W (T, n or 1, c, k + 1), X, one-hot labels and held classes."""
     import jax
     import jax.numpy as jnp
 
@@ -173,7 +174,7 @@ def jax_round(name: str, layout: str, pooled: bool) -> Round:
         return (X.reshape(TRIALS, -1, X.shape[-1]) @ B).reshape(*X.shape[:3], k)
 
     def messages(X: Any, R: Any, W: Any) -> Any:
-        """Return the gradient by B of the mean loss, or of each client's."""
+        """Return the gradient with respect to B of the mean loss, or of each client's loss."""
         H = jnp.broadcast_to(W[..., :k], (*R.shape[:2], c, k))
         V = jnp.einsum(back_of, R, H) / m
         if pooled:
@@ -234,7 +235,7 @@ def jax_round(name: str, layout: str, pooled: bool) -> Round:
 
 
 def jax_ways(name: str) -> dict[str, Callable[[], None]]:
-    """Return the ways to do a round in JAX, each keeping its own B and W, after they were found to be ours."""
+    """Return the variants of a round in JAX, each with its own B and W, after checking them against linfed."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -269,9 +270,9 @@ def jax_ways(name: str) -> dict[str, Callable[[], None]]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep all threads that the process has on one core."""
+    """Bind all threads of the process to one core."""
     if not hasattr(os, "sched_setaffinity") or not Path("/proc/self/task").exists():
-        raise NotMeasuredError("threads are kept on one core on Linux alone")
+        raise NotMeasuredError("only Linux can bind threads to one core")
     allowed = os.sched_getaffinity(0)
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
     for thread in threads:
@@ -284,7 +285,7 @@ def one_core() -> Iterator[None]:
 
 
 def against_jax(name: str, alone: bool, settings: Settings) -> Measurement:
-    """Measure against the fastest JAX round, with its default threads or, `alone`, all of them on one core."""
+    """Measure against the fastest JAX round, with its default threads, or on one core if `alone`."""
     if importlib.util.find_spec("jax") is None:
         raise NotMeasuredError("pip install linfed[bench]")
     ways = jax_ways(name)

@@ -1,9 +1,9 @@
-"""A round against a loop over clients, as a competent NumPy user writes it from the paper's pseudocode.
+"""Round against a loop over clients, written in NumPy from the paper's pseudocode.
 
-The loop follows Algorithm 2 line by line: each client draws its batch from ``default_rng()`` (with fixed data, takes
-its own), solves for its head with ``lstsq``, and adds its gradient. The rows marked as information hold the round
-against the fastest loop found instead: the normal equations in place of ``lstsq`` (they fail for m < k and square the
-condition number), this project's faster generator, and, where that is faster, one draw for all clients.
+The loop follows Algorithm 2 line by line: each client draws its batch from ``default_rng()`` (or uses its fixed data),
+solves for its head with ``lstsq``, and adds its gradient. The rows marked as information compare the round with the
+fastest loop found. It uses the normal equations instead of ``lstsq`` (they fail for m < k and square the condition
+number), the faster generator of linfed and, if faster, one draw for all clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def gradient_of_client(X: Any, y: Any, B: Any, heads: Heads) -> Any:
 
 
 class Loop:
-    """FedRep, client by client, with its representation kept from round to round."""
+    """FedRep in a loop over clients; it keeps the representation from round to round."""
 
     def __init__(self, size: Size, rng: np.random.Generator) -> None:
         self._size, self._rng = size, rng
@@ -50,7 +50,7 @@ class Loop:
         return X, (X @ self._phi[:, :, None])[..., 0] + NOISE_STD * noise
 
     def work(self, draw: str, heads: Heads) -> Callable[[], None]:
-        """Return a round; `draw` is one of "by client", "at once" (all clients in one call) and "fixed"."""
+        """Return a function for one round; `draw` is "by client", "at once" (all clients in one call) or "fixed"."""
         n, d, k, m = self._size.n, self._size.d, self._size.k, self._size.m
         B = np.linalg.qr(self._rng.standard_normal((d, k)))[0]
 

@@ -1,4 +1,4 @@
-"""The engines that are exact in law against explicit rows, against JAX, and against themselves at other sizes."""
+"""Engines that are exact in distribution, against explicit samples, against JAX, and against other sizes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AUTO: list[tuple[Kind, Size, int]] = [
     *(("fresh", Size(100, 20, 2, m), 2) for m in (10, 30, 60, 500)),
     *(("fixed", Size(100, 20, 2, m), 1) for m in (10, 25, 60, 500)),
 ]
-"""Where auto is tried: sizes at which each engine is the best; two local steps are beyond the projected one."""
+"""Cases for engine "auto": sizes at which each engine is the fastest. "projected" does not support two local steps."""
 
 MILLION = Size(1_000_000, 1000, 5, 50)
 
@@ -67,7 +67,7 @@ def against_itself(engine: str, kind: Kind, size: Size, other: Size, settings: S
 
 
 def auto_against_best(kind: Kind, size: Size, local_steps: int, settings: Settings) -> Measurement:
-    """Measure the engine that auto takes against the fastest of those that keep B itself."""
+    """Measure the engine that "auto" selects against the fastest engine that keeps B itself."""
     problem = lf.SharedRepresentation(n_clients=size.n, dim=size.d, rank=size.k)
     algorithm = Clocked(rank=size.k, step_size=STEP_SIZE, init="random", representation_steps=local_steps)
     sides: dict[str, Side] = {}
@@ -85,7 +85,7 @@ def auto_against_best(kind: Kind, size: Size, local_steps: int, settings: Settin
 
 
 def million(settings: Settings) -> Measurement:
-    """Measure a round of a million clients, against 1.5 s."""
+    """Measure a round of a million clients against a limit of 1.5 s."""
     if not settings.full:
         raise NotMeasuredError("takes half a minute: --full")
     problem = lf.SharedRepresentation(n_clients=MILLION.n, dim=MILLION.d, rank=MILLION.k, noise_std=NOISE_STD)

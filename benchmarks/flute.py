@@ -1,10 +1,10 @@
-"""A FLUTE round on fixed data: against a loop over clients, and against one jitted JAX round, one dispatch a round.
+"""Round of FLUTE on fixed data, against a loop over clients and against a jitted JAX round with one dispatch per round.
 
-Every side starts from the same B and W, sees the same data, and must have the same B and W after some rounds before
-anything is timed. The loop follows Algorithm 1 as a researcher writes it in NumPy; the rows marked as information hold
-the round against the fastest loop found. JAX keeps its state on the device, and of several ways to write its round the
-fastest counts: in the form that ours is asked to have (rows for m <= d, the Gram matrices ``A_i``, ``b_i`` for m > d),
-and as information in any form.
+All sides start from the same B and W and use the same data. Before the timing, they must have the same B and W after
+some rounds. The loop follows Algorithm 1, written in plain NumPy; the rows marked as information compare with the
+fastest loop found. JAX keeps its state on the device, and the fastest of several implementations counts. It uses the
+same form of the data as linfed (rows for m <= d, the Gram matrices ``A_i``, ``b_i`` for m > d), or, in rows marked as
+information, any form.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from linfed.data.sources import draw_fixed
 from linfed.simulation.job import checked_job
 
 ROUNDS = 10_000
-"""Rounds of a run in earnest: the engine is the one that auto takes for so many (compressing pays off slowly)."""
+"""Number of rounds of a realistic run, for which "auto" selects the engine (compression pays only in long runs)."""
 
 CHECKED, TOLERANCE = 20, 1e-9
-"""Rounds after which both sides must have the same B and W, up to this share of the largest entry."""
+"""Number of rounds after which both sides must have the same B and W, and tolerance relative to the largest entry."""
 
 GAMMA1, GAMMA2 = 0.25, 0.125
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes, and the same truth, data and start for both sides."""
+    """Sizes, ground truth, data and initialisation for both sides."""
 
     size: Size
     trials: int = 1
@@ -45,65 +45,65 @@ class Case:
 
     @property
     def step_size(self) -> float:
-        """Small enough that nothing diverges: the server sums over clients."""
+        """Step size that is small enough for convergence, since the server sums over clients."""
         return 0.1 / self.size.n
 
     @functools.cached_property
     def start(self) -> tuple[Any, Any]:
-        """B and W of the size that they will have, so that all terms of a round matter from the start."""
+        """Initial B and W of the size of the solution, so that all terms matter from the first round on."""
         rng, (n, d, k) = np.random.default_rng(0), (self.size.n, self.size.d, self.size.k)
         return rng.standard_normal((self.trials, d, k)) / np.sqrt(d), rng.standard_normal((self.trials, n, k))
 
     @property
     def problem(self) -> lf.UnderParameterized:
-        """What is true."""
+        """Ground truth."""
         return lf.UnderParameterized(n_clients=self.size.n, dim=self.size.d, noise_std=NOISE_STD)
 
     @functools.cached_property
     def samples(self) -> tuple[Any, Any]:
-        """X (T, n, m, d) and y (T, n, m), those of seed 0."""
+        """Samples X (T, n, m, d) and y (T, n, m) of seed 0."""
         trials = range(self.trials)
         return draw_fixed(self.problem.truth(0, trials), (self.size.n, self.size.m, self.size.d), 0, trials)
 
     @functools.cached_property
     def algorithm(self) -> ClockedFLUTE:
-        """Our side."""
+        """Algorithm of linfed's side."""
         return ClockedFLUTE(rank=self.size.k, step_size=self.step_size, init=self.start)
 
     @functools.cached_property
     def engine(self) -> str:
-        """Return what auto takes for a run of `ROUNDS` rounds."""
+        """Return the engine that "auto" selects for a run of `ROUNDS` rounds."""
         data = lf.FixedSamples(self.size.m)
         job = checked_job(self.algorithm, self.problem, data, ROUNDS, 1.0, self.trials, 0, [], ROUNDS, "auto")
         return job.engine
 
     def ours(self, seconds: float) -> Side:
-        """Return our side."""
+        """Return linfed's side."""
         return round_of(
             self.algorithm, self.problem, lf.FixedSamples(self.size.m), seconds, self.engine, trials=self.trials
         )
 
 
 class Rounds:
-    """The other side: does rounds one after another, keeping B and W."""
+    """Competitor's side: consecutive rounds with their B and W."""
 
     def __init__(self, B: Any, W: Any, step: Callable[[Any, Any], tuple[Any, Any]], wait: bool = False) -> None:
         self.B, self.W, self._step, self._wait = B, W, step, wait
 
     def __call__(self) -> None:
-        """Do a round."""
+        """Run one round."""
         self.B, self.W = self._step(self.B, self.W)
         if self._wait:  # both come from one dispatch
             self.B.block_until_ready()
 
     def some(self, count: int) -> None:
-        """Do some rounds."""
+        """Run several rounds."""
         for _ in range(count):
             self()
 
 
 def check(case: Case, ways: dict[str, Rounds]) -> None:
-    """Raise unless every way has our B and W after `CHECKED` rounds."""
+    """Raise an error unless every variant has the same B and W as linfed after `CHECKED` rounds."""
     result = lf.simulate(
         case.algorithm,
         case.problem,
@@ -121,10 +121,10 @@ def check(case: Case, ways: dict[str, Rounds]) -> None:
 
 
 def compared(case: Case, ways: dict[str, Rounds], settings: Settings, what: str) -> Measurement:
-    """Measure our round against the fastest of some ways."""
+    """Measure linfed's round against the fastest variant."""
     check(case, ways)
     size = case.size
-    few = 1 + min(100, 5_000_000 // (case.trials * size.n * size.m * size.d))  # so many that one turn lasts some ms
+    few = 1 + min(100, 5_000_000 // (case.trials * size.n * size.m * size.d))  # one turn then lasts some ms
     best = fastest({name: functools.partial(way.some, few) for name, way in ways.items()})
     other = ways[best]
     found = interleaved(
@@ -142,7 +142,7 @@ def compared(case: Case, ways: dict[str, Rounds], settings: Settings, what: str)
 
 
 def pseudocode(case: Case) -> Rounds:
-    """Return the loop as Algorithm 1 has it."""
+    """Return the loop as in Algorithm 1."""
     (X,), (y,) = case.samples
     n, m, _ = X.shape
     eta = case.step_size
@@ -164,13 +164,13 @@ def pseudocode(case: Case) -> Rounds:
 
 
 def fast_loop(case: Case, form: str) -> Rounds:
-    """Return a loop that does nothing client by client but the products with the client's own matrices."""
+    """Return a loop over clients that contains only the products with each client's matrices."""
     (X,), (y,) = case.samples
     n, m, d = X.shape
     eta = case.step_size
     G, residual = np.empty((n, d)), np.empty(m)
     A, b = (X.mT @ X / m, (y[:, None] @ X)[:, 0] / m) if form == "Gram" else (None, None)
-    # What is looked up once is not looked up every round.
+    # Attributes are looked up only once, not in every round.
     rows = list(zip(X, y, G, strict=True)) if A is None else list(zip(A, G, strict=True))
     dot, subtract = np.dot, np.subtract
 
@@ -186,7 +186,7 @@ def fast_loop(case: Case, form: str) -> Rounds:
             for (A_i, G_i), theta_i in zip(rows, theta, strict=True):
                 dot(A_i, theta_i, out=G_i)
             subtract(G, b, out=G)
-        # At gamma_1 = 2 gamma_2 both regularisers are products with one matrix.
+        # For gamma_1 = 2 gamma_2 both regularisers are products with one matrix.
         unbalanced = 4 * GAMMA2 * eta * (B.T @ B - W.T @ W)
         return B - eta * (G.T @ W) - B @ unbalanced, W - eta * (G @ B) + W @ unbalanced
 
@@ -209,7 +209,7 @@ Messages = Callable[..., Any]
 
 
 def row_ways() -> dict[str, Messages]:
-    """Return ways to write the messages from rows X (C, m, d), y (C, m)."""
+    """Return implementations of the messages from samples X (C, m, d), y (C, m)."""
     import jax
     import jax.numpy as jnp
 
@@ -237,7 +237,7 @@ def row_ways() -> dict[str, Messages]:
 
 
 def gram_ways(d: int) -> dict[str, Messages]:
-    """Return ways to write the messages from A (C, d, d), b (C, d)."""
+    """Return implementations of the messages from A (C, d, d), b (C, d)."""
     import jax
     import jax.numpy as jnp
 
@@ -267,7 +267,7 @@ def gram_ways(d: int) -> dict[str, Messages]:
 
 
 def clients_last(form: str) -> Messages:
-    """Return the messages from data whose clients lie last, where all is one fused sum over long vectors."""
+    """Return implementations for data with clients as the last axis, as one fused sum over long vectors."""
 
     def rows(theta: Any, B: Any, W: Any, X: Any, y: Any) -> Any:  # X (m, d, C), y (m, C)
         residual = (X * theta.T).sum(1) - y
@@ -280,7 +280,7 @@ def clients_last(form: str) -> Messages:
 
 
 def jax_rounds(case: Case, forms: tuple[str, ...]) -> dict[str, Rounds]:
-    """Return the ways to do a round in some forms, each keeping its own B and W from round to round."""
+    """Return the variants of a round for some forms of the data, each with its own B and W."""
     import jax
     import jax.numpy as jnp
 
@@ -323,7 +323,7 @@ WHOLE, SECONDS = Size(100, 100, 5, 10**5), 60.0
 
 
 def whole_run(record_every: int, settings: Settings) -> Measurement:
-    """Measure one call of `lf.simulate` with `ROUNDS` rounds, against 60 s."""
+    """Measure one call of `lf.simulate` with `ROUNDS` rounds against a limit of 60 s."""
     if not settings.full:
         raise NotMeasuredError("takes half a minute: --full")
     algorithm = lf.FLUTE(rank=WHOLE.k, step_size=0.1 / WHOLE.n)

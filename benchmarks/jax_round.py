@@ -1,7 +1,7 @@
-"""A round against one jitted JAX round on the CPU, in float64, one dispatch a round.
+"""Round against a jitted JAX round on the CPU, in float64, with one dispatch per round.
 
-JAX runs with its default threads, ours with one BLAS thread. Of several ways to write the JAX round (the solver of the
-heads, the order of the products, the generator) the fastest at each size is the one compared.
+JAX uses its default threads, linfed one BLAS thread. The JAX round has several implementations (solver of the heads,
+order of the products, generator); the fastest at each size counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def solved(gram: Any, moment: Any, solver: str) -> Any:
         return jnp.linalg.solve(gram, moment)
     if solver == "cho_solve":
         return cho_solve((jnp.linalg.cholesky(gram), True), moment)
-    # Elimination written out: with clients mapped, XLA makes a few fused loops of it instead of n calls of LAPACK.
+    # Explicit elimination: mapped over clients, XLA compiles it to a few fused loops instead of n calls of LAPACK.
     rows = [[*gram[i], moment[i]] for i in range(len(moment))]
     for i, j in itertools.combinations(range(len(rows)), 2):
         factor = rows[j][i] / rows[i][i]
@@ -73,7 +73,7 @@ def drawn(key: Any, B_star: Any, W_star: Any, m: int) -> tuple[Any, Any]:
 
 
 def rounds(size: Size, kind: Literal["fresh", "fixed"]) -> dict[str, Callable[[], None]]:
-    """Return the ways to do a round, each keeping its own B (and key) from round to round."""
+    """Return the variants of a round, each with its own B (and key)."""
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -1,4 +1,4 @@
-"""Our side: a round of an algorithm as a user pays for it, through `lf.simulate`."""
+"""linfed's side: the cost of a round for a user of `lf.simulate`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import linfed as lf
 from benchmarks.timing import Side
 
 NOISE_STD = 0.03
-"""Both sides of every row draw label noise, as a user would."""
+"""Standard deviation of the label noise, which both sides of every row draw."""
 
 STEP_SIZE = 0.3
 
 
 @dataclass(frozen=True)
 class Size:
-    """Clients n, dimension d, rank k, samples m: all clients take part."""
+    """Number of clients n, dimension d, rank k and number of samples m, with full participation."""
 
     n: int
     d: int
@@ -37,36 +37,36 @@ def samples(kind: Literal["fresh", "fixed"], m: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Clock(lf.Algorithm):
-    """Notes the time at the start of every step; the algorithm itself comes after it among the bases."""
+    """Mixin that records the time at the start of every step; the algorithm must be the next base class."""
 
     stamps: list[float] = field(default_factory=list)
 
     def step(self, state: Any, batch: Any, rng: Any) -> Any:
-        """Note the time and do the step."""
+        """Record the time and run the step."""
         self.stamps.append(time.perf_counter())
         return super().step(state, batch, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clocked(Clock, lf.FedRep):
-    """FedRep that notes the time at the start of every step."""
+    """FedRep that records the time at the start of every step."""
 
     asks = lf.FedRep.asks
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFLUTE(Clock, lf.FLUTE):
-    """FLUTE that notes the time at the start of every step."""
+    """FLUTE that records the time at the start of every step."""
 
     asks = lf.FLUTE.asks
 
 
 def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: str, trials: int = 1) -> Side:
-    """Return our side: the mean time from the start of one step to the start of the next, in one run.
+    """Return linfed's side: the mean time from the start of one step to the start of the next, in one run.
 
-    That is all a round costs the user (drawing, the step, the loop's own checks) and nothing that a run pays once: the
-    truth, fixed data, the first touch of the buffers, the first and last metrics. Subtracting a short run from a long
-    one would say the same, but at large sizes with several times the noise.
+    This time includes all costs of a round (random numbers, the step, the checks of the loop). It excludes all costs
+    that occur once per run: the ground truth, fixed data, the first access to the buffers, the first and last metrics.
+    The difference between a long and a short run would have the same mean, but at large sizes several times the noise.
     """
 
     def run(rounds: int) -> float:
@@ -75,8 +75,8 @@ def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: 
         result = lf.simulate(
             algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
         )
-        assert lf.Status.DIVERGED not in result.status, "a round of numbers that are not finite is not a round"
-        # The first step touches the buffers, so the clock starts with the second. Trials can come in chunks, in turn.
+        assert lf.Status.DIVERGED not in result.status, "the timed rounds must have finite numbers"
+        # The first step allocates the buffers, so the timing starts with the second. Trials may come in several chunks.
         stamps = np.reshape(algorithm.stamps, (-1, every))
         return float((stamps[:, -1] - stamps[:, 1]).sum()) / rounds
 
@@ -93,7 +93,7 @@ def round_of_fedrep(
     trials: int = 1,
     local_steps: int = 1,
 ) -> Side:
-    """Return our side for FedRep; the random start keeps the method of moments out, which is no part of a round."""
+    """Return linfed's side for FedRep, with random initialisation: the method of moments is not part of a round."""
     problem = lf.SharedRepresentation(n_clients=size.n, dim=size.d, rank=size.k, noise_std=NOISE_STD)
     algorithm = Clocked(rank=size.k, step_size=STEP_SIZE, init="random", representation_steps=local_steps)
     return round_of(algorithm, problem, samples(kind, size.m), seconds, engine, trials)

@@ -1,4 +1,4 @@
-"""`lf.predict`: at a hundred thousand clients against one second, and at a hundred against twenty simulated trials."""
+"""Run time of `lf.predict`: 100,000 clients against one second, and 100 clients against twenty simulated trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE, ROUNDS = Size(100_000, 1000, 5, 20), 100
 
 
 def seconds() -> float:
-    """Return what one prediction takes, its truth drawn and its quantities computed."""
+    """Return the time of one prediction, including its ground truth and all its quantities."""
     problem = lf.SharedRepresentation(n_clients=SIZE.n, dim=SIZE.d, rank=SIZE.k, noise_std=NOISE_STD)
     algorithm = lf.FedRep(rank=SIZE.k, step_size=0.8, init=lf.AtDistance(0.9))
     started = time.perf_counter()
@@ -24,7 +24,7 @@ def seconds() -> float:
 
 
 def measure(settings: Settings) -> Measurement:
-    """Return milliseconds beside a thousand."""
+    """Measure a prediction, in milliseconds, against a limit of 1000."""
     return interleaved(seconds, lambda: 1.0, settings.repetitions)
 
 
@@ -32,7 +32,7 @@ SMALL, SMALL_ROUNDS = Size(100, 20, 2, 10), 200
 
 
 def small_run() -> dict[str, Any]:
-    """Return the arguments of the run that the page "Start" simulates and predicts."""
+    """Return the arguments of the run on the page "Start"."""
     return {
         "algorithm": lf.FedRep(rank=SMALL.k, step_size=0.5, init=lf.AtDistance(0.9)),
         "problem": lf.SharedRepresentation(n_clients=SMALL.n, dim=SMALL.d, rank=SMALL.k, noise_std=NOISE_STD),
@@ -43,7 +43,7 @@ def small_run() -> dict[str, Any]:
 
 
 def measure_small(settings: Settings) -> Measurement:
-    """Return milliseconds of a prediction beside those of twenty trials."""
+    """Measure a prediction against a simulation of twenty trials, in milliseconds."""
 
     def predicted() -> float:
         started = time.process_time()

@@ -1,6 +1,6 @@
-"""`linfed reproduce` in full, Figure 3 and a million clients: time and memory against limits that are plain numbers.
+"""Time and memory of full runs of `linfed reproduce`, for Figure 3 and a million clients, against fixed limits.
 
-A million clients run for all their rounds with the collector as it is: what a round left behind would show.
+The run of a million clients uses the default garbage collection, so memory that a round does not release would show.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings, Target
 
 LIMITS = {"fedrep-fig3": (60.0, 1000.0), "fedrep-million": (120.0, 500.0)}
-"""Seconds and megabytes."""
+"""Limits in seconds and megabytes."""
 
 # A process counts the memory of the one that started it until it runs its own program, so a small one starts it.
 STARTER = """
@@ -28,7 +28,7 @@ sys.exit(done.returncode)
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all its descendants (Linux; elsewhere nothing is listed)."""
+    """Return a process and all its descendants (empty on systems other than Linux)."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -37,20 +37,20 @@ def family(pid: int) -> list[int]:
 
 
 def resident(pid: int) -> float:
-    """Return the resident megabytes of a process and its descendants; memory they share counts for each."""
+    """Return the resident megabytes of a process and its descendants; shared memory counts once per process."""
     total = 0.0
     try:
         for member in family(pid):
             pages = int(Path(f"/proc/{member}/statm").read_text().split()[1])
             total += pages * resource.getpagesize() / 1e6
-    except (OSError, IndexError):  # a process ended while it was looked at
+    except (OSError, IndexError):  # the process has ended in the meantime
         return 0.0
     return total
 
 
 @functools.cache
 def run(name: str) -> tuple[float, float, str]:
-    """Run the command once for an experiment; return its seconds, its megabytes and how the memory was found."""
+    """Run the command for an experiment; return the seconds, the megabytes and how the memory was measured."""
     peak = 0.0
     with tempfile.TemporaryDirectory() as out:
         job = [sys.executable, "-m", "linfed.cli", "reproduce", name, "--out", out]
@@ -68,7 +68,7 @@ def run(name: str) -> tuple[float, float, str]:
         raise NotMeasuredError(
             f"the command failed: {errors.strip().splitlines()[-1] if errors.strip() else 'no message'}"
         )
-    # The kernel's own peak is exact, but of the largest single process; sampling sees all of them, every 50 ms.
+    # The peak from the kernel is exact, but only for the largest process; sampling covers all of them, every 50 ms.
     kernel = float(printed) * (1 if sys.platform == "darwin" else 1024) / 1e6
     how = f"sum over processes, sampled: {peak:.0f} MB; largest single process, exact: {kernel:.0f} MB"
     return seconds, max(peak, kernel), how

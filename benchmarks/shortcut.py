@@ -1,7 +1,7 @@
-"""The shortcut variant's closed form: every client's least squares in the full dimension, against LAPACK's solve.
+"""Closed form of FedRep with a shortcut (least squares in d dimensions for each client), against LAPACK's solve.
 
-The other side has the same rows and labels, forms ``X_i'X_i`` and ``X_i'y_i`` for all clients and solves them in one
-batched call; both must give the same vectors before anything is timed.
+The other side uses the same samples and labels, computes ``X_i'X_i`` and ``X_i'y_i`` for all clients and solves them in
+one batched call. Before the timing, both sides must give the same vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.timing import Measurement, Row, Settings, Target, interleaved, r
 from linfed.data.explicit import ExplicitBatch
 
 TOLERANCE = 1e-9
-"""Both sides must agree up to this share of the largest entry."""
+"""Tolerance for the difference of both sides, relative to the largest entry."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,20 @@ class Case:
 
     @functools.cached_property
     def samples(self) -> Any:
-        """X (1, n, m, d) and y (1, n, m), those of seed 0."""
+        """Samples X (1, n, m, d) and y (1, n, m) of seed 0."""
         n, d, k, m = self.size.n, self.size.d, self.size.k, self.size.m
         problem = lf.SharedWithShortcuts(n_clients=n, dim=d, rank=k, shortcut_norm=0.5, noise_std=NOISE_STD)
         return lf.FixedSamples(m).draw(problem)
 
     @property
     def batch(self) -> ExplicitBatch:
-        """Our side's batch of all clients."""
+        """Batch of all clients, for linfed's side."""
         X, y = (np.array(part).reshape(1, self.size.n, self.size.m, -1) for part in (self.samples.X, self.samples.y))
         return ExplicitBatch(X, y[..., 0], active=np.arange(self.size.n)[None])
 
 
 def against_lapack(size: Size, settings: Settings) -> Measurement:
-    """Measure `least_squares` of a batch against forming and solving the normal equations."""
+    """Measure `least_squares` of a batch against computing and solving the normal equations."""
     batch = Case(size).batch
     X, y = batch.X[0], batch.y[0]
 

@@ -1,4 +1,4 @@
-"""What linfed adds to the start of a process: the import, and ``linfed --help``, against NumPy's own import."""
+"""Startup time of linfed: its import, and ``linfed --help``, against the import of NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: what store and schedule cost beside the cells, what a second process gains, what taking up again costs."""
+"""Overhead of sweeps: costs of store and scheduler, speedup from a second process, and cost of resuming."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ RUN = lf.Run(
     trials=20,
 )
 FINISHED, PATIENCE = 10_000, 5.0
-"""Cells to take up, and the seconds that this may take."""
+"""Number of stored cells to resume, and limit in seconds."""
 
 
 @dataclass(frozen=True)
 class Second:
-    """Is busy for a second, and returns as much as a run does."""
+    """Cell that is busy for a second and returns as much data as a run."""
 
     number: int
 
     def run(self) -> dict[str, object]:
-        """Wait without rest."""
+        """Wait actively for a second and return a row."""
         end = time.perf_counter() + 1.0
         while time.perf_counter() < end:
             pass
@@ -44,17 +44,17 @@ class Second:
 
 @dataclass(frozen=True)
 class Work:
-    """Does the same work every time: products of small matrices, about a second of them."""
+    """Cell with a fixed amount of work: products of small matrices, for about a second."""
 
     number: int
 
     def run(self) -> dict[str, object]:
-        """Return what came of the work."""
+        """Return the result of the work as a row."""
         return {"value": worked(self.number)}
 
 
 def worked(number: int) -> float:
-    """Do it."""
+    """Run a cell."""
     stack = np.random.default_rng(number).standard_normal((200, 40, 40)) / 7.0
     product = stack
     for _ in range(900):
@@ -68,7 +68,7 @@ def seconds_of(cells: Sequence[Second]) -> None:
 
 
 def against_the_cells(settings: Settings) -> Measurement:
-    """Compare a sweep into a new store, in two processes that are there, with the same cells and nothing else."""
+    """Compare a sweep with a new store, in two running processes, with only its cells."""
     count = 8 if settings.repetitions < 15 else 20
     cells = [Second(number) for number in range(count)]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
@@ -88,7 +88,7 @@ def against_the_cells(settings: Settings) -> Measurement:
 
 
 def speed_up(settings: Settings) -> Measurement:
-    """Compare what a second process gains in a sweep, its start included, with what it gains in a loop."""
+    """Compare the speedup from a second process in a sweep, including its start, with the speedup in a loop."""
     if not settings.full:
         raise NotMeasuredError("takes minutes: --full")
     cells = [Work(number) for number in range(40)]
@@ -103,7 +103,7 @@ def speed_up(settings: Settings) -> Measurement:
                 seconds.append(time.perf_counter() - started)
         ours.append(seconds[1] / seconds[0])
         with ProcessPoolExecutor(2, mp_context=context) as pool:
-            list(pool.map(worked, range(4)))  # both are there
+            list(pool.map(worked, range(4)))  # starts both processes
             started = time.perf_counter()
             for number in range(40):
                 worked(number)
@@ -114,7 +114,7 @@ def speed_up(settings: Settings) -> Measurement:
 
 
 def taken_up(settings: Settings) -> Measurement:
-    """Time a sweep whose cells are all there."""
+    """Measure a sweep whose cells are all stored."""
     cells = lf.grid(RUN, seed=range(FINISHED))
     done = compute(cells[0])
     with tempfile.TemporaryDirectory() as folder:

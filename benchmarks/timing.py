@@ -1,7 +1,7 @@
-"""How two sides are compared: interleaved repetitions, and the ratio of each pair.
+"""Comparison of two sides by interleaved repetitions and the ratio of each pair.
 
-A machine's speed drifts by tens of per cent within a minute. Two sides timed one after the other drift together, so
-the ratio of a pair holds still where the times do not; the median over pairs then drops the pairs that were disturbed.
+The speed of a machine drifts by tens of per cent within a minute. Two sides that are timed one after the other drift
+together, so the ratio of a pair is more stable than the times. The median over pairs is robust to disturbed pairs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 Side = Callable[[], float]
-"""Does one repetition and returns its seconds per unit of work (a round, a run)."""
+"""Function that runs one repetition and returns its seconds per unit of work (a round, a run)."""
 
 T = TypeVar("T")
 
 
 class NotMeasuredError(Exception):
-    """A row that cannot be measured here; the message says what to do."""
+    """Error for a row that cannot be measured on this system; the message states the way out."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much to repeat, and whether the slow rows are run."""
+    """Number and length of repetitions, and whether to measure the slow rows."""
 
     repetitions: int
     seconds: float
@@ -35,7 +35,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked of a ratio: `most` of ours / other, or `least` of other / ours."""
+    """Target for a ratio: ours / other at most a limit ("most"), or other / ours at least a limit ("least")."""
 
     kind: Literal["most", "least"]
     value: float
@@ -44,13 +44,13 @@ class Target:
         return f"ours / other <= {self.value:g}" if self.kind == "most" else f"other / ours >= {self.value:g}"
 
     def met(self, ratio: float) -> bool:
-        """Return whether a median ratio is good enough."""
+        """Return True if a median ratio meets the target."""
         return ratio <= self.value if self.kind == "most" else ratio >= self.value
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Paired values of the two sides, one pair for each repetition."""
+    """Paired times of the two sides, one pair per repetition."""
 
     ours: Sequence[float]
     other: Sequence[float]
@@ -58,14 +58,14 @@ class Measurement:
     note: str = ""
 
     def ratios(self, kind: str) -> Any:
-        """Return the ratio of each pair, the way round that the target asks for."""
+        """Return the ratio of each pair, in the direction of the target."""
         ours, other = np.asarray(self.ours), np.asarray(self.other)
         return other / ours if kind == "least" else ours / other
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `information` marks a ratio that nothing was promised about."""
+    """Line of the table; `information` marks a ratio without a required target."""
 
     name: str
     sizes: str
@@ -75,7 +75,7 @@ class Row:
 
 
 def interleaved(ours: Side, other: Side, repetitions: int, note: str = "") -> Measurement:
-    """Return the milliseconds of both sides over repetitions A B A B .., after warming up both."""
+    """Return the milliseconds of both sides over repetitions A B A B .., after a warm-up of both."""
     ours(), other()
     mine, its = [], []
     gc.collect()
@@ -90,7 +90,7 @@ def interleaved(ours: Side, other: Side, repetitions: int, note: str = "") -> Me
 
 
 def repeated(work: Callable[[], object], seconds: float) -> Side:
-    """Return a side that does `work` often enough to last about so long, and reports the mean of one."""
+    """Return a side that repeats `work` for about the given time and returns the mean time of one repetition."""
     work()
     started = time.perf_counter()
     work()
@@ -106,10 +106,10 @@ def repeated(work: Callable[[], object], seconds: float) -> Side:
 
 
 def fastest(candidates: dict[T, Callable[[], object]]) -> T:
-    """Return the key of the fastest candidate: the other side is held at its best.
+    """Return the key of the fastest candidate, so that the comparison uses the best variant of the other side.
 
-    All candidates take turns, and each is judged by its least time, which noise can only raise. The better half goes on
-    to the next heat, with more turns, so that the near ties are decided by the most of them.
+    All candidates take turns, and the smallest time of each counts, because noise only increases times. The faster half
+    enters the next stage with more turns, so near ties are decided with the largest number of turns.
     """
     least: dict[T, float] = {}
     for key, work in candidates.items():

@@ -1,7 +1,7 @@
-"""A hundred trials at once: Figure 3 of FedRep at n = 100, against its random numbers and against one call a trial.
+"""100 trials at once (FedRep, Figure 3, n = 100), against only their random numbers and against one call per trial.
 
-What is drawn is not written down a second time here: one run is listened to, and the bound repeats exactly the calls
-that it made of its generators, into the same memory. Making the generators from their seeds belongs to it.
+The calls of the random generators are recorded in one run, and the lower bound repeats exactly these calls, into the
+same memory. It includes the construction of the generators from their seeds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from benchmarks.timing import Measurement, Row, Settings, Target, interleaved, r
 TRIALS, ROUNDS = 100, 200
 SIZES = f"n=100 d=10 k=2 m=5 p=10, {TRIALS} trials, {ROUNDS} rounds"
 CALLS = 10
-"""Calls of one trial timed in each repetition; the hundred cost ten times that."""
+"""Number of calls with one trial in each repetition; 100 trials cost ten times as much."""
 
 
 def simulate(trials: int, seed: int = 0, **options: Any) -> object:
-    """Run Figure 3's case."""
+    """Run the case of Figure 3."""
     problem = lf.SharedRepresentation(n_clients=100, dim=10, rank=2, noise_std=np.sqrt(1e-3))
     algorithm = lf.FedRep(rank=2, step_size=0.5, init="random")
     return lf.simulate(
@@ -41,7 +41,7 @@ def simulate(trials: int, seed: int = 0, **options: Any) -> object:
 
 
 def draws_of(run: Callable[[], object]) -> Callable[[], None]:
-    """Return what repeats the calls that `run` makes of its generators, and nothing else."""
+    """Return a function that repeats only the calls that `run` makes of its random generators."""
     seeds: list[Any] = []
     calls: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]] = []
 

@@ -1,6 +1,7 @@
-"""The site: ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; it needs no network.
+"""Sphinx configuration of the site.
 
-What is generated (`gallery`, `reference`) is written into ``docs/_generated/`` before Sphinx reads.
+Build the site with ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; no network is
+needed. The modules `gallery` and `reference` write generated pages to ``docs/_generated/`` before Sphinx reads.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 
 
 def generate(app: Sphinx, config: Config) -> None:
-    """Write the pages that are made of the committed results and of the code."""
+    """Write the pages that are generated from the committed results and the code."""
     gallery.write(DOCS / "_generated" / "experiments")
     reference.write(DOCS / "_generated" / "reference")
 
@@ -66,7 +67,7 @@ def generate(app: Sphinx, config: Config) -> None:
 def signature(
     app: Sphinx, what: str, name: str, value: object, options: object, arguments: str, returned: str
 ) -> tuple[str, str] | None:
-    """Return the fields of a dataclass as its arguments, of which a base class's own `__new__` knows nothing."""
+    """Return the fields of a dataclass as its arguments; Sphinx would show those of the base class's `__new__`."""
     if what != "class" or not dataclasses.is_dataclass(value):
         return None
     given = inspect.signature(value.__init__)
@@ -75,12 +76,12 @@ def signature(
 
 
 def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
-    """Drop the empty line that ends the output of a doctest at the end of a block."""
+    """Remove the empty line after the output of a doctest at the end of a code block."""
     source[0] = re.sub(r"(?ms)^(```python\n.*?)\n+```$", r"\1\n```", source[0])
 
 
 def link_names(app: Sphinx, tree: nodes.document) -> None:
-    """Let the names of experiments, and of what is in the reference, in fixed width lead there."""
+    """Turn names of experiments and of the reference in fixed-width text into links."""
     for literal in list(tree.findall(nodes.literal)):
         if literal.parent.next_node(nodes.reference, include_self=True) or isinstance(
             literal.parent, addnodes.pending_xref
@@ -100,7 +101,7 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Generate before the first page is read."""
+    """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", without_last_line)
     app.connect("doctree-read", link_names)

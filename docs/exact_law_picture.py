@@ -1,7 +1,8 @@
-"""Draw docs/exact-law.png: FedRep's distance from explicit rows and from the projected engine, on each other.
+"""Draw docs/exact-law.png: histograms of FedRep's distance under the engines "explicit" and "projected".
 
-Run ``python docs/exact_law_picture.py`` (a minute). It writes the picture beside itself and prints the time of both
-engines and the p-values of the two-sample tests. The engines have different seeds: their trials are independent.
+Run ``python docs/exact_law_picture.py`` (about a minute). It writes the picture to its own folder and prints the run
+time of both engines and the p-values of the two-sample tests. The engines use different seeds, so their trials are
+independent.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHOWN = (0.0005, 0.9995)
 
 
 def distances(engine: str) -> np.ndarray:
-    """Return the distance after each of `ROUNDS`, (trials, 2), and print what the run took."""
+    """Return the distance after each of `ROUNDS`, (trials, 2), and print the run time."""
     result = lf.simulate(
         ALGORITHM,
         PROBLEM,
@@ -44,7 +45,7 @@ def distances(engine: str) -> np.ndarray:
 
 
 def main() -> None:
-    """Run both engines, test and draw."""
+    """Run both engines, compare their distances and draw the histograms."""
     found = {engine: distances(engine) for engine in SEEDS}
     with plotting.style():
         figure = Figure(figsize=(plotting.PAGE_WIDTH, 2.2), layout="constrained")

@@ -1,7 +1,7 @@
-"""The gallery of experiments, a page each, generated from ``results/committed/`` and the experiments' docstrings.
+"""Gallery of experiments: one page per experiment, from ``results/committed/`` and the experiments' docstrings.
 
-`write` is called by ``docs/conf.py`` when the site is built. A page has the sentences of the paper, the settings with
-what differs from the source, the pictures, all claims with their verdicts, and the files to download.
+``docs/conf.py`` calls `write` when the site is built. A page contains quotations from the source, the settings and
+their differences from the source, the figures, all claims with their verdicts, and the files to download.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAPERS = {
     "averaging": "The averaging family",
     "shortcut": "The shortcut draft",
 }
-"""Sections of the gallery by the beginning of an experiment's name."""
+"""Title of each section of the gallery, by the first part of an experiment's name."""
 COLOURS = {
     "SUPPORTED": "success",
     "HOLDS": "success",
@@ -46,7 +46,7 @@ NO_PICTURE = "The committed tables do not contain all data of its figures. `linf
 
 
 def chip(verdict: str, count: int | None = None) -> str:
-    """Return a verdict as a badge, with how often it was given."""
+    """Return a verdict as a badge, with its count."""
     return f"{{bdg-{COLOURS[verdict]}}}`{verdict if count is None else f'{verdict} {count}'}`"
 
 
@@ -57,12 +57,12 @@ def chips(claims: Iterable[dict[str, Any]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text in one line, as Markdown that shows it letter by letter, also in a table."""
+    """Return a text on one line, with all special characters of Markdown escaped, also for tables."""
     return re.sub(r"([\\`*_{}\[\]<>|#$~&])", r"\\\1", " ".join(str(text).split()))
 
 
 def number(value: float | None) -> str:
-    """Return a number of a claim; JSON has null for what is not finite."""
+    """Return a number of a claim as text, "-" for None (not finite)."""
     return "-" if value is None else f"{value:.3g}"
 
 
@@ -73,25 +73,25 @@ def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
 
 
 def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the places and words of the sentences that are judged, each once."""
+    """Return the places and words of the quotations in the sources of the claims, without repetitions."""
     found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim["source"], re.DOTALL) for claim in claims)
     return list(dict.fromkeys((match[1], match[2]) for match in found if match))
 
 
 def described(module: ModuleType) -> str:
-    """Return what the docstring says beneath its first line, as Markdown; the figures' captions are with them."""
+    """Return a docstring without its first line and the section on figures, as Markdown."""
     text = (module.__doc__ or "").strip().partition("\n")[2].strip()
     return re.sub(r"(?ms)^Figures\n-+\n.*?(?:\n\s*\n|\Z)", "", text)
 
 
 def told(picture: str, key: str, module: ModuleType) -> str:
-    """Return the caption of a committed picture; the sizes are those that it carries."""
+    """Return the caption of a committed picture, with the sizes stored in the picture."""
     with Image.open(DOCS / f"{picture}.png") as image:
         return caption(module, key, image.info[pictures.SIZES])
 
 
 def figures(name: str, module: ModuleType) -> list[str]:
-    """Return the committed pictures with their captions, or why there is none."""
+    """Return the committed pictures with their captions, or the reason why there are none."""
     own = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
     if not own:
         return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
@@ -103,7 +103,7 @@ def figures(name: str, module: ModuleType) -> list[str]:
 
 
 def judged(claims: list[dict[str, Any]]) -> list[str]:
-    """Return the claims as tables, those of one sentence and source together."""
+    """Return the claims as tables, one per text and source."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for claim in claims:
         groups.setdefault((claim["text"], claim["source"]), []).append(claim)
@@ -126,7 +126,7 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
 
 
 def settings(record: dict[str, Any]) -> list[str]:
-    """Return what all rows of each table share."""
+    """Return the values that all rows of each table share."""
     lines = ["## Settings\n"]
     for key, one in record["tables"].items():
         shared = ", ".join(f"{name} = {shown(value)}" for name, value in one["shared"].items())
@@ -135,7 +135,7 @@ def settings(record: dict[str, Any]) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """Return a setting as text, lists with round brackets."""
+    """Return a setting as text, lists with parentheses."""
     return f"({', '.join(map(shown, value))})" if isinstance(value, list) else str(value)
 
 
@@ -150,7 +150,7 @@ def as_csv(claims: list[dict[str, Any]]) -> str:
 
 
 def downloads(name: str, record: dict[str, Any]) -> list[str]:
-    """Return how to make the run again, where this one was made, and links to its files."""
+    """Return the command that reproduces the run, its environment, and links to its files."""
     beside = "../../../results/committed/"
     files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record["tables"] for end in (".csv", ".npz"))]
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
@@ -169,7 +169,7 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
 
 
 def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
-    """Return an experiment's page."""
+    """Return the page of an experiment."""
     sentences = quoted(record["claims"])
     said = [
         "## Claims of the source\n",
@@ -192,7 +192,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
 
 
 def thumbnail(name: str, folder: Path) -> str:
-    """Write a small picture of the experiment's first one, and return its name; "" where there is none."""
+    """Write a thumbnail of the experiment's first picture and return its name, or "" if there is no picture."""
     first = next((one for one, (experiment, _, _) in pictures.PICTURES.items() if experiment == name), None)
     if first is None:
         return ""
@@ -205,14 +205,14 @@ def thumbnail(name: str, folder: Path) -> str:
 
 
 def card(name: str, module: ModuleType, record: dict[str, Any], thumb: str) -> str:
-    """Return an experiment's card in the gallery."""
-    image = f":img-top: {thumb}\n:img-alt: the figure of {name}, small\n" if thumb else ""
+    """Return the card of an experiment in the gallery."""
+    image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
     head = f":::{{grid-item-card}} {name}\n:link: {name}\n:link-type: doc\n{image}"
     return f"{head}\n{escaped(module.SUMMARY)}\n\n+++\n{chips(record['claims'])}\n:::\n"
 
 
 def overview(cards: dict[str, str], claims: list[dict[str, Any]]) -> str:
-    """Return the gallery."""
+    """Return the index page of the gallery."""
     lines = [
         "# Experiments\n",
         f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(claims)}. "
@@ -231,13 +231,13 @@ def paper_of(name: str) -> str:
 
 
 def changed(path: Path, content: bytes) -> None:
-    """Write a file unless it is there as it would be: Sphinx reads anew only what has changed."""
+    """Write a file if its content changes; Sphinx reads only changed files again."""
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)
 
 
 def write(folder: Path) -> list[str]:
-    """Write the gallery into a folder, and return the names of the experiments."""
+    """Write the gallery to a folder and return the names of the experiments."""
     folder.mkdir(parents=True, exist_ok=True)
     cards, claims = {}, []
     for name in experiment_files(EXPERIMENTS):

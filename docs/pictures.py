@@ -1,9 +1,9 @@
-"""Draw every picture in docs/ from ``results/committed/``, but exact-law.png: that is ``exact_law_picture.py``'s.
+"""Draw the pictures in docs/ from ``results/committed/``, except exact-law.png (``exact_law_picture.py``).
 
-Run ``python docs/pictures.py`` (half a minute), or with names of pictures for some of them. Each is drawn by its
-experiment's ``plot`` from the committed tables, and saved with a palette of 256 colours. It carries the digest of the
-tables it was drawn from, which `tests/test_numbers.py` compares, and the sizes for its caption, which
-`tests/test_looks.py` does.
+Run ``python docs/pictures.py`` (about half a minute), optionally with the names of some pictures. The ``plot`` of each
+experiment draws the committed tables, and the picture is saved with a palette of 256 colours. Each picture contains the
+hash of its tables, which `tests/test_numbers.py` checks, and the sizes for its caption, which `tests/test_looks.py`
+checks.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "shortcut-phase": ("shortcut-phase", "", 1500),
     "shortcut-search": ("shortcut-search", "", 1400),
 }
-"""Experiment, figure and width in pixels, by the picture's name."""
+"""Experiment, figure and width in pixels of each picture."""
 DIGEST = "tables"
-"""The name under which a picture carries the digest of its tables."""
+"""Name of the PNG text field with the hash of the tables."""
 SIZES = "sizes"
-"""The name under which it carries the sentence on their sizes."""
+"""Name of the PNG text field with the sizes for the caption."""
 
 
 def digest(name: str) -> str:
-    """Return the digest of an experiment's committed tables."""
+    """Return the hash of an experiment's committed tables."""
     found = hashlib.sha256()
     for path in sorted(COMMITTED.glob(f"{name}-*.npz")):
         found.update(path.read_bytes())
@@ -84,7 +84,7 @@ def digest(name: str) -> str:
 
 
 def draw(names: list[str]) -> None:
-    """Draw the named pictures, each experiment once."""
+    """Draw the named pictures, loading each experiment once."""
     import matplotlib.pyplot as plt
 
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):
@@ -100,7 +100,7 @@ def draw(names: list[str]) -> None:
 
 
 def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
-    """Save a figure as a picture of the docs, with the sentence on the sizes that it was drawn from."""
+    """Save a figure as a picture in docs/, with the sizes for its caption."""
     experiment, _, width = PICTURES[name]
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
@@ -114,11 +114,11 @@ def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Draw the named pictures, by default all."""
+    """Draw the named pictures (all by default) and return the exit status."""
     mpl.use("Agg")
     unknown = [name for name in names if name not in PICTURES]
     if unknown:
-        print(f"no such picture: {', '.join(unknown)}; there are {', '.join(PICTURES)}", file=sys.stderr)
+        print(f"unknown pictures: {', '.join(unknown)}; available: {', '.join(PICTURES)}", file=sys.stderr)
         return 1
     draw(names or list(PICTURES))
     return 0

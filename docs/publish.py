@@ -1,20 +1,19 @@
-"""Publish a full run: write ``results/committed/`` from the folder that ``linfed reproduce --out OUT`` filled.
+"""Publish a full run: write ``results/committed/`` from the output folder of ``linfed reproduce --out OUT``.
 
-Run ``python docs/publish.py OUT``, then ``python docs/pictures.py``, and commit both. Quick runs, runs that did not
-end, experiments that are missing, and runs of different commits or of changed files are refused, a line for each,
-unless told ``--anyway``. What is left of each experiment NAME:
+Run ``python docs/publish.py OUT``, then ``python docs/pictures.py``, and commit both. The command refuses quick runs,
+unfinished runs, missing experiments, and runs of different commits or of changed files, with a line for each;
+``--anyway`` publishes them. It writes for each experiment NAME:
 
-- ``NAME.json`` as the run wrote it: claims, sizes, seconds, versions, machine, commit;
-- ``NAME-TABLE.npz``, reduced (`reduced`) and compressed by LZMA: enough for the pictures in ``docs/`` and the numbers
-  in its pages;
-- ``NAME-TABLE.csv`` as the run wrote it, where it is small.
+- ``NAME.json`` as in OUT: claims, sizes, seconds, versions, machine, commit;
+- ``NAME-TABLE.npz``, reduced (`reduced`) and compressed by LZMA: enough for the pictures and the numbers in ``docs/``;
+- ``NAME-TABLE.csv`` as in OUT, if the file is small.
 
-With ``--add`` the experiments that OUT has are published beside those that are there; each is of one commit, and the
-folder's README names it.
+With ``--add``, published experiments that are not in OUT stay published. Each experiment is of one commit, which the
+README of the folder lists.
 
-Claims are judged on the run's own tables, never on the reduced ones. ``benchmarks.json`` stays as it is. The verdicts
-and seconds of these runs, which ship with the package (``linfed/reproduction/committed.json.gz``), are written as well;
-``--record`` writes only them, from the folder as it is.
+Claims are judged on the complete tables of the run, never on reduced ones. ``benchmarks.json`` stays unchanged. The
+command also writes the verdicts and seconds of these runs to ``linfed/reproduction/committed.json.gz``, which the
+package includes; ``--record`` writes only this file, from ``results/committed/``.
 """
 
 from __future__ import annotations
@@ -42,30 +41,30 @@ COMMITTED = TOP / "results" / "committed"
 BENCHMARKS = "benchmarks.json"
 
 BITS = 14
-"""Binary digits that are kept after the first one: a number keeps more than 4 decimal ones."""
+"""Number of binary digits to keep after the first one; a number keeps more than 4 decimal digits."""
 ROUNDS, EARLY = 350, 100
-"""Points that are kept along longer rounds, and how many of them are the first ones."""
+"""Number of points to keep along a longer axis of rounds, and how many of them are the first ones."""
 CSV_LIMIT = 150_000
-"""Bytes."""
+"""Largest size of a published CSV file in bytes."""
 
 REGION = ("largest", "rest", "smallest")
 TRACE = ("error", "inside", "identity", "alive", *REGION)
-"""Of the runs of FLUTE's theorems, along rounds; the first bound its region."""
+"""Columns along rounds of the runs of FLUTE's theorems; those of `REGION` describe the region R."""
 TERMS = ("contraction", "concentration", "shortcut", "noise")
-"""Of the shortcut draft's bound, drawn with noise."""
+"""Columns of the shortcut draft's bound, drawn for runs with noise."""
 COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
-"""Of the runs of FLUTE's figure 1."""
+"""Columns of the runs of FLUTE's figure 1."""
 WEIGHED = (
     "score",
     *(f"tried_{name}" for name in ("step_size", "collapse_penalty", "server_step_size")),
     *("tried_feature_penalty", "tried_head_penalty", "final_global_nc2", "final_local_nc2"),
 )
-"""Of contests of classifiers, what was tried, and ends of curves that are there."""
+"""Columns of comparisons of classifiers: tried hyper-parameters, and final values that the curves contain."""
 COLLAPSE = ("global_nc2", "local_nc2")
 CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3, (20, 100))}
-"""Contests of classifiers: the rank at which NC2 is drawn, and the numbers of clients that are."""
+"""Comparisons of classifiers: the rank for which NC2 is drawn, and the numbers of clients that are drawn."""
 TRIED = ("margin", "reached", "count")
-"""Of searches, at every size that was tried."""
+"""Columns of searches with values at every tested size."""
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedrep-fig1-clients": ("curve",),
@@ -81,14 +80,14 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "flute-minima-ends": ("predictors",),
     "shortcut-bound-terms": ("inverse", "identity", "heads", "printed", "shortcuts"),
 }
-"""Large columns that no picture and no number needs, by the table."""
+"""Large columns of each table that no picture and no number needs."""
 DECILES = {
     "averaging-family-runs": ("to_best", "to_own", "end", "settled", "spread", "drift"),
     "fedrep-state-evolution-curves": ("distance",),
-    "flute-theorem55-runs": REGION,  # on an axis of their own, beside columns of trials
+    "flute-theorem55-runs": REGION,  # along a separate axis, because other columns keep the trials
     "shortcut-bound-terms": (*TERMS, "distance"),
 }
-"""Columns of trials of which the least, the deciles and the largest are kept, in the place of trials: for bands."""
+"""Columns for which the minimum, the deciles and the maximum over trials replace the trials, for bands in pictures."""
 
 ABOUT = """# Full runs of every experiment
 
@@ -112,16 +111,16 @@ ABOUT = """# Full runs of every experiment
 
 
 def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str], *, add: bool = False) -> list[str]:
-    """Return why runs are not to be published, a line for each reason."""
+    """Return the reasons why runs must not be published, one line per reason."""
     told = [] if add else [f"{name}: {reason}" for name, reason in missing.items()]
     for name, described in runs.items():
         commit = described.get("commit")
         if described["quick"]:
             told.append(f"{name}: a quick run")
         if not described["claims"]:
-            told.append(f"{name}: no claims, so the run did not end")
+            told.append(f"{name}: no claims, so the run is not finished")
         if not commit:
-            told.append(f"{name}: the commit is not known")
+            told.append(f"{name}: the commit is unknown")
         elif " " in commit:
             told.append(f"{name}: run at {commit}")
     commits = {described.get("commit") for described in runs.values()}
@@ -131,7 +130,7 @@ def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str], *, add: b
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """Return real numbers in single precision (double where they would not fit) with their last binary digits zero."""
+    """Return real numbers in single precision (double if out of range) with their last binary digits set to zero."""
     if values.dtype.kind != "f":
         return values
     size = np.abs(values[np.isfinite(values) & (values != 0)])
@@ -144,27 +143,29 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def kept_rounds(count: int) -> np.ndarray:
-    """Return the indices that are kept of so many rounds: the first ones, then evenly spaced ones to the last."""
+    """Return the indices of the rounds to keep: the first ones, then evenly spaced ones up to the last."""
     if count <= ROUNDS:
         return np.arange(count)
     return np.r_[:EARLY, np.linspace(EARLY, count - 1, ROUNDS - EARLY).round().astype(int)]
 
 
 def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the columns that are left out of a row of a table."""
-    if key == "fedrep-theorem1-runs":  # drawn are the rates of what moves, and curves
+    """Return the columns to omit from a row of a table."""
+    if key == "fedrep-theorem1-runs":  # the pictures show rates and some curves
         return () if row["name"] in ("step", "condition", "start", "at the rival's m") else ("distance",)
-    if key == "flute-rate-and-floor-runs":  # drawn are the errors of the base runs, and all of the population's
+    if (
+        key == "flute-rate-and-floor-runs"
+    ):  # the pictures show the errors of the base runs, and all columns of the population
         return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
-    if key == "flute-theorem55-runs":  # drawn is the region, of the base runs
+    if key == "flute-theorem55-runs":  # the pictures show the region for the base runs
         drawn = row["name"] == "base" and row["data"] in ("population", "fixed")
         return tuple(name for name in TRACE if not (drawn and name in REGION))
-    if key == "shortcut-bound-terms" and not row["noise_std"]:  # drawn are the runs with noise
+    if key == "shortcut-bound-terms" and not row["noise_std"]:  # the pictures show the runs with noise
         return (*DROPPED[key], *TERMS, "distance")
-    if key == "averaging-family-runs":  # drawn are the curves of four settings, and not of every method
+    if key == "averaging-family-runs":  # the pictures show curves of four settings and some methods
         shown = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
         return ("reached",) if shown and "," not in row["method"] else ("reached", "to_best", "to_own")
-    if key in CONTESTS:  # drawn are the curves of some methods
+    if key in CONTESTS:  # the pictures show curves of some methods
         rank, clients = CONTESTS[key]
         shown = row["n_clients"] in clients
         curved = shown and row["method"] in ("FedAvg", "FedRep", "FedRep*", "FLUTE", "FLUTE*", "LocalOnly")
@@ -174,11 +175,11 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
 
 
 FIRST = {"averaging-family-runs": 41}
-"""Points along the rounds of which no more than the first so many are drawn."""
+"""Number of first points along the rounds that the pictures show."""
 
 
 def reduced(key: str, table: lf.Table) -> lf.Table:
-    """Return the table with fewer digits, fewer rounds and without large columns (`dropped`)."""
+    """Return a table with fewer digits, fewer rounds and without large columns (`dropped`)."""
     told = DECILES.get(key, ())
     if key in FIRST:
         table = lf.Table([{name: begun(value, FIRST[key]) for name, value in row.items()} for row in table.rows])
@@ -195,7 +196,7 @@ def reduced(key: str, table: lf.Table) -> lf.Table:
 
 
 def begun(value: Any, count: int) -> Any:
-    """Return a value of a row, along rounds the first so many."""
+    """Return a value of a row with only the first `count` points along rounds."""
     if not isinstance(value, lf.Along) or "round" not in value.axes:
         return value
     kept = value.values.take(range(count), axis=value.names.index("round"))
@@ -203,7 +204,10 @@ def begun(value: Any, count: int) -> Any:
 
 
 def smaller(value: Any, deciles: bool = False, beside: bool = False) -> Any:
-    """Return a value of a row, reduced; deciles that stand beside columns of trials have an axis of their own."""
+    """Return a reduced value of a row.
+
+    If `deciles`, deciles replace the trials; if also `beside`, they get a separate axis.
+    """
     shares = np.linspace(0, 1, 11)
     if deciles and isinstance(value, np.ndarray):
         return smaller(np.quantile(value, shares))
@@ -222,7 +226,10 @@ def smaller(value: Any, deciles: bool = False, beside: bool = False) -> Any:
 
 
 def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list[Path]:
-    """Write the folder, remove what an earlier run of these left (unless `add`, of all), return what was written."""
+    """Write the published files and return their paths.
+
+    Files of earlier publications are removed: all of them, or with `add` only those of the experiments `names`.
+    """
     to.mkdir(parents=True, exist_ok=True)
     records = {} if not add else {path.stem: path for path in records_in(to)}
     kept = {
@@ -251,7 +258,7 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
 
 
 def committed(folder: Path) -> list[tuple[dict[str, Any], bool, Settings]]:
-    """Return what describes each published run, whether its seconds are those of all of its cells, and its settings."""
+    """Return for each published run its record, whether its seconds cover all cells, and its settings."""
     found = []
     for path in records_in(folder):
         run, tables = load_tables(path.stem, folder)
@@ -266,12 +273,12 @@ def records_in(folder: Path) -> list[Path]:
 
 
 def owner(path: Path, names: Iterable[str]) -> str:
-    """Return the experiment that a file is of: the longest name that its own begins with."""
+    """Return the experiment that a file belongs to: the longest name that the file name begins with."""
     return max((name for name in names if path.stem == name or path.stem.startswith(f"{name}-")), key=len, default="")
 
 
 def origins(folder: Path) -> str:
-    """Return a line for all experiments of one commit, machine and set of versions."""
+    """Return a table row for each commit, machine and set of versions, with its experiments."""
     found: dict[tuple[str, ...], list[str]] = {}
     for path in records_in(folder):
         described = json.loads(path.read_text(encoding="utf-8"))
@@ -283,13 +290,17 @@ def origins(folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Publish, or say why not."""
+    """Publish a run, or print the reasons against it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", metavar="OUT", type=Path, nargs="?", help="the folder of a full run of all experiments")
-    parser.add_argument("--to", metavar="FOLDER", type=Path, default=COMMITTED, help="by default results/committed")
-    parser.add_argument("--add", action="store_true", help="leave the other experiments that are published as they are")
-    parser.add_argument("--record", action="store_true", help="write the record that ships with the package, no more")
-    parser.add_argument("--anyway", action="store_true", help="publish what is there, whatever it is")
+    parser.add_argument(
+        "out", metavar="OUT", type=Path, nargs="?", help="output folder of a full run of all experiments"
+    )
+    parser.add_argument(
+        "--to", metavar="FOLDER", type=Path, default=COMMITTED, help="target folder, by default results/committed"
+    )
+    parser.add_argument("--add", action="store_true", help="keep the other published experiments")
+    parser.add_argument("--record", action="store_true", help="write only the record that the package includes")
+    parser.add_argument("--anyway", action="store_true", help="publish even if there are reasons against it")
     options = parser.parse_args(arguments)
     if options.record:
         print(write_record(committed(options.to)))

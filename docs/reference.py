@@ -1,6 +1,6 @@
-"""The reference: every public name by topic, the command line and the benchmarks, generated when the site is built.
+"""Reference pages of the site: every public name by topic, the command line and the benchmarks.
 
-`GROUPS` has every name of `linfed` and `linfed.theory` once, which `tests/test_docs.py` holds.
+`GROUPS` must contain every name of `linfed` and `linfed.theory` once; `tests/test_docs.py` checks this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import linfed as lf
 
 
 class Group(NamedTuple):
-    """A page of the reference: its title, what it is about, and its names."""
+    """Page of the reference: its title, a one-line summary and its names."""
 
     title: str
     about: str
@@ -167,18 +167,18 @@ GROUPS = {
     ),
 }
 CONSTANTS = ("ALGORITHMS", "ENGINES", "METRICS")
-"""Those of them that are dictionaries."""
+"""Public names that are dictionaries."""
 MODULE = ("theory",)
-"""Public names that are modules: their names are in groups of their own."""
+"""Public names that are modules; the groups contain the names in these modules."""
 
 
 def public() -> set[str]:
-    """Return every public name, as `GROUPS` spells them."""
+    """Return every public name, in the form used in `GROUPS`."""
     return {*lf.__all__, *(f"theory.{name}" for name in lf.theory.__all__)} - {*MODULE}
 
 
 def listed(name: str) -> Iterator[str]:
-    """Yield a constant's entries, as reST."""
+    """Yield the entries of a constant as lines of reStructuredText."""
     value = getattr(lf, name)
     yield from (name, "-" * len(name), "")
     for key, about in value.items():
@@ -187,7 +187,7 @@ def listed(name: str) -> Iterator[str]:
 
 
 def group_page(group: Group) -> str:
-    """Return the page of a group: a table of its names, then each in full, then its constants."""
+    """Return the page of a group: a table of its names, the documentation of each, and its constants."""
     constants = [name for name in group.names if name in CONSTANTS]
     names = [name for name in group.names if name not in CONSTANTS]
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
@@ -199,7 +199,7 @@ def group_page(group: Group) -> str:
 
 
 def directive(name: str) -> list[str]:
-    """Return what documents a name in full."""
+    """Return the Sphinx directive that documents a name."""
     value = operator.attrgetter(name)(lf)
     if not inspect.isclass(value):
         return [f".. autofunction:: linfed.{name}"]
@@ -237,7 +237,7 @@ def benchmarks() -> str:
 
 
 def measured(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a benchmark's row."""
+    """Return the cells of the row of a benchmark."""
     unit = row.get("unit", "")
     times = (f"{row[side]:.3g} {unit}" if row.get(side) is not None else "-" for side in ("ours", "other"))
     ratio = f"{row['ratio']:.3g} [{', '.join(f'{one:.3g}' for one in row['quartiles'])}]" if row.get("ratio") else "-"
@@ -257,7 +257,7 @@ INDEX = """# Reference
 
 
 def write(folder: Path) -> None:
-    """Write the reference into a folder."""
+    """Write the reference pages to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, group in GROUPS.items():
         changed(folder / f"{name}.rst", group_page(group).encode())

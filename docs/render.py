@@ -1,7 +1,8 @@
-"""Write the pages with numbers from their templates in docs/templates/ and from ``results/committed/``.
+"""Write the pages that contain numbers, from their templates in docs/templates/ and from ``results/committed/``.
 
-Run ``python docs/render.py``; `tests/test_numbers.py` compares. A template is the page in Jinja2's language:
-``{{ expression }}`` stands where a number or a verdict does, and `docs/vocabulary.py` has what expressions can use.
+Run ``python docs/render.py``; `tests/test_numbers.py` checks that the pages are up to date. A template is a Jinja2
+template of the page: ``{{ expression }}`` inserts a number or a verdict, and `docs/vocabulary.py` defines the functions
+for expressions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SUFFIX = ".jinja"
 
 
 def pages() -> dict[str, str]:
-    """Return the path of each page with numbers, from the top of the repository, and the name of its template."""
+    """Return the name of the template for each page, by the path of the page in the repository."""
     found = sorted(
         path.relative_to(TEMPLATES).as_posix().removesuffix(SUFFIX) for path in TEMPLATES.rglob(f"*{SUFFIX}")
     )
@@ -30,7 +31,7 @@ def pages() -> dict[str, str]:
 
 
 def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
-    """Return the environment in which templates in a folder are rendered."""
+    """Return the Jinja2 environment for the templates in a folder."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
@@ -52,7 +53,7 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
     Raises
     ------
     ValueError
-        If an expression is wrong: with the template, the lines that lead to it, and what is wrong.
+        If an expression is wrong. The message contains the template, the lines and the error.
     """
     path = folder / name
     try:
@@ -68,7 +69,7 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
 
 
 def main() -> int:
-    """Write all pages, name those that changed, and return 1 if a template is wrong."""
+    """Write all pages, print the names of changed pages, and return 1 if a template is wrong."""
     status = 0
     for page, template in pages().items():
         path = TOP / page

@@ -1,9 +1,9 @@
-"""What the templates of the pages can say: committed findings, tables, settings and ratios, and how numbers are shown.
+"""Functions for the templates of the pages: access to committed findings, tables and benchmarks, and number formats.
 
-Every function here can be called in an expression, ``span(values, 2)``, or be its filter, ``values | span(2)``.
+Every function here can be called in an expression, ``span(values, 2)``, or used as a filter, ``values | span(2)``.
 
-A finding is a claim of an experiment's record, a mapping: ``text``, ``where`` (the setting), ``estimate``, ``low``,
-``high``, ``verdict``, ``detail`` and the other keys of the JSON.
+A finding is a mapping with the keys ``text``, ``where`` (the setting), ``estimate``, ``low``, ``high``, ``verdict``,
+``detail`` and the other keys of a claim in the JSON record of an experiment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 @functools.cache
 def record(experiment: str) -> dict[str, Any]:
-    """Return the committed record of an experiment; numbers of findings that are not finite are NaN."""
+    """Return the committed record of an experiment, with NaN for numbers of findings that are not finite."""
     found = json.loads((COMMITTED / f"{experiment}.json").read_text(encoding="utf-8"))
     for one in found["claims"]:
         one |= {key: np.nan for key in ("estimate", "low", "high", "least", "most") if one[key] is None}
@@ -47,31 +47,36 @@ def record(experiment: str) -> dict[str, Any]:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether a text is as the pattern says, in which ``*`` stands for anything."""
+    """Return True if a text matches a pattern, in which ``*`` stands for any text."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
 
 
 def claims(
     experiment: str, text: str, *settings: str, without: str = "", statistic: str = "*"
 ) -> list[Mapping[str, Any]]:
-    """Return the findings on a claim: in all settings, or in those that one of the patterns matches.
+    """Return the findings on a claim, in all settings or in some of them.
 
     Parameters
     ----------
     experiment : str
+        Name of the experiment.
     text : str
-        The claim, word for word.
+        Exact text of the claim.
     *settings : str
-        Patterns, in which ``*`` stands for anything; all settings by default.
+        Patterns of the settings, in which ``*`` stands for any text; all settings by default.
     without : str
-        A pattern of settings that are left out.
+        Pattern of settings to exclude.
     statistic : str
-        A pattern of the statistic.
+        Pattern of the statistic.
+
+    Returns
+    -------
+    list of mapping
 
     Raises
     ------
     LookupError
-        If there is none.
+        If there is no such finding.
     """
     found = [
         one
@@ -87,7 +92,7 @@ def claims(
 
 
 def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Mapping[str, Any]:
-    """Return the one finding of `claims`; more than one is a LookupError."""
+    """Return the only finding of `claims`; raise a LookupError if there are several."""
     found = claims(experiment, text, *settings, **chosen)
     if len(found) > 1:
         raise LookupError(f"{experiment}: {text!r} was judged in {[one['where'] for one in found]}: choose one setting")
@@ -100,20 +105,20 @@ def _table(name: str) -> lf.Table:
 
 
 def table(name: str, **values: Any) -> lf.Table:
-    """Return a committed table, e.g. "fedrep-fig1-clients", or its rows with these values in their columns.
+    """Return a committed table, e.g. "fedrep-fig1-clients", or only its rows with the given values of columns.
 
-    ``table(...)["column"]`` is the value of one row, the stacked values of several.
+    ``table(...)["column"]`` is the value of a single row, or the stacked values of several rows.
     """
     return _table(name).where(**values)
 
 
 def shared(experiment: str, table: str) -> Mapping[str, Any]:
-    """Return the columns in which all rows of a committed table agree, by name."""
+    """Return the columns that are the same in all rows of a committed table, by name."""
     return record(experiment)["tables"][table]["shared"]
 
 
 def full_run_time(experiment: str) -> str:
-    """Return how long the committed run took, as `linfed list` does: "about 80 s"."""
+    """Return the run time of the committed run as in `linfed list`: "about 80 s"."""
     return about(record(experiment)["seconds"])
 
 
@@ -124,25 +129,25 @@ def _benchmarks() -> dict[tuple[str, str], Mapping[str, Any]]:
 
 
 def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
-    """Return a row of benchmarks.json: its ``ratio``, or ``ours`` of what has no rival."""
+    """Return a row of benchmarks.json, with its ``ratio``, or with ``ours`` if there is no competitor."""
     if (name, sizes) not in _benchmarks():
         raise LookupError(f"benchmarks.json has no row {name!r}, {sizes!r}")
     return _benchmarks()[name, sizes]
 
 
 def scoreboard(*, short: bool = False) -> str:
-    """Return the scoreboard as a Markdown table: all rows, or in short the main ones."""
+    """Return the scoreboard as a Markdown table; if `short`, only the main rows."""
     rows = board.rows(board.records(COMMITTED))
     return board.markdown((row for row in rows if row.main or not short), short=short)
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
-    """Return the statements of theory by section and experiment."""
+    """Return the theoretical claims by section and experiment."""
     return sections(board.records(COMMITTED))
 
 
 def module(name: str) -> Any:
-    """Return a module of ``docs`` or ``experiments``, for what is set in code."""
+    """Return a module of ``docs`` or ``experiments``, for settings in its code."""
     return importlib.import_module(name)
 
 
@@ -158,9 +163,9 @@ def python_version() -> str:
 
 
 def check(condition: object) -> str:
-    """Return nothing; raise AssertionError if words that stand in the page are no longer true of the results."""
+    """Return an empty string; raise an AssertionError if the condition of a sentence in the page is not true."""
     if not condition:
-        raise AssertionError("the results no longer say what this sentence says")
+        raise AssertionError("the results no longer support this sentence: change the sentence")
     return ""
 
 
@@ -168,17 +173,17 @@ def check(condition: object) -> str:
 
 
 def counts(claim: Mapping[str, Any]) -> list[int]:
-    """Return the whole numbers in a finding's detail: of "49 of 50" 49 and 50."""
+    """Return the whole numbers in the detail of a finding: [49, 50] for "49 of 50"."""
     return [int(number) for number in re.findall(r"\d+", claim["detail"])]
 
 
 def all_counts(claims: Iterable[Mapping[str, Any]], place: int) -> list[int]:
-    """Return the number at this place of each finding's detail."""
+    """Return the number at position `place` in the detail of each finding."""
     return [counts(one)[place] for one in claims]
 
 
 def only(values: Iterable[Any]) -> Any:
-    """Return the one value of what must all be the same."""
+    """Return the common value of values that must all be equal."""
     different = set(values)
     if len(different) != 1:
         raise ValueError(f"the values differ: {sorted(different)}")
@@ -186,28 +191,28 @@ def only(values: Iterable[Any]) -> Any:
 
 
 def verdict(claims: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
-    """Return the verdict of a finding, or the one that all of several have."""
+    """Return the verdict of a finding, or the common verdict of several findings."""
     return only(one["verdict"] for one in ([claims] if isinstance(claims, Mapping) else claims))
 
 
 def tally(claims: Iterable[Mapping[str, Any]], verdict: str) -> int:
-    """Return how many findings have this verdict."""
+    """Return the number of findings with a verdict."""
     return sum(one["verdict"] == verdict for one in claims)
 
 
 def verdicts(claims: Iterable[Mapping[str, Any]]) -> str:
-    """Return how often which verdict was given, the most frequent first: "SUPPORTED 6, INCONCLUSIVE 3"."""
+    """Return the verdicts with their counts, the most frequent first: "SUPPORTED 6, INCONCLUSIVE 3"."""
     found = Counter(one["verdict"] for one in claims)
     return ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
 
 
 def judged(claims: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the findings in settings in which the hypotheses of the claim hold."""
+    """Return the findings for which the hypotheses of the claim hold."""
     return [one for one in claims if one["verdict"] != "HYPOTHESES FAIL"]
 
 
 def median(values: Any) -> float:
-    """Return the median over trials as figures and findings have it: that of a trial, diverged ones the worst."""
+    """Return the lower median over trials as in figures and findings, with diverged trials as infinite."""
     return float(quantiles(np.asarray(values, dtype=float))[0])
 
 
@@ -217,7 +222,7 @@ def count_diverged(curves: Any) -> int:
 
 
 def slowest_rate(table: lf.Table) -> float:
-    """Return the smallest measured log rate over the predicted one, fitted from the distance 1e-3 to 1e-11."""
+    """Return the smallest ratio of the measured log rate, fitted from distance 1e-3 to 1e-11, to the predicted one."""
     found = []
     for row in table:
         for curve, rate in zip(row["distance"], row["rate"], strict=True):
@@ -228,7 +233,7 @@ def slowest_rate(table: lf.Table) -> float:
 
 
 def word_after(text: str, mark: str) -> str:
-    """Return the word that follows a mark in a detail or a statistic: of "rounds to distance 0.01" 0.01."""
+    """Return the word after a mark in a detail or a statistic: "0.01" after "distance" in "rounds to distance 0.01"."""
     return text.split(f"{mark} ", 1)[1].split()[0].rstrip(",;")
 
 
@@ -236,7 +241,7 @@ def word_after(text: str, mark: str) -> str:
 
 
 def fixed(value: float, digits: int = 2, percent: bool = False) -> str:
-    """Return a number with so many decimals; in percent if asked."""
+    """Return a number with a fixed number of decimals, in percent if `percent`."""
     return f"{(100 if percent else 1) * value:.{digits}f}"
 
 
@@ -256,7 +261,7 @@ def measured(claim: Mapping[str, Any], digits: int = 2) -> str:
 
 
 def span(values: Iterable[float], digits: int | None = None, percent: bool = False) -> str:
-    """Return the smallest and the largest of some numbers, "48 to 50"; one where both look the same."""
+    """Return the smallest and the largest of some numbers, "48 to 50", or one number if both look the same."""
     ends = list(values)
     low, high = (str(end) if digits is None else fixed(end, digits, percent) for end in (min(ends), max(ends)))
     return low if low == high else f"{low} to {high}"
@@ -293,19 +298,19 @@ def times(value: float) -> str:
 
 
 def mean_and_error(values: Any) -> str:
-    """Return a mean over trials with its standard error, and how many are left where some diverged."""
+    """Return a mean over trials with its standard error, and the number of finite trials if some diverged."""
     known = values[~np.isnan(values)]
     left = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
     return f"{known.mean():.1f} ± {stats.sem(known):.1f}{left}"
 
 
 def fill(text: str, width: int) -> str:
-    """Return a list in Markdown, each item wrapped to lines below a width."""
+    """Return a Markdown list, with each item wrapped to lines of at most `width` characters."""
     options = {"width": width, "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
     return "".join(textwrap.fill(line, **options) + "\n" for line in text.splitlines())
 
 
 def statements_table(statements: Sequence[Any]) -> str:
-    """Return statements of theory as a Markdown table."""
-    header = ("statement", "source", "verdicts", "measured, where it is nearest to failing", "where")
+    """Return theoretical claims as a Markdown table."""
+    header = ("claim", "source", "verdicts", "measured in the setting nearest to failing", "setting")
     return markdown_table(header, [(one.text, one.source, one.verdict, one.measured, one.where) for one in statements])

@@ -173,7 +173,11 @@ CALLS = {
             ("rank above dim", {"rank": 7}, ["rank = 7", "at most dim = 6"]),
             ("unknown init", {"init": "randm"}, ["init = 'randm'", "did you mean 'random'?"]),
             ("init of another shape", {"init": np.ones((6, 3))}, ["init", "(6, 3)", "(d, k) = (6, 2)"]),
-            ("init of a larger rank", {"init": lf.AtDistance(0.5), "rank": 4}, ["AtDistance", "rank = 4 at most"]),
+            (
+                "init of a larger rank",
+                {"init": lf.AtDistance(0.5), "rank": 4},
+                ["AtDistance", "rank = 4 to be at most"],
+            ),
         )
     },
     "FedRoD without a rank": (lambda: lf.FedRoD(step_size=0.1), ["rank"]),
@@ -192,20 +196,20 @@ CALLS = {
     ),
     "oracle without a truth": (
         lambda: run(lf.Oracle(rank=2), None, data=GIVEN),
-        ["Oracle needs a truth", "reference subspace", "problem="],
+        ["Oracle requires a ground truth", "reference subspace", "problem="],
     ),
     "oracle above the clients": (
         lambda: run(lf.Oracle(rank=3), truth(S=np.eye(2, 6))),
-        ["Oracle needs rank = 3 at most the truth's, 2"],
+        ["Oracle requires rank = 3 to be at most the rank of the ground truth, 2"],
     ),
-    "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle needs rank = 3", "2"]),
+    "oracle above the truth's rank": (lambda: run(lf.Oracle(rank=3)), ["Oracle requires rank = 3", "2"]),
     "oracle below a given subspace": (
         lambda: run(lf.Oracle(rank=2), truth(Phi=ones(8, 6), B=np.eye(6)[:, :3])),
         ["rank 2", "3"],
     ),
     "the true subspace without a truth": (
         lambda: run(fedrep(init=lf.TrueSubspace()), None, data=GIVEN),
-        ["FedRep needs a truth", "reference subspace", "problem="],
+        ["FedRep requires a ground truth", "reference subspace", "problem="],
     ),
     "an oracle's init": (lambda: lf.Oracle(rank=2, init="random"), ["init"]),
     "samples to draw": (lambda: lf.FixedSamples(3).draw("shared"), ["problem = 'shared'", "lf.SharedRepresentation"]),
@@ -627,7 +631,7 @@ CALLS = {
         lambda: run(rounds=10**30, record_every=10**30),
         [f"rounds = {10**30}", "from 0 to 9223372036854775807"],
     ),
-    "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "larger record_every"]),
+    "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "record_every = 1 must be larger"]),
     "moments of too many dimensions": (
         lambda: run(problem=shared(dim=200_000), data=lf.FreshSamples(2)),
         ["init = Moments", "200000 x 200000 matrix", "lf.Moments(clients=...)", "lf.AtDistance(delta)"],
@@ -723,7 +727,7 @@ CALLS = {
     ),
     "distance above the clients": (
         lambda: run(fedrep(rank=3, init=lf.AtDistance(0.5)), truth(S=np.eye(2, 6))),
-        ["init = AtDistance(delta=0.5) needs rank = 3 at most the truth's, 2"],
+        ["init = AtDistance(delta=0.5) requires rank = 3 to be at most the rank of the ground truth, 2"],
     ),
     "distance in too few dimensions": (
         lambda: run(fedrep(rank=2, init=lf.AtDistance(0.5)), shared(dim=3)),

@@ -100,12 +100,12 @@ def test_which_metrics_there_are_by_default():
     [
         ("global_nc2", WITHOUT_B["LG-FedAvg"], DATA, "no heads at a shared representation"),
         ("local_nc2", WITHOUT_B["FedAvg"], DATA, "no heads at a shared representation"),
-        ("train_accuracy", FLUTE, lf.FreshSamples(9), "fresh samples are new in every round"),
-        ("train_loss", FLUTE, lf.FreshSamples(9), "'test_loss' and 'accuracy'"),
-        ("risk", FLUTE, DATA, "it is of squares, and the samples are of 4 classes"),
-        ("parameter_error", FLUTE, DATA, "it is of squares"),
-        ("mean_client_error", FLUTE, DATA, "it is of squares"),
-        ("mean_truncation_error", FLUTE, DATA, "it is of squares"),
+        ("train_accuracy", FLUTE, lf.FreshSamples(9), "samples are fresh in every round"),
+        ("train_loss", FLUTE, lf.FreshSamples(9), "use 'test_loss' or 'accuracy'"),
+        ("risk", FLUTE, DATA, "it exists only for regression, but the samples have 4 classes"),
+        ("parameter_error", FLUTE, DATA, "it exists only for regression"),
+        ("mean_client_error", FLUTE, DATA, "it exists only for regression"),
+        ("mean_truncation_error", FLUTE, DATA, "it exists only for regression"),
         ("subspace_distance", WITHOUT_B["local"], DATA, "no representation B"),
     ],
 )
@@ -122,9 +122,9 @@ def test_numbers_have_no_accuracy():
     problem = lf.SharedRepresentation(n_clients=5, dim=6, rank=2)
     result = lf.simulate(lf.FedAvg(step_size=0.1), problem, data=DATA, rounds=1)
     for name in ("accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2"):
-        with pytest.raises(KeyError, match="it is of classes"):
+        with pytest.raises(KeyError, match="it exists only for classification"):
             result.metrics[name]
-    assert_one_line(lambda: result.clients("accuracy"), ["accuracy", "it is of classes"])
+    assert_one_line(lambda: result.clients("accuracy"), ["accuracy", "it exists only for classification"])
     assert_one_line(lambda: run().clients("acuracy"), ["'acuracy'", "did you mean 'accuracy'"])
 
 
@@ -217,7 +217,7 @@ def test_tuning_makes_no_accuracy_small():
     fedper = lf.FedPer(rank=2, step_size=0.1)
     search = {"grid": {"step_size": (0.01, 1.0, 1e250)}, "trials": 2}
     where = {"data": DATA, "rounds": 20}
-    wanted = ["metric = 'accuracy'", "largest", "'test_loss'"]
+    wanted = ["metric = 'accuracy'", "larger values are better", "'test_loss'"]
     for score in ("area", "final", lf.RoundsTo(0.5), lambda rounds, curve: 1 - curve[-1]):
         own = {"metric": "accuracy", "score": score}
         assert_one_line(lambda own=own: lf.tune(fedper, PROBLEM, **search, **own, **where), wanted)
@@ -253,15 +253,15 @@ def test_no_law_is_known_of_gradient_steps_alone():
 
 def test_engines_but_rows_refuse_classes():
     for engine in ("compressed", "projected", "chain"):
-        wanted = [f"engine = '{engine}' cannot serve", "the cross-entropy of classes needs the samples themselves"]
+        wanted = [f"engine = '{engine}' does not support this run", "classification requires all rows of X"]
         assert_one_line(lambda engine=engine: run(engine=engine), wanted)
     assert run().engine == "explicit"
-    assert_one_line(lambda: run(data=lf.FixedSamples(9, in_law=True)), ["in_law = True cannot serve"])
+    assert_one_line(lambda: run(data=lf.FixedSamples(9, in_law=True)), ["in_law = True does not support this run"])
 
 
 def test_given_numbers_do_not_go_with_classes():
     given = lf.GivenSamples(np.zeros((5, 3, 6)), np.zeros((5, 3)))
-    assert_one_line(lambda: run(data=given), ["problem is of 4 classes", "data is of numbers"])
+    assert_one_line(lambda: run(data=given), ["problem has 4 classes", "data has regression labels"])
 
 
 def test_moments_are_of_squares():
@@ -272,10 +272,10 @@ def test_moments_are_of_squares():
 def test_new_clients_of_classes_are_refused_whatever_the_problem():
     squares = lf.SharedRepresentation(n_clients=4, dim=6, rank=2)
     for problem in (None, squares, PROBLEM):
-        wanted = ["new_clients() is of squares"]
+        wanted = ["new_clients() supports only regression"]
         assert_one_line(lambda problem=problem: run().new_clients([5], problem=problem), wanted)
     of_squares = lf.simulate(lf.FedPer(rank=2, step_size=0.1), squares, data=lf.FixedSamples(9), rounds=1)
-    assert_one_line(lambda: of_squares.new_clients([5], problem=PROBLEM), ["new_clients() is of squares"])
+    assert_one_line(lambda: of_squares.new_clients([5], problem=PROBLEM), ["new_clients() supports only regression"])
 
 
 def test_heads_of_classes_are_not_rotated():

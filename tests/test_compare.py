@@ -67,7 +67,7 @@ def test_rounding_is_no_move():
 def test_what_is_said_otherwise_is_told():
     found = compare(runs(claim()), runs(claim(least=0.6, said="at least 0.6")))
     assert len(found.said) == 1
-    assert "said: at least 0.5 -> at least 0.6" in told(found, "A", "B")
+    assert "claimed: at least 0.5 -> at least 0.6" in told(found, "A", "B")
 
 
 def test_claims_are_matched_by_what_names_them():
@@ -88,10 +88,10 @@ def test_experiments_of_one_run_alone_are_a_remark():
     assert compare(both, runs(claim())).remarks == ["only the first run has two"]
     assert compare(runs(claim()), both).remarks == ["only the second run has two"]
     assert compare(runs(claim()), runs(claim(), quick=True)).remarks == [
-        "a quick run against a full one, whose numbers differ: one"
+        "a quick run is compared with a full run, so numbers differ: one"
     ]
-    assert compare(runs(claim()), runs()).remarks == ["one of the runs did not end: one"]
-    with pytest.raises(UsageError, match="no experiment in common: one; and two"):
+    assert compare(runs(claim()), runs()).remarks == ["one of the runs is not finished: one"]
+    with pytest.raises(UsageError, match="no experiment in common: one; two"):
         compare(runs(claim()), runs(claim(), name="two"))
 
 
@@ -112,4 +112,4 @@ def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_pat
         (tmp_path / name / "one.json").write_text(json.dumps(runs(claim(verdict=verdict))["one"]))
     arguments = ["compare", str(tmp_path / "before"), str(tmp_path / "after" / "one.json"), *["--strict"] * strict]
     assert cli.main(arguments) == int(strict and moved)
-    assert f"verdicts that moved: {int(moved)}" in capsys.readouterr().out
+    assert f"changed verdicts: {int(moved)}" in capsys.readouterr().out

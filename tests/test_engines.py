@@ -321,7 +321,7 @@ def test_a_new_step_does_not_inherit_what_an_engine_would_answer_wrongly_in_sile
 
     algorithm, data = Thresholded(**PLAIN), lf.FreshSamples(12)
     assert simulate(algorithm, truth(), data).engine == "explicit"
-    with pytest.raises(lf.EngineError, match=r"Thresholded .*; here: 'auto', 'explicit'$"):
+    with pytest.raises(lf.EngineError, match=r"Thresholded .*; use 'auto', 'explicit'$"):
         simulate(algorithm, truth(), data, engine=engine)
 
 
@@ -412,45 +412,45 @@ OBSTACLES = {
     "no such name": (fedrep(), truth(), lf.FreshSamples(12), "projektet", "did you mean 'projected'"),
     "no name": (fedrep(), truth(), lf.FreshSamples(12), None, "engine = None is unknown.*'auto', 'explicit'"),
     "compressed, few samples": (
-        fedrep(), truth(), lf.FreshSamples(9), "compressed", r"m = 9 samples.*than d = 9.*'explicit', 'projected'"
+        fedrep(), truth(), lf.FreshSamples(9), "compressed", r"m = 9 is at most d = 9.*'explicit', 'projected'"
     ),
     "compressed, few given samples": (
-        fedrep(), truth(), given([3, 4, 5, 6, 7, 8]), "compressed", r"m = 8 samples.*here: 'auto', 'explicit'$"
+        fedrep(), truth(), given([3, 4, 5, 6, 7, 8]), "compressed", r"m = 8 is at most d = 9; use 'auto', 'explicit'$"
     ),
     "compressed, another law": (
-        fedrep(), truth(design="cube"), lf.FreshSamples(12), "compressed", "Gaussian x only; here: 'auto', 'explicit'$"
+        fedrep(), truth(design="cube"), lf.FreshSamples(12), "compressed", "Gaussian x; use 'auto', 'explicit'$"
     ),
-    "compressed, rows": (Own(), truth(), lf.FreshSamples(12), "compressed", "Own may ask for single samples"),
-    "projected, rows": (Own(), truth(), lf.FreshSamples(12), "projected", "Own asks for more than features at one B"),
+    "compressed, rows": (Own(), truth(), lf.FreshSamples(12), "compressed", "Own may use single samples"),
+    "projected, rows": (Own(), truth(), lf.FreshSamples(12), "projected", "Own uses more than the features at one B"),
     "projected, quadratic": (
         lf.FedAvg(step_size=0.1), truth(), lf.FreshSamples(12), "projected",
-        "FedAvg asks for more than features at one B; here: 'auto', 'explicit', 'compressed'$",
+        "FedAvg uses more than the features at one B; use 'auto', 'explicit', 'compressed'$",
     ),
     "projected, representation steps": (
-        fedrep(representation_steps=2), truth(), lf.FreshSamples(12), "projected", "FedRep asks for more"
+        fedrep(representation_steps=2), truth(), lf.FreshSamples(12), "projected", "FedRep uses more"
     ),
     "projected, fixed samples": (
-        fedrep(), truth(), lf.FixedSamples(12), "projected", "fixed samples are seen at more than one B"
+        fedrep(), truth(), lf.FixedSamples(12), "projected", "fixed samples are used at more than one B"
     ),
-    "projected, given samples": (fedrep(), truth(), given([12] * 6), "projected", "fixed samples are seen"),
+    "projected, given samples": (fedrep(), truth(), given([12] * 6), "projected", "fixed samples are used"),
     "projected, another law": (
-        fedrep(), truth(design="sphere"), lf.FreshSamples(12), "projected", "known for Gaussian x only"
+        fedrep(), truth(design="sphere"), lf.FreshSamples(12), "projected", "it requires Gaussian x"
     ),
-    "chain, another law": (fedrep(), truth(design="rademacher"), lf.FreshSamples(12), "chain", "Gaussian x only"),
-    "chain, fixed samples": (fedrep(), truth(), lf.FixedSamples(12), "chain", "fixed samples are seen"),
+    "chain, another law": (fedrep(), truth(design="rademacher"), lf.FreshSamples(12), "chain", "requires Gaussian"),
+    "chain, fixed samples": (fedrep(), truth(), lf.FixedSamples(12), "chain", "fixed samples are used"),
     "chain, dense truth": (
         fedrep(), lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9)), lf.FreshSamples(5), "chain",
-        "the truth is not known to be.*'explicit', 'projected'$",
+        "the ground truth must have the form.*'explicit', 'projected'$",
     ),
     "chain, truth with a shortcut": (
-        fedrep(), truth(S=normal(6, 9)), lf.FreshSamples(5), "chain", "the truth is not known to be"
+        fedrep(), truth(S=normal(6, 9)), lf.FreshSamples(5), "chain", "the ground truth must have the form"
     ),
     "chain, covariance": (
         fedrep(), truth(design=lf.Gaussian(covariance=np.arange(1.0, 10.0))), lf.FreshSamples(5), "chain",
         "x is not isotropic",
     ),
     "chain, small dimension": (
-        fedrep(d=5), truth(d=5), lf.FreshSamples(5), "chain", r"it needs d >= r \+ 2k = 6, and d is 5"
+        fedrep(d=5), truth(d=5), lf.FreshSamples(5), "chain", r"it requires d >= r \+ 2k = 6, but d = 5"
     ),
 }  # fmt: skip
 
@@ -462,7 +462,7 @@ def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
         simulate(algorithm, problem, data, engine=engine)
     if engine in ENGINES:
         assert isinstance(caught.value, lf.EngineError)
-        assert str(caught.value).startswith(f"engine = '{engine}' cannot serve: ")
+        assert str(caught.value).startswith(f"engine = '{engine}' does not support this run: ")
         assert "\n" not in str(caught.value)
 
 
@@ -471,7 +471,7 @@ def test_the_chain_refuses_what_happens_at_the_end():
     class Ending(lf.FedRep):
         asks, finishes = lf.Asks.FEATURES, True
 
-    with pytest.raises(lf.EngineError, match=r"at the end.*'explicit', 'projected'"):
+    with pytest.raises(lf.EngineError, match=r"final step.*'explicit', 'projected'"):
         simulate(Ending(**PLAIN), truth(), lf.FreshSamples(5), engine="chain")
 
 

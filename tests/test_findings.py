@@ -132,8 +132,8 @@ def test_what_comes_first(fails, vacuous, inside):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": " "}, "source = ' ' must say who states it"),
-        ({"least": -np.inf}, "least and most say nothing of the statistic of 't'"),
+        ({"source": " "}, "source = ' ' must name the source of the claim"),
+        ({"least": -np.inf}, "least and most do not bound the statistic of 't'"),
         ({"least": 2.0, "most": 1.0}, "least = 2 must be at most most = 1"),
     ],
 )
@@ -324,8 +324,8 @@ def test_the_table_says_each_sentence_once_with_its_source():
     ]  # fmt: skip
     lines = findings_table(rows).splitlines()
     assert lines.count("A figure's sentence") == lines.count("A theorem's sentence") == 1
-    assert "  share; said: above 0.5" in lines
-    assert "  s; said: at least 0.5" in lines
+    assert "  share; claimed: above 0.5" in lines
+    assert "  s; claimed: at least 0.5" in lines
     assert lines.count(f"  {OWN_PREDICTION}") == 2
     (figures,) = [line for line in lines if "n = 1" in line]
     assert figures.split()[0] == Verdict.SUPPORTED.value

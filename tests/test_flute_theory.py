@@ -1001,11 +1001,11 @@ def test_samples_in_law_are_refused_where_they_cannot_serve():
     run()
     with pytest.raises(EngineError, match=r"the samples are never drawn"):
         run(engine="explicit")
-    with pytest.raises(EngineError, match=r"m = 4 samples are no more than d = 4"):
+    with pytest.raises(EngineError, match=r"m = 4 is at most d = 4"):
         run(m=4)
-    with pytest.raises(EngineError, match=r"x must be Gaussian"):
+    with pytest.raises(EngineError, match=r"requires Gaussian x"):
         run(problem=made((3, 4), design="rademacher"))
-    with pytest.raises(EngineError, match=r"fixed samples are seen at more than one B"):
+    with pytest.raises(EngineError, match=r"fixed samples are used at more than one B"):
         run(engine="projected")
     with pytest.raises((EngineError, ValueError), match=r"in_law = True"):
         run(algorithm=lf.FedRep(rank=1, step_size=0.1, init=lf.Moments()))

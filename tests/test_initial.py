@@ -106,9 +106,9 @@ def test_factors_are_what_they_say():
         (Starts(begin=lf.SmallRandom()), "init = SmallRandom.* must be 'moments', 'random'"),
         (Starts(begin=lf.RandomSubspace), "init = <class .* must be 'moments', 'random'"),
         (Starts(begin=normal(8, 3)), r"init has shape \(8, 3\), expected \(d, k\) = \(8, 2\)"),
-        (Starts(begin=normal(2, 8, 2)), "trials = 3, but init has arrays for 2 trials"),
+        (Starts(begin=normal(2, 8, 2)), "trials = 3 must be 2: init has arrays for 2 trials"),
         (Starts(begin=lf.Moments(clients=31)), "clients = 31 of lf.Moments must be at most n_clients = 30"),
-        (Starts(begin=lf.AtDistance(0.5), rank=3), "needs rank = 3 at most the truth's, 2"),
+        (Starts(begin=lf.AtDistance(0.5), rank=3), "requires rank = 3 to be at most the rank of the ground truth, 2"),
         (Starts(factors="moments"), "init = 'moments' must be lf.SmallRandom"),
         (Starts(factors=lf.RandomSubspace()), "init = RandomSubspace.* must be lf.SmallRandom"),
         (Starts(factors=(normal(8, 2), normal(29, 2))), r"init W has shape \(29, 2\), expected \(30, 2\)"),
@@ -123,7 +123,7 @@ def test_what_is_no_start_is_refused(algorithm, message):
 def test_the_truth_is_needed_where_it_is_asked_for():
     given = FIXED.draw(PROBLEM, trials=3, seed=5)
     for algorithm in (Starts(begin=lf.AtDistance(0.5)), Says(begin=lf.TrueSubspace())):
-        with pytest.raises(ValueError, match="needs a truth with a reference subspace"):
+        with pytest.raises(ValueError, match="requires a ground truth with a reference subspace"):
             started(algorithm, None, given)
     assert started(Starts(begin=lf.TrueSubspace())).metrics["subspace_distance"].max() < 1e-14
 
@@ -261,7 +261,7 @@ def test_the_memory_of_a_first_batch_is_counted():
 
 def test_samples_that_are_not_drawn_cannot_be_seen():
     algorithm = lf.FedRep(rank=2, step_size=0.1, init=Truncated())
-    with pytest.raises(lf.EngineError, match=r"init = Truncated\(factor=9.0\) needs the samples themselves, which are"):
+    with pytest.raises(lf.EngineError, match=r"init = Truncated\(factor=9.0\) requires samples, which are"):
         started(algorithm, data=lf.FixedSamples(12, in_law=True))
 
 
@@ -270,7 +270,7 @@ def test_a_first_batch_is_announced():
     class Silent(Truncated):
         needs_batch = False
 
-    with pytest.raises(ValueError, match=r"asks for a first batch: let Silent say needs_batch = True"):
+    with pytest.raises(ValueError, match=r"requests a first batch: set Silent.needs_batch = True"):
         started(lf.FedRep(rank=2, step_size=0.1, init=Silent()))
     with pytest.raises(ValueError, match=r"memory was not counted: let Starts.initialisation return it"):
         started(Starts(begin=Truncated()))

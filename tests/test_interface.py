@@ -140,7 +140,7 @@ def test_what_is_served_is_measured_and_told(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "_class", lambda described: None)  # as in a process that never had it
     unknown = lf.Result.load(tmp_path / "mixed.npz")
     np.testing.assert_array_equal(unknown.final.own, result.final.own)
-    with pytest.raises(ValueError, match="Mixed, which alone knows what the clients predict with: import it"):
+    with pytest.raises(ValueError, match=r"Mixed of the final state is not imported, .*: import it"):
         unknown.final.predictors()
     again = lf.Result.load(unknown.save(tmp_path / "again.npz"))
     with pytest.raises(ValueError, match="import it before loading"):
@@ -491,5 +491,5 @@ def test_a_metric_of_another_signature_is_named():
         return 1.0
 
     fedrep = lf.FedRep(rank=2, step_size=0.1)
-    with pytest.raises(TypeError, match="metrics holds of_a_result, which must be a function of two arguments"):
+    with pytest.raises(TypeError, match="metrics contains of_a_result, which must be a function of two arguments"):
         lf.simulate(fedrep, PROBLEM, data=lf.FreshSamples(8), rounds=1, metrics=[of_a_result])

@@ -128,7 +128,7 @@ def test_the_initial_state_is_round_0_and_has_no_batch():
         assert "batch" not in repr(step)
     assert first.before is initial.after is initial.before
     assert first.batch.active.shape == (3, 6)
-    assert_one_line(lambda: initial.batch, ["round 0 is the initial state", "no batch", "round 1"])
+    assert_one_line(lambda: initial.batch, ["round 0 is the initial state", "no batch", "a later round"])
 
 
 @pytest.mark.parametrize("name", ["FLUTE, explicit", "FedAvg, fine-tuned"])
@@ -345,7 +345,7 @@ BAD = {
     "seed": ({"seed": -1}, ValueError, "seed = -1"),
     "participation": ({"participation": 7}, ValueError, "participation = 7"),
     "engine": ({"engine": "projektet"}, ValueError, "did you mean 'projected'"),
-    "engine that cannot": ({"engine": "compressed"}, lf.EngineError, "m = 5 samples"),
+    "engine that cannot": ({"engine": "compressed"}, lf.EngineError, "m = 5 is at most d"),
     "rank": ({"algorithm": lf.FLUTE(rank=10, step_size=0.1)}, ValueError, "rank = 10 must be at most dim = 9"),
     "factors": (
         {"algorithm": lf.FLUTE(rank=2, step_size=0.1, init=(normal(9, 2), normal(5, 2)))},
@@ -355,7 +355,7 @@ BAD = {
     "factors of other trials": (
         {"algorithm": lf.FLUTE(rank=2, step_size=0.1, init=(normal(2, 9, 2), normal(6, 2))), "trials": 3},
         ValueError,
-        "trials = 3, but init has arrays for 2 trials",
+        "trials = 3 must be 2: init has arrays for 2 trials",
     ),
     "one trial too large": (
         {"problem": lf.UnderParameterized(n_clients=10**7, dim=10**5, rank=3), "data": lf.FixedSamples(10**5)},

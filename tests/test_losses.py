@@ -192,12 +192,12 @@ def test_what_is_recorded():
     fixed = run(problem=truth, data=lf.FixedSamples(5))
     for result, name, reason in (
         (run(data=lf.GivenSamples(X, y)), "test_loss", r"no held-out samples .*test=\(X, y\)"),
-        (run(data=lf.GivenSamples(X, y)), "risk", "it needs the truth"),
-        (run(problem=truth), "train_loss", r"it was not asked for \(metrics=\)"),
-        (run(metrics=["test_loss"]), "train_loss", r"it was not asked for \(metrics=\)"),
-        (fresh, "train_loss", "fresh samples.* is 'risk'"),
-        (fresh, "test_loss", "fresh samples.* is 'risk'"),
-        (fixed, "train_loss", "it was not asked for"),
+        (run(data=lf.GivenSamples(X, y)), "risk", "it requires the ground truth"),
+        (run(problem=truth), "train_loss", r"it was not requested \(metrics=\)"),
+        (run(metrics=["test_loss"]), "train_loss", r"it was not requested \(metrics=\)"),
+        (fresh, "train_loss", "samples are fresh.* 'risk' is"),
+        (fresh, "test_loss", "samples are fresh.* 'risk' is"),
+        (fixed, "train_loss", "it was not requested"),
         (fixed, "test_loss", "no held-out samples"),
     ):
         with pytest.raises(KeyError, match=f"metric '{name}' is absent: .*{reason}"):
@@ -207,8 +207,8 @@ def test_what_is_recorded():
 @pytest.mark.parametrize(
     ("data", "name", "reason"),
     [
-        (lf.FreshSamples(5), "train_loss", "fresh samples"),
-        (lf.FreshSamples(5), "test_loss", "fresh samples"),
+        (lf.FreshSamples(5), "train_loss", "samples are fresh"),
+        (lf.FreshSamples(5), "test_loss", "samples are fresh"),
         (lf.FixedSamples(5), "test_loss", "no held-out samples"),
         (lf.GivenSamples(*DATA["arrays"][0]), "test_loss", "no held-out samples"),
     ],
@@ -446,8 +446,8 @@ CALLS = {
     ),
     "losses of other trials": (lambda: run().losses(*drawn(2, N, 5)), ["X has arrays for 2 trials", "the run had 3"]),
     "losses of a wrong shape": (lambda: run().losses(X, Y[0]), ["y has shape (15,)"]),
-    "losses in a frame": (lambda: chain().losses(X, Y), ["losses() needs B itself", "'chain'", "'projected'"]),
-    "adapt in a frame": (lambda: chain().adapt(X, Y), ["adapt() needs B itself", "'chain'", "'projected'"]),
+    "losses in a frame": (lambda: chain().losses(X, Y), ["losses() requires B itself", "'chain'", "'projected'"]),
+    "adapt in a frame": (lambda: chain().adapt(X, Y), ["adapt() requires B itself", "'chain'", "'projected'"]),
     "adapt in another dimension": (
         lambda: run().adapt(X[..., :5], Y),
         ["X has shape (6, 15, 5)", "d = 7 as the run had"],

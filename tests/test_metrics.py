@@ -63,7 +63,7 @@ def test_a_function_alone_and_twice():
     assert list(run(error_of_all).metrics) == ["error_of_all"]
     result = run([error_of_all, "risk", error_of_all])
     assert list(result.metrics) == ["error_of_all", "risk"]
-    with pytest.raises(KeyError, match="subspace_distance' is absent: it was not asked for"):
+    with pytest.raises(KeyError, match="subspace_distance' is absent: it was not requested"):
         result.metrics["subspace_distance"]
     with pytest.raises(KeyError, match="did you mean 'error_of_all'"):
         result.metrics["eror_of_all"]
@@ -173,7 +173,7 @@ def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
     left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
     wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
     np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
-    with pytest.raises(ValueError, match="needs a truth with shortcuts"):
+    with pytest.raises(ValueError, match="requires a ground truth with shortcuts"):
         lf.shortcut_error(result.final, None)
 
 
@@ -190,11 +190,11 @@ class Callable:
 
 
 BAD = {
-    "a lambda": ([lambda state, truth: np.zeros(5)], ["metrics holds <function", "no name", "def"]),
-    "a partial": ([functools.partial(largest_head, truth=None)], ["metrics holds functools.partial", "no name"]),
-    "an object": ([Callable()], ["metrics holds <", "no name"]),
-    "a name of linfed's": ([risk], ["metric 'risk'", "another name"]),
-    "the function of that name": ([lf.subspace_distance], ["metric 'subspace_distance'", "ask for that"]),
+    "a lambda": ([lambda state, truth: np.zeros(5)], ["metrics contains <function", "no name", "def"]),
+    "a partial": ([functools.partial(largest_head, truth=None)], ["metrics contains functools.partial", "no name"]),
+    "an object": ([Callable()], ["metrics contains <", "no name"]),
+    "a name of linfed's": ([risk], ["'risk', a built-in metric", "rename the function"]),
+    "the function of that name": ([lf.subspace_distance], ["'subspace_distance', a built-in metric", "pass the name"]),
     "two of one name": ([returning(1), returning(2)], ["two functions named 'own'"]),
     "a typo beside it": ([largest_head, "risks"], ["metrics = 'risks'", "did you mean 'risk'?"]),
     "no function": ([largest_head, 3], ["metrics = 3", "allowed"]),
@@ -217,6 +217,6 @@ def test_a_function_that_cannot_be_a_metric_raises_one_line(name):
 
 
 def test_workers_cannot_be_told_of_a_local_function():
-    fragments = ["metrics holds 'own'", "workers = 1", "module"]
+    fragments = ["metrics contains 'own'", "workers = 1", "module"]
     assert_one_line(lambda: run([returning(np.zeros(5))], workers=2), fragments)
     assert_one_line(lambda: run([returning(1.0)], workers=1), ["metric 'own'"], errors=TypeError)

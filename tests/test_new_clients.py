@@ -324,11 +324,11 @@ BARE = lf.GivenSamples(normal(6, 5, 7), normal(6, 5))
 CALLS = {
     "no problem": (
         lambda: fedrep(problem=None, data=BARE, trials=1).new_clients([3]),
-        ["new_clients() needs a truth", "the run had none", "give problem="],
+        ["new_clients() requires a ground truth", "the run had none", "give problem="],
     ),
     "no problem, training clients": (
         lambda: fedrep(problem=None, data=BARE, trials=1).client_risks(),
-        ["client_risks() needs the truth", "the run had none"],
+        ["client_risks() requires the ground truth", "the run had none"],
     ),
     "a given truth": (
         lambda: fedrep(problem=lf.GivenTruth(Phi=normal(6, 7))).new_clients([3]),
@@ -340,7 +340,7 @@ CALLS = {
     ),
     "clients beside a problem": (
         lambda: fedrep().new_clients([3], clients=5, problem=PROBLEM),
-        ["clients = 5", "problem has 6"],
+        ["clients = 5", "must be 6, the number of clients of problem"],
     ),
     "trials of a problem": (
         lambda: fedrep().new_clients([3], problem=lf.GivenTruth(Phi=normal(2, 4, 7))),
@@ -387,7 +387,7 @@ def test_a_file_is_the_text_alone_of_a_users_own_classes_where_they_are_unknown(
     )  # as in a process that never had them
     own = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
     for call in (lambda: own.new_clients([3]), own.client_risks):
-        with pytest.raises(ValueError, match=r"of OwnProblem\(n_clients=6.* only its text was saved: give problem="):
+        with pytest.raises(ValueError, match=r"only the text of OwnProblem\(n_clients=6.* was saved: give problem="):
             call()
     assert own.new_clients([3], problem=PROBLEM).shape == (3, 1, 6)
     users = Result.load(run(Personal()).save(tmp_path / "algorithm.npz"))

@@ -40,7 +40,7 @@ def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
         ("{{ claim('fedrep-fig1', 'no').verdict }}", "LookupError: fedrep-fig1 has no claim 'no' with setting"),
         ("{{ table('fedrep-fig1-clients', n_samples=6)['median'] }}", "cannot read column 'median' of an empty table"),
         ("{{ 1 | }}", "TemplateSyntaxError: "),
-        ("{% do check(1 > 2) %}", "AssertionError: the results no longer say what this sentence says"),
+        ("{% do check(1 > 2) %}", "AssertionError: the results no longer support this sentence"),
     ],
 )
 def test_a_mistake_in_a_template_is_told_with_its_line(line, told, tmp_path):

@@ -58,8 +58,8 @@ def described(**changes):
     ("changes", "told"),
     [
         ({"quick": True}, "one: a quick run"),
-        ({"claims": []}, "one: no claims, so the run did not end"),
-        ({"commit": None}, "one: the commit is not known"),
+        ({"claims": []}, "one: no claims, so the run is not finished"),
+        ({"commit": None}, "one: the commit is unknown"),
         ({"commit": "b and changes"}, "one: run at b and changes"),
         ({"commit": "b" * 40}, f"runs of different commits: {'a' * 40}, {'b' * 40}"),
     ],

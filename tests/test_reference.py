@@ -53,12 +53,12 @@ def test_the_reference_has_zeros_for_directions_that_the_regressors_lack():
 def test_a_start_at_a_distance_needs_as_many_directions():
     problem = lf.GivenTruth(Phi=np.ones((6, 5)))
     assert problem.subspace_rank == 1
-    with pytest.raises(ValueError, match="needs rank = 2 at most the truth's, 1"):
+    with pytest.raises(ValueError, match="requires rank = 2 to be at most the rank of the ground truth, 1"):
         lf.simulate(
             lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5)), problem, data=lf.FreshSamples(9), rounds=1
         )
     low = lf.GivenTruth(**LOW)
-    with pytest.raises(ValueError, match="needs a reference subspace of rank 2, and the regressors span 1"):
+    with pytest.raises(ValueError, match="requires a reference subspace of rank 2, but the regressors have rank 1"):
         lf.simulate(lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5)), low, data=lf.FreshSamples(9), rounds=1)
 
 

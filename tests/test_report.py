@@ -206,7 +206,7 @@ def test_the_page_says_all_that_the_record_does(checked, toy):
         *("SUPPORTED", "NOT SUPPORTED", "HYPOTHESES FAIL", "VACUOUS")
     ]
     for told in ("machine", "commit"):
-        assert str(record[told] or "not known")[:12] in text
+        assert str(record[told] or "unknown")[:12] in text
     assert SUMMARY in text
 
 
@@ -291,7 +291,7 @@ def no_experiments(tmp_path):
 
 def test_without_the_experiment_its_png_files_are_shown(toy, no_experiments):
     found = collected(str(toy[1]), experiments=no_experiments).shown["toy-fall"]
-    assert ["its figures are the PNG files" in remark for remark in found.remarks] == [True]
+    assert ["the figures are the PNG files" in remark for remark in found.remarks] == [True]
     assert [one.stem for one in found.pictures] == ["toy-fall", "toy-fall-map"]
     for one in found.pictures:
         assert one.kind == "image/png"
@@ -304,8 +304,8 @@ def test_the_command_says_what_it_wrote(written, checked):
     folder, said = written
     assert said == f"wrote {folder / 'report.html'}\n"
     assert [path.name for path in folder.rglob("*")] == ["report.html"]
-    assert "4 claims are in both" in checked.text
-    assert "Verdicts that moved: 0" in checked.text
+    assert "4 claims are in both runs" in checked.text
+    assert "Changed verdicts: 0" in checked.text
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,12 @@ def test_the_command_says_what_it_wrote(written, checked):
     [
         (("report", "nowhere"), "FOLDER 'nowhere' does not exist"),
         (("report", "resluts"), "FOLDER 'resluts' does not exist (did you mean 'results'?)"),
-        (("report", "results"), "'results' holds no NAME.json that linfed reproduce wrote; there are some in results"),
-        (("report", "torn"), "'torn/one.json' cannot be read as a run's record"),
-        (("report", "other.json"), "FOLDER 'other.json' is not a NAME.json that linfed reproduce wrote"),
+        (
+            ("report", "results"),
+            "'results' does not contain a NAME.json from linfed reproduce; these folders do: results",
+        ),
+        (("report", "torn"), "'torn/one.json' is not a valid record of a run"),
+        (("report", "other.json"), "FOLDER 'other.json' is not a NAME.json from linfed reproduce"),
         (("compare", "nowhere", "torn"), "A 'nowhere' does not exist"),
         (("compare", "results/quick", "nowhere"), "B 'nowhere' does not exist"),
         (("compare", "results/quick", "results/quick", "--relative", "-1"), "--relative -1.0 must be at least 0"),
@@ -342,7 +345,7 @@ def test_the_committed_results_are_whole(no_experiments):
     assert checked.wrong == []
     claims = sum(len(one["claims"]) for one in found.records.values())
     assert claims > 1000
-    bodies = checked.text.count("said: ")
+    bodies = checked.text.count("claimed: ")
     assert bodies >= claims
     assert f"{claims:,} claims in {len(found.records)} experiments" in plain_lines(checked.text)
     assert len(found.scoreboard) == len({(row.experiment, row.judged) for row in found.scoreboard})
@@ -386,11 +389,11 @@ def test_an_odd_record_is_one_line(changes, told, toy, tmp_path):
     inside = changes.keys() & record["claims"][0].keys()
     (record["claims"][0] if inside else record).update(changes)
     (tmp_path / "toy-fall.json").write_text(json.dumps(record))
-    with pytest.raises(UsageError, match=rf"toy-fall\.json' cannot be read as a run's record \({told}\)$"):
+    with pytest.raises(UsageError, match=rf"toy-fall\.json' is not a valid record of a run \({told}\)$"):
         collected(str(tmp_path), experiments=str(toy[0]))
 
 
 def test_a_record_nested_too_deeply_is_one_line(tmp_path):
     (tmp_path / "one.json").write_text("[" * 100_000)
-    with pytest.raises(UsageError, match=r"one\.json' cannot be read as a run's record \(it is nested too deeply\)"):
+    with pytest.raises(UsageError, match=r"one\.json' is not a valid record of a run \(it is nested too deeply\)"):
         collected(str(tmp_path))

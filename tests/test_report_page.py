@@ -82,7 +82,7 @@ def test_the_keyboard_reaches_every_control(opened):
     for _ in range(80):
         reached.add(focused(page))
         page.keyboard.press("Tab")
-    wanted = {"Scoreboard", "show its claims", "words", "SUPPORTED 1", "verdict", "measured"}
+    wanted = {"Scoreboard", "show the claims", "words", "SUPPORTED 1", "verdict", "measured"}
     assert wanted <= reached
 
 
@@ -99,7 +99,7 @@ def test_claims_are_filtered_and_sorted(opened):
     assert page.locator("#count").inner_text() == "2 of 4 claims"
     page.locator("[data-verdict='NOT SUPPORTED']").click()
     assert shown() == ["NOT SUPPORTED"]
-    page.get_by_role("button", name="show its claims").click()
+    page.get_by_role("button", name="show the claims").click()
     assert len(shown()) == 4
     head = page.locator("th button", has_text="measured")
     head.click()

@@ -565,8 +565,11 @@ def with_format(path, **changes):
     [
         ({"format": None, "version": None}, ["by an earlier linfed", "no format number", "reads format 1", "run it"]),
         ({"format": 0, "version": "0.0.9"}, ["by linfed 0.0.9", "has format 0,", "reads format 1"]),
-        ({"format": 7, "version": "9.9"}, ["by linfed 9.9", "format 7, newer than this linfed's, 1", "a newer one"]),
-        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, newer than"]),
+        (
+            {"format": 7, "version": "9.9"},
+            ["by linfed 9.9", "format 7, but this version reads only format 1", "a newer linfed"],
+        ),
+        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, but this version reads only format 1"]),
         ({"format": "x"}, ["has format x,", "reads format 1"]),
     ],
 )
@@ -629,7 +632,7 @@ def test_summary():
 
 def test_summary_of_a_run_without_a_truth_and_of_one_trial():
     text = run(*SAVED["given samples"], trials=1).summary()
-    assert "no truth given" in text
+    assert "no ground truth" in text
     assert "1 trial of" in text
     assert text.splitlines()[-1].startswith("train_loss")
     assert "median" not in run(*SAVED["given samples"], metrics=[]).summary()

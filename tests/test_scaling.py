@@ -70,11 +70,11 @@ def test_the_fit_is_a_function_of_its_input():
         ([1, 2, 4], [[1.0, 2.0]] * 3, r"values has shape \(3, 2\)"),
         ([1, 2], [1.0, 2.0], r"values has shape \(2,\)"),
         ([[1, 2]], [[1.0, 2.0]] * 3, r"x has shape \(1, 2\)"),
-        ([0, 2], [[1.0, 2.0]] * 3, r"x holds 0; only positive numbers have a logarithm"),
-        ([1, 2], [[1.0, 2.0], [1.0, -2.0]], r"values holds -2; only positive numbers"),
+        ([0, 2], [[1.0, 2.0]] * 3, r"x contains 0, but must be positive"),
+        ([1, 2], [[1.0, 2.0], [1.0, -2.0]], r"values contains -2, but must be positive"),
         ([1, 2], [[1.0, np.nan]] * 3, r"values"),
         ([1, np.inf], [[1.0, 2.0]] * 3, r"x "),
-        ([2, 2], [[1.0, 2.0]] * 3, r"x = \[2\.0, 2\.0\] must hold at least two different sizes"),
+        ([2, 2], [[1.0, 2.0]] * 3, r"x = \[2\.0, 2\.0\] must contain at least two different sizes"),
     ],
 )
 def test_what_is_wrong_is_named(x, values, message):

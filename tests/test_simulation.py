@@ -325,7 +325,7 @@ def test_a_subset_of_metrics_has_the_same_numbers(nine):
     assert list(result.metrics) == ["risk", "subspace_distance"]
     for name in result.metrics:
         assert np.array_equal(result.metrics[name], nine(case).metrics[name])
-    with pytest.raises(KeyError, match="absent: it was not asked for"):
+    with pytest.raises(KeyError, match="absent: it was not requested"):
         result.metrics["parameter_error"]
     assert list(run(case, metrics="risk", trials=1).metrics) == ["risk"]
     assert list(run(case, metrics=[], trials=1).metrics) == []
@@ -501,7 +501,7 @@ def test_given_data_need_no_truth():
     assert result.final.B.shape == (2, 6, 2)
     assert list(result.metrics) == ["train_loss"]
     for name in lf.METRICS.keys() - {"train_loss", "test_loss", *CLASS_METRICS}:
-        with pytest.raises(KeyError, match="absent: it needs the truth"):
+        with pytest.raises(KeyError, match="absent: it requires the ground truth"):
             result.metrics[name]
 
 
@@ -512,12 +512,12 @@ def test_given_data_need_no_truth():
             lf.LocalOnly(),
             {"subspace_distance": "no representation", "mean_truncation_error": "no representation"},
         ),
-        (EXACT, {"mean_truncation_error": f"the truth has rank {PROBLEM.rank} <= k"}),
+        (EXACT, {"mean_truncation_error": f"the ground truth has rank {PROBLEM.rank} <= k"}),
     ],
 )
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
-    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "fresh samples")
+    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "samples are fresh")
     assert set(result.metrics) == set(lf.METRICS) - set(absent) - set(CLASS_METRICS)
     for name, reason in absent.items():
         with pytest.raises(KeyError, match=f"absent: .*{reason}"):

@@ -108,7 +108,7 @@ def test_the_rows_of_one_client_are_counted_once_for_all_trials():
 
 
 def test_cells_are_looked_at_one_by_one():
-    with pytest.raises(TypeError, match=r"cells\[0\] = 0 must be a lf.Run"):
+    with pytest.raises(TypeError, match=r"cells\[0\] = 0 must be an lf.Run"):
         lf.sweep(itertools.count())
 
 

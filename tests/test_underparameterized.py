@@ -438,11 +438,19 @@ def test_the_chain_measures_the_error_to_the_truncation():
 
 
 ABSENT = {
-    "of the learned rank": (lf.FLUTE(rank=3, step_size=0.1), problem(rank=3), "the truth has rank 3 <= k = 3"),
-    "of a smaller rank": (lf.FLUTE(rank=3, step_size=0.1), problem(spectrum=[2, 1]), "the truth has rank 2 <= k = 3"),
+    "of the learned rank": (
+        lf.FLUTE(rank=3, step_size=0.1),
+        problem(rank=3),
+        "it equals mean_client_error: the ground truth has rank 3 <= k = 3",
+    ),
+    "of a smaller rank": (
+        lf.FLUTE(rank=3, step_size=0.1),
+        problem(spectrum=[2, 1]),
+        "it equals mean_client_error: the ground truth has rank 2 <= k = 3",
+    ),
     "shared": (lf.FedRep(rank=2, step_size=0.1), DENSE["shared"], None),
     "no representation": (lf.LocalOnly(), problem(), "the algorithm learns no representation B"),
-    "not asked for": (lf.FLUTE(rank=2, step_size=0.1), problem(), "it was not asked for"),
+    "not asked for": (lf.FLUTE(rank=2, step_size=0.1), problem(), "it was not requested"),
 }
 
 
@@ -588,5 +596,5 @@ def test_a_gap_that_a_drawn_truth_does_not_allow():
 
 @pytest.mark.parametrize("made", [problem(rank=3), problem(spectrum=[3, 2, 1]), problem(3, 9)])
 def test_the_oracle_needs_a_truth_of_its_rank(made):
-    with pytest.raises(ValueError, match="Oracle needs rank = 4 at most the truth's, 3"):
+    with pytest.raises(ValueError, match="Oracle requires rank = 4 to be at most the rank of the ground truth, 3"):
         lf.simulate(lf.Oracle(rank=4), made, data=lf.FreshSamples(5), rounds=1)

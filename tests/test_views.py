@@ -118,7 +118,7 @@ def test_whatever_became_of_a_run_it_is_shown():
         rounds=2,
         metrics=["train_loss"],
     )
-    assert "no truth given" in shown(unknown)
+    assert "no ground truth" in shown(unknown)
 
 
 def test_text_is_escaped():

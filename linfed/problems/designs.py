@@ -1,7 +1,8 @@
-"""Distributions of the samples x: isotropic sub-Gaussian designs (FedRep paper, Assumption 1), and a way to break it.
+"""Distributions of the samples x: isotropic sub-Gaussian designs (FedRep paper, Assumption 1), optionally anisotropic.
 
-Each of the four has mean 0 and identity covariance, and is sub-Gaussian. A `covariance` other than None replaces x by
-``L x`` with ``L L' = covariance``. This breaks isotropy, which the theorems assume, on purpose, and the risk uses it.
+Each of the four designs has mean 0 and identity covariance, and is sub-Gaussian. A `covariance` other than None
+replaces x by ``L x`` with ``L L' = covariance``, so that x is no longer isotropic as the theorems assume. The risk
+takes the covariance into account.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from linfed.errors import check_array, check_choice, shown
 
 @dataclass(frozen=True, kw_only=True)
 class Design(ByValue, ABC):
-    """A law of x in R^d with mean 0: base of the four laws here, and of one's own.
+    """Distribution of x in R^d with mean 0; base class of the four built-in designs and of custom ones.
 
     Parameters
     ----------
@@ -31,12 +32,12 @@ class Design(ByValue, ABC):
 
     Notes
     -----
-    A law of one's own subclasses this and writes `draw`; parameters are further fields. Designs are equal if all their
-    fields are. A law that is standard Gaussian before the covariance acts says ``standard_gaussian = True``: the
-    engines that are exact in law for Gaussian x may then serve it. What `Gaussian` says of itself does not hold for a
-    subclass that makes its rows in another way.
+    A custom design is a subclass that implements `draw`; its parameters are further fields. Designs are equal if all
+    their fields are. If x is standard Gaussian before the covariance is applied, set ``standard_gaussian = True``: it
+    enables the engines that are exact in distribution for Gaussian x. A subclass of `Gaussian` that draws samples in
+    another way must set this attribute again.
 
-    **Deviations**: none; the covariance is an addition of this project.
+    **Deviations**: the covariance is an addition of this project.
 
     Examples
     --------
@@ -57,26 +58,26 @@ class Design(ByValue, ABC):
     covariance: npt.ArrayLike | None = None
     name: ClassVar[str] = ""
     standard_gaussian: ClassVar[bool] = False
-    """Whether x is standard Gaussian before the covariance acts."""
+    """True if x is standard Gaussian before the covariance is applied."""
 
     def __post_init__(self) -> None:
         if self.covariance is None:
             return
         value = check_array("covariance", self.covariance, [(), ("d",), ("d", "d")])
         if value.ndim < 2 and np.any(value <= 0):
-            raise ValueError(f"covariance = {shown(self.covariance)} must have positive variances")
+            raise ValueError(f"covariance = {shown(self.covariance)} must be positive")
         if value.ndim == 2:
             if value.shape[0] != value.shape[1] or not np.allclose(value, value.T):
                 raise ValueError(f"covariance of shape {value.shape} must be a symmetric (d, d) matrix")
             lowest = float(np.linalg.eigvalsh(value)[0])
             if lowest < -1e-10 * float(np.trace(value)):
-                raise ValueError(f"covariance has the negative eigenvalue {lowest:.3g}; it must be semi-definite")
+                raise ValueError(f"covariance must be positive semi-definite, but has the eigenvalue {lowest:.3g}")
         value.setflags(write=False)
         object.__setattr__(self, "covariance", value)
         object.__setattr__(self, "_root", _root(value))
 
     def check_dim(self, dim: int) -> None:
-        """Raise unless the covariance fits the dimension."""
+        """Raise a ValueError unless the covariance has dimension `dim`."""
         shape = np.shape(self.covariance) if self.covariance is not None else ()
         if shape and shape[-1] != dim:
             raise ValueError(f"covariance has shape {shape}, expected d = dim = {dim} on each axis")
@@ -88,7 +89,7 @@ class Design(ByValue, ABC):
             out[...] = self.shape_rows(out)
 
     def shape_rows(self, rows: Array) -> Array:
-        """Return ``rows @ L'``, (..., d): isotropic rows given the covariance ``L L'``."""
+        """Return ``rows @ L'``, (..., d), which gives isotropic rows the covariance ``L L'``."""
         if self.covariance is None:
             return rows
         root: Array = self._root  # type: ignore[attr-defined]
@@ -96,7 +97,7 @@ class Design(ByValue, ABC):
 
     @property
     def variance(self) -> float | None:
-        """The variance c of every direction where the covariance is ``c I``; None where it is another."""
+        """Variance c if the covariance is ``c I``; otherwise None."""
         if self.covariance is None:
             return 1.0
         value = np.asarray(self.covariance)
@@ -105,14 +106,14 @@ class Design(ByValue, ABC):
         return first if isotropic else None
 
     def root_apply(self, M: Array) -> Array:
-        """Return ``L' M`` for M (..., d, c): then ``||L' M v||^2 = v' M' Cov M v``, the risk's quadratic form."""
+        """Return ``L' M`` for M (..., d, c), for the quadratic form ``||L' M v||^2 = v' M' Cov M v`` of the risk."""
         if self.covariance is None:
             return M
         root: Array = self._root  # type: ignore[attr-defined]
         return root.T @ M if root.ndim == 2 else root[..., None] * M
 
     def root_solve(self, M: Array) -> Array:
-        """Return ``L'^+ M`` for M (..., d, c), what `root_apply` maps to M: without a part in the null space of Cov."""
+        """Return ``L'^+ M`` for M (..., d, c), the matrix without a null-space part that `root_apply` maps to M."""
         if self.covariance is None:
             return M
         root: Array = self._root  # type: ignore[attr-defined]
@@ -125,8 +126,8 @@ class Design(ByValue, ABC):
     def draw(self, rng: Generator, out: Array) -> None:
         """Write consecutive samples of mean 0 and covariance I into the contiguous array `out`, (..., d).
 
-        Values are read from `rng` in order, sample by sample, so that the numbers do not depend on how a stream is cut
-        into pieces.
+        Read values from `rng` in order, sample by sample, so that the samples do not depend on how a stream is divided
+        into blocks.
         """
 
 
@@ -134,19 +135,27 @@ def _root(covariance: Array) -> Array:
     if covariance.ndim < 2:
         return np.asarray(np.sqrt(covariance))
     values, vectors = np.linalg.eigh(covariance)
-    # An eigenvalue of rounding size would leak its square root, some 1e-8, into the null space.
+    # The square root of an eigenvalue that is only a rounding error would be about 1e-8, so such eigenvalues become 0.
     tiny = len(values) * np.finfo(float).eps * values[-1]
     return np.asarray(vectors * np.sqrt(np.where(values > tiny, values, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Design):
-    """Standard Gaussian samples, the papers' experiments.
+    """Standard Gaussian samples, as in the papers' experiments.
 
     Parameters
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.Gaussian(covariance=2.0))
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.15), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+    ('projected', True)
     """
 
     name: ClassVar[str] = "gaussian"
@@ -159,12 +168,20 @@ class Gaussian(Design):
 
 @dataclass(frozen=True, kw_only=True)
 class Rademacher(Design):
-    """Independent signs: every coordinate is +1 or -1 with equal probability.
+    """Samples of independent signs: every coordinate is +1 or -1 with equal probability.
 
     Parameters
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.Rademacher())
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+    ('explicit', True)
     """
 
     name: ClassVar[str] = "rademacher"
@@ -177,12 +194,20 @@ class Rademacher(Design):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformCube(Design):
-    """Independent coordinates, uniform on [-sqrt(3), sqrt(3)].
+    """Samples of independent coordinates, uniform on [-sqrt(3), sqrt(3)].
 
     Parameters
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.UniformCube())
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+    ('explicit', True)
     """
 
     name: ClassVar[str] = "cube"
@@ -196,12 +221,20 @@ class UniformCube(Design):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformSphere(Design):
-    """Uniform on the sphere of radius sqrt(d): coordinates uncorrelated but not independent.
+    """Samples uniform on the sphere of radius sqrt(d), with uncorrelated but dependent coordinates.
 
     Parameters
     ----------
     covariance : None, float, array_like (d,) or (d, d), optional
         Covariance of x, the identity by default; see `Design`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.UniformSphere())
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+    ('explicit', True)
     """
 
     name: ClassVar[str] = "sphere"
@@ -217,7 +250,7 @@ LAWS: dict[str, type[Design]] = {law.name: law for law in (Gaussian, Rademacher,
 
 
 def as_design(value: Design | str) -> Design:
-    """Return a design from itself or from its name (``"gaussian"``, ``"rademacher"``, ``"cube"``, ``"sphere"``)."""
+    """Return a design, or the design of a name (``"gaussian"``, ``"rademacher"``, ``"cube"``, ``"sphere"``)."""
     if isinstance(value, Design):
         return value
     if isinstance(value, type):
@@ -227,9 +260,9 @@ def as_design(value: Design | str) -> Design:
 
 
 def is_gaussian(design: Design) -> bool:
-    """Return whether x is ``L g`` with g standard Gaussian and ``L L'`` the covariance.
+    """Return True if x is ``L g`` with g standard Gaussian and ``L L'`` the covariance.
 
-    What a class says holds for the rows that it knows: a subclass that makes them anew must say it again.
+    The attribute ``standard_gaussian`` counts only if no subclass overrides the sampling methods without setting it.
     """
     return design.standard_gaussian and says_last(
         type(design), "standard_gaussian", ("draw", "fill", "shape_rows", "root_apply")

@@ -1,1 +1,1 @@
-"""What saved runs say: the scoreboard, a report of all of it, and what moved between two runs."""
+"""Reports on saved runs: the scoreboard, an HTML report, and the comparison of two runs."""

@@ -1,4 +1,4 @@
-"""What moved between two runs: verdicts, estimates and what is said, claim by claim."""
+"""Comparison of two runs: changes of verdicts, estimates and claimed ranges, claim by claim."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from linfed.errors import UsageError, suggestion
 from linfed.report.scoreboard import Record, measured, record, records
 
 Key: TypeAlias = tuple[str, str, str, str, int]
-"""Experiment, text, where, statistic, and which one of those that share them."""
+"""Experiment, text, setting and statistic of a claim, and its number among the claims that share them."""
 
 ROUNDING = 1e-6
-"""A share of the numbers' size that is no move: of another BLAS, or another order of a sum."""
+"""Relative change that counts as unchanged: another BLAS, or another order of a sum, can cause it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,9 @@ class Pair:
     Parameters
     ----------
     experiment : str
+        Name of the experiment.
     before, after : mapping
-        The claim as ``NAME.json`` of each run has it.
+        Claim in the ``NAME.json`` of each run.
     """
 
     experiment: str
@@ -35,17 +36,17 @@ class Pair:
 
     @property
     def verdict_moved(self) -> bool:
-        """Whether the verdicts differ."""
+        """True if the verdicts differ."""
         return bool(self.before["verdict"] != self.after["verdict"])
 
     @property
     def said_moved(self) -> bool:
-        """Whether the claims say different ranges."""
+        """True if the claimed ranges differ."""
         return bool(self.before["said"] != self.after["said"])
 
     @property
     def change(self) -> float:
-        """How far the estimate moved, as a share of the largest of both estimates and the ends of what is said."""
+        """Change of the estimate, relative to the largest of both estimates and the ends of the claimed range."""
         old, new = self.before["estimate"], self.after["estimate"]
         if old is None or new is None:
             return 0.0 if old is new else math.inf
@@ -54,9 +55,10 @@ class Pair:
         return abs(new - old) / size if size else 0.0
 
     def estimate_moved(self, relative: float | None = None) -> bool:
-        """Return whether each estimate is outside of the other's interval, or moved by more than a share.
+        """Return True if the estimate changed.
 
-        One that is there in one run only has moved.
+        An estimate has changed if each value lies outside the other's interval, if the relative change exceeds
+        `relative`, or if only one run has an estimate.
         """
         old, new = self.before["estimate"], self.after["estimate"]
         if old is None or new is None:
@@ -66,25 +68,29 @@ class Pair:
 
     @property
     def told(self) -> tuple[str, str]:
-        """The verdict, the estimate and its interval, before and after."""
+        """Verdict, estimate and interval as text, before and after."""
         before, after = ((claim["verdict"], measured(claim)) for claim in (self.before, self.after))
         return " ".join(before), " ".join(after)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What moved between two runs.
+    """Differences between two runs.
 
     Parameters
     ----------
-    verdicts, estimates, said : list of Pair
-        Claims of which the verdict moved; of the others, those of which the estimate moved, or the range that is said.
+    verdicts : list of Pair
+        Claims with a changed verdict.
+    estimates : list of Pair
+        Other claims with a changed estimate.
+    said : list of Pair
+        Other claims with a changed range.
     before_only, after_only : dict of str to list of mapping
         Claims that only one run has, by experiment.
     remarks : list of str
-        What makes the runs differ as a whole: quick ones, experiments that only one has.
+        Remarks about the runs as a whole, e.g. quick runs, or experiments that only one run has.
     compared : int
-        Claims that both have.
+        Number of claims that both runs have.
     """
 
     verdicts: list[Pair]
@@ -97,49 +103,66 @@ class Comparison:
 
 
 def read(path: str, argument: str = "FOLDER") -> tuple[Path, dict[str, Record]]:
-    """Return the folder and the records of a run: those of a folder, or one ``NAME.json``.
+    """Return the folder and the records of a run.
+
+    Parameters
+    ----------
+    path : str
+        Folder of records, or one ``NAME.json``.
+    argument : str
+        Name of the argument in error messages.
+
+    Returns
+    -------
+    folder : Path
+    records : dict of str to mapping
+        Contents of each ``NAME.json``, by the name of the experiment.
 
     Raises
     ------
     UsageError
-        If there is none; the message begins with the name of the argument.
+        If there are no records.
     """
     where = Path(path)
     if where.is_dir():
         found = records(where)
         if not found:
             inside = [part.name for part in sorted(where.iterdir()) if part.is_dir() and any(part.glob("*.json"))]
-            near = f"; there are some in {', '.join(str(where / name) for name in inside)}" if inside else ""
-            raise UsageError(f"{argument} {path!r} holds no NAME.json that linfed reproduce wrote{near}")
+            near = f"; these folders do: {', '.join(str(where / name) for name in inside)}" if inside else ""
+            raise UsageError(f"{argument} {path!r} does not contain a NAME.json from linfed reproduce{near}")
         return where, found
     if not where.exists():
         beside = [part.name for part in where.parent.iterdir()] if where.parent.is_dir() else []
         raise UsageError(f"{argument} {path!r} does not exist{suggestion(where.name, beside)}")
     described = record(where)
     if described is None:
-        raise UsageError(f"{argument} {path!r} is not a NAME.json that linfed reproduce wrote")
+        raise UsageError(f"{argument} {path!r} is not a NAME.json from linfed reproduce")
     return where.parent, {str(described["experiment"]): described}
 
 
 def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relative: float | None = None) -> Comparison:
-    """Return what moved between two runs.
+    """Return the differences between two runs.
 
     Parameters
     ----------
     before, after : mapping of str to mapping
-        By the experiment's name what its ``NAME.json`` holds.
+        Contents of each ``NAME.json``, by the name of the experiment.
     relative : float, optional
-        An estimate has moved where each lies outside of the other's interval; with a share, also where it moved by
-        more than this share of the numbers' size (`Pair.change`).
+        Relative change (`Pair.change`) above which an estimate counts as changed. By default it counts as changed only
+        if each estimate lies outside the other's interval.
+
+    Returns
+    -------
+    Comparison
 
     Raises
     ------
     UsageError
-        If they have no experiment in common.
+        If the runs have no experiment in common.
     """
     shared = [name for name in after if name in before]
     if not shared:
-        raise UsageError(f"the runs have no experiment in common: {', '.join(before)}; and {', '.join(after)}")
+        raise UsageError(f"the runs have no experiment in common: {', '.join(before)}; {', '.join(after)}")
     pairs: list[Pair] = []
     only: tuple[dict[str, list[Record]], dict[str, list[Record]]] = ({}, {})
     for name in shared:
@@ -162,12 +185,12 @@ def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relati
 
 
 def told(found: Comparison, before: str, after: str) -> str:
-    """Return a comparison as text; `before` and `after` are the runs' names."""
+    """Return a comparison as text; `before` and `after` are the names of the runs."""
     lines = [f"{before} -> {after}: {found.compared} claims compared", *(f"  {remark}" for remark in found.remarks)]
     for title, pairs in (
-        ("verdicts that moved", found.verdicts),
-        ("estimates that moved", found.estimates),
-        ("said otherwise", found.said),
+        ("changed verdicts", found.verdicts),
+        ("changed estimates", found.estimates),
+        ("changed claimed ranges", found.said),
     ):
         lines += ["", f"{title}: {len(pairs)}"]
         for pair in pairs:
@@ -175,7 +198,7 @@ def told(found: Comparison, before: str, after: str) -> str:
             lines += [f"  {pair.experiment}: {claim['text']}", f"    {claim['where']}; {claim['statistic']}"]
             lines.append(f"    {pair.told[0]} -> {pair.told[1]}")
             if pair.said_moved:
-                lines.append(f"    said: {pair.before['said']} -> {pair.after['said']}")
+                lines.append(f"    claimed: {pair.before['said']} -> {pair.after['said']}")
     for name, only in ((before, found.before_only), (after, found.after_only)):
         lines += ["", f"only in {name}: {sum(map(len, only.values()))} claims"]
         lines += [
@@ -187,13 +210,13 @@ def told(found: Comparison, before: str, after: str) -> str:
 
 
 def _outside(estimate: float, claim: Record) -> bool:
-    """Return whether a number lies outside of a claim's interval; an end that is not finite bounds nothing."""
+    """Return True if a number lies outside a claim's interval; an end that is not finite has no effect."""
     low, high = claim["low"], claim["high"]
     return (low is not None and estimate < low) or (high is not None and estimate > high)
 
 
 def _keyed(name: str, described: Record) -> Iterator[tuple[Key, Record]]:
-    """Yield the claims of a run by what names them."""
+    """Yield the claims of a run with their keys."""
     seen: dict[tuple[str, str, str, str], int] = {}
     for claim in described["claims"]:
         key = (name, claim["text"], claim["where"], claim["statistic"])
@@ -209,8 +232,8 @@ def _remarks(before: Mapping[str, Record], after: Mapping[str, Record], shared: 
             remarks.append(f"only the {told} run has {', '.join(left)}")
     mixed = [name for name in shared if before[name].get("quick") != after[name].get("quick")]
     if mixed:
-        remarks.append(f"a quick run against a full one, whose numbers differ: {', '.join(mixed)}")
+        remarks.append(f"a quick run is compared with a full run, so numbers differ: {', '.join(mixed)}")
     unfinished = [name for name in shared if not (before[name]["claims"] and after[name]["claims"])]
     if unfinished:
-        remarks.append(f"one of the runs did not end: {', '.join(unfinished)}")
+        remarks.append(f"one of the runs is not finished: {', '.join(unfinished)}")
     return remarks

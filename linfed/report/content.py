@@ -1,4 +1,4 @@
-"""What a report holds."""
+"""Contents of a report."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from linfed.statistics.findings import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """All of a report.
+    """Contents of a report.
 
     Parameters
     ----------
     title, about : str
+        Title and subtitle.
     records : dict of str to mapping
-        By the experiment's name what ``NAME.json`` holds.
+        Contents of each ``NAME.json``, by the name of the experiment.
     scoreboard : list of Row
+        Rows of the scoreboard.
     shown : dict of str to Shown
-        The figures of each experiment.
+        Figures of each experiment.
     theory : dict of str to dict of str to list of Statement
-        By section and experiment.
+        Theoretical statements by section and experiment.
     moved : Comparison or None
-        What moved since the run `against`.
+        Differences from the run `against`.
     against : str
+        Name of the run to compare with.
     """
 
     title: str
@@ -44,24 +47,24 @@ class Content:
 
     @property
     def quick(self) -> list[str]:
-        """The experiments of which the run is a quick one."""
+        """Names of the experiments with a quick run."""
         return [name for name, described in self.records.items() if described.get("quick")]
 
 
 def totals(records: Mapping[str, Record]) -> dict[str, int]:
-    """Return how many claims got which verdict, in the order of `Verdict`."""
+    """Return the number of claims with each verdict, in the order of `Verdict`."""
     found = Counter(claim["verdict"] for described in records.values() for claim in described["claims"])
     return {verdict.value: found[verdict.value] for verdict in Verdict if found[verdict.value]}
 
 
 def remarks(claim: Record) -> str:
-    """Return what a reader should know of a claim: its note, why it is vacuous, and the hypotheses that fail."""
+    """Return the remarks about a claim: its note, the reason why it is vacuous, and the failed hypotheses."""
     return claims_of({"claims": [claim]})[0].remarks
 
 
 def commit_of(described: Record) -> str:
-    """Return the commit of a run, and of the code that judged it where that is another."""
-    commit, judged = str(described.get("commit") or "not known"), described.get("judged")
+    """Return the commit of a run, and the commit that judged it if it is another one."""
+    commit, judged = str(described.get("commit") or "unknown"), described.get("judged")
     return commit if judged in (None, commit) else f"{commit}, judged by {judged}"
 
 

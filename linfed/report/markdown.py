@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return a table: a line each, cells in one line, bars escaped.
+    r"""Return a Markdown table with one line per row; line breaks in cells become spaces, and bars are escaped.
 
     >>> print(table(("a", "b"), [("x | y", "two  lines")]))
     | a | b |

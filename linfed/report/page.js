@@ -1,6 +1,6 @@
 "use strict";
 
-// The table of claims: filtered by text, experiment and verdicts, sorted by a column.
+// Filtering of the table of claims by text, experiment and verdict, and sorting by a column.
 (() => {
   const table = document.getElementById("all");
   const words = document.getElementById("words");

@@ -1,4 +1,4 @@
-"""A report as one HTML page: nothing but itself is loaded, and without scripts all of it can still be read."""
+"""Report as one HTML page that loads no other files and is readable without scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {
     **dict.fromkeys(("NOT SUPPORTED", "VIOLATED"), "bad"),
     "INCONCLUSIVE": "open",
 }
-"""How a verdict is coloured; the others in grey."""
+"""CSS classes of the verdicts' colours; other verdicts are grey."""
 
 
 def page(content: Content) -> str:
@@ -35,7 +35,7 @@ def page(content: Content) -> str:
         ),
         _section("experiments", "Experiments", _experiments(content)),
         _section("claims", "All claims", _claims(content.records)),
-        _section("theory", "What theory says", _theory(content)),
+        _section("theory", "Theory", _theory(content)),
         _section("runs", "Runs", _runs(content.records)),
         "</main>",
     ]
@@ -64,13 +64,14 @@ def _banner(content: Content) -> str:
         return ""
     which = "" if len(quick) == len(content.records) else f": {', '.join(quick)}"
     told = (
-        f"<strong>QUICK runs{escape(which)}.</strong> Fewer trials and smaller sizes; verdicts may differ in full ones."
+        f"<strong>QUICK runs{escape(which)}.</strong> They have fewer trials and smaller sizes; the verdicts of full "
+        "runs may differ."
     )
     return f'<p class="banner">{told}</p>'
 
 
 def _contents(content: Content) -> str:
-    """Return the links to the sections, and how many claims got which verdict."""
+    """Return the links to the sections, and the number of claims with each verdict."""
     names = {"scoreboard": "Scoreboard", "experiments": "Experiments", "claims": "All claims"}
     names |= {"theory": "Theory", "runs": "Runs"}
     if content.moved:
@@ -84,7 +85,7 @@ def _contents(content: Content) -> str:
 
 
 def _chips(verdicts: Mapping[str, int]) -> str:
-    """Return verdicts with their counts, in colour."""
+    """Return coloured verdicts with their counts."""
     alone = sum(verdicts.values()) == 1
     return " ".join(_chip(verdict, None if alone else count) for verdict, count in verdicts.items())
 
@@ -95,7 +96,7 @@ def _chip(verdict: str, count: int | None = None) -> str:
 
 
 def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
-    """Return a table of cells that are HTML, in a box of its own that scrolls."""
+    """Return a table of HTML cells in a scrollable box."""
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in header)
     body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return (
@@ -110,7 +111,7 @@ def _link(name: str) -> str:
 
 def _scoreboard(content: Content) -> str:
     if not content.scoreboard:
-        return "<p>No sentence of a paper is judged by these runs.</p>"
+        return "<p>These runs do not judge a claim of a paper.</p>"
     rows = [
         (
             f'<span class="source">{escape(row.paper)}:</span> {escape(row.said)}' if row.said else escape(row.paper),
@@ -121,24 +122,24 @@ def _scoreboard(content: Content) -> str:
         )
         for row in content.scoreboard
     ]
-    return _table("scoreboard", ("what the paper says", "what was measured", "verdict", "experiment"), rows, "wide")
+    return _table("scoreboard", ("claim of the paper", "measurement", "verdict", "experiment"), rows, "wide")
 
 
 def _differences(content: Content) -> str:
     found = content.moved
     if found is None:
         return ""
-    told = [f"<p>{found.compared:,} claims are in both.</p>"]
+    told = [f"<p>{found.compared:,} claims are in both runs.</p>"]
     told += [f"<p>{escape(remark)}</p>" for remark in found.remarks]
     for title, pairs in (
-        ("Verdicts that moved", found.verdicts),
-        ("Estimates that moved", found.estimates),
-        ("Said otherwise", found.said),
+        ("Changed verdicts", found.verdicts),
+        ("Changed estimates", found.estimates),
+        ("Changed claimed ranges", found.said),
     ):
         told.append(f"<h3>{title}: {len(pairs)}</h3>")
         if pairs:
             told.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs), "wide"))
-    for title, only in ((f"Only in {content.against}", found.before_only), ("Only here", found.after_only)):
+    for title, only in ((f"Only in {content.against}", found.before_only), ("Only in this run", found.after_only)):
         if only:
             rows = [
                 (_link(name), f"{escape(one['text'])} ({escape(one['where'])})", _chip(one["verdict"]))
@@ -156,25 +157,25 @@ def _moved(pair: Pair) -> tuple[str, ...]:
     )
     sides = (
         f'{_chip(one["verdict"])}<br><b class="measured">{escape(measured(one))}</b><br>'
-        f'<span class="source">said: {escape(one["said"])}</span>'
+        f'<span class="source">claimed: {escape(one["said"])}</span>'
         for one in (pair.before, pair.after)
     )
     return (_link(pair.experiment), text, *sides)
 
 
 def _experiments(content: Content) -> str:
-    """Return all experiments below links to each."""
+    """Return a list of links to the experiments, and the experiments."""
     links = "".join(f"<li>{_link(name)}</li>" for name in content.records)
     return f'<ul class="index">{links}</ul>' + "".join(_experiment(content, name) for name in content.records)
 
 
 def _experiment(content: Content, name: str) -> str:
-    """Return an experiment: its summary, verdicts, figures, and what cannot be shown."""
+    """Return an experiment: its summary, verdicts, remarks and figures."""
     described, shown = content.records[name], content.shown[name]
     found = totals({name: described})
-    told = _chips(found) if found else "The run did not end: it has no claims."
+    told = _chips(found) if found else "The run is not finished, so it has no claims."
     button = (
-        f'<button type="button" class="of" data-experiment="{escape(name)}">show its claims</button>' if found else ""
+        f'<button type="button" class="of" data-experiment="{escape(name)}">show the claims</button>' if found else ""
     )
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
     return (
@@ -187,7 +188,7 @@ def _experiment(content: Content, name: str) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    """Return a figure with its caption: as an image of its own, so that ids and styles of SVG files do not meet."""
+    """Return a figure with its caption; as separate images, SVG files cannot share ids and styles."""
     stem, caption = escape(picture.stem), escape(picture.caption)
     source = f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
     return (
@@ -197,7 +198,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _claims(records: Mapping[str, Record]) -> str:
-    """Return the table of all claims, and what filters it."""
+    """Return the table of all claims with its filters."""
     found = totals(records)
     verdicts = "".join(
         f'<button type="button" class="verdict {KINDS.get(verdict, "none")}" aria-pressed="false" '
@@ -205,7 +206,7 @@ def _claims(records: Mapping[str, Record]) -> str:
         for verdict, count in found.items()
     )
     names = "".join(f"<option>{escape(name)}</option>" for name in records)
-    columns = ("verdict", "statement", "setting", "measured", "experiment")
+    columns = ("verdict", "claim", "setting", "measured", "experiment")
     head = "".join(
         f'<th scope="col" aria-sort="none"><button type="button" data-column="{number}">{name}</button></th>'
         for number, name in enumerate(columns)
@@ -214,11 +215,12 @@ def _claims(records: Mapping[str, Record]) -> str:
     return (
         '<form class="filter" role="search"><label>Text <input type="search" id="words" autocomplete="off"></label>'
         f'<label>Experiment <select id="of"><option value="">all</option>{names}</select></label>'
-        f'<div role="group" aria-label="verdicts shown; all where none is chosen">{verdicts}</div>'
+        f'<div role="group" aria-label="verdicts to show; all if none is selected">{verdicts}</div>'
         f'<output id="count" for="words of">{sum(found.values()):,} claims</output></form>'
         '<div class="box tall" role="region" tabindex="0" aria-label="all claims"><table class="wide" id="all">'
         f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
-        "<p>95 % intervals over trials, each statement by itself: of many, one in twenty may err.</p>"
+        "<p>Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be "
+        "wrong.</p>"
     )
 
 
@@ -229,7 +231,7 @@ def _claim(name: str, claim: Record) -> str:
     return (
         f"<tr><td>{_chip(claim['verdict'])}</td><td>{escape(claim['text'])}<br>"
         f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["where"])}</td>'
-        f"<td{order}><b>{escape(measured(claim))}</b>{detail}; said: {escape(claim['said'])}<br>"
+        f"<td{order}><b>{escape(measured(claim))}</b>{detail}; claimed: {escape(claim['said'])}<br>"
         f'<span class="source">{escape(claim["statistic"])}'
         + (f"; {escape(told)}" if told else "")
         + f"</span></td><td>{_link(name)}</td></tr>"
@@ -251,9 +253,9 @@ def _theory(content: Content) -> str:
             for one in statements
         ]
         if rows:
-            header = ("statement", "verdicts", "measured, where it is nearest to failing", "where", "experiment")
+            header = ("claim", "verdicts", "measured in the setting nearest to failing", "setting", "experiment")
             told += [f"<h3>{escape(title)}</h3>", _table(f"theory: {title}", header, rows, "wide")]
-    return "".join(told) or "<p>No statement of theory is judged by these runs.</p>"
+    return "".join(told) or "<p>These runs do not judge a theoretical claim.</p>"
 
 
 def _runs(records: Mapping[str, Record]) -> str:

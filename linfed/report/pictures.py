@@ -1,4 +1,4 @@
-"""The figures of saved runs: drawn from their tables, or else the PNG files beside the records."""
+"""Figures of saved runs, drawn from their tables or read from the PNG files next to the records."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SVG_BYTES = 200_000
-"""Size of the largest SVG file that a report takes; a larger figure becomes a PNG."""
+"""Largest size of an SVG file in a report; larger figures become PNG files."""
 
 PIXELS = 1400
-"""Width to which wider PNG files are reduced."""
+"""Largest width of a PNG file; wider ones are shrunk."""
 
 DPI = 200.0
-"""Pixels of a PNG for each inch of its figure."""
+"""Resolution of PNG files in pixels per inch of the figure."""
 
 SHOWN_DPI = 144.0
-"""Pixels of the page for each inch of a figure: a text of 8 points is then as large as the page's own."""
+"""Resolution on the page in pixels per inch of the figure; text of 8 points is then as large as the page's text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure of an experiment.
+    """Figure of an experiment.
 
     Parameters
     ----------
     stem : str
-        The name of its file, without the ending.
+        Name of the file without its suffix.
     caption : str
+        Caption.
     kind : str
         ``image/svg+xml`` or ``image/png``.
     data : bytes
-        The file.
+        Contents of the file.
     width, height : int
-        Its size on the page, in pixels.
+        Size on the page in pixels.
     """
 
     stem: str
@@ -63,7 +64,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What there is to see of an experiment: a line of summary, its figures, and what cannot be shown, a line each."""
+    """Summary and figures of an experiment, with a one-line remark for each thing that cannot be shown."""
 
     summary: str = ""
     pictures: list[Picture] = field(default_factory=list)
@@ -76,19 +77,24 @@ def shown(name: str, described: Record, folder: Path, experiments: Path, names: 
     Parameters
     ----------
     name : str
+        Name of the experiment.
     described : mapping
-        What ``NAME.json`` holds.
+        Contents of ``NAME.json``.
     folder : Path
-        Where it lies, with its tables and perhaps its PNG files.
+        Folder of ``NAME.json``, the tables and possibly PNG files.
     experiments : Path
-        The folder of experiments; of one that is not there, there are only the PNG files in `folder`.
+        Folder of experiments. If the experiment is missing there, only the PNG files in `folder` are shown.
     names : iterable of str
-        The other experiments, whose PNG files are not this one's though their names begin alike.
+        Names of all experiments, to exclude the PNG files of experiments whose names begin with `name`.
+
+    Returns
+    -------
+    Shown
 
     Notes
     -----
-    Nothing is computed but what `plot` computes. Where it cannot draw these tables, such as reduced ones without a
-    column, or of other code, the reason is a remark.
+    Only the function `plot` of the experiment is run. If it cannot draw the tables (e.g. reduced tables without a
+    column, or tables of other code), a remark states the reason.
     """
     remarks: list[str] = []
     module = None if "file" in described else _module(name, experiments, remarks)
@@ -110,33 +116,33 @@ def _module(name: str, experiments: Path, remarks: list[str]) -> ModuleType | No
     try:
         return load(name, experiments)
     except UsageError as error:
-        remarks.append(f"its figures are the PNG files beside its record: {error}")
+        remarks.append(f"the figures are the PNG files next to the record: {error}")
         return None
 
 
 def _figures(
     name: str, module: ModuleType, folder: Path, remarks: list[str]
 ) -> tuple[dict[str, Figure], dict[str, str]]:
-    """Return the figures as the experiment draws them, and their captions; or none and a remark."""
+    """Return the figures that the experiment draws and their captions; add a remark if it fails."""
     import matplotlib as mpl
 
     with style(), mpl.rc_context({"figure.max_open_warning": 0}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of reduced tables, whose numbers are in single precision
+        warnings.simplefilter("ignore", RuntimeWarning)  # reduced tables are in single precision
         try:
             tables = load_tables(name, folder)[1]
             figures = dict(module.plot(tables))
             return figures, captions(module, tables, figures)
-        except Exception as error:  # whatever a plot says of tables that lack something
+        except Exception as error:  # a plot may raise any error if tables lack something
             why = " ".join(str(error).strip("\"'").split())
             remarks.append(
-                f"its figures cannot be drawn from these tables ({type(error).__name__}: {why[:100]}); "
-                f"linfed reproduce {name} computes and draws all of them"
+                f"the figures cannot be drawn from these tables ({type(error).__name__}: {why[:100]}); "
+                f"run linfed reproduce {name} to compute and draw all figures"
             )
             return {}, {}
 
 
 def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Return the PNG files beside the records, by the figure's key."""
+    """Return the PNG files next to the records, by the key of the figure."""
     longer = [f"{other}-" for other in names if other.startswith(f"{name}-")] + [
         other for other in names if other.startswith(f"{name}-")
     ]
@@ -148,12 +154,12 @@ def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:
 
 
 def _drawn(figure: Figure) -> tuple[str, bytes, int, int]:
-    """Return a figure as a file that is the same each time: its kind, its bytes, and its size on the page."""
+    """Return a figure as a reproducible file: its kind, its bytes, and its size on the page."""
     import matplotlib as mpl
 
     width, height = (round(SHOWN_DPI * inches) for inches in figure.get_size_inches())
     into = io.BytesIO()
-    with style(), mpl.rc_context({"svg.hashsalt": "linfed"}):  # ticks take their size when the figure is saved
+    with style(), mpl.rc_context({"svg.hashsalt": "linfed"}):  # the style sets the size of ticks on saving
         figure.savefig(into, format="svg", metadata={"Date": None})
         if len(into.getvalue()) <= SVG_BYTES:
             return "image/svg+xml", into.getvalue(), width, height
@@ -163,7 +169,7 @@ def _drawn(figure: Figure) -> tuple[str, bytes, int, int]:
 
 
 def _read(file: Path) -> tuple[str, bytes, int, int]:
-    """Return a PNG file, not too wide."""
+    """Return a PNG file, shrunk to at most `PIXELS` wide."""
     image = shrunk(file, PIXELS)
     return "image/png", _small(image), image.width, image.height
 

@@ -1,4 +1,4 @@
-"""The scoreboard: a row for each sentence of a paper that matters, with what was measured and the verdict."""
+"""Scoreboard: the most important claims of the papers, each with its measurement and verdict."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from linfed.errors import UsageError
 from linfed.reproduction.records import read_record
 
 Record: TypeAlias = Mapping[str, Any]
-"""What ``NAME.json`` of a run holds."""
+"""Contents of a run's ``NAME.json``."""
 
 
 NOT_JUDGED = ("VACUOUS", "HYPOTHESES FAIL")
-"""Verdicts on settings in which nothing was to be judged."""
+"""Verdicts on settings in which the claim could not be judged."""
 
 
 class Sentence(NamedTuple):
-    """A sentence of a paper.
+    """Claim of a paper, for the scoreboard.
 
-    `experiment` and `text` say where it is judged. `where` is the setting that is shown, by default the first one in
-    which something could be judged; `said` are words of ours, where the judge's source quotes none. `main` sentences
-    are in the README. `among` has the first characters of the settings that count, and the row's name for these; all
-    settings count by default.
+    Parameters
+    ----------
+    experiment, text : str
+        Experiment and text of the finding that judges the claim.
+    where : str
+        Setting to show; by default the first one in which the claim could be judged.
+    said : str
+        Wording of the claim, if the source of the finding contains no quotation.
+    main : bool
+        If True, the README contains the claim.
+    among : tuple of str
+        First characters of the settings that count, and the name of these settings in the row. All settings by default.
     """
 
     experiment: str
@@ -106,30 +114,31 @@ SENTENCES = (
     Sentence("shortcut-search", f"{SEARCHED}FedRep"),
     Sentence("shortcut-search", f"{SEARCHED}one personal fit at FedRep's B", main=True),
 )
-"""In the order of the table; a rival that changes what a sentence is worth comes after it."""
+"""Claims in the order of the table; a claim about a competitor follows the claim that it qualifies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A sentence of a paper and what was found.
+    """Claim of a paper with its measurement and verdicts.
 
     Attributes
     ----------
     paper : str
-        The source, e.g. "FedRep paper, Figure 1".
+        Source, e.g. "FedRep paper, Figure 1".
     said : str
-        The sentence, in quotation marks where the words are the paper's; nothing where `judged` says it.
+        Wording of the claim, in quotation marks if it is a quotation; empty if `judged` contains it.
     judged : str
-        The statement that was judged.
+        Precise claim that was judged.
     measured : str
-        Estimate and 95 % interval of `statistic` in the setting `where`, the paper's own where there is one.
+        Estimate and 95 % interval of `statistic` in the setting `where`, which is the paper's setting if there is one.
     statistic, where : str
-        What was measured, and the setting.
+        Measured quantity, and setting.
     verdicts : dict of str to int
-        How often which verdict was given, over the settings.
+        Number of settings with each verdict.
     experiment : str
+        Name of the experiment.
     main : bool
-        Whether the sentence is in the README.
+        True if the README contains the claim.
     """
 
     paper: str
@@ -144,22 +153,27 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The verdicts in words (`counted`)."""
+        """Verdicts as text (`counted`)."""
         return counted(self.verdicts)
 
 
 def rows(records: Mapping[str, Record]) -> list[Row]:
-    """Return the rows of all sentences that these runs judge.
+    """Return the rows of all claims that these runs judge.
 
     Parameters
     ----------
     records : mapping of str to mapping
-        By the experiment's name what its ``NAME.json`` holds. Sentences of other experiments are left out.
+        Contents of each ``NAME.json``, by the name of the experiment. Claims of other experiments are omitted.
+
+    Returns
+    -------
+    list of Row
 
     Raises
     ------
     ValueError
-        If a run has claims, but not that of a sentence. A quick run may lack the setting that is shown: another is.
+        If a run has findings, but not the finding of a claim. If a quick run lacks the setting to show, another one is
+        shown.
     """
     found = []
     for sentence in SENTENCES:
@@ -194,7 +208,7 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
 
 
 def counted(verdicts: Mapping[str, int]) -> str:
-    """Return verdicts in words: one word where there is one setting, else with their counts.
+    """Return verdicts as text, with their counts if there are several settings.
 
     >>> counted({"HOLDS": 1}), counted({"HOLDS": 2, "VACUOUS": 1})
     ('HOLDS', 'HOLDS 2, VACUOUS 1')
@@ -205,12 +219,12 @@ def counted(verdicts: Mapping[str, int]) -> str:
 
 
 def measured(claim: Record) -> str:
-    """Return a claim's estimate and interval."""
+    """Return the estimate and the interval of a claim as text."""
     return f"{number(claim['estimate'])} [{number(claim['low'])}, {number(claim['high'])}]"
 
 
 def number(value: float | None) -> str:
-    """Return a number of a claim with three digits; JSON has null for what is not finite.
+    """Return a number of a claim with three digits, "-" for None (not finite).
 
     >>> [number(value) for value in (0.5, 18256.1, 1.23456e-5, None)]
     ['0.5', '18,300', '1.23e-05', '-']
@@ -228,11 +242,11 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
     ----------
     table : iterable of Row
     link : str
-        Address of an experiment's page, with ``{}`` for its name; no links without it.
+        Address of an experiment's page, with ``{}`` for its name; empty for no links.
     short : bool
-        Leave out the statistic and its setting.
+        If True, omit the statistic and its setting.
     """
-    lines = ["| what the paper says | what was measured | verdict | experiment |", "|---|---|---|---|"]
+    lines = ["| claim of the paper | measurement | verdict | experiment |", "|---|---|---|---|"]
     for row in table:
         said = f"{row.paper}: {row.said}" if row.said else row.paper
         measured = f"{row.judged}: {row.measured}" + ("" if short else f" ({row.where}; {row.statistic})")
@@ -243,12 +257,12 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
 
 
 def records(folder: Path) -> dict[str, Record]:
-    """Return what the runs in a folder say, by the experiment's name; other files are left out.
+    """Return the records of the runs in a folder by the name of the experiment, without other files.
 
     Raises
     ------
     UsageError
-        If a file is not JSON.
+        If a file is not valid JSON.
     """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
@@ -259,9 +273,9 @@ def records(folder: Path) -> dict[str, Record]:
 
 
 def record(path: Path) -> Record | None:
-    """Return what a file says of a run, or None where it is of something else."""
+    """Return the record of a run in a file, or None if the file contains something else."""
     try:
         described = read_record(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} cannot be read as a run's record ({' '.join(str(error).split())})") from None
+        raise UsageError(f"{str(path)!r} is not a valid record of a run ({' '.join(str(error).split())})") from None
     return described if isinstance(described, dict) and {"experiment", "claims"} <= described.keys() else None

@@ -1,7 +1,7 @@
-"""The statements of theory in saved runs: their sources, and the setting in which each is nearest to failing.
+"""Theoretical claims in saved runs, each with its source and the setting in which it is nearest to failing.
 
-A statement is of theory if its verdict has a theorem's words, its source is a theorem, or this project derived it.
-Those of one sentence, source and statistic are one.
+A claim is theoretical if it is judged as a theorem, its source is a theorem, or this project derived it. Claims with
+the same text, source and statistic are combined.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PAPERS = {
     "fedavg": "Averaging",
     "averaging": "Averaging",
 }
-"""Sections, by the beginning of an experiment's name."""
+"""Title of each section, by the first part of an experiment's name."""
 
 
 class Statement(NamedTuple):
-    """A statement of theory in all settings in which it was judged.
+    """Theoretical claim with its verdicts in all settings.
 
-    `verdicts` are how often which was given; `measured` is of the setting `where`, in which it is nearest to failing or
-    fails by most.
+    `verdicts` contains the number of settings with each verdict. `measured` belongs to the setting `where`, in which
+    the claim is nearest to failing or fails by the largest amount.
     """
 
     text: str
@@ -40,12 +40,12 @@ class Statement(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The verdicts in words."""
+        """Verdicts as text."""
         return counted(self.verdicts)
 
 
 def statements(described: Record) -> list[Statement]:
-    """Return the statements of theory of a run."""
+    """Return the theoretical claims of a run."""
     found: dict[tuple[str, str, str], list[Record]] = {}
     for claim in described["claims"]:
         if claim["theorem"] or claim["source"].startswith(OWN_PREDICTION) or re.search(r"Theorem \d", claim["source"]):
@@ -54,7 +54,7 @@ def statements(described: Record) -> list[Statement]:
 
 
 def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statement]]]:
-    """Return the statements of runs by section and experiment; experiments without one are left out."""
+    """Return the theoretical claims of runs by section and experiment, without experiments that have none."""
     found: dict[str, dict[str, list[Statement]]] = {}
     for start, title in PAPERS.items():
         own = {name: statements(records[name]) for name in sorted(records) if name.startswith(f"{start}-")}
@@ -63,7 +63,10 @@ def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statemen
 
 
 def slack(claim: Record) -> float:
-    """Return how far the interval is inside what is said, as a share of the numbers' size."""
+    """Return the distance of the interval from the ends of the claimed range, relative to the largest number.
+
+    It is negative if the interval is not inside the range.
+    """
     low, high, least, most = (claim[name] for name in ("low", "high", "least", "most"))
     size = max((abs(value) for value in (low, high, least, most) if value is not None), default=1.0) or 1.0
     below = math.inf if least is None else -math.inf if low is None else (low - least) / size
@@ -75,5 +78,5 @@ def _statement(group: list[Record]) -> Statement:
     judged = [claim for claim in group if claim["verdict"] not in NOT_JUDGED] or group
     worst = min(judged, key=slack)
     verdicts = Counter(claim["verdict"] for claim in group)
-    told = f"{worst['statistic']}: {measured(worst)}; said: {worst['said']}"
+    told = f"{worst['statistic']}: {measured(worst)}; claimed: {worst['said']}"
     return Statement(worst["text"], worst["source"], dict(verdicts), told, worst["where"])

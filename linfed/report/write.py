@@ -1,4 +1,4 @@
-"""``linfed report``: saved runs as one page, without computing anything anew."""
+"""``linfed report``: one HTML page about saved runs, without new computations."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from linfed.system.files import replacing
 
 
 def write(folder: str, *, out: str | None = None, against: str | None = None, experiments: str | None = None) -> Path:
-    """Write ``report.html`` from the runs that are saved in a folder, and return its path.
+    """Write ``report.html`` about the saved runs in a folder.
 
     Parameters
     ----------
     folder : str
-        What `linfed reproduce` filled, or one ``NAME.json`` in it.
+        Output folder of `linfed reproduce`, or one ``NAME.json`` in it.
     out : str, optional
-        Where to write; into the folder by default.
+        Folder of the report; `folder` by default.
     against : str, optional
-        A folder, or ``NAME.json``, of a run to compare with.
+        Folder or ``NAME.json`` of a run to compare with.
     experiments : str, optional
-        Folder of the experiments, by default those of the checkout one is in, or that come with linfed. The figures
-        of an experiment that is not there are the PNG files in `folder`.
+        Folder of the experiments. By default the experiments of the current checkout, or those included in linfed. If
+        an experiment is missing there, the report shows the PNG files in `folder`.
 
     Returns
     -------
     Path
+        Path of the report.
 
     Raises
     ------
     UsageError
-        If there are no saved runs, or the report cannot be written there.
+        If there are no saved runs, or the report cannot be written.
     """
     found = collected(folder, against=against, experiments=experiments)
     path = writable_folder(out or str(read(folder)[0])) / "report.html"
@@ -52,13 +53,13 @@ def write(folder: str, *, out: str | None = None, against: str | None = None, ex
 
 
 def collected(folder: str, *, against: str | None = None, experiments: str | None = None) -> Content:
-    """Return what a report of these runs holds."""
+    """Return the contents of a report; the parameters are as in `write`."""
     where, records = read(folder)
     before = None if against is None else read(against, "--against")[1]
     modules = experiments_folder(experiments)
     return Content(
         title=f"linfed: results in {folder}",
-        about="From saved runs; nothing was computed anew.",
+        about="This report shows saved runs; nothing was recomputed.",
         records=records,
         scoreboard=_scoreboard(records),
         shown={
@@ -72,7 +73,7 @@ def collected(folder: str, *, against: str | None = None, experiments: str | Non
 
 
 def _scoreboard(records: Mapping[str, Record]) -> list[Row]:
-    """Return the rows of the scoreboard; of runs of older code without a sentence, those of the others."""
+    """Return the rows of the scoreboard, without runs of older code that lack a claim."""
     try:
         return scoreboard.rows(records)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Running an algorithm: the arguments of a run, its engine, the loop, what is measured and returned."""
+"""Simulation of an algorithm: checked arguments, choice of engine, the loop over rounds, metrics and results."""

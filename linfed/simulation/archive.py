@@ -1,4 +1,4 @@
-"""Results as arrays and a JSON description, which one npz file holds without pickles."""
+"""Conversion of a result to arrays and a JSON description, to be stored in one npz file without pickles, and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from linfed.simulation.results import Result
 
 FORMAT = 1
-"""Of a result's file; it grows whenever an older linfed could not read what is written, or a newer one what was."""
+"""Format number of a result's file. It must grow whenever older and newer versions of linfed cannot read each other's
+files."""
 
 _LISTED: tuple[type[Any], ...] = (
     *ALGORITHMS.values(),
@@ -51,9 +52,9 @@ _KNOWN = {cls.__name__: cls for cls in _LISTED}
 
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """What a file says of a class that this process does not know: its name and its text.
+    """Placeholder for a loaded object whose class is not imported: the name of the class and the text of the object.
 
-    `described` and `arrays` are the whole of it, to be written again as they were.
+    `described` and `arrays` are the complete stored description, so that saving the object again changes nothing.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Unknown:
 
 
 def encode_result(result: Result) -> tuple[dict[str, Array], Json]:
-    """Return the arrays of a result and a description of the rest."""
+    """Return the arrays of a result and a JSON description of its other fields."""
     arrays: dict[str, Any] = {f"metrics/{name}": values for name, values in result.metrics.items()}
     arrays |= {f"final/{name}": values for name, values in result.final.arrays().items()}
     arrays |= {"rounds": result.rounds, "status_round": result.status_round}
@@ -90,7 +91,7 @@ def encode_result(result: Result) -> tuple[dict[str, Array], Json]:
 
 
 def decode_result(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
-    """Return the fields of the result that `encode_result` described, but for its status."""
+    """Return the fields, except the status, of the result that `encode_result` described."""
     seed = described["seed"]
     metrics = {name: arrays[f"metrics/{name}"] for name in described["metrics"]}
     final = {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
@@ -111,7 +112,7 @@ def decode_result(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
 
 
 def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
-    """Return a JSON description of a configuration; its arrays go into `arrays` under names that begin with `name`."""
+    """Return a JSON description of a configuration; add its arrays to `arrays` under names that begin with `name`."""
     if isinstance(value, Unknown):
         arrays |= value.arrays
         return value.described
@@ -142,7 +143,7 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
 
 
 def decode(described: Json, arrays: dict[str, Any]) -> Any:
-    """Return the configuration that `encode` described; one whose class is not known comes back as `Unknown`."""
+    """Return the configuration that `encode` described, or an `Unknown` if its class is not imported."""
     if "array" in described:
         return arrays[described["array"]]
     for kind in (tuple, list):
@@ -155,7 +156,7 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
             array = arrays[f"{described['samples']}/{part}"]
             array.setflags(write=False)
             setattr(samples, part, array)
-        samples.test = decode(described["test"], arrays) if "test" in described else None  # older files have none
+        samples.test = decode(described["test"], arrays) if "test" in described else None  # missing in older files
         if isinstance(samples, GivenClasses):
             samples.number(described["classes"])
         return samples
@@ -165,7 +166,7 @@ def decode(described: Json, arrays: dict[str, Any]) -> Any:
         if found is not None and not any(isinstance(part, Unknown) for part in parts.values()):
             try:
                 return found(**parts)
-            except (TypeError, ValueError):  # the class has other fields by now
+            except (TypeError, ValueError):  # the fields of the class have changed
                 if "text" not in described:
                     raise
         return _unknown(described["class"], described.get("text", described["class"]), described, arrays)
@@ -190,14 +191,14 @@ def _array_names(described: Json) -> Iterator[str]:
 
 
 def _class(described: Json) -> type[Any] | None:
-    """Return the dataclass of a user's own that a description names, or None: no module is imported for it."""
+    """Return the user-defined dataclass that a description names, or None; this imports no module."""
     module, path = described["module"], described["qualname"]
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
     if isinstance(found, type):
         return found if dataclasses.is_dataclass(found) else None
-    bases: list[type[Any]] = [Configuration, State]  # it may have been made within a function
+    bases: list[type[Any]] = [Configuration, State]  # the class may be defined inside a function
     for base in bases:
         bases += [cls for cls in base.__subclasses__() if "_placeholder" not in vars(cls) and cls not in bases]
     return next((cls for cls in reversed(bases) if (cls.__module__, cls.__qualname__) == (module, path)), None)
@@ -216,8 +217,8 @@ def encode_state(state: State) -> Json:
 
 
 def decode_state(described: Json, arrays: dict[str, Any]) -> State:
-    """Return a state of the class that `encode_state` described; of a class made up for it where that is not known."""
-    if isinstance(described, str):  # as files were written first: the name alone
+    """Return a state of the class that `encode_state` described, or of a new placeholder class if it is unknown."""
+    if isinstance(described, str):  # the oldest files contain only the name
         known: list[type[State]] = [State]
         for base in known:
             known += base.__subclasses__()
@@ -228,7 +229,7 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
     if found is not None and issubclass(found, State):
         try:
             return frozen(found(**arrays))
-        except TypeError:  # it has other fields by now
+        except TypeError:  # the fields of the class have changed
             pass
     names = {"__qualname__": described["qualname"], "_placeholder": True}
     if described.get("derived"):
@@ -243,34 +244,34 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
         kw_only=True,
         repr=False,
     )
-    made.__module__ = described["module"]  # in the namespace, Python 3.12 and later would put this module in its place
+    made.__module__ = described["module"]  # not in the namespace: Python 3.12 and later overwrite it there
     return frozen(made(**arrays))
 
 
 def _not_served(state: State) -> State:
-    """Raise: what the clients predict with is made of the arrays by a class that is not there."""
+    """Raise an error: only the missing class can compute the clients' predictors from the arrays."""
     cls = type(state)
     raise ValueError(
-        f"the final state is a {cls.__module__}.{cls.__qualname__}, which alone knows what the clients predict with: "
-        "import it before loading; its arrays are here"
+        f"the class {cls.__module__}.{cls.__qualname__} of the final state is not imported, so the clients' predictors "
+        "cannot be computed: import it before loading the result (its arrays are available)"
     )
 
 
 def check_format(path: str | os.PathLike[str], described: Json) -> None:
-    """Raise unless a result has the format of today.
+    """Raise unless a result has the current format.
 
     Raises
     ------
     ValueError
-        If it is older or newer; the message says which, and what to do.
+        If the format is older or newer. The message states which and how to load the file.
     """
     found = described.get("format")
     if found == FORMAT:
         return
     by = f"linfed {described['version']}" if "version" in described else "an earlier linfed"
     if isinstance(found, int) and found > FORMAT:
-        what = f"format {found}, newer than this linfed's, {FORMAT}: load it with a newer one"
+        what = f"format {found}, but this version reads only format {FORMAT}: load it with a newer linfed"
     else:
-        what = f"{'no format number' if found is None else f'format {found}'}, and this linfed reads format {FORMAT}"
-        what += ": load it with the one that wrote it, or run it again"
+        what = f"{'no format number' if found is None else f'format {found}'}, but this version reads format {FORMAT}"
+        what += ": load it with the version that wrote it, or run it again"
     raise ValueError(f"path = {str(path)!r} was written by {by} and has {what}")

@@ -1,4 +1,4 @@
-"""What is measured of classifiers: accuracies, cross-entropy, and how far heads are from neural collapse."""
+"""Metrics of classification: accuracies, cross-entropy, and the distance of heads from neural collapse."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from linfed.data.classes import ClassBatch, SampleMeasure, right, right_among_ow
 from linfed.numerics.collapse import nc2
 
 CLASS_METRICS: dict[str, str] = {
-    "accuracy": "share of a client's held-out samples that are given their class, among all classes; mean over clients",
-    "own_class_accuracy": "the same where a client chooses among the classes that it holds",
-    "train_accuracy": "`accuracy` on the samples of the training",
+    "accuracy": "share of a client's held-out samples that are classified correctly, among all classes; mean over "
+    "clients",
+    "own_class_accuracy": "`accuracy` if each client chooses only among the classes of its training samples",
+    "train_accuracy": "`accuracy` on the training samples",
     "global_nc2": "(1/n) sum_i ||H_i H_i'/||H_i H_i'||_F - (u u') o (I - 11'/c)/sqrt(c - 1)||_F, row j of H_i the head "
-    "of class j, u 1 at the client's classes; clients whose heads are 0 left out",
-    "local_nc2": "the same with the client's own number of classes c_i in place of c; clients of one class left out",
+    "of class j, u 1 at the client's classes; without clients whose heads are 0",
+    "local_nc2": "`global_nc2` with the client's number of classes c_i instead of c; without clients of one class",
 }
-"""Every metric of classes with its definition."""
+"""Definition of each classification metric."""
 
 OF_SAMPLES: dict[str, dict[str, SampleMeasure]] = {
     "train": {"train_loss": sample_losses, "train_accuracy": right},
     "test": {"test_loss": sample_losses, "accuracy": right, "own_class_accuracy": right_among_own},
 }
-"""What is measured of each sample of the training, and of each held-out one."""
+"""Metrics that average a value of each sample, for training samples and for held-out samples."""
 
 OF_HEADS = {"global_nc2": False, "local_nc2": True}
-"""What is measured of heads, and whether by the client's own number of classes."""
+"""Metrics of heads; True if they use the client's number of classes instead of the total."""
 
 
 def class_values(state: State, batch: ClassBatch, names: Collection[str], which: str) -> dict[str, Array]:
-    """Return each client's value of the named metrics, (trials, n), NaN for a client that has none.
+    """Return each client's value of the named metrics, (trials, n), NaN for a client without a value.
 
     Parameters
     ----------
     state : State
-        What clients are served with.
+        State with the clients' predictors.
     batch : ClassBatch
-        The samples of all clients, of the training or held-out ones, as `which` says: "train" or "test".
+        Samples of all clients.
     names : collection of str
-        Metrics that are wanted.
-    which : str
+        Names of the metrics to compute.
+    which : {"train", "test"}
+        Kind of the samples in `batch`: training or held-out.
     """
     wanted = {name: measure for name, measure in OF_SAMPLES[which].items() if name in names}
     values = batch.means(lambda t, c: state.trials(t).predictors(c), wanted) if wanted else {}
@@ -53,7 +55,7 @@ def class_values(state: State, batch: ClassBatch, names: Collection[str], which:
 
 
 def mean_of_those(values: Array) -> Array:
-    """Return each trial's mean over the clients that have a value, (trials,); NaN where none has."""
+    """Return each trial's mean over the clients that have a value, (trials,); NaN if no client has one."""
     known: Mask = ~np.isnan(values)
     count = known.sum(axis=-1)
     total = np.where(known, values, 0.0).sum(axis=-1)

@@ -1,4 +1,7 @@
-"""Which source answers for a run's data: the cheapest exact one that algorithm, truth and law of x admit."""
+"""Choice of the engine of a run: the cheapest exact representation of its data.
+
+The choice depends on the algorithm, the ground truth and the distribution of x.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,23 @@ from linfed.problems import ClassTruth, Problem, Truth
 from linfed.problems.designs import is_gaussian
 
 ENGINES = {
-    "explicit": "all rows of X: any law of x, any algorithm",
-    "compressed": "at most d + 1 pseudo-samples per client: full-batch quadratic losses; fresh samples: Gaussian x",
-    "projected": "fresh Gaussian samples at one B: at most k + 1 pseudo-samples, none of dimension d",
-    "chain": "the same in a frame of r + 2k dimensions: low-rank truths, isotropic x; B up to a rotation",
+    "explicit": "all rows of X; supports any distribution of x and any algorithm",
+    "compressed": "at most d + 1 pseudo-samples per client; requires full-batch quadratic losses, and Gaussian x if "
+    "samples are fresh",
+    "projected": "at most k + 1 pseudo-samples per client, none of dimension d; requires fresh Gaussian samples, used "
+    "at one B per round",
+    "chain": "as projected, in a frame of r + 2k dimensions; requires low-rank ground truths and isotropic x; keeps B "
+    "only up to a rotation",
 }
-"""Every engine with what it serves."""
+"""Description of each engine, with its requirements."""
 
 MANY_VALUES = 2.0**28
-"""Fixed Gaussian samples of more numbers per trial are compressed in law, without being drawn."""
+"""Above this many values of X per trial, fixed Gaussian samples are drawn compressed, exactly in distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the choice of an engine depends on."""
+    """Properties of a run that determine the choice of its engine."""
 
     algorithm: Algorithm
     problem: Problem | None
@@ -48,21 +54,21 @@ class Setting:
 
     @property
     def samples(self) -> int:
-        """Most samples of a client."""
+        """Largest number of samples of a client."""
         return int(self.data.counts.max()) if isinstance(self.data, GivenSamples) else self.data.n_samples
 
     @property
     def truth_rank(self) -> int | None:
-        """Rank of a truth in factors ``B* w_i*``; None for another."""
+        """Rank of a ground truth of the form ``B* w_i*``; None for other ground truths."""
         rank: int | None = getattr(self.problem, "truth_rank", None)
         return rank
 
 
 def obstacle(engine: str, setting: Setting) -> str:
-    """Return why an engine cannot serve, or an empty string."""
+    """Return the reason why an engine does not support a run, or an empty string if it does."""
     asks, data, m, d = asks_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
     if setting.sizes.classes and engine != "explicit":
-        return "the cross-entropy of classes needs the samples themselves"
+        return "classification requires all rows of X"
     name = type(setting.algorithm).__name__
     in_law = isinstance(data, FixedSamples) and data.in_law is True
     if engine == "explicit":
@@ -70,36 +76,39 @@ def obstacle(engine: str, setting: Setting) -> str:
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if engine == "compressed":
         if asks > Asks.QUADRATIC:
-            return f"{name} may ask for single samples"
+            return f"{name} may use single samples"
         if m <= d:
-            return f"m = {m} samples are no more than d = {d} already"
+            return f"compression saves nothing: m = {m} is at most d = {d}"
         if in_law and not gaussian:
-            return "with in_law = True x must be Gaussian"
-        return "fresh samples are compressed in law for Gaussian x only" if fresh and not gaussian else ""
+            return "in_law = True requires Gaussian x"
+        return "fresh samples can be compressed only for Gaussian x" if fresh and not gaussian else ""
     if not fresh:
-        return "fixed samples are seen at more than one B"
+        return "fixed samples are used at more than one B"
     if not gaussian:
-        return "its law is known for Gaussian x only"
+        return "it requires Gaussian x"
     if asks > Asks.FEATURES:
-        return f"{name} asks for more than features at one B"
+        return f"{name} uses more than the features at one B"
     if engine == "projected":
         return ""
     rank, k = setting.truth_rank, setting.algorithm.columns
     if rank is None:
-        return "the truth is not known to be B* w_i*"
+        return "the ground truth must have the form B* w_i*"
     covariance = None if setting.problem is None else setting.problem.design.covariance
     if covariance is not None and np.ndim(covariance) > 0:
         return "x is not isotropic"
     init = setting.algorithm.initialisation
     if init is not None and not init.independent() and getattr(setting.algorithm, "orthonormalize", False):
-        return "the initial B has dependent columns, and what QR puts in their place would depend on the frame"
+        return "the initial B may have dependent columns, and their replacement by QR would depend on the frame"
     if d < rank + 2 * k:
-        return f"it needs d >= r + 2k = {rank + 2 * k}, and d is {d}"
-    return "it has no batch for what the algorithm does at the end" if setting.algorithm.finishes else ""
+        return f"it requires d >= r + 2k = {rank + 2 * k}, but d = {d}"
+    return "it does not support the final step of the algorithm" if setting.algorithm.finishes else ""
 
 
 def drawn_in_law(data: FixedSamples, n_clients: int, dim: int) -> bool:
-    """Return whether factors of fixed Gaussian samples are drawn in the place of the samples: as told, or for many."""
+    """Return True if factors of fixed Gaussian samples are drawn instead of the samples.
+
+    The field ``data.in_law`` decides; if it is None, the number of values per trial does.
+    """
     if data.in_law is not None:
         return data.in_law
     return float(n_clients) * data.n_samples * dim > MANY_VALUES
@@ -110,34 +119,34 @@ def _gaussian(setting: Setting) -> bool:
 
 
 def choose_engine(wanted: str, setting: Setting) -> str:
-    """Return the engine to run: the one asked for, or for "auto" the cheapest that keeps B itself.
+    """Return the engine of a run: `wanted`, or for "auto" the cheapest one that keeps B itself.
 
     Raises
     ------
     EngineError
-        If the engine that was asked for cannot serve; the message says why, and which can.
+        If engine `wanted` does not support the run. The message gives the reason and the engines that do.
     """
     if wanted != "auto":
         check_choice("engine", wanted, ["auto", *ENGINES])
         reason = obstacle(wanted, setting)
         if reason:
             able = [repr(engine) for engine in ENGINES if not obstacle(engine, setting)]
-            here = f"here: 'auto', {', '.join(able)}" if able else "and no other can"
-            raise EngineError(f"engine = {wanted!r} cannot serve: {reason}; {here}")
+            here = f"use 'auto', {', '.join(able)}" if able else "no other engine does"
+            raise EngineError(f"engine = {wanted!r} does not support this run: {reason}; {here}")
         return wanted
     served = [engine for engine in ENGINES if engine != "chain" and not obstacle(engine, setting)]
-    if not served:  # samples in law
-        raise EngineError(f"in_law = True cannot serve: {obstacle('compressed', setting)}")
+    if not served:  # in_law = True
+        raise EngineError(f"in_law = True does not support this run: {obstacle('compressed', setting)}")
     return min(served, key=lambda engine: _nanoseconds(engine, setting))
 
 
 def _nanoseconds(engine: str, setting: Setting) -> float:
-    """Return about what a run costs for one trial, from measured costs of drawing and of products."""
+    """Return an estimate of the run time of one trial, from measured costs of random numbers and of products."""
     sizes, m, k = setting.sizes, setting.samples, max(1, setting.algorithm.columns)
     d, p, rank = sizes.dim, sizes.participants, setting.truth_rank
     rounds = max(1, sizes.rounds)
     messages = asks_of(setting.algorithm) == Asks.GRADIENTS
-    # Per number of X in a round: features, labels, pull-back; or two products with one vector per client.
+    # Cost per value of X in a round: features, labels and pull-back, or two products with one vector per client.
     product = 1.0 if messages else 0.4 * (2 * k + (rank or k))
     if isinstance(setting.data, FreshSamples):
         if engine == "explicit":
@@ -165,7 +174,7 @@ def _nanoseconds(engine: str, setting: Setting) -> float:
 def open_source(
     engine: str, data: Data, truth: Truth | None, sizes: Sizes, columns: int, seed: Seed, trials: Sequence[int]
 ) -> Source:
-    """Return the source of a chunk of trials."""
+    """Return the source of the batches of a chunk of trials."""
     if isinstance(data, GivenSamples):
         X, y, counts = data.of_trials(trials)
         if sizes.classes:
@@ -200,7 +209,7 @@ def _open_fixed(
 
 
 def floats_per_trial(engine: str, setting: Setting) -> float:
-    """Return how many numbers one trial's data hold at a time, beyond given arrays."""
+    """Return the number of floats that one trial's data hold at a time, not counting given arrays."""
     sizes, m, d = setting.sizes, setting.samples, setting.sizes.dim
     if engine == "explicit":
         return setting.data.floats_per_trial(sizes)
@@ -215,16 +224,16 @@ def floats_per_trial(engine: str, setting: Setting) -> float:
         d = (rank or k) + 2 * k
     outside = d if rank is None else rank
     rows = k + 1 if m > k else m
-    # Pseudo-samples are kept up to a limit; the normal equations of gradient heads always are.
+    # Pseudo-samples are kept up to a limit; the normal equations of gradient heads are always kept.
     kept = min(sizes.participants * (2 * rows * k + 4 * rows + 4 * (k + outside)), 3 * KEPT_VALUES)
     return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)
 
 
 def block_floats(engine: str, setting: Setting, moments: bool) -> float:
-    """Return how many numbers a block of rows takes while samples are read client by client, trial by trial.
+    """Return the number of floats in a block of rows, for samples that are read client by client and trial by trial.
 
-    So are those of the method of moments, and fixed samples that are drawn to be compressed: at least one client's
-    rows, and two copies beside them.
+    The method of moments and the compression of drawn fixed samples read samples this way. A block holds at least one
+    client's rows and two copies of them.
     """
     data, sizes = setting.data, setting.sizes
     drawn = isinstance(data, FixedSamples) and not drawn_in_law(data, sizes.n_clients, sizes.dim)
@@ -233,7 +242,7 @@ def block_floats(engine: str, setting: Setting, moments: bool) -> float:
 
 
 def first_batch_floats(engine: str, setting: Setting) -> float:
-    """Return how many numbers one trial's first batch holds, beyond those that the source holds."""
+    """Return the number of floats in one trial's first batch, not counting those that the source holds."""
     sizes = setting.sizes
     held = engine == "explicit" and not isinstance(setting.data, FreshSamples)
     return sizes.n_clients * setting.samples * ((0 if held else sizes.dim) + sizes.features)

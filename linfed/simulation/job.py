@@ -1,4 +1,4 @@
-"""A run before it starts: its arguments checked, its trials cut into chunks that fit the memory."""
+"""Jobs: the checked arguments of a run, and the division of its trials into chunks that fit the memory."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from linfed.simulation.participation import Participation, check_participants, n
 from linfed.system.memory import check_fits, physical_memory, told
 
 CHUNK_BYTES = 2.0**27
-"""Memory that a chunk of trials aims at: more would not run faster."""
+"""Target memory of a chunk of trials; larger chunks would not run faster."""
 
 SECONDS_PER_FLOAT = 6e-9
-"""What a round takes for each number that a trial holds: measured, 1 to 15 ns over engines and algorithms."""
+"""Run time of a round divided by the number of floats of a trial; measured: 1 to 15 ns, by engine and algorithm."""
 
 MOST_PIECES = 10_000
-"""A run in pieces has no more of them: each has a key, and those of a stage are all made at once."""
+"""Largest number of chunks of a run that is split by run time; each has a key, and all keys are made at once."""
 
 MOST_ROUNDS = 2**53
-"""Rounds are counted in 64-bit integers, and their numbers are exact as floats."""
+"""Largest number of rounds: the number of a round must be exact as a 64-bit integer and as a float."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that determines a run, checked and picklable; fields as the arguments of `simulate`."""
+    """Checked and picklable arguments of a run; the fields are as in `simulate`."""
 
     algorithm: Algorithm
     problem: Problem | None
@@ -52,7 +52,7 @@ class Job:
 
     @property
     def setting(self) -> Setting:
-        """What the choice of an engine depends on."""
+        """Properties of the run that determine the choice of its engine."""
         return Setting(algorithm=self.algorithm, problem=self.problem, data=self.data, sizes=self.sizes)
 
 
@@ -68,7 +68,7 @@ def checked_job(
     record_every: int,
     engine: str,
 ) -> Job:
-    """Return the job that the arguments of `simulate` describe, or raise for the first that cannot be meant."""
+    """Return the job for the arguments of `simulate`, or raise an error for the first invalid one."""
     check_algorithm(algorithm)
     check_instance(
         "data", data, (FreshSamples, FixedSamples, GivenSamples), "lf.FreshSamples, lf.FixedSamples or lf.GivenSamples"
@@ -85,8 +85,8 @@ def checked_job(
     recorded = rounds // record_every
     if 8.0 * recorded > physical_memory():
         raise SizeError(
-            f"rounds = {rounds} with record_every = {record_every} would record {recorded:.3g} rounds, more than the "
-            "memory holds: give a larger record_every"
+            f"record_every = {record_every} must be larger: with rounds = {rounds} the {recorded:.3g} recorded rounds "
+            "do not fit in memory"
         )
     seed = check_seed(seed)
     n, dim = _sizes(problem, data)
@@ -131,13 +131,13 @@ def checked_job(
 
 
 def no_reference(problem: Problem | None, columns: int) -> str:
-    """Return why a representation of `columns` columns has no unique reference subspace, or an empty string."""
+    """Return the reason why `columns` columns have no unique reference subspace, or an empty string."""
     said: Callable[[int], str] | None = getattr(problem, "no_reference", None)
     return said(columns) if columns and said is not None else ""
 
 
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
-    """Return (n, d), after checking that problem and given data agree on them."""
+    """Return (n, d), after checking that the problem and given data agree."""
     if isinstance(data, GivenSamples):
         if problem is not None:
             data.check_sizes(problem.n_clients, problem.dim, "the problem has")
@@ -147,11 +147,11 @@ def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
 
 
 def _classes(problem: Problem | None, data: Data) -> int:
-    """Return the number of classes, 0 where labels are numbers, after checking that problem and given data agree."""
+    """Return the number of classes, 0 for regression, after checking that the problem and given data agree."""
     classes = n_classes(problem, data)
     if problem is not None and isinstance(data, GivenSamples) and n_classes(problem) != n_classes(data):
-        told = [f"{c} classes" if c else "numbers" for c in (n_classes(problem), n_classes(data))]
-        raise ValueError(f"problem is of {told[0]}, but data is of {told[1]}: they must agree")
+        told = [f"{c} classes" if c else "regression labels" for c in (n_classes(problem), n_classes(data))]
+        raise ValueError(f"problem has {told[0]}, but data has {told[1]}: they must agree")
     return classes
 
 
@@ -166,46 +166,48 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     wanted = check_integer("trials", trials) if trials is not None else next(iter(named.values()), 1)
     for name, count in named.items():
         if count != wanted:
-            raise ValueError(f"trials = {wanted}, but {name} has arrays for {count} trials")
+            raise ValueError(f"trials = {wanted} must be {count}: {name} has arrays for {count} trials")
     return wanted
 
 
 def check_initialisation(
     init: Initialisation, rank: int, algorithm: Algorithm, problem: Problem | None, data: Data
 ) -> None:
-    """Raise if an initialisation of `rank` columns cannot be made for an algorithm's run."""
+    """Raise if an initialisation does not support `rank` columns in an algorithm's run."""
     n, dim = _sizes(problem, data)
     if init.needs_truth:
         told = told_initialisation(init, algorithm)
         if problem is None or problem.subspace_rank is None:
             raise missing_reference(told)
         if problem.subspace_rank < rank:
-            raise ValueError(f"{told} needs rank = {rank} at most the truth's, {problem.subspace_rank}")
+            raise ValueError(
+                f"{told} requires rank = {rank} to be at most the rank of the ground truth, {problem.subspace_rank}"
+            )
     samples = float(data.counts.sum()) if isinstance(data, GivenSamples) else float(n) * data.n_samples
     init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
 
 
 def missing_reference(told: str) -> ValueError:
-    """Return the error for an initialisation that asks for a reference subspace where there is none."""
-    return ValueError(f"{told} needs a truth with a reference subspace: give problem=")
+    """Return the error for an initialisation that requires a reference subspace if there is none."""
+    return ValueError(f"{told} requires a ground truth with a reference subspace: give problem=")
 
 
 def told_initialisation(init: Initialisation, algorithm: Algorithm) -> str:
-    """Return how messages name an initialisation: by its algorithm where it has no fields to be told by."""
+    """Return the name of an initialisation in messages; without fields, it is named after its algorithm."""
     return f"init = {init!r}" if vars(init) else type(algorithm).__name__
 
 
 def bytes_per_trial(job: Job, budget: float) -> float:
-    """Return the bytes that one trial needs at once, or raise where they are more than the budget."""
+    """Return the bytes that one trial needs at once, or raise `SizeError` if they exceed the budget."""
     n, dim = job.sizes.n_clients, job.sizes.dim
     truth = 0 if job.problem is None else job.problem.floats_per_trial()
-    # With classes each client has a row for each of them, and the bias.
+    # In classification each client has a row for each class, and a bias.
     rows, bias = max(1, job.sizes.classes), job.sizes.classes > 0
     state = job.algorithm.floats_per_trial(
         n_clients=n * rows, dim=dim + bias, participants=job.sizes.participants * rows
     )
     data = floats_per_trial(job.engine, job.setting)
-    if job.algorithm.finishes:  # with a batch of all clients
+    if job.algorithm.finishes:  # the final step uses a batch of all clients
         everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))
         data = max(data, floats_per_trial(job.engine, everyone))
     init = job.algorithm.initialisation
@@ -214,13 +216,13 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
     block = block_floats(job.engine, job.setting, isinstance(init, Moments))
-    # Beside the state: the next one, the one before, and the metrics' temporaries.
+    # The factor 6 covers the state, the next and the previous one, and the temporary arrays of the metrics.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each + 8.0 * block > budget:
-        parts = f"data {told(8.0 * (data + block))}, truth and state {told(8.0 * (3 * truth + 6 * state))}"
+        parts = f"data {told(8.0 * (data + block))}, ground truth and state {told(8.0 * (3 * truth + 6 * state))}"
         raise SizeError(
             f"one trial needs about {told(each + 8.0 * block)} at once ({parts}), but memory_budget is {told(budget)}: "
-            "use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or give a larger "
+            "use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a larger "
             "memory_budget"
         )
     return each
@@ -228,7 +230,7 @@ def bytes_per_trial(job: Job, budget: float) -> float:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Consecutive ranges of trials, each made when its turn comes."""
+    """Consecutive ranges of trials, created one by one."""
 
     trials: int
     number: int
@@ -244,7 +246,7 @@ class Chunks:
 
 
 def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = None) -> Chunks:
-    """Cut the trials, or consecutive ones of them, into chunks that fit the budget, at least one for each worker."""
+    """Divide the trials, or the range `chosen`, into chunks that fit the budget, at least one for each worker."""
     trials = range(job.trials) if chosen is None else chosen
     each = bytes_per_trial(job, budget)
     size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
@@ -252,21 +254,21 @@ def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = N
 
 
 def seconds_of_a_trial(job: Job) -> float:
-    """Return about what a trial takes: a matter of sizes alone, the same on every machine."""
+    """Return an estimate of a trial's run time in seconds; it depends only on sizes, not on the machine."""
     return bytes_per_trial(job, math.inf) / 8 * max(1, job.rounds) * SECONDS_PER_FLOAT
 
 
 def trials_of_a_second(job: Job) -> Chunks:
-    """Cut the trials into chunks that take about a second each, longer ones if there would be too many to name."""
+    """Divide the trials into chunks of about a second each, or longer if there would be more than `MOST_PIECES`."""
     wanted = max(1, math.ceil(job.trials * seconds_of_a_trial(job)))
     return Chunks(job.trials, min(job.trials, wanted, MOST_PIECES))
 
 
 def check_joined(job: Job, state: float) -> None:
-    """Raise unless the joined result, of so many numbers of the final state a trial, fits the memory."""
-    each = state + len(job.plan.names) * len(job.recorded) + 2  # status and its round
+    """Raise unless the joined result fits the memory; `state` is the number of floats per trial of the final state."""
+    each = state + len(job.plan.names) * len(job.recorded) + 2  # the status and its round
     check_fits(
-        2 * job.trials * each,  # in pieces, and joined
+        2 * job.trials * each,  # once in parts and once joined
         f"trials = {job.trials} with {len(job.recorded)} recorded rounds: joining the results",
-        "use fewer trials, in runs of several seeds, or fewer metrics, or a larger record_every",
+        "use fewer trials (in several runs with different seeds), fewer metrics, or a larger record_every",
     )

@@ -1,7 +1,7 @@
-"""The loop: one algorithm, one problem, all trials and clients at once.
+"""The loop over rounds, for all trials and clients of a chunk at once.
 
-Inside a chunk of trials everything is an axis; the only loop is over rounds. `run_chunk` goes through it to the end and
-keeps what is measured, `iterate` hands out every round.
+Trials and clients are array axes; the only Python loop is over rounds. `run_chunk` runs all rounds and records metrics,
+`iterate` yields every round.
 """
 
 from __future__ import annotations
@@ -31,17 +31,31 @@ from linfed.simulation.status import Status
 from linfed.system.memory import budget_bytes, check_fits
 
 DIVERGENCE_MULTIPLE = 1e12
-"""A parameter array whose norm exceeds this multiple of the truth's scale (or that of given labels; at least 1)
-has diverged."""
+"""A trial has diverged if the norm of a parameter array exceeds this multiple of the scale of the ground truth (or of
+given labels), where the scale counts as at least 1."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Round:
-    """One round of all trials; round 0 is the initial state.
+    """One round of all trials, as `iterate` yields it. All arrays are read-only.
 
-    `number` counts from 1; `before` and `after` are the states at its two ends, in round 0 both the initial one;
-    `alive` (trials,) says which trials have not diverged: the others stay at their last finite state. All arrays are
-    read-only.
+    Parameters
+    ----------
+    number : int
+        Number of the round; 0 is the initial state.
+    before, after : State
+        States before and after the round; in round 0 both are the initial state.
+    alive : ndarray of bool (trials,)
+        True for the trials that have not diverged. The others keep their last finite state.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
+    >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3)
+    >>> initial, first = next(steps), next(steps)
+    >>> first.number, first.after.B.shape, first.batch.active.shape
+    (1, (1, 6, 2), (1, 20))
     """
 
     number: int
@@ -52,9 +66,9 @@ class Round:
 
     @property
     def batch(self) -> Batch:
-        """What the clients saw, to be questioned until the next round begins; a ValueError in round 0."""
+        """Batch of the clients' samples, valid until the next round begins; round 0 raises a ValueError."""
         if self._batch is None:
-            raise ValueError("round 0 is the initial state, which has seen no batch: the first one is that of round 1")
+            raise ValueError("round 0 is the initial state and has no batch: use a later round")
         return self._batch
 
 
@@ -69,31 +83,28 @@ def iterate(
     seed: Seed = 0,
     engine: str = "auto",
 ) -> Iterator[Round]:
-    """Run an algorithm round by round, all trials at once, for whoever wants to look at every state and batch.
+    """Run an algorithm round by round, with access to every state and batch.
 
     Parameters
     ----------
     algorithm, problem, data, rounds, participation, trials, seed, engine
-        As in `simulate`; all trials are held at once.
+        As in `simulate`. All trials are kept in memory at once.
 
     Yields
     ------
     Round
-        The initial state as round 0, then the same rounds, to the last bit, as `simulate` runs with these arguments.
-        (What an algorithm does once at the end, such as fine-tuning, comes as one more round.)
+        The initial state as round 0, then each round, bit-equal to the rounds of `simulate` with these arguments.
+        A final step of the algorithm, such as fine-tuning, is one more round.
 
     Raises
     ------
     ValueError, TypeError, EngineError, SizeError
-        As in `simulate`, at the call.
+        As in `simulate`, when `iterate` is called.
 
     Notes
     -----
-    Theory is checked with it: the identities of a paper speak of the states and samples of a round. A batch of the
-    engines "projected" and "chain" has answered the algorithm and refuses further questions: ask for "explicit" or
-    "compressed".
-
-    **Deviations**: none.
+    Use it to check the identities of a paper, which relate the states and samples of a round. Batches of the engines
+    "projected" and "chain" do not support further computations after the round; use "explicit" or "compressed".
 
     Examples
     --------
@@ -107,13 +118,13 @@ def iterate(
     check_fits(
         job.trials * bytes_per_trial(job, budget_bytes()) / 8.0,
         f"trials = {job.trials} at once",
-        "use fewer, or lf.simulate, which cuts them into chunks",
+        "use fewer trials, or lf.simulate, which divides them into chunks",
     )
     return _quiet_rounds(job)
 
 
 def _quiet_rounds(job: Job) -> Iterator[Round]:
-    """Yield the initial state and the rounds of a job; the caller's code runs under its own settings in between."""
+    """Yield the initial state and the rounds of a job; NumPy's error settings change only while a round is computed."""
     with quiet():
         chunk = _Chunk(job, range(job.trials))
         before = chunk.initial_state()
@@ -130,7 +141,7 @@ def _quiet_rounds(job: Job) -> Iterator[Round]:
 
 
 class _Chunk:
-    """Some trials of a job, ready to run."""
+    """Chunk of a job's trials, with ground truth, data and participants."""
 
     def __init__(self, job: Job, trials: range) -> None:
         self._job = job
@@ -150,14 +161,14 @@ class _Chunk:
         self.alive = np.ones(len(trials), dtype=bool)
 
     def initial_state(self) -> State:
-        """Return the state before the first round; it is not kept here."""
+        """Return the state before the first round."""
         state = self._checked(self._job.algorithm.initial_state(self._start), "initial_state", self._job.sizes.dim)
         state = self.source.enter(state)
         self.alive = _within(state, self._largest)
         return frozen(state)
 
     def _checked(self, state: object, method: str, dim: int, like: State | None = None) -> State:
-        """Return the state that a method of the algorithm returned, if it is one."""
+        """Return the state that a method of the algorithm returned, or raise an error if it is invalid."""
         algorithm = self._job.algorithm
         return check_state(
             state,
@@ -171,7 +182,7 @@ class _Chunk:
         )
 
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
-        """Yield number, batch and what is to be done with it, while a trial is left."""
+        """Yield the number, the batch and the update of each round, until all trials have diverged."""
         job = self._job
         for round_ in range(1, job.rounds + 1):
             if not self.alive.any():
@@ -181,7 +192,7 @@ class _Chunk:
             yield job.rounds + 1, self.source.everyone(job.rounds + 1), job.algorithm.finish
 
     def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
-        """Yield number, batch and new state of each round, from the initial state on; `alive` is kept up to date."""
+        """Yield the number, the batch and the new state of each round, starting from `state`; update `alive`."""
         everyone = bool(self.alive.all())
         for number, batch, step in self._batches():
             returned = step(state, batch, self._start.rng)
@@ -199,7 +210,7 @@ class _Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What a chunk of trials gives back."""
+    """Metrics, outcomes and final state of a chunk of trials."""
 
     metrics: dict[str, Array]
     status: list[Status]
@@ -208,13 +219,13 @@ class Piece:
 
 
 def first_state(job: Job, trial: int) -> State:
-    """Return the state with which a trial's run begins."""
+    """Return the initial state of a trial."""
     with quiet():
         return _Chunk(job, range(trial, trial + 1)).initial_state()
 
 
 def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> Piece:
-    """Run some trials to the end."""
+    """Run all rounds of some trials; call `tick` with the number of completed rounds."""
     count = len(trials)
     with quiet():
         chunk = _Chunk(job, trials)
@@ -263,7 +274,7 @@ def _scale(job: Job, truth: Truth | None, trials: range) -> Array:
 
 
 def _within(state: State, largest: Array) -> Mask:
-    """Return the trials whose parameters are all finite, each array of a squared norm within the largest allowed."""
+    """Return the trials whose parameters are finite, with the squared norm of each array at most `largest`."""
     fine: Mask | None = None
     for array in state.arrays().values():
         flat = array.reshape(len(largest), -1)

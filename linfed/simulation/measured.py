@@ -1,4 +1,4 @@
-"""The samples that losses and accuracies are measured on: the clients' own fixed ones, and held-out ones."""
+"""Samples for losses and accuracies: the clients' fixed training samples and held-out samples."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ Measured: TypeAlias = ExplicitBatch | ClassBatch
 
 
 def measured_samples(job: Job, truth: Truth | None, source: Source, trials: range) -> dict[str, Measured]:
-    """Return what the metrics of the plan are measured on, "train" and "test": samples that no later round takes back.
+    """Return the samples for the metrics of a job, under "train" and "test"; later rounds leave them unchanged.
 
     Parameters
     ----------
     job : Job
     truth : Truth or None
-        That of the trials.
+        Ground truth of the trials.
     source : Source
-        Where their rounds' batches come from.
+        Source of the trials' batches.
     trials : range
+        Numbers of the trials.
     """
     found: dict[str, Measured] = {}
     names = {*job.plan.names}

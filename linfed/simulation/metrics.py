@@ -1,7 +1,7 @@
-"""What is measured: distances and errors of a state against the truth, in factored form.
+"""Metrics of a state: distances to the ground truth and errors, computed in factored form.
 
-Metrics belong to the loop. One that does not apply is absent from a result, and asking for it says why. A function of
-one's own, from state and truth to a number for each trial, stands beside the names.
+A metric that does not apply to a run is absent from its result, and accessing it raises an error with the reason.
+Custom metrics are functions of state and ground truth that return one number per trial.
 """
 
 from __future__ import annotations
@@ -31,30 +31,45 @@ from linfed.simulation.class_metrics import (
 )
 
 Metric: TypeAlias = Callable[[State, Truth | None], Array]
-"""A metric of one's own: from the state of some trials, and their truth if there is one, to a number for each trial."""
+"""Custom metric: a function of the state of some trials and their ground truth (or None) that returns one number per
+trial."""
 
 METRICS: dict[str, str] = {
     "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
     "parameter_error": "||B W' + S' - Phi||_F, all clients together",
     "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
-    "mean_truncation_error": "(1/n) sum_i ||theta_i - (Phi_k)_i||, to the truth's best approximation of rank k",
+    "mean_truncation_error": "(1/n) sum_i ||theta_i - (Phi_k)_i||, Phi_k the best approximation of Phi of rank k",
     "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
-    "train_loss": "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' own fixed or given samples; of classes "
-    "the mean cross-entropy",
-    "test_loss": "the same on the held-out samples of lf.GivenSamples(..., test=(X, y)), clients without any left out",
+    "train_loss": "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' fixed or given samples; in "
+    "classification the mean cross-entropy",
+    "test_loss": "`train_loss` on the held-out samples of lf.GivenSamples(..., test=(X, y)), without clients that have "
+    "none",
     **CLASS_METRICS,
 }
-"""Every metric with its definition."""
+"""Definition of each metric."""
 
 LOSSES = ("train_loss", "test_loss")
-"""Those that need no truth; a round that records one reads all clients' samples."""
+"""Metrics that require no ground truth; recording one in a round reads all clients' samples."""
 
 OF_SQUARES = ("parameter_error", "mean_client_error", "mean_truncation_error", "risk")
-"""Those that classes do not have."""
+"""Metrics that exist only for regression."""
 
 
 class MetricTable(Mapping[str, Array]):
-    """Metrics by name, each (trials, recorded rounds); a name that is not there raises a KeyError that says why."""
+    """Mapping from the name of a metric to its values, (trials, recorded rounds).
+
+    An absent name raises a KeyError with the reason; `absent` maps each absent name to its reason.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=12), rounds=3)
+    >>> list(result.metrics)
+    ['subspace_distance', 'parameter_error', 'mean_client_error', 'risk']
+    >>> result.metrics.absent["train_loss"]
+    "samples are fresh in every round; 'risk' is the expected loss on new samples"
+    """
 
     def __init__(self, values: dict[str, Array], absent: dict[str, str]) -> None:
         self._values, self.absent = values, absent
@@ -80,7 +95,7 @@ class MetricTable(Mapping[str, Array]):
 
 @dataclass(frozen=True)
 class Plan:
-    """Which metrics a run records, those of one's own among them, and why it does not record the others."""
+    """Names of the metrics that a run records, its custom metrics, and the reasons why others are absent."""
 
     names: tuple[str, ...]
     absent: dict[str, str]
@@ -104,20 +119,32 @@ def plan_metrics(
     Parameters
     ----------
     wanted : sequence of str or function, or None
-        Names and functions, or None for all names that apply; with a truth, the losses are recorded only where they are
-        named.
-    truth, reference : bool
-        Whether there is a truth, and a reference subspace in it.
+        Names and functions; None selects all names that apply, without the losses if there is a ground truth.
+    truth : bool
+        If True, the run has a ground truth.
+    reference : bool
+        If True, the ground truth has a reference subspace.
     columns : int
-        Columns k of the representation B in the state; 0 if there is none.
+        Number of columns k of the representation B in the state; 0 without a representation.
     truth_rank : int or None
-        Rank of the truth where it is known.
-    fixed, held_out : bool
-        Whether the clients' samples stay the same, and whether there are held-out ones.
+        Rank of the ground truth, if known.
+    fixed : bool
+        If True, the clients' samples are the same in every round.
+    held_out : bool
+        If True, there are held-out samples.
     no_reference : str
-        Why the reference subspace of k columns is not unique; empty if it is.
+        Reason why the reference subspace of k columns is not unique; empty if it is unique.
     classes : int
-        Classes of the samples; 0 where labels are numbers.
+        Number of classes c of the samples; 0 for regression.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a name is unknown or does not apply, or a function is not a valid metric.
     """
     if isinstance(wanted, str) or callable(wanted):
         wanted = [wanted]
@@ -128,27 +155,29 @@ def plan_metrics(
     absent: dict[str, str] = {}
     for name in METRICS:
         if name in CLASS_METRICS and not classes:
-            absent[name] = "labels are numbers: it is of classes"
+            absent[name] = "it exists only for classification"
         elif name in OF_SQUARES and classes:
-            absent[name] = f"it is of squares, and the samples are of {classes} classes"
+            absent[name] = f"it exists only for regression, but the samples have {classes} classes"
         elif name in (*LOSSES, *CLASS_METRICS):
             if not fixed and name in (OF_SAMPLES["train"] if classes else LOSSES):
-                of_new = "those on held-out ones are 'test_loss' and 'accuracy'"
-                better = of_new if classes else "the expected loss on new ones is 'risk'"
-                absent[name] = f"fresh samples are new in every round, and {better}"
+                of_new = "use 'test_loss' or 'accuracy', on held-out samples"
+                better = of_new if classes else "'risk' is the expected loss on new samples"
+                absent[name] = f"samples are fresh in every round; {better}"
             elif name in OF_SAMPLES["test"] and not held_out:
                 given = "lf.GivenClasses" if classes else "lf.GivenSamples"
                 absent[name] = f"there are no held-out samples ({given}(..., test=(X, y)))"
             elif name in OF_HEADS and columns == 0:
                 absent[name] = "the algorithm learns no heads at a shared representation B"
         elif not truth:
-            absent[name] = "it needs the truth, and the data were given without one (problem=lf.GivenTruth(...))"
+            absent[name] = (
+                "it requires the ground truth, but the data were given without one (problem=lf.GivenTruth(...))"
+            )
         elif name in ("subspace_distance", "mean_truncation_error") and columns == 0:
             absent[name] = "the algorithm learns no representation B"
         elif name == "mean_truncation_error" and truth_rank is not None and truth_rank <= columns:
-            absent[name] = f"the truth has rank {truth_rank} <= k = {columns}: it is mean_client_error"
+            absent[name] = f"it equals mean_client_error: the ground truth has rank {truth_rank} <= k = {columns}"
         elif name == "subspace_distance" and not reference:
-            absent[name] = "the truth has no reference subspace (give lf.GivenTruth(..., B=...))"
+            absent[name] = "the ground truth has no reference subspace (give lf.GivenTruth(..., B=...))"
         elif name in ("subspace_distance", "mean_truncation_error") and no_reference:
             absent[name] = no_reference
     if wanted is None:
@@ -159,7 +188,7 @@ def plan_metrics(
         if callable(one):
             name = _own_name(one, own)
             if not takes(one, 2):
-                raise TypeError(f"metrics holds {name}, which must be a function of two arguments: state and truth")
+                raise TypeError(f"metrics contains {name}, which must be a function of two arguments: state and truth")
             own[name] = one
         else:
             name = check_choice("metrics", one, METRICS)
@@ -168,21 +197,21 @@ def plan_metrics(
         names.append(name)
     for name in METRICS:
         if name not in names:
-            absent.setdefault(name, "it was not asked for (metrics=)")
+            absent.setdefault(name, "it was not requested (metrics=)")
     return Plan(tuple(dict.fromkeys(names)), absent, own)
 
 
 def _own_name(metric: Metric, others: Mapping[str, Metric]) -> str:
-    """Return the name under which a function's numbers are kept, after checking that nothing else has it."""
+    """Return the name under which a function's values are recorded, after checking that it is not taken."""
     name = getattr(metric, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"metrics holds {shown(metric)}, which has no name: define a function with def")
+        raise ValueError(f"metrics contains {shown(metric)}, which has no name: define a function with def")
     if name in METRICS:
         raise ValueError(
-            f"metrics holds a function named as the metric {name!r}: give it another name, or ask for that"
+            f"metrics contains a function named {name!r}, a built-in metric: rename the function, or pass the name"
         )
     if others.get(name, metric) != metric:
-        raise ValueError(f"metrics holds two functions named {name!r}: give one another name")
+        raise ValueError(f"metrics contains two functions named {name!r}: rename one of them")
     return name
 
 
@@ -197,18 +226,18 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray () or (trials,)
-        ``||(I - Q1 Q1') Q2||_2`` in [0, 1]; with unequal ranks the smaller space is held against the larger.
+        ``||(I - Q1 Q1') Q2||_2`` in [0, 1]. With unequal ranks, Q2 is the basis of the smaller space.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, values that are not finite, or a basis without full column rank.
+        If shapes do not match, values are not finite, or a basis does not have full column rank.
 
     Notes
     -----
-    It is computed as this residual, never through cosines, which read 0 from about 1e-8 down.
+    The sine is computed from this residual. Computed from cosines, every angle below about 1e-8 would give 0.
 
-    **Deviations**: none for equal ranks; Definition 1 does not speak of unequal ones.
+    **Deviations**: Definition 1 covers only equal ranks.
 
     References
     ----------
@@ -226,18 +255,19 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
     for name, basis in zip(("B1", "B2"), bases, strict=True):
         if np.any(np.linalg.matrix_rank(basis) < basis.shape[-1]):
             raise ValueError(f"{name} of shape {basis.shape} must have full column rank")
-    with np.errstate(over="ignore", invalid="ignore"):  # of lengths whose squares are no numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # squares of large lengths overflow
         return span_distance(*bases)
 
 
 def shortcut_error(state: State, truth: Truth | None) -> Array:
-    """Return ``||S - S*||_F``, all clients together: a metric, for ``simulate(..., metrics=[lf.shortcut_error])``.
+    """Return the shortcut error ``||S - S*||_F`` over all clients, as a metric for `simulate`.
 
     Parameters
     ----------
     state : State
-        One without shortcuts has S = 0; Local only's predictors are all shortcut.
+        State with shortcuts S; without shortcuts S counts as 0. For Local only, S contains the complete predictors.
     truth : Truth
+        Ground truth with shortcuts S*.
 
     Returns
     -------
@@ -246,47 +276,57 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     Raises
     ------
     ValueError
-        For a truth without shortcuts.
+        If the ground truth has no shortcuts.
 
     Notes
     -----
-    **Deviations**: an addition; the shortcut draft measures nothing.
+    **Deviations**: this metric is an addition; the shortcut draft has no experiments.
 
     References
     ----------
     Shortcut draft, problem (1).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
+    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), rounds=2,
+    ...                      metrics=[lf.shortcut_error])
+    >>> result.metrics
+    MetricTable(shortcut_error: (1, 3))
     """
     if truth is None or truth.S is None:
-        raise ValueError("shortcut_error needs a truth with shortcuts S, such as lf.SharedWithShortcuts has")
+        raise ValueError("shortcut_error requires a ground truth with shortcuts S, such as lf.SharedWithShortcuts")
     return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
 
 
 def check_sendable(own: Mapping[str, Metric]) -> None:
-    """Raise unless worker processes can be told of these functions, which is by module and name."""
+    """Raise unless the functions can be sent to worker processes, that is, pickled by module and name."""
     for name, metric in own.items():
         try:
             pickle.dumps(metric)
         except (AttributeError, TypeError, pickle.PicklingError):
             raise ValueError(
-                f"metrics holds {name!r}, which no module defines: worker processes would not find it; "
-                "put it into a module, or use workers = 1"
+                f"metrics contains {name!r}, which worker processes cannot import: define it at the top level of a "
+                "module, or use workers = 1"
             ) from None
 
 
 class Recorder:
-    """Measures states of a chunk of trials against their truth.
+    """Evaluator of the metrics of a chunk of trials.
 
     Parameters
     ----------
     names : sequence of str
         Metrics to record.
     truth : Truth or None
+        Ground truth of the trials.
     rank : int
-        Columns of the learned representation, 0 if there is none.
+        Number of columns of the learned representation; 0 without a representation.
     samples : mapping of str to ExplicitBatch or ClassBatch, optional
-        What the losses among the names, and what is measured of classes, are measured on: "train" and "test".
+        Samples for losses and classification metrics, under "train" and "test".
     own : mapping of str to function, optional
-        Those among the names that are not linfed's.
+        Custom metrics among the names.
     """
 
     def __init__(
@@ -305,7 +345,7 @@ class Recorder:
         self._truncated = truth.truncated(rank) if truth is not None and cut else None
 
     def measure(self, state: State) -> dict[str, Array]:
-        """Return each metric of what the clients are served with, (trials,)."""
+        """Return each metric of the clients' predictors, (trials,)."""
         state = state.served()
         out: dict[str, Array] = {}
         if self._reference is not None:
@@ -326,7 +366,7 @@ class Recorder:
                 values = class_values(state, batch, self._names, which)
                 out |= {name: mean_of_those(each) for name, each in values.items()}
                 continue
-            # Not by a mask: it would leave the trials side by side, and sums would depend on how many there are.
+            # Not by a mask: it changes the memory layout, and sums would depend on the number of trials.
             held = np.compress(batch.counts[0] > 0, client_losses(state, batch), axis=1)
             out[f"{which}_loss"] = held.mean(axis=-1)
         for name, metric in self._own.items():
@@ -337,7 +377,7 @@ class Recorder:
 
 
 def _unwritable(truth: Truth) -> Truth:
-    """Return a truth whose arrays cannot be written into; its owner's, from which labels are made, stay as they are."""
+    """Return a ground truth with read-only views of the arrays; the original, used to make labels, stays writable."""
     parts = {part.name: getattr(truth, part.name) for part in fields(truth)}
     arrays: dict[str, Any] = {name: readonly(part) for name, part in parts.items() if isinstance(part, np.ndarray)}
     return replace(truth, **arrays)
@@ -351,7 +391,11 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
     state : State
     truth : Truth
     transform : callable, optional
-        Maps a matrix M (..., d, c) to ``L'M``; then it is ``||L'(theta_i - phi_i)||^2``.
+        Function that maps a matrix M (..., d, c) to ``L'M``; the result is then ``||L'(theta_i - phi_i)||^2``.
+
+    Returns
+    -------
+    ndarray (trials, n)
     """
     change = transform or (lambda M: M)
     low_rank: list[tuple[Array, Array]] = []
@@ -381,6 +425,6 @@ def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Ar
 def client_losses(state: State, batch: ExplicitBatch) -> Array:
     """Return each client's loss ``(1/2m_i) ||X_i theta_i - y_i||^2`` on a batch of all clients, (trials, n).
 
-    Predictors are formed block by block: nothing of size (n, d). Cost O(n m d).
+    Predictors are computed block by block, without an array of shape (n, d). The cost is O(n m d).
     """
     return batch.losses(lambda trials, clients: state.trials(trials).predictors(clients))

@@ -1,4 +1,4 @@
-"""Evaluation of what was learned: on further samples, and on clients that took no part in the training."""
+"""Evaluation of a trained state on new samples and on new clients."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from linfed.simulation.metrics import client_losses, client_risks
 from linfed.system.memory import check_fits
 
 NEW_CLIENTS = 100
-"""New clients of a trial, unless told otherwise."""
+"""Default number of new clients per trial."""
 
 CHUNK_VALUES = 2**22
-"""Numbers in the new clients' rows that are held at a time."""
+"""Number of floats of the new clients' samples that are held at a time."""
 
 
 def new_client_risks(
@@ -40,37 +40,41 @@ def new_client_risks(
     Parameters
     ----------
     algorithm : Algorithm
-        Says how a new client adapts.
+        Algorithm that adapts the new clients.
     final : State
-        What was learned.
-    trained : tuple of problem, seed and number of trials
-        Where.
+        Final state of the training.
+    trained : tuple
+        Problem, seed and number of trials of the training.
     n_samples, clients, seed, problem
         As in `Result.new_clients`.
     """
     own, trained_seed, n_trials = trained
     if final.classes or n_classes(problem):
-        raise ValueError("new_clients() is of squares: the risk of a classifier has no closed form")
+        raise ValueError(
+            "new_clients() supports only regression: the risk of a classifier has no closed form; use lf.Result.clients"
+        )
     sizes = _checked_sizes(n_samples)
     _check_known(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
-        family = known_problem(own, "new_clients() needs a truth")
+        family = known_problem(own, "new_clients() requires a ground truth")
         count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
     else:
         family, count = check_problem(problem), problem.n_clients
         if clients is not None and clients != count:
-            raise ValueError(f"clients = {shown(clients)}, but problem has {count}: leave clients out")
+            raise ValueError(
+                f"clients = {shown(clients)} must be {count}, the number of clients of problem, or omitted"
+            )
     given = getattr(family, "n_trials", None)
     if given is not None and given != n_trials:
         raise ValueError(f"problem has arrays for {given} trials, but the run had {n_trials}")
     dim = final.dim
     if family.dim != dim:
         raise ValueError(f"problem has dim = {family.dim}, expected d = {dim} as the run had")
-    check_fits(  # the rows once as they are drawn, once client by client, once cut to a size
+    check_fits(  # three copies of the samples: as drawn, by client, and truncated to a size
         3.0 * count * max(sizes) * dim + float(n_trials) * len(sizes) * count,
-        f"n_samples up to {max(sizes)} of {count} new clients in dimension {dim}",
-        "use fewer clients= or samples",
+        f"n_samples up to {max(sizes)} for {count} new clients in dimension {dim}",
+        "use fewer clients or samples (clients=, n_samples=)",
     )
     out = np.empty((n_trials, len(sizes), count))
     length = max(1, CHUNK_VALUES // (count * max(sizes) * dim))
@@ -87,14 +91,14 @@ def new_client_risks(
 
 
 def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
-    """Return each client's loss on further samples, (trials, n), NaN for a client without any; see `Result.losses`."""
+    """Return each client's loss on new samples, (trials, n), NaN for a client without samples; see `Result.losses`."""
     batch = _batch(final, samples, trials)
     with quiet():
         return np.where(batch.counts > 0, client_losses(final.served(), batch), np.nan)
 
 
 def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
-    """Return the state of clients that took no part, from samples of theirs; see `Result.adapt`."""
+    """Return the state of new clients, adapted to their samples; see `Result.adapt`."""
     _check_known(algorithm)
     batch = _batch(final, samples, trials)
     with quiet():
@@ -102,11 +106,11 @@ def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: i
 
 
 def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
-    """Return a batch of the samples for every trial, after checking that they are of the run's trials and dimension."""
+    """Return a batch of the samples for every trial, after checking the number of trials and the dimension."""
     if final.classes:
         raise ValueError(
-            f"the samples are of squares, and the run was of {final.classes} classes: Result.clients(metric) has each "
-            "client's loss and accuracy on held-out samples"
+            f"the samples are for regression, but the run has {final.classes} classes: Result.clients(metric) returns "
+            "each client's loss and accuracy on held-out samples"
         )
     samples.check_sizes(None, final.dim, "the run had")
     if samples.n_trials not in (None, trials):
@@ -115,21 +119,21 @@ def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
 
 
 def _check_known(algorithm: object) -> None:
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class this process knows")
+    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class is imported")
 
 
 def known_problem(problem: Problem | None, wanted: str) -> Problem:
-    """Return the problem of a result, if this process can ask it for truths."""
+    """Return the problem of a result, or raise an error if it is missing or its class is not imported."""
     if problem is None or not hasattr(problem, "truth"):
-        given = "the run had none" if problem is None else f"of {shown(problem)} only its text was saved"
-        raise ValueError(f"{wanted}, and {given}: give problem=")
+        given = "the run had none" if problem is None else f"only the text of {shown(problem)} was saved"
+        raise ValueError(f"{wanted}, but {given}: give problem=")
     return problem
 
 
 def _risks(
     algorithm: Algorithm, state: State, truth: Truth, sizes: list[int], seed: Seed, trials: Sequence[int]
 ) -> Array:
-    """Return the risks (trials, sizes, clients) of the clients that a truth names."""
+    """Return the risks (trials, sizes, clients) of the clients of a ground truth."""
     X, noise = _samples(truth, state.dim, max(sizes), seed, trials)
     active: Indices = np.broadcast_to(np.arange(X.shape[1]), X.shape[:2])
     y = ExplicitBatch(X, LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise), active=active).y
@@ -141,9 +145,10 @@ def _risks(
 
 
 def _samples(truth: Truth, dim: int, size: int, seed: Seed, trials: Sequence[int]) -> tuple[Array, Array]:
-    """Return X (trials, clients, size, d) and the labels' noise (trials, clients, size).
+    """Return X (trials, clients, size, d) and the label noise (trials, clients, size).
 
-    The streams are read sample by sample, all clients at a time: a smaller size sees the first of the same samples.
+    The random streams are read sample by sample, for all clients at a time. So a smaller size gets the first samples
+    of a larger one.
     """
     part = truth.W if truth.W is not None else truth.S
     assert part is not None

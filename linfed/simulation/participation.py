@@ -1,4 +1,4 @@
-"""Who takes part: the clients of each round."""
+"""Client sampling: the participants of each round."""
 
 from __future__ import annotations
 
@@ -23,10 +23,19 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
     Parameters
     ----------
     participation : float or int
-        A float is a share in (0, 1]; an int is a count from 1 to `n_clients`. (So ``1.0`` is everybody and
-        ``1`` is one client.)
+        A float is a share in (0, 1]; an int is a count from 1 to `n_clients`. (So ``1.0`` means all clients and
+        ``1`` means one client.)
     n_clients : int
         Number of clients n.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If `participation` is outside its range.
     """
     if is_integer(participation):
         if not 1 <= participation <= n_clients:
@@ -53,16 +62,15 @@ class Participants:
     Parameters
     ----------
     participation : float, int or integer array
-        A share, a count, or the index array itself: (rounds, p), the same for every trial, or
-        (trials, rounds, p).
+        A share, a count, or an array of client indices: (rounds, p), for every trial, or (trials, rounds, p).
     n_clients, rounds : int
         Sizes of the run.
     trials : sequence of int
         Numbers of the trials in this chunk.
     n_trials : int
-        Trials of the whole run: the length of the first axis of an index array that has one.
+        Number of trials of the whole run: the length of the trial axis of an index array, if it has one.
     seed : int or tuple of int
-        Seed of the ``PARTICIPATION`` stream, unused for an index array.
+        Seed of the ``PARTICIPATION`` stream; not used for an index array.
     """
 
     def __init__(
@@ -80,7 +88,7 @@ class Participants:
         if isinstance(participation, float | int | np.number):
             self.count = n_participants(participation, n_clients)
             self._rngs = generators(seed, Stream.PARTICIPATION, trials if self.count < n_clients else ())
-            # Shuffling all n costs O(n): worth it only where many rounds are drawn in one call.
+            # Shuffling all n clients costs O(n): it pays only if one call draws many rounds.
             self._shuffles = n_clients <= BLOCK_VALUES // 2
             self._length = min(BLOCK_VALUES // n_clients, max(1, rounds)) if self._shuffles else 1
             self._block = np.empty((self._trials, self._length, self.count), dtype=np.intp)
@@ -114,7 +122,7 @@ class Participants:
 
 
 def check_participants(participation: object, n_clients: int, rounds: int, n_trials: int) -> Indices:
-    """Return an explicit index array, its rows sorted, after checking shape, range and repetition."""
+    """Return an array of client indices with sorted rows, after checking its shape, range and repetitions."""
     check_unmasked("participation", participation)
     check_copy("participation", participation)
     try:
@@ -134,8 +142,8 @@ def check_participants(participation: object, n_clients: int, rounds: int, n_tri
         )
     if given.size and (given.min() < 0 or given.max() >= n_clients):
         wrong = given.min() if given.min() < 0 else given.max()
-        raise ValueError(f"participation holds the index {wrong}, allowed: 0 to n_clients - 1 = {n_clients - 1}")
+        raise ValueError(f"participation contains the index {wrong}, allowed: 0 to n_clients - 1 = {n_clients - 1}")
     given = np.sort(given.astype(np.intp), axis=-1)
     if np.any(given[..., 1:] == given[..., :-1]):
-        raise ValueError("participation names a client twice in one round; clients take part without replacement")
+        raise ValueError("participation contains a client twice in one round; a client can take part only once")
     return given

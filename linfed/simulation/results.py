@@ -1,4 +1,4 @@
-"""`Result`, the outcome of a run: its numbers, evaluations of what was learned, texts, figures and tables."""
+"""The result of a run: its metrics and final state, with methods for evaluation, tables, figures and storage."""
 
 from __future__ import annotations
 
@@ -43,41 +43,52 @@ if TYPE_CHECKING:
     from linfed.prediction import Prediction
 
 NO_MEANS = ("subspace_distance", "parameter_error", "mean_truncation_error")
-"""Metrics that are not a mean over clients of a value of each."""
+"""Metrics that are not a mean over clients."""
 
 PREDICTED_TRIALS = 5
-"""Trials whose truths and initial states a drawn prediction averages."""
+"""Number of trials whose predictions a plot averages."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-    """The outcome of `simulate`.
+    """Result of `simulate`.
 
     Parameters
     ----------
     algorithm, problem, data, seed
-        What was run.
+        Arguments of the run.
     participation : float, int or integer array
-        As it was given.
+        Argument of the run.
     participants : int
-        Clients p in a round.
-    rounds : ndarray of int
-        Rounds that were recorded; the first is 0, the initial state. What an algorithm does once at the end, such as
-        fine-tuning, counts as one more round.
+        Number of participants p per round.
+    rounds : ndarray of int (R,)
+        Recorded rounds; the first is 0, the initial state. A final step of the algorithm, such as fine-tuning, counts
+        as one more round.
     metrics : MetricTable
-        Each metric, (trials, len(rounds)); NaN from the round in which a trial diverged.
+        Values of each metric, (trials, R); NaN from the round in which a trial diverged.
     status : list of Status
         Outcome of each trial.
     status_round : ndarray of int (trials,)
-        Round of divergence, or of the first singular head; the number of rounds for a trial that ran through.
+        Round of divergence, or of the first singular head; the number of rounds for a completed trial.
     final : State
-        Final B, W, S and ``predictors()``; for a diverged trial the last finite ones. Of an algorithm with a state of
-        its own it is that state, and ``served()`` has the B, W, S that the clients predict with.
+        Final B, W, S and ``predictors()``; for a diverged trial the last finite ones. If the algorithm has its own
+        class of state, `final` is of this class, and ``served()`` returns the B, W, S of the clients' predictors.
     seconds : float
         Wall time of the run.
     engine : str
-        How the data were represented (``lf.ENGINES``). Under "chain" `final.B` is told in a frame in which B*
-        spans the first coordinates.
+        Representation of the data (``lf.ENGINES``). Under "chain" `final.B` is expressed in a frame in which B* spans
+        the first coordinates.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=1e-3)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10), rounds=50,
+    ...                      participation=0.1, trials=4)
+    >>> result.metrics["risk"].shape, result.final.B.shape, float(result.floats_sent[-1])
+    ((4, 51), (4, 20, 2), 40000.0)
+    >>> result.new_clients([5, 10]).shape
+    (4, 2, 100)
     """
 
     algorithm: Algorithm
@@ -107,9 +118,10 @@ class Result:
 
     @property
     def floats_sent(self) -> Array:
-        """Floats that the server and all participants exchanged up to each recorded round, (R,).
+        """Floats exchanged between the server and all participants up to each recorded round, (R,).
 
-        ``Algorithm.communication`` times participants times rounds; NaN if the algorithm or the dimension is not known.
+        The number is ``Algorithm.communication`` times participants times rounds, or NaN if the algorithm or the
+        dimension is unknown.
         """
         dim = getattr(self.problem, "dim", None) or getattr(self.data, "dim", None)
         if dim is None or not isinstance(self.algorithm, Algorithm):
@@ -123,7 +135,7 @@ class Result:
         )
 
     def summary(self) -> str:
-        """Return a short text: what was run, how the trials ended, and each metric's last values over trials."""
+        """Return a short text with the arguments, the outcomes of the trials and the final values of the metrics."""
         lines = [
             one_line_repr(self.algorithm),
             f"{self._problem_text()}, {one_line_repr(self.data)}",
@@ -139,7 +151,7 @@ class Result:
         return "\n".join(lines)
 
     def _problem_text(self) -> str:
-        return "no truth given" if self.problem is None else one_line_repr(self.problem)
+        return "no ground truth" if self.problem is None else one_line_repr(self.problem)
 
     def _outcomes(self) -> str:
         """Return the number of trials of each status."""
@@ -157,14 +169,14 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether the last round is what the algorithm does once at the end."""
+        """True if the last recorded round is a final step of the algorithm, such as fine-tuning."""
         return isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
 
     def __repr__(self) -> str:
         return f"<Result of {self.name}: {self.trials} trials, {self._length()}>"
 
     def _repr_html_(self) -> str:
-        """Return the configuration, the last metrics, and a figure of the first metric, for a notebook."""
+        """Return the arguments, the final metrics and a figure of the first metric as HTML, for notebooks."""
         facts = [
             ("algorithm", one_line_repr(self.algorithm)),
             ("problem", self._problem_text()),
@@ -177,7 +189,7 @@ class Result:
         return html.beside(html.facts(facts) + last, self._html_figure())
 
     def _html_figure(self) -> str:
-        """Return a figure of the first metric; nothing if it has no finite values or a single round."""
+        """Return a figure of the first metric, or an empty string if it has no finite values or a single round."""
         name = next(iter(self.metrics), "")
         at = html.points(len(self.rounds))
         values = self.metrics[name][:, at] if name else np.empty((0, 0))
@@ -187,15 +199,15 @@ class Result:
         def draw(ax: Axes) -> None:
             plotting.draw_curve(self.rounds[at], values, ax=ax, label=self.name, ylabel=name)
             margin = 0.04 * (self.rounds[-1] - self.rounds[0])
-            ax.set_xlim(self.rounds[0] - margin, self.rounds[-1] + margin)  # also where all trials diverged
+            ax.set_xlim(self.rounds[0] - margin, self.rounds[-1] + margin)  # if all trials diverged, too
             ax.set(xlabel="round", ylabel=name.replace("_", " "))
 
         return html.figure(draw)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return one record per trial, recorded round and metric: ready for ``pandas.DataFrame``.
+        """Return one record per trial, recorded round and metric, e.g. for ``pandas.DataFrame``.
 
-        Its ``status`` is the name of the trial's `Status`; values of a diverged trial are NaN.
+        The ``status`` of a record is the name of the trial's `Status`. Values of a diverged trial are NaN.
         """
         return [
             {"trial": trial, "round": int(round_), "metric": name, "value": float(value), "status": status.name}
@@ -205,10 +217,10 @@ class Result:
         ]
 
     def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame``: a row for each trial and recorded round, a column for each metric.
+        """Return a ``pandas.DataFrame`` with a row for each trial and recorded round and a column for each metric.
 
-        The column ``status`` has the name of the trial's `Status`. A `DivergenceWarning` says if trials diverged: their
-        metrics are NaN, and averages in pandas and xarray skip NaN. The extra ``tables`` has pandas, and xarray.
+        The column ``status`` contains the name of the trial's `Status`. A `DivergenceWarning` is issued if trials
+        diverged: their metrics are NaN, and averages in pandas and xarray skip NaN. Requires the extra ``tables``.
         """
         pandas = optional("pandas", "tables", "to_pandas()")
         self._warn_of_divergence()
@@ -221,7 +233,10 @@ class Result:
         return pandas.DataFrame(index | {name: values.ravel() for name, values in self.metrics.items()})
 
     def to_xarray(self) -> Any:
-        """Return an ``xarray.Dataset`` of metrics over trial and round, with each trial's status; see `to_pandas`."""
+        """Return an ``xarray.Dataset`` of the metrics over trial and round, with each trial's status.
+
+        Warnings and requirements are as in `to_pandas`.
+        """
         xarray = optional("xarray", "tables", "to_xarray()")
         self._warn_of_divergence()
         attributes = {
@@ -240,20 +255,30 @@ class Result:
         return xarray.Dataset(metrics, coords=coordinates, attrs=attributes)
 
     def _warn_of_divergence(self) -> None:
-        """Warn the caller of a method if trials diverged."""
+        """Warn if trials diverged, with the caller of the calling method as the place of the warning."""
         lost = self.status.count(Status.DIVERGED)
         if lost:
             warnings.warn(f"{lost} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write everything to one ``.npz`` file (no pickles), by rename, and return its path.
+        """Write the result to one ``.npz`` file without pickles, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+            Name of the file.
+
+        Returns
+        -------
+        Path
+            Path of the file.
 
         Raises
         ------
         OSError
-            If it cannot be written; what was there before is still there.
+            If the file cannot be written; an existing file stays unchanged.
         ValueError
-            For an array of objects, which no file can hold without pickles.
+            If a field contains an array of objects, which would require pickles.
         """
         return files.write(path, *archive.encode_result(self))
 
@@ -261,13 +286,22 @@ class Result:
     def load(path: str | os.PathLike[str]) -> Result:
         """Return the result that `save` wrote.
 
-        Configurations of classes of one's own come back as what they were where their module has been imported; as
-        their text where not, with every number of the run.
+        Objects of user-defined classes are restored if their module is imported, and otherwise replaced by their text.
+        All numbers of the run are loaded in both cases.
+
+        Parameters
+        ----------
+        path : path-like
+            Name of the file.
+
+        Returns
+        -------
+        Result
 
         Raises
         ------
         ValueError
-            If the file is not one of linfed's results, or one of another format.
+            If the file does not contain a result of linfed, or has another format.
         """
         arrays, described = files.read(path)
         if not isinstance(described, dict) or "algorithm" not in described:
@@ -285,25 +319,25 @@ class Result:
         Parameters
         ----------
         metric : str
-            One that is a mean over clients: "risk", "mean_client_error", "train_loss", "test_loss"; with classes
-            "accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2". The run need not have
-            recorded it.
+            Metric that is a mean over clients: "risk", "mean_client_error", "train_loss" or "test_loss"; in
+            classification also "accuracy", "own_class_accuracy", "train_accuracy", "global_nc2" or "local_nc2". The run
+            need not have recorded it.
 
         Returns
         -------
         ndarray (trials, n)
-            Its mean over clients is the last value of the metric. NaN for a client without samples of that kind, and
+            Values whose mean over clients is the last value of the metric. NaN for a client without such samples and
             for a trial that diverged.
 
         Raises
         ------
         ValueError
-            For other names, and metrics that do not apply.
+            If the metric has another name or does not apply.
         """
         self._check_coordinates("clients()")
         check_choice("metric", metric, [name for name in METRICS if name not in NO_MEANS])
         if metric in ("mean_client_error", "risk") and not n_classes(self.problem, self.data):
-            problem = known_problem(self.problem, f"clients({metric!r}) needs the truth")
+            problem = known_problem(self.problem, f"clients({metric!r}) requires the ground truth")
             truth = problem.truth(self.seed, range(self.trials))
             with quiet():
                 state = self.final.served()
@@ -313,13 +347,12 @@ class Result:
         engine = "explicit" if metric in LOSSES else self.engine
         who = (self.problem, self.data, rounds, self.participation, self.trials, self.seed)
         job = checked_job(self.algorithm, *who, [metric], max(1, rounds), engine)
-        parts = [
-            self._measured_clients(job, metric, trial) for trial in range(self.trials)
-        ]  # one trial's samples a time
+        # Trial by trial, so that memory holds the samples of only one trial.
+        parts = [self._measured_clients(job, metric, trial) for trial in range(self.trials)]
         return self._or_nan(np.concatenate(parts))
 
     def _measured_clients(self, job: Job, metric: str, trial: int) -> Array:
-        """Return the values of a metric of samples for one trial's clients, (1, n)."""
+        """Return one trial's values of a metric that is measured on samples, (1, n)."""
         trials = range(trial, trial + 1)
         state = self.final.served().trials(slice(trial, trial + 1))
         with quiet():
@@ -331,14 +364,14 @@ class Result:
             return np.where(batch.counts > 0, client_losses(state, batch), np.nan)
 
     def client_risks(self) -> Array:
-        """Return the exact risk of each training client's final predictor, (trials, n): ``clients("risk")``."""
-        known_problem(self.problem, "client_risks() needs the truth")
+        """Return the exact risk of each training client's final predictor, (trials, n), as ``clients("risk")``."""
+        known_problem(self.problem, "client_risks() requires the ground truth")
         return self.clients("risk")
 
     def _check_coordinates(self, wanted: str) -> None:
         if self.engine == "chain":
             raise EngineError(
-                f"{wanted} needs B itself, and engine = 'chain' keeps it up to a rotation: use 'projected'"
+                f"{wanted} requires B itself, but engine = 'chain' keeps it only up to a rotation: use 'projected'"
             )
 
     def _or_nan(self, values: Array) -> Array:
@@ -354,20 +387,20 @@ class Result:
         seed: Seed | None = None,
         problem: Problem | None = None,
     ) -> Array:
-        """Return the risks of clients that took no part, each fitted on few samples of its own.
+        """Return the risks of new clients, each adapted to a few samples.
 
         Parameters
         ----------
         n_samples : sequence of int
-            Sample counts m_new to try.
+            Numbers of samples m_new per client.
         clients : int, optional
-            New clients of each trial; 100 by default.
+            Number of new clients per trial; 100 by default.
         seed : int or tuple of int, optional
-            Seed of the new clients and their samples; the run's by default. Algorithms run and evaluated with one seed
-            meet the same new clients and samples.
+            Seed of the new clients and their samples; by default the seed of the run. Algorithms that are run and
+            evaluated with one seed get the same new clients and samples.
         problem : Problem, optional
-            A problem whose clients are the new ones; by default new clients of the run's own problem: the same B* in
-            each trial, heads from the same law.
+            Problem whose clients are the new ones. By default new clients of the run's problem, with the same B* in
+            each trial and heads from the same distribution.
 
         Returns
         -------
@@ -378,14 +411,14 @@ class Result:
         Raises
         ------
         ValueError
-            For counts that are not positive integers, a problem of another dimension or one that says nothing of new
-            clients, or an algorithm that learns nothing that they could take over.
+            If `n_samples` contains something other than positive integers, the problem has another dimension or cannot
+            draw new clients, or the algorithm learns nothing that new clients could use.
 
         Notes
         -----
-        A new client keeps the learned B and fits its head exactly (of minimum norm where m_new < k); a single model is
-        taken as it is; Local only fits all d parameters. The samples of a smaller count are the first of a larger one.
-        Risks have an infinite mean at m_new = k and k + 1: compare medians.
+        A new client keeps the learned B and solves for its head exactly (with minimum norm if m_new < k). A single
+        model is used without adaptation. Local only fits all d parameters. The samples of a smaller count are the first
+        samples of a larger one. Risks have an infinite mean at m_new = k and k + 1, so compare medians.
 
         **Deviations**: the FedRep paper estimates the error on test data.
 
@@ -402,12 +435,12 @@ class Result:
         )
 
     def losses(self, X: Samples, y: Samples) -> Array:
-        """Return the loss of each training client's final predictor on samples that the clients bring.
+        """Return the loss of each training client's final predictor on new samples.
 
         Parameters
         ----------
         X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
-            Samples; an empty array in a sequence for a client without any.
+            Samples; in a sequence, an empty array for a client without samples.
         y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
             Labels.
 
@@ -419,13 +452,11 @@ class Result:
         Raises
         ------
         ValueError
-            For samples of other sizes than the run's, or a run under engine "chain".
+            If the sizes of the samples do not match the run, or the run used engine "chain".
 
         Notes
         -----
-        On the samples of the training its mean over clients is the metric `train_loss`. Cost O(n m d) a trial.
-
-        **Deviations**: none.
+        On the training samples, the mean over clients is the metric `train_loss`. The cost is O(n m d) per trial.
         """
         self._check_coordinates("losses()")
         samples = some_samples(X, y)
@@ -433,7 +464,7 @@ class Result:
         return self._or_nan(losses_on(self.final, samples, self.trials))
 
     def _n_clients(self) -> int | None:
-        """Return the number of clients; None if neither data, problem nor state has it."""
+        """Return the number of clients, or None if data, problem and state do not determine it."""
         for source in (self.data, self.problem):
             known: int | None = getattr(source, "n_clients", None)
             if known is not None:
@@ -442,32 +473,30 @@ class Result:
         return next((count for count in rows if count > 1), None)
 
     def adapt(self, X: Samples, y: Samples) -> State:
-        """Return the state of clients that took no part in the training, each fitted on samples of its own.
+        """Return the state of new clients, each adapted to its samples.
 
         Parameters
         ----------
         X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
-            Samples of any number n of clients.
+            Samples of any number n of new clients.
         y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
             Labels.
 
         Returns
         -------
         State
-            Its `predictors` are the clients' theta_i, (trials, n, d), or (trials, 1, d) where all share one; NaN in a
-            trial that diverged.
+            State whose ``predictors()`` are the clients' theta_i, (trials, n, d), or (trials, 1, d) if all clients
+            share one; NaN in a trial that diverged.
 
         Raises
         ------
         ValueError
-            For samples of another dimension or number of trials, a run under engine "chain", or an algorithm that
-            learns nothing that a new client could take over.
+            If the dimension or the number of trials does not match the run, the run used engine "chain", or the
+            algorithm learns nothing that a new client could use.
 
         Notes
         -----
-        A client does what `new_clients` has it do (`Algorithm.adapt`).
-
-        **Deviations**: none.
+        Clients adapt as in `new_clients` (`Algorithm.adapt`).
 
         References
         ----------
@@ -475,7 +504,7 @@ class Result:
 
         Examples
         --------
-        Fit four clients on five samples each, and look at the labels that they did not see:
+        Adapt four new clients to five samples each, and check the predictions on three held-out samples:
 
         >>> import linfed as lf
         >>> import numpy as np
@@ -495,17 +524,22 @@ class Result:
         return state.update(**missing)
 
     def predict(self, trials: int | None = None) -> Prediction:
-        """Return what theory knows of this run: `linfed.predict` with its arguments.
+        """Return the prediction for this run, from `linfed.predict` with the arguments of the run.
 
         Parameters
         ----------
         trials : int, optional
-            Predict each of the first so many trials; by default the first alone, without a trial axis.
+            Number of trials to predict, starting with the first. By default only the first trial is predicted, without
+            a trial axis.
+
+        Returns
+        -------
+        Prediction
 
         Raises
         ------
         LawError
-            If nothing is known of such a run.
+            If no prediction is available for the run.
         """
         from linfed.prediction import predict
 
@@ -523,23 +557,25 @@ class Result:
         predicted: bool = False,
         **line_options: Any,
     ) -> Axes:
-        """Draw a metric against rounds: the median over trials, with a 10-90 % band.
+        """Plot a metric against rounds: the median over trials, with a 10-90 % band.
 
         Parameters
         ----------
         metric : str
-            A name in `metrics`.
+            Name of a metric in `metrics`.
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+            Axes for the plot; a new figure by default.
         label : str, optional
-            Label of the line; by default the algorithm's name, beside another run of it the fields that differ.
+            Label of the line. By default the algorithm's name; if the axes have another run of this algorithm, the
+            labels also contain the arguments that differ.
         band : bool
-            Draw the band.
+            If True, draw the 10-90 % band.
         predicted : bool
-            Draw what `predict` says of "subspace_distance", too, the median over the first five trials: a thin black
-            line, dotted ones at the 10 and 90 % of runs of one truth and start.
+            If True, also draw the prediction of "subspace_distance", the median over the first five trials, as a thin
+            black line. Dotted lines are the predicted 10 and 90 % quantiles over runs with the same ground truth and
+            initialisation.
         **line_options
-            What matplotlib takes for a line: color, linestyle, linewidth, marker, ...
+            Options of a matplotlib line: color, linestyle, linewidth, marker, ...
 
         Returns
         -------
@@ -547,8 +583,8 @@ class Result:
 
         Notes
         -----
-        The first run of an algorithm has the look that it has in every figure; further ones have looks that no line of
-        the axes has.
+        The first run of an algorithm has the same line style in all figures. Further runs have line styles that no
+        other line of the axes has.
         """
         from matplotlib.axes import Axes
 
@@ -571,7 +607,7 @@ class Result:
         return ax
 
     def _differences(self, metric: str) -> list[dict[str, str]]:
-        """Return the texts that may distinguish a curve from others of the same algorithm, the most useful first."""
+        """Return texts that may distinguish the curve from others of the same algorithm, the most useful first."""
         algorithm = self.algorithm
         known = isinstance(algorithm, Algorithm) and dataclasses.is_dataclass(algorithm)
         names = [field.name for field in dataclasses.fields(algorithm)] if known else []  # type: ignore[arg-type]
@@ -586,7 +622,7 @@ class Result:
 
 
 def one_line_repr(value: object) -> str:
-    """Return a configuration as one line, without the fields that are at their defaults."""
+    """Return a one-line text of a configuration, without the fields that have their default values."""
     if not dataclasses.is_dataclass(value):
         return shown(value)
     fields = []

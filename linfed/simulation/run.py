@@ -1,4 +1,4 @@
-"""A whole run: all trials of a job in chunks that fit the memory, here or in worker processes, put together."""
+"""Complete runs: all trials of a job, in chunks that fit the memory, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -40,42 +40,43 @@ def simulate(
     memory_budget: float | None = None,
     progress: bool | None = False,
 ) -> Result:
-    """Run an algorithm on independent trials of a problem and record how it fares.
+    """Run an algorithm on independent trials of a problem and record metrics.
 
     Parameters
     ----------
     algorithm : Algorithm
-        What learns, e.g. ``lf.FedRep(rank=2, step_size=0.5)``.
+        Algorithm to run, e.g. ``lf.FedRep(rank=2, step_size=0.5)``.
     problem : Problem, optional
-        What is true; may be left out with `GivenSamples`, and then nothing is measured against it.
+        Ground truth of the clients. It may be omitted with `GivenSamples`; then metrics that require it are absent.
     data : FreshSamples, FixedSamples or GivenSamples
-        What the clients see.
+        Samples of the clients.
     rounds : int
         Communication rounds T >= 0.
     participation : float, int or integer array
-        Clients per round: a share in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an int, or
-        the indices themselves, (rounds, p) or (trials, rounds, p). So ``1.0`` is everybody and ``1`` is one client.
+        Participants per round: a share r in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an
+        int, or client indices, (rounds, p) or (trials, rounds, p). So ``1.0`` means all clients and ``1`` means one
+        client.
     trials : int, optional
-        Independent repetitions; 1 by default, or as many as given arrays have.
+        Independent repetitions; by default 1, or the number of trials of given arrays.
     seed : int or tuple of int
-        Every trial's draws are a function of (seed, trial). Algorithms run with one seed see the same truth and
-        participants, and the same samples wherever samples are drawn (see Notes).
+        Seed of the random numbers, which depend only on (seed, trial). Algorithms run with one seed get the same ground
+        truth and participants, and usually the same samples (see Notes).
     metrics : sequence of str or function, optional
-        Names from ``lf.METRICS``, and functions of one's own (see Notes); all names that apply by default, but the
-        losses, which cost O(n m d) a recorded round, only where there is no truth.
+        Names from ``lf.METRICS`` and custom functions (see Notes). By default all names that apply, without the losses
+        if there is a ground truth: they cost O(n m d) in each recorded round.
     record_every : int
-        Record the initial state, every so many rounds, and the last.
+        Interval between recorded rounds. The initial state and the last round are always recorded.
     engine : str
-        How the data are represented: "explicit", "compressed", "projected" or "chain", each exact, in value or in law
-        (``lf.ENGINES``); "auto" takes the cheapest that can serve and keeps B itself. `Result.engine` says
-        which it was.
+        Representation of the data: "explicit", "compressed", "projected" or "chain" (``lf.ENGINES``). All are exact, in
+        value or in distribution. "auto" selects the cheapest one that supports the run and keeps B itself;
+        `Result.engine` is the one used.
     workers : int
-        Worker processes over chunks of trials; 1 runs here. (A script that asks for more needs the usual
+        Number of worker processes; 1 runs in this process. (A script with more needs the usual
         ``if __name__ == "__main__":`` guard.)
     memory_budget : float, optional
         Bytes that the arrays may take at once; half of the machine's memory by default.
     progress : bool or None
-        Show a progress bar on standard error; None shows it on a terminal only.
+        If True, show a progress bar on standard error; None shows it only on a terminal.
 
     Returns
     -------
@@ -84,38 +85,36 @@ def simulate(
     Raises
     ------
     ValueError, TypeError
-        For arguments that cannot be meant; the message names the argument, its value and what is allowed.
+        If an argument is invalid. The message names the argument, its value and what is allowed.
     EngineError
-        If the engine that was asked for cannot serve; the message names those that can.
+        If `engine` does not support the run. The message names the engines that do.
     SizeError
-        If one trial alone would not fit `memory_budget`, or the results of all of them the memory.
+        If one trial does not fit `memory_budget`, or the results of all trials do not fit the memory.
     WorkerError
         If a worker process dies.
 
     Notes
     -----
-    An algorithm that does something at the end (fine-tuning) gets a batch of all clients after the last round; this is
-    recorded as round ``rounds + 1``, so that the last column of a metric always speaks of `final`.
+    If an algorithm has a final step (fine-tuning), it gets a batch of all clients after the last round. The final step
+    is recorded as round ``rounds + 1``, so the last column of a metric always belongs to `final`.
 
-    A diverging run is a result: its status is ``Status.DIVERGED`` with the round, its state stays at the last finite
-    one, and its metrics are NaN from that round on. BLAS runs one thread (small stacks are faster so, and the numbers
-    then do not depend on the number of cores).
+    If a trial diverges, no error is raised: its status is ``Status.DIVERGED`` with the round, its state stays at the
+    last finite one, and its metrics are NaN from that round on. BLAS uses one thread: small stacks are faster this way,
+    and the numbers do not depend on the number of cores.
 
-    Two runs with one seed see the same truth and participants under every engine; the same samples where both have
-    explicit rows, or compress fixed ones.
+    Two runs with one seed get the same ground truth and participants under every engine. They get the same samples if
+    both use explicit samples, or both compress fixed ones.
 
-    A metric of one's own is a function ``metric(state, truth)`` that returns one number for each trial, (trials,), and
-    is recorded under its ``__name__``. It is given some of the trials at a time, and must not mix them; `truth` is the
-    `lf.Truth` of these trials, or None where the data came without one. Under engine "chain" state and truth are both
-    told in a frame of r + 2k dimensions that differs from round to round, in which lengths, angles and predictors'
-    errors are what they are, but not single coordinates. For several workers the function must be one that a module
-    defines.
-
-    **Deviations**: none.
+    A custom metric is a function ``metric(state, truth)`` that returns one number per trial, (trials,). It is recorded
+    under its ``__name__``. It is called with some of the trials at a time and must not mix them. `truth` is the
+    `lf.Truth` of these trials, or None if the run has no ground truth. Under engine "chain", state and ground truth are
+    both expressed in a frame of r + 2k dimensions that changes from round to round: lengths, angles and errors of
+    predictors are unchanged, but single coordinates are not. With several workers, a module must define the function
+    at its top level.
 
     Examples
     --------
-    A tenth of the clients a round, on fresh samples:
+    Run FedRep on fresh samples, with a tenth of the clients in each round:
 
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=1e-3)
@@ -126,7 +125,7 @@ def simulate(
     >>> bool(result.metrics["subspace_distance"][:, -1].max() < 1e-3)
     True
 
-    A metric of one's own:
+    Record a custom metric:
 
     >>> import numpy as np
     >>> def head_norm(state, truth):
@@ -147,7 +146,7 @@ def simulate(
 
 
 def simulate_trials(job: Job, trials: range) -> Result:
-    """Return the result of some of a job's trials, consecutive ones, bit for bit what it is among the others."""
+    """Return the result of a range of a job's trials, bit-equal to these trials in the complete run."""
     started = time.perf_counter()
     return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, True, started)
 
@@ -197,6 +196,6 @@ def _joined(job: Job, pieces: list[Piece], seconds: float) -> Result:
 def _stacked(states: list[State]) -> State:
     first = states[0]
     if len(states) == 1:
-        return frozen(first)  # a worker's copy is not
+        return frozen(first)  # states from workers are writable
     parts = {name: np.concatenate([state.arrays()[name] for state in states]) for name in first.arrays()}
     return frozen(first.update(**parts))

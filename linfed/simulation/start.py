@@ -1,4 +1,4 @@
-"""What may be known before the first round; the truth stays behind the answers."""
+"""Initial arrays and random numbers for algorithms and initialisations, without access to the ground truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from linfed.simulation.job import Job, check_initialisation, missing_reference, 
 
 
 class ResolvedStart:
-    """Answers an algorithm's questions before the first round (`linfed.algorithms.base.Start`)."""
+    """Provider of an algorithm's initial arrays, sizes and random numbers (`linfed.algorithms.base.Start`)."""
 
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
         self._job, self._chunk = job, (trials, truth, source)
@@ -32,7 +32,7 @@ class ResolvedStart:
         self.rng = TrialRandom(generators(job.seed, Stream.ALGORITHM, trials))
 
     def zeros(self, clients: int, columns: int) -> Array:
-        """Return heads or predictors at 0."""
+        """Return heads or predictors that are all 0."""
         return np.zeros((self.trials, clients, *shape_of_client(columns, self.classes)))
 
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
@@ -54,22 +54,24 @@ class ResolvedStart:
         return both
 
     def _asked(self, init: Initialisation, rank: int) -> _Asked:
-        """Return who answers an initialisation, after checking it where the algorithm has not named it."""
+        """Return the context of an initialisation, after checking it if the algorithm does not declare it."""
         job = self._job
         if init != job.algorithm.initialisation:
             check_initialisation(init, rank, job.algorithm, job.problem, job.data)
             if init.n_trials not in (None, job.trials):
-                raise ValueError(f"trials = {job.trials}, but init has arrays for {init.n_trials} trials")
+                raise ValueError(
+                    f"trials = {job.trials} must be {init.n_trials}: init has arrays for {init.n_trials} trials"
+                )
             if init.needs_batch:
                 raise ValueError(
-                    f"{told_initialisation(init, job.algorithm)} needs a first batch, whose memory was not counted: "
+                    f"{told_initialisation(init, job.algorithm)} requires a first batch, whose memory was not counted: "
                     f"let {type(job.algorithm).__name__}.initialisation return it"
                 )
         return _Asked(job, *self._chunk, init)
 
 
 class _Asked:
-    """Answers an initialisation's questions (`linfed.algorithms.initial.InitialStart`)."""
+    """Provider of the data that an initialisation needs (`linfed.algorithms.initial.InitialStart`)."""
 
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source, init: Initialisation) -> None:
         self._job, self._trials, self._truth, self._source, self._init = job, trials, truth, source, init
@@ -80,44 +82,42 @@ class _Asked:
         return told_initialisation(self._init, self._job.algorithm)
 
     def random(self) -> TrialRandom:
-        """Return random numbers from the beginning of the ``INIT`` streams."""
+        """Return random generators at the beginning of the ``INIT`` streams."""
         return TrialRandom(generators(self._job.seed, Stream.INIT, self._trials))
 
     def batch(self) -> ExplicitBatch:
-        """Return a batch of all clients, in explicit rows."""
+        """Return a batch of all clients with explicit samples."""
         if not self._init.needs_batch:
-            raise ValueError(
-                f"{self._told} asks for a first batch: let {type(self._init).__name__} say needs_batch = True"
-            )
+            raise ValueError(f"{self._told} requests a first batch: set {type(self._init).__name__}.needs_batch = True")
         with self._no_rows():
             return self._source.first(self.trials, self.n_clients)
 
     def rows(self, clients: int) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield rows over blocks of the first clients."""
+        """Yield the samples of the first `clients` clients, block by block."""
         with self._no_rows():
             return self._source.rows_for_moments(np.arange(clients))
 
     @contextmanager
     def _no_rows(self) -> Iterator[None]:
-        """Say who asked, where there are no rows."""
+        """Name the initialisation in the error of an engine without samples."""
         try:
             yield
         except EngineError as error:
             raise EngineError(
-                f"{self._told} needs the samples themselves, {error}: start at lf.AtDistance(delta) or 'random'"
+                f"{self._told} requires samples, {error}: use init = lf.AtDistance(delta) or 'random'"
             ) from None
 
     def true_subspace(self, rank: int) -> Array:
-        """Return the truth's subspace (trials, d, rank)."""
+        """Return the ground-truth subspace (trials, d, rank)."""
         if self._truth is None:
             raise missing_reference(self._told)
         reference = self._truth.reference(rank)
         if reference.shape[-1] != rank:
-            raise ValueError(f"{self._told} needs a reference subspace of rank {rank}, not {reference.shape[-1]}")
+            raise ValueError(f"{self._told} requires a reference subspace of rank {rank}, not {reference.shape[-1]}")
         spanned = int(reference.any(axis=-2).sum(axis=-1).min())
         if spanned < rank:
             raise ValueError(
-                f"{self._told} needs a reference subspace of rank {rank}, and the regressors span {spanned}"
+                f"{self._told} requires a reference subspace of rank {rank}, but the regressors have rank {spanned}"
             )
         return reference
 

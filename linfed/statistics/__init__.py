@@ -1,1 +1,1 @@
-"""Intervals over trials, and statements with one rule for every verdict."""
+"""Statistics of trials: confidence intervals, power-law fits, and findings with their verdicts."""

@@ -1,9 +1,10 @@
-"""What was found: a statement, what was measured of it, and one rule that turns an interval into a verdict.
+"""Findings: claims, the measurements that judge them, and the rule that turns an interval into a verdict.
 
-A statement says that a statistic lies in a range. It is SUPPORTED (a theorem's statement HOLDS) when the whole interval
-lies inside what is said, NOT SUPPORTED (VIOLATED) when the whole interval lies outside, and INCONCLUSIVE otherwise,
-whoever says it: a paper, or this project. Where a condition of a theorem fails, it promises nothing (HYPOTHESES FAIL);
-where nothing was measured, or what is said could not have failed, the verdict is VACUOUS, with the reason.
+A claim states that a statistic lies in a range. It is SUPPORTED (for a theorem: HOLDS) if the whole confidence interval
+lies inside the claimed range, NOT SUPPORTED (VIOLATED) if the whole interval lies outside, and INCONCLUSIVE otherwise.
+The rule is the same for claims of papers and of this project. If a hypothesis of a theorem fails, the theorem claims
+nothing (HYPOTHESES FAIL). If nothing was measured, or the claim could not have failed, the verdict is VACUOUS, with the
+reason.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ from linfed.errors import check_choice, check_number, check_unmasked, shown
 from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
 OWN_PREDICTION = "own prediction"
-"""Source of a statement that this project derived."""
+"""Source of a claim that this project derived."""
 
 OWN_THRESHOLD = "own threshold"
-"""Source of a statement whose numbers this project chose."""
+"""Source of a claim whose numbers this project chose."""
 
 
 class Verdict(Enum):
-    """Judgement of a statement: of a figure's sentence, or of a theorem's."""
+    """Judgement of a claim; HOLDS and VIOLATED are for theorems.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> finding = lf.Finding(text="The error falls", where="n = 100", statistic="final error divided by initial error",
+    ...                      source="own prediction", estimate=0.2, low=0.1, high=0.3, most=1.0, strict=True)
+    >>> finding.verdict is lf.Verdict.SUPPORTED
+    True
+    """
 
     SUPPORTED = "SUPPORTED"
     NOT_SUPPORTED = "NOT SUPPORTED"
@@ -41,14 +51,23 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """One condition of a theorem, ``left <= right``, with the numbers of both sides.
+    """Hypothesis ``left <= right`` of a theorem, with the values of both sides.
 
     Parameters
     ----------
     text : str
-        The condition in symbols, e.g. ``"eta <= Delta^2 / (288 lambda_1^3)"``.
+        Formula of the hypothesis, e.g. ``"eta <= Delta^2 / (288 lambda_1^3)"``.
     left, right : float
-        Its two sides; of many trials the pair that is nearest to failing.
+        Values of the two sides; for several trials, those of the trial that is nearest to failing.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> hypothesis = lf.Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=0.5, right=0.25)
+    >>> hypothesis.holds
+    False
+    >>> print(hypothesis)
+    eta <= 1 / (4 sigma_max^2): 0.5 > 0.25
     """
 
     text: str
@@ -57,7 +76,7 @@ class Hypothesis:
 
     @property
     def holds(self) -> bool:
-        """Whether it does; equal sides up to rounding do."""
+        """True if the hypothesis holds; sides that are equal up to rounding errors count as equal."""
         return bool(self.left <= self.right * (1 + 1e-12 * np.sign(self.right)))
 
     def __str__(self) -> str:
@@ -66,34 +85,48 @@ class Hypothesis:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A statement and what became of it.
+    """Claim and the measurement that judges it.
 
     Parameters
     ----------
     text : str
-        The statement, made precise.
+        Precise wording of the claim.
     where : str
-        The setting, e.g. ``"n = 100"``.
+        Setting of the measurement, e.g. ``"n = 100"``.
     statistic : str
-        What was measured.
+        Name of the measured quantity.
     source : str
-        Who says it: a paper's words with their place (`quoted`), `OWN_PREDICTION` or `OWN_THRESHOLD`.
+        Source of the claim: a quotation from a paper (`quoted`), `OWN_PREDICTION` or `OWN_THRESHOLD`.
     estimate, low, high : float
-        The statistic's value and its 95 % interval over trials. An estimate may be NaN where only bounds are known.
+        Value of the statistic and its 95 % confidence interval over trials. The estimate may be NaN if only bounds are
+        known.
     least, most : float
-        The range that is said; infinite on a side of which nothing is said.
+        Claimed range; an end is infinite if the claim does not bound this side.
     strict : bool
-        Whether the ends of the range do not belong to it: "above" and "below" for "at least" and "at most".
+        If True, the ends do not belong to the claimed range: "above" and "below" instead of "at least" and "at most".
     theorem : bool
-        Whether the verdict has a theorem's words (HOLDS, VIOLATED).
+        If True, the verdicts are HOLDS and VIOLATED instead of SUPPORTED and NOT SUPPORTED.
     hypotheses : tuple of Hypothesis
-        Conditions of a theorem.
+        Hypotheses of a theorem.
     vacuous : str
-        Why what is said could not have failed, or was not measured; empty if it could.
+        Reason why the claim could not have failed or was not measured; empty if there is none.
     detail : str
         Counts behind the estimate, e.g. ``"11 of 12"``.
     note : str
-        What a reader should know.
+        Remark for the reader.
+
+    Raises
+    ------
+    ValueError
+        If `source` is empty, or the claimed range is unbounded or empty.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> finding = lf.Finding(text="FedRep is faster than FedAvg", where="n = 100", statistic="share of trials",
+    ...                      source="own prediction", estimate=11 / 12, low=0.62, high=0.998, least=0.5, strict=True)
+    >>> finding.said, finding.verdict.value
+    ('above 0.5', 'SUPPORTED')
     """
 
     text: str
@@ -115,16 +148,16 @@ class Finding:
     def __post_init__(self) -> None:
         if not self.source.strip():
             raise ValueError(
-                f"source = {shown(self.source)} must say who states it: a paper's words, or OWN_PREDICTION"
+                f"source = {shown(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
             )
         if np.isinf(self.least) and np.isinf(self.most):
-            raise ValueError(f"least and most say nothing of the statistic of {shown(self.text)}; give one of them")
+            raise ValueError(f"least and most do not bound the statistic of {shown(self.text)}; give at least one")
         if self.least > self.most:
             raise ValueError(f"least = {self.least:g} must be at most most = {self.most:g}")
 
     @property
     def said(self) -> str:
-        """What the statement says of its statistic."""
+        """Claimed range in words, e.g. "at least 0.5"."""
         if self.least > -np.inf and self.most < np.inf:
             return f"between {self.least:g} and {self.most:g}" if self.strict else f"{self.least:g} to {self.most:g}"
         if self.least > -np.inf:
@@ -133,17 +166,17 @@ class Finding:
 
     @property
     def why_vacuous(self) -> str:
-        """Why nothing can be said; empty if it can."""
+        """Reason why the finding is vacuous; empty if it is not."""
         return self.vacuous or ("nothing was measured" if np.isnan([self.low, self.high]).any() else "")
 
     @property
     def verdict(self) -> Verdict:
-        """The judgement: the whole interval against what is said."""
+        """Verdict: the position of the whole interval relative to the claimed range."""
         if self.failed_hypotheses:
             return Verdict.HYPOTHESES_FAIL
         if self.why_vacuous:
             return Verdict.VACUOUS
-        # Slack below and above, which an infinite end of the range gives whatever the interval's end is.
+        # Distances of the interval from the ends of the claimed range; infinite on a side without a bound.
         below = np.inf if self.least == -np.inf else self.low - self.least
         above = np.inf if self.most == np.inf else self.most - self.high
         if below > 0 < above or (not self.strict and below >= 0 <= above):
@@ -160,23 +193,33 @@ class Finding:
 
     @property
     def failed_hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The hypotheses that fail."""
+        """Hypotheses that fail."""
         return tuple(hypothesis for hypothesis in self.hypotheses if not hypothesis.holds)
 
     @property
     def remarks(self) -> str:
-        """The note, why it is vacuous, and the hypotheses that fail with both sides' numbers."""
+        """Note, reason for being vacuous, and failed hypotheses with the values of both sides, as one text."""
         vacuous = f"vacuous: {self.why_vacuous}" if self.why_vacuous else ""
         return joined(self.note, vacuous, *(f"fails: {hypothesis}" for hypothesis in self.failed_hypotheses))
 
 
 def quoted(place: str, words: str, *, threshold: bool = False) -> str:
-    """Return a source: where a paper says it, and its words; `threshold` says that the number is this project's."""
+    """Return the source of a claim as a quotation from a paper.
+
+    Parameters
+    ----------
+    place : str
+        Place in the paper, e.g. ``"FedRep paper, Theorem 1"``.
+    words : str
+        Quoted words.
+    threshold : bool
+        If True, add that this project chose the number of the claim.
+    """
     return f'{place}: "{words}"' + (f"; the number is our {OWN_THRESHOLD}" if threshold else "")
 
 
 def joined(*notes: str) -> str:
-    """Return the notes that say something as one, each once."""
+    """Return the notes as one text, without repetitions and empty notes."""
     return "; ".join(dict.fromkeys(note for note in notes if note))
 
 
@@ -184,16 +227,24 @@ def joined(*notes: str) -> str:
 
 
 def judge(measured: Measured, **said: Any) -> Finding:
-    """Return the finding of a statistic with its interval; `said` are the other fields of `Finding`."""
+    """Return the finding for a statistic with its interval; `said` are the other fields of `Finding`."""
     estimate, low, high = measured
     return Finding(estimate=estimate, low=low, high=high, **said)
 
 
 def smaller(first: Array, second: Array, *, paired: bool = True, **said: Any) -> Finding:
-    """Judge that the first is the smaller one in most of the paired trials that differ; VACUOUS where all tie.
+    """Judge that the first value is smaller in most trials.
 
-    Of trials that are not `paired`, each of the first is compared with each of the second, and a tie counts half
-    (`probability_smaller`).
+    Parameters
+    ----------
+    first, second : ndarray (trials,)
+        Values of the two methods.
+    paired : bool
+        If True, the trials are paired, and the statistic is the share among the pairs that differ; VACUOUS if all pairs
+        tie. If False, each trial of the first is compared with each of the second, and a tie counts half
+        (`probability_smaller`).
+    **said
+        Other fields of `Finding`.
     """
     if not paired:
         return judge(probability_smaller(first, second), **{"least": 0.5, "strict": True} | said)
@@ -208,11 +259,12 @@ def share(hits: npt.ArrayLike, least: float, *, clusters: npt.ArrayLike | None =
     Parameters
     ----------
     hits : array_like of bool (points,) or (rows, ..)
-        Whether a point counts; VACUOUS where there is none.
+        True for the points that count as hits; VACUOUS without points.
     least : float
-    clusters : array_like (points,), optional
-        Each point's cluster, where points are not independent trials (several runs on one data set): the interval is
-        then over clusters; of hits (rows, ..) each row's. Without it it is Clopper and Pearson's.
+        Lower end of the claimed range.
+    clusters : array_like (points,) or (rows,), optional
+        Cluster of each point, or of each row of `hits`, if points are not independent (several runs on one data set).
+        The interval is then over clusters; otherwise it is the Clopper-Pearson interval.
     **said
         Other fields of `Finding`.
     """
@@ -230,23 +282,25 @@ def share(hits: npt.ArrayLike, least: float, *, clusters: npt.ArrayLike | None =
 def judge_failures(
     failed: npt.ArrayLike, *, allowed: float, premise: npt.ArrayLike | None = None, **said: Any
 ) -> Finding:
-    """Judge "with probability at least 1 - delta" by the share of trials in which a theorem's statement fails.
+    """Judge a theorem's claim "with probability at least 1 - delta" by the share of trials in which it fails.
 
     Parameters
     ----------
     failed : array_like of bool (trials,)
-        Trials in which it fails.
+        True for the trials in which the claim fails.
     allowed : float
-        delta. (With 50 trials the interval of no failure ends at 0.071: a smaller delta needs more trials.)
+        Failure probability delta. (With 50 trials without a failure the interval ends at 0.071, so a smaller delta
+        requires more trials.)
     premise : array_like of bool (trials,), optional
-        Trials in which its premise occurred, and which alone count; all by default. VACUOUS where there is none.
+        True for the trials in which the premise occurred; only these count. All trials by default. VACUOUS if the
+        premise never occurred.
     **said
         Other fields of `Finding`.
 
     Returns
     -------
     Finding
-        With the Clopper-Pearson interval of the share.
+        Finding for the share, with its Clopper-Pearson interval.
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
     mask = np.asarray(check_unmasked("failed", failed), dtype=bool)
@@ -263,21 +317,22 @@ def judge_failures(
 
 
 def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **said: Any) -> Finding:
-    """Judge a statement about every run, an identity or an inequality without chance: the worst trial decides.
+    """Judge a deterministic identity or inequality by its worst trial.
 
     Parameters
     ----------
     gaps : array_like (trials, ..)
-        By how much it is missed, at most `tolerance` by rounding; NaN where it was not evaluated.
+        Violations of the identity or inequality; NaN where it was not evaluated.
     tolerance : float
+        Largest violation that rounding errors can cause.
     **said
         Other fields of `Finding`.
 
     Returns
     -------
     Finding
-        Of the largest gap. There is no interval over trials: one trial that misses it refutes it. VACUOUS where
-        nothing was evaluated.
+        Finding for the largest violation. The interval has length 0, because one violation in any trial refutes the
+        claim. VACUOUS if nothing was evaluated.
     """
     values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
     known = ~np.isnan(values)
@@ -298,12 +353,12 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     fitted : tuple of float
         Estimate and interval, as `linfed.statistics.fits.fit_exponent` returns them.
     claimed : float
-        The exponent of the statement.
-    kind : "at most", "at least" or "equal"
-        Which side the measured exponent must lie on: an upper bound on an error that falls like ``m^-1/2`` says that
-        the exponent in m is at most -1/2.
+        Claimed exponent.
+    kind : {"at most", "at least", "equal"}
+        Side of `claimed` on which the measured exponent must lie. For example, an upper bound ``m^-1/2`` on an error
+        claims that the exponent in m is at most -1/2.
     margin : float
-        By how much it may miss that. Without one, no finite number of trials could ever support a law that is sharp.
+        Tolerance of the claimed exponent. With margin 0, no finite number of trials could support a sharp scaling law.
     **said
         Other fields of `Finding`.
     """
@@ -322,7 +377,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
 
 
 def by_sentence(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings with those of one sentence and statistic together, else in their order."""
+    """Return the findings grouped by claim and statistic, otherwise in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.text, finding.statistic), []).append(finding)
@@ -330,9 +385,17 @@ def by_sentence(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], str] = lambda _, text: text) -> str:
-    """Return the findings as text: each sentence once, below it a line per setting with verdict and interval.
+    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval.
 
-    `paint` returns a verdict's text in a colour.
+    Parameters
+    ----------
+    findings : sequence of Finding
+    paint : callable, optional
+        Function of a verdict and its text that returns the text with colour codes.
+
+    Returns
+    -------
+    str
     """
     notes: list[str] = []
     lines: list[str] = []
@@ -340,7 +403,7 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
     verdicts = max((len(finding.verdict.value) for finding in findings), default=0) + 1
     for index, finding in enumerate(findings):
         if index == 0 or _sentence(findings[index - 1]) != _sentence(finding):
-            lines += ["", finding.text, f"  {finding.source}", f"  {finding.statistic}; said: {finding.said}"]
+            lines += ["", finding.text, f"  {finding.source}", f"  {finding.statistic}; claimed: {finding.said}"]
         mark = ""
         if finding.remarks:
             if finding.remarks not in notes:
@@ -353,7 +416,7 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
         lines.append(f"    {verdict} {finding.where:<{width}} {measured}{detail}{mark}")
     lines += [
         "",
-        "95 % intervals over trials, each statement by itself: of many, one in twenty may err.",
+        "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
         *(f"({number}) {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n".join(lines[1:])

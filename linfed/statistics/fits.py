@@ -16,49 +16,50 @@ from linfed.statistics.formulas import Columns, Formula, logarithm, told
 from linfed.statistics.intervals import Measured, bootstrap_interval
 
 RESAMPLES = 400
-"""Bootstrap replicates of columns with trials."""
+"""Number of bootstrap replicates of columns with trials."""
 
 CENSORED_RESAMPLES = 100
-"""Replicates where points are censored, each of which is an optimisation."""
+"""Number of replicates if points are censored; each replicate then requires an optimisation."""
 
 SMALLEST_SCATTER = 1e-4
-"""Least standard deviation, in the logarithm, that a fit with censored points may come to."""
+"""Lower bound of the standard deviation, in the logarithm, in fits with censored points."""
 
 ROUNDING = 1e-10
-"""Error of a logarithm that may be rounding, of a left side such as m - k - 1, which cancels digits."""
+"""Largest rounding error of a logarithm; a left side such as m - k - 1 cancels digits."""
 
 BELOW, ABOVE = -1, 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A fitted power law: what `fit` returns.
+    """Power law fitted by `fit`.
 
     Parameters
     ----------
     formula : str
+        Formula of the power law.
     exponents : dict of str to (estimate, low, high)
-        The free ones, with 95 % intervals.
+        Free exponents with confidence intervals (95 % by default).
     constant : (estimate, low, high)
-        The factor C before the product.
+        Factor C before the product.
     fitted : ndarray (points,)
-        What the law says of the left side.
+        Fitted values of the left side.
     residuals : ndarray (points,)
-        Logarithm of the measured over the fitted; NaN where censored.
+        Logarithm of measured divided by fitted values; NaN for censored points.
     spread : ndarray (points,)
-        Standard deviation of each point's logarithm over trials; NaN where none is known.
+        Standard deviation of each point's logarithm over trials; NaN if unknown.
     scatter : float
-        Standard deviation about the law, in the logarithm.
+        Standard deviation of the residuals.
     curvature : dict of str to (estimate, low, high)
-        Of each exponent's factor, how the exponent changes over a factor e of its base: 0 of a power law. The interval
-        allows for rounding errors of `ROUNDING` in every logarithm, as all intervals do.
+        Change of each exponent if the base of its factor grows by a factor e; 0 for a power law. Like all intervals of
+        the fit, the interval allows for rounding errors of `ROUNDING` in every logarithm.
     p_value : float
-        Probability of residuals as large as these if the law held and trials alone scattered; NaN without trials, or
-        without more points than coefficients.
+        Probability of residuals at least this large if the power law is true and only trials vary. NaN without trials,
+        or if there are not more points than coefficients.
     reached, above, below : int
-        Points that are known, and that are censored.
-    over : str
-        Of what the intervals tell: "trials", or "residuals".
+        Numbers of points that are known, censored above and censored below.
+    over : {"trials", "residuals"}
+        Source of the variation behind the intervals.
     """
 
     formula: str
@@ -77,17 +78,17 @@ class Fit:
 
     @property
     def points(self) -> int:
-        """All points, censored ones too."""
+        """Number of points, including censored points."""
         return len(self.fitted)
 
     @property
     def worst(self) -> float:
-        """The largest factor between a measured point and the law."""
+        """Largest factor between a measured and a fitted value."""
         return float(np.exp(np.nanmax(np.abs(self.residuals))))
 
     @property
     def bent(self) -> tuple[str, ...]:
-        """The exponents whose curvature is not 0: its interval excludes it, as each does in 5 % of true laws."""
+        """Exponents whose curvature has an interval that excludes 0; for a true power law 5 % of intervals do."""
         return tuple(name for name, (_, low, high) in self.curvature.items() if low > 0 or high < 0)
 
     def __str__(self) -> str:
@@ -96,8 +97,8 @@ class Fit:
         sides = ", ".join(f"{count} {side}" for side, count in (("above", self.above), ("below", self.below)) if count)
         reached = f"{self.reached} of {self.points} reached" + (f" ({sides})" if sides else "")
         bends = ", ".join(f"{k} by {self.curvature[k][0]:+.2f}" for k in self.bent)
-        bent = f"; bent: {bends}" if bends else "; no bend seen" if self.curvature else ""
-        lack = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g} if trials alone scattered"
+        bent = f"; curvature: {bends}" if bends else "; no curvature detected" if self.curvature else ""
+        lack = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g}"
         return f"{law}{found}; {reached}; within a factor {self.worst:.3f}{lack}{bent} (95 % over {self.over})"
 
 
@@ -113,18 +114,20 @@ def fit(
     Parameters
     ----------
     formula : str
-        ``"m - k - 1 ~ n^a d^b k^c"``: on the left what grows, an expression of columns; on the right a product of
-        expressions to free exponents (names), to numbers, or to none; ``/`` divides. A constant factor is understood.
-        ``log``, ``sqrt`` and ``exp`` are known: ``"m - k - 1 ~ n^-1 d^b log(n)^e"``. Names are columns, the last part
-        of their names, or the papers' letters: n, m, d, k, p, kappa, sigma, eta, t.
+        Power law such as ``"m - k - 1 ~ n^a d^b k^c"``. The left side is an expression of columns. The right side is a
+        product of expressions, each with a free exponent (a name), a number as exponent, or no exponent; ``/`` divides.
+        A constant factor is always included. ``log``, ``sqrt`` and ``exp`` are supported:
+        ``"m - k - 1 ~ n^-1 d^b log(n)^e"``. Names are columns, the last parts of their names, or the papers' letters
+        n, m, d, k, p, kappa, sigma, eta, t.
     table : Table, or mapping of names to columns
-        The table of `lf.least`, whose least sizes are then known between whole numbers, with replicates over trials and
-        what is censored. Or any other table or mapping of columns: numbers, (points,), or of what is on the left alone
-        (points, trials), whose median is fitted.
+        Table of `lf.least`; the fit then uses its smallest sizes, interpolated between whole numbers, their replicates
+        over trials and the censored points. Or another table or mapping of columns of numbers, (points,). One column of
+        the left side may be (points, trials); its median is fitted.
     censored : sequence of str, optional
-        Of each point "", "above" where only a lower bound is known and given, or "below"; of `lf.least` not needed.
+        For each point "", "above" if the given value is only a lower bound, or "below" if it is only an upper bound.
+        Not needed for a table of `lf.least`.
     confidence : float
-        Of the intervals.
+        Confidence level of the intervals.
 
     Returns
     -------
@@ -133,29 +136,28 @@ def fit(
     Raises
     ------
     ValueError
-        For a formula that cannot be read, a name that is no column, sides that are not positive, or factors that
-        cannot be told apart over these points.
+        If the formula is invalid, a name is not a column, a side is not positive, or the points do not determine all
+        exponents.
 
     Notes
     -----
-    Least squares in the logarithm, every point alike. With censored points it is the maximum of the normal likelihood,
-    in which such a point counts with the probability of lying beyond its bound (Tobin 1958): leaving them out would
-    bias every exponent towards the points that succeed.
+    The fit minimises least squares in the logarithm, with equal weights. With censored points it maximises the normal
+    likelihood, in which a censored point contributes the probability of lying beyond its bound (Tobin 1958). Omitting
+    censored points would bias every exponent towards the points that succeed.
 
-    Intervals are percentiles of a bootstrap over trials, resampled together at all points; their measured coverage at
-    95 % is 0.94 to 0.97 with 10, 20 and 50 lognormal trials. They say how well trials
-    determine the exponents of *this* law; whether it is one, `residuals`, `p_value` and `curvature` say. Without trials
-    they are Student's, of the residuals.
+    Intervals are percentiles of a bootstrap over trials, resampled together at all points. Their measured coverage at
+    95 % is 0.94 to 0.97 with 10, 20 and 50 lognormal trials. They measure how well the trials determine the exponents
+    of *this* power law; `residuals`, `p_value` and `curvature` measure whether a power law fits. Without trials, the
+    intervals are Student's, from the residuals.
 
-    `p_value` is of the sum of squared residuals. Under the law it is a weighted sum of chi^2, as trials scatter more at
-    some points than at others and may be shared between points; its mean and variance follow from the covariance of the
-    replicates' residuals, and a scaled chi^2 with these two is taken for it (Box 1954). At a level of 5 % a true law is
-    rejected in 0 to 8 % of tables, measured with 10, 20 and 50 trials, 5 to 25 points, and spreads that are equal or
-    tenfold apart, of independent and of shared trials.
+    `p_value` belongs to the sum of squared residuals. If the power law is true, this sum is a weighted sum of chi^2,
+    since trials vary more at some points than at others and may be shared between points. Its mean and variance follow
+    from the covariance of the replicates' residuals, and its distribution is approximated by a scaled chi^2 with the
+    same mean and variance (Box 1954). At a level of 5 % a true power law is rejected in 0 to 8 % of tables, measured
+    with 10, 20 and 50 trials, 5 to 25 points, and spreads that are equal or tenfold apart, for independent and for
+    shared trials.
 
-    The offset is part of the model: fitted to m itself, ``m = k + 1 + C d k/n`` would have exponents that are none.
-
-    **Deviations**: none.
+    The offset is part of the model: ``m = k + 1 + C d k/n`` is not a power law in m itself.
 
     References
     ----------
@@ -217,23 +219,23 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     values : array_like (trials, P)
         Positive measurements, a column for each size.
     paired : bool
-        Whether a row is one trial at all sizes: trials that share a seed are resampled together, which is right for
-        independent columns too. False resamples every column by itself.
+        If True, a row is one trial at all sizes, and rows are resampled together (trials that share a seed); this is
+        also valid for independent columns. If False, every column is resampled separately.
 
     Returns
     -------
     estimate, low, high : float
-        Slope of the least-squares line through ``(log x, log median)``; 95 % percentile bootstrap over trials, whose
-        measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 of them.
+        Slope of the least-squares line through ``(log x, log median)`` and its 95 % percentile bootstrap interval over
+        trials. The measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 trials.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, or numbers that are not positive and finite.
+        If shapes do not match, or numbers are not positive and finite.
 
     Notes
     -----
-    `fit` fits several exponents jointly, with an offset and censored points; its intervals come from other resamples.
+    `fit` fits several exponents jointly, with an offset and censored points; its intervals use other resamples.
 
     Examples
     --------
@@ -244,12 +246,12 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     sizes, table = check_array("x", x, [("P",)]), check_array("values", values, [("trials", "P")])
     check_shape("values", table, (len(table), len(sizes)), "(trials, P)")
     if len(table) < 2:
-        raise ValueError(f"values has shape {table.shape}; an interval over trials needs two of them")
+        raise ValueError(f"values has shape {table.shape}, but must have at least two trials")
     for name, array in (("x", sizes), ("values", table)):
         if array.min() <= 0:
-            raise ValueError(f"{name} holds {array.min():g}; only positive numbers have a logarithm")
+            raise ValueError(f"{name} contains {array.min():g}, but must be positive")
     if len(np.unique(sizes)) < 2:
-        raise ValueError(f"x = {sizes.tolist()} must hold at least two different sizes")
+        raise ValueError(f"x = {sizes.tolist()} must contain at least two different sizes")
     logs = np.log(sizes) - np.log(sizes).mean()
 
     def slope(*columns: Array, axis: int = 0) -> Array:
@@ -263,7 +265,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
 
 
 class _Left(NamedTuple):
-    """Logarithms of the left side (points,), which are bounds where a side is not 0; and of its replicates."""
+    """Logarithms of the left side and of its replicates; a point whose side is not 0 is a bound."""
 
     logs: Array
     sides: npt.NDArray[np.intp]
@@ -273,7 +275,7 @@ class _Left(NamedTuple):
 def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _Left:
     grows = [name for name in formulas.names(model.left) if _of_trials(columns, name)]
     if len(grows) > 1:
-        raise ValueError(f"formula = {shown(model.text)}: {grows} have trials; one column of the left side may")
+        raise ValueError(f"formula = {shown(model.text)}: only one column may have trials, but {grows} have")
     points = len(next(iter(columns.values.values())))
     words = [""] * points if censored is None else list(censored)
     replicates: Array | None = None
@@ -288,13 +290,13 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
         else:
             table = [np.asarray(one, dtype=float) for one in columns.values[column]]
             if len({len(one) for one in table}) != 1:
-                raise ValueError(f"the formula's {name!r} has different numbers of trials at its points")
+                raise ValueError(f"column {name!r} of the formula must have the same number of trials at all points")
             trials = len(table[0])
             chosen = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
             middles[name] = np.median(table, axis=1)
             replicates = np.array([np.median(one[chosen], axis=1) for one in table])
     if len(words) != points or not set(words) <= {"", "above", "below"}:
-        raise ValueError(f"censored = {shown(words)} must hold '', 'above' or 'below' for each of {points} points")
+        raise ValueError(f"censored = {shown(words)} must contain '', 'above' or 'below' for each of {points} points")
     sides = np.array([{"": 0, "above": ABOVE, "below": BELOW}[word] for word in words])
     values = np.broadcast_to(formulas.value(model.left, middles.__getitem__), (points,))
     logs = logarithm(np.asarray(values, dtype=float), model.left_text)
@@ -312,7 +314,7 @@ def _of_trials(columns: Columns, name: str) -> bool:
 
 
 def _design(model: Formula, columns: Columns, points: int) -> tuple[Array, dict[str, Array]]:
-    """Return the logarithm of what has no free exponent, and of each exponent's factors."""
+    """Return the logarithm of the factors without a free exponent, and of each exponent's factors."""
     base = np.zeros(points)
     factors = {name: np.zeros(points) for name in model.exponents}
     for factor in model.factors:
@@ -331,8 +333,8 @@ def _check_rank(design: Array, exponents: list[str], points: str) -> None:
     for number, name in enumerate(exponents, start=1):
         if np.linalg.matrix_rank(design[:, : number + 1]) <= number:
             raise ValueError(
-                f"the exponent {name!r} cannot be told: {points} its factor is constant, or a product of powers of "
-                "those before it"
+                f"the exponent {name!r} is not determined: {points} its factor is constant, or a product of powers of "
+                "the factors before it; use more points or fewer exponents"
             )
 
 
@@ -340,7 +342,7 @@ def _check_rank(design: Array, exponents: list[str], points: str) -> None:
 
 
 def _solved(design: Array, logs: Array, sides: npt.NDArray[np.intp], first: Array | None = None) -> tuple[Array, float]:
-    """Return the coefficients and the scatter: least squares, or the censored likelihood's maximum."""
+    """Return the coefficients and the scatter, by least squares or maximum likelihood with censored points."""
     known = sides == 0
     if known.all():
         free = np.asarray(np.linalg.lstsq(design, logs)[0], dtype=float)
@@ -357,7 +359,7 @@ def _solved(design: Array, logs: Array, sides: npt.NDArray[np.intp], first: Arra
     def loss(at: Array) -> tuple[float, Array]:
         scale = np.exp(at[-1])
         missed = (logs - design @ at[:-1]) / scale
-        out = -beyond * missed[~known]  # log-probability of lying beyond the bound is that of a normal below `out`
+        out = -beyond * missed[~known]  # P(beyond the bound) = P(standard normal < out)
         hazard = np.exp(stats.norm.logpdf(out) - stats.norm.logcdf(out))
         value = np.sum(missed[known] ** 2) / 2 + known.sum() * at[-1] - np.sum(stats.norm.logcdf(out))
         pull = np.zeros(len(logs))
@@ -379,7 +381,7 @@ def _intervals(
     replicates: Array | None,
     ends: tuple[float, float],
 ) -> list[tuple[float, float]]:
-    """Return each coefficient's interval."""
+    """Return the interval of each coefficient."""
     inverse = np.linalg.pinv(design[known])
     rounding = ROUNDING * np.abs(inverse).sum(axis=1)
     if replicates is not None:
@@ -413,7 +415,7 @@ def _curvatures(
     resampled: Array | None,
     ends: tuple[float, float],
 ) -> dict[str, Measured]:
-    """Return, of each factor alone, twice the coefficient of its squared logarithm beside the law."""
+    """Return, for each factor separately, twice the coefficient of its squared logarithm, added to the power law."""
     found = {}
     for number, name in enumerate(exponents, start=1):
         bent = np.column_stack([design, (design[:, number] - design[:, number].mean()) ** 2])
@@ -428,7 +430,7 @@ def _curvatures(
 
 
 def _p_value(design: Array, residuals: Array, replicates: Array | None, resampled: Array | None) -> float:
-    """Return the probability of such a sum of squared residuals, by a scaled chi^2; NaN without scatter over trials."""
+    """Return the p-value of the sum of squared residuals, by a scaled chi^2; NaN if trials do not vary."""
     if replicates is None or resampled is None or len(residuals) <= design.shape[1]:
         return float("nan")
     from scipy import stats

@@ -1,4 +1,4 @@
-"""Formulas of power laws, ``m - k - 1 ~ n^a d^b k^c``: what is on each side, and the numbers of its columns."""
+"""Formulas of power laws such as ``m - k - 1 ~ n^a d^b k^c``: parsing, and evaluation on the columns of a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SYMBOLS = {
     "eta": "step_size",
     "t": "round",
 }
-"""What the papers' letters mean where no column has their name."""
+"""Columns that the papers' letters stand for, if no column has the letter as its name."""
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -41,14 +41,14 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 FUNCTIONS: dict[str, Callable[..., Any]] = {"log": np.log, "sqrt": np.sqrt, "exp": np.exp}
 
 DEEPEST = 200
-"""How many operations of a formula may lie within each other, or be chained."""
+"""Largest number of nested or chained operations in a formula."""
 
 EXAMPLE = "as in 'm - k - 1 ~ n^a d^b k^c'"
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor of the right side: an expression to the power of `power` times, if it has one, a free exponent."""
+    """Factor of the right side: an expression raised to `power`, times the free exponent if `exponent` is not empty."""
 
     base: ast.expr
     power: float
@@ -57,7 +57,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Formula:
-    """``left ~ product of factors``, a constant understood."""
+    """Power law ``left ~ product of factors``, up to a constant factor."""
 
     text: str
     left: ast.expr
@@ -65,17 +65,17 @@ class Formula:
 
     @property
     def left_text(self) -> str:
-        """The left side as it was written."""
+        """Text of the left side."""
         return self.text.partition("~")[0].strip()
 
     @property
     def exponents(self) -> list[str]:
-        """The free exponents, in their order."""
+        """Names of the free exponents, in their order."""
         return list(dict.fromkeys(factor.exponent for factor in self.factors if factor.exponent))
 
 
 def parsed(text: object) -> Formula:
-    """Return a formula from its text, or raise for what is none."""
+    """Return the formula for a text, or raise an error if the text is invalid."""
     if not isinstance(text, str) or text.count("~") != 1:
         raise ValueError(f"formula = {shown(text)} must have two sides with one ~ between them, {EXAMPLE}")
     left, right = (_expression(side, text) for side in text.split("~"))
@@ -83,21 +83,23 @@ def parsed(text: object) -> Formula:
     named = {factor.exponent for factor in factors}
     for node in (node for side in (left, *(factor.base for factor in factors)) for node in ast.walk(side)):
         if isinstance(node, ast.Name) and node.id in named:
-            raise ValueError(f"formula = {shown(text)} has {node.id!r} for an exponent and for a column: rename one")
+            raise ValueError(
+                f"formula = {shown(text)} uses {node.id!r} both as an exponent and as a column: rename one"
+            )
     return Formula(text, left, factors)
 
 
 def _expression(side: str, text: str) -> ast.expr:
-    """Return a side as an expression, ^ as a power and a space between two factors as a product."""
+    """Return the expression of a side; ^ is a power, and a space between two factors is a product."""
     python = re.sub(r"(?<=[\w)])\s+(?=[\w(])", " * ", side.strip().replace("^", "**"))
     try:
         found = ast.parse(python, mode="eval").body
     except SyntaxError:
-        raise ValueError(f"formula = {shown(text)}: {side.strip()!r} cannot be read, {EXAMPLE}") from None
+        raise ValueError(f"formula = {shown(text)}: {side.strip()!r} is not an expression, {EXAMPLE}") from None
     except (RecursionError, MemoryError):
         found = None
     if found is None or _depth(found) > DEEPEST:
-        raise ValueError(f"formula = {shown(text)} must chain at most {DEEPEST} operations on a side")
+        raise ValueError(f"formula = {shown(text)} must have at most {DEEPEST} nested or chained operations on a side")
     for node in ast.walk(found):
         number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
         call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
@@ -106,7 +108,7 @@ def _expression(side: str, text: str) -> ast.expr:
         if not (number or call or plain) or (isinstance(node, ast.operator) and type(node) not in OPERATORS):
             known = " ".join(FUNCTIONS)
             raise ValueError(
-                f"formula = {shown(text)}: {ast.unparse(node)!r} is no column, number or one of + - * / ^ {known}"
+                f"formula = {shown(text)}: {ast.unparse(node)!r} must be a column, a number or one of + - * / ^ {known}"
             )
     return found
 
@@ -137,7 +139,7 @@ def _factors(node: ast.expr, sign: float, text: str) -> Iterable[Factor]:
 
 
 def value(node: ast.expr, column: Callable[[str], Any]) -> Any:
-    """Return the value of an expression, its names looked up by `column`."""
+    """Return the value of an expression; `column` returns the value of a name."""
     if isinstance(node, ast.Constant):
         return float(node.value)  # type: ignore[arg-type]
     if isinstance(node, ast.Name):
@@ -163,7 +165,7 @@ def names(node: ast.expr) -> list[str]:
 
 
 def found_column(name: str, columns: Iterable[str], agree: Callable[[list[str]], bool]) -> str:
-    """Return which column a name means: itself, the last part of one, or what the papers' letter stands for."""
+    """Return the column that a name refers to: by its full name, its last part, or a letter of the papers."""
     columns = list(columns)
     for wanted in (name, SYMBOLS.get(name, name)):
         if wanted in columns:
@@ -173,19 +175,22 @@ def found_column(name: str, columns: Iterable[str], agree: Callable[[list[str]],
             return ending[0]
         if ending:
             raise ValueError(
-                f"{name!r} may be {' or '.join(map(repr, ending))}, which differ: give a column of its own"
+                f"{name!r} is ambiguous: {' and '.join(map(repr, ending))} differ; use the full name of a column"
             )
     letters = [letter for letter, column in SYMBOLS.items() if column in {one.rpartition(".")[2] for one in columns}]
     short = list(dict.fromkeys(one.rpartition(".")[2] for one in columns))
     raise ValueError(
-        f"the formula's {name!r} is no column{suggestion(name, [*letters, *short])}; known letters: "
-        f"{', '.join(letters) or 'none'} (a constant factor is always there)"
+        f"formula contains {name!r}, which is not a column{suggestion(name, [*letters, *short])}; known letters: "
+        f"{', '.join(letters) or 'none'} (a constant factor is always included)"
     )
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of points: of each name a list with a value, an array of trials, or what `lf.least` found, per point."""
+    """Columns of points: for each name a list with one entry per point, a value or an array of trials.
+
+    `answers` is the name of the size in a table of `lf.least`, otherwise empty.
+    """
 
     values: dict[str, list[Any]]
     answers: str = ""
@@ -196,7 +201,7 @@ class Columns:
         if isinstance(table, Mapping):
             lengths = {name: len(column) for name, column in table.items() if np.ndim(column) > 0}
             if len(set(lengths.values())) != 1:
-                raise ValueError(f"table has columns of lengths {lengths}: they must have one point in common each")
+                raise ValueError(f"table has columns of lengths {lengths}: all columns must have the same length")
             points = next(iter(lengths.values()))
             return cls({k: [v] * points if np.ndim(v) == 0 else list(v) for k, v in table.items()})
         rows: list[dict[str, Any]] | None = getattr(table, "rows", None)
@@ -208,7 +213,7 @@ class Columns:
         return cls(values, paths.pop().rpartition(".")[2] if len(paths) == 1 else "")
 
     def name(self, name: str) -> str:
-        """Return which column a name means."""
+        """Return the column that a name refers to."""
 
         def agree(columns: list[str]) -> bool:
             return all(self.values[one] == self.values[columns[0]] for one in columns)
@@ -216,21 +221,21 @@ class Columns:
         return found_column(name, self.values, agree)
 
     def numbers(self, name: str) -> Array:
-        """Return a column of numbers."""
+        """Return a numeric column, (points,)."""
         column = self.values[self.name(name)]
         if not all(np.ndim(one) == 0 and isinstance(one, int | float | np.number) for one in column):
-            raise ValueError(f"the formula's {name!r} must be a column of numbers; it holds {shown(column[0])}")
+            raise ValueError(f"column {name!r} of the formula must contain numbers, but contains {shown(column[0])}")
         return np.array(column, dtype=float)
 
 
 def logarithm(values: Array, what: str) -> Array:
-    """Return the logarithm of positive values, or raise for the first that is none."""
+    """Return the logarithm of positive values, or raise an error for the first value that is not positive."""
     bad = np.flatnonzero(~(values > 0) | np.isinf(values))
     if bad.size:
-        raise ValueError(f"{what} = {values[bad[0]]:g} at point {bad[0]}: only positive numbers have a logarithm")
+        raise ValueError(f"{what} = {values[bad[0]]:g} at point {bad[0]} must be positive and finite")
     return np.log(values)
 
 
 def told(number: float) -> str:
-    """Return a number in three digits."""
+    """Return a number with three significant digits, or "-" if it is not finite."""
     return f"{number:.3g}" if math.isfinite(number) else "-"

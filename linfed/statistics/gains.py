@@ -1,7 +1,7 @@
-"""Two methods on paired trials: which is faster, and by how much where some runs never arrive; which ends lower.
+"""Comparison of two methods on paired trials: which is faster and by what factor, and which ends with a lower error.
 
-Rounds of a trial are infinite where a run does not reach its level, and NaN where the trial has none. A median that is
-never reached lies beyond the last round, so that a gain may be known between bounds only.
+The rounds of a trial are infinite if the run does not reach its level, and NaN if the trial has no level. If a median
+is infinite, the true median lies beyond the last round, so a gain may be known only between bounds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from linfed.statistics.findings import Finding, joined, judge, smaller
 from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, share_smaller, worst
 
 Bounds: TypeAlias = tuple[Array, Array]
-"""A quantity that is known between bounds, which are the same where it is known."""
+"""Lower and upper bound of a quantity; equal if the quantity is known."""
 
 
 EXTREMES = (1e-9, 1e9)
-"""Stand for a ratio of 0 and for one that is infinite, as resampling needs them."""
+"""Replacements for ratios of 0 and infinity, for resampling."""
 
 
 def lower_median(values: Array) -> Array:
@@ -36,16 +36,17 @@ def resampled(trials: int) -> Indices:
 
 
 def log_gain(rounds: Array, last: int, *, signed: bool = True) -> Bounds:
-    """Return bounds of the log of a rival's median rounds over one's own.
+    """Return bounds of the gain in rounds: log of the competitor's median divided by the method's median.
 
     Parameters
     ----------
     rounds : ndarray (2, .., trials)
-        One's own and the rival's.
+        Rounds of the method and of its competitor.
     last : int
-        The last round.
+        Number of the last round.
     signed : bool
-        Whether to tell who is faster; else it is the log of the larger median over the smaller.
+        If True, the gain is negative if the competitor is faster. If False, it is the log of the larger median divided
+        by the smaller.
 
     Returns
     -------
@@ -62,28 +63,28 @@ def log_gain(rounds: Array, last: int, *, signed: bool = True) -> Bounds:
 
 
 def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -> tuple[Measured, str]:
-    """Return the ratio of the gains in two settings whose trials are paired, and why there is none.
+    """Return the ratio of the gains in two settings with paired trials.
 
     Parameters
     ----------
     first, second : ndarray (2, trials)
-        Rounds of one's own and of the rival in each setting.
+        Rounds of the method and of its competitor in each setting.
     last : int
-        The last round.
+        Number of the last round.
     signed : bool
         As in `log_gain`.
 
     Returns
     -------
     measured : tuple of float
-        Estimate, NaN where the ratio is known between bounds only, and a bootstrap interval that covers both.
+        Estimate, NaN if the ratio is known only between bounds, and a bootstrap interval that covers both bounds.
     reason : str
-        Empty where two trials or more have a level to reach.
+        Reason why the ratio is not available; empty if at least two trials have a level to reach.
 
     Notes
     -----
-    Measured coverage of the interval, of lognormal rounds, is 0.97 to 0.99 with 10, 20 and 50 trials; so it is for
-    `factor_ratio`, and for `judge_more_reduction` with normal reductions.
+    The measured coverage of the interval for lognormal rounds is 0.97 to 0.99 with 10, 20 and 50 trials. It is the same
+    for `factor_ratio`, and for `judge_more_reduction` with normal reductions.
     """
     known = ~np.isnan([first, second]).any(axis=(0, 1))
     trials = int(known.sum())
@@ -103,22 +104,22 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
 
 
 def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tuple[Measured, str]:
-    """Return by how much larger a factor one method's rounds fall than a rival's, from one setting to another.
+    """Return the ratio of the factors by which the median rounds of two methods fall from one setting to another.
 
     Parameters
     ----------
     mine, rival : pair of ndarray (trials,)
-        Rounds before and after, paired between the two; before and after have independent trials.
+        Rounds of the method and of its competitor, before and after the change of the setting. The trials of the two
+        methods are paired; the trials before and after are independent.
     last : int
-        The last round.
+        Number of the last round.
 
     Returns
     -------
     measured : tuple of float
-        Ratio of the medians' factors, NaN where it is known between bounds only, and a bootstrap interval that covers
-        both.
+        Ratio of the factors, NaN if it is known only between bounds, and a bootstrap interval that covers both bounds.
     note : str
-        How it was found, and whether a median is not reached.
+        Name of the statistic, and a remark if a median is not reached.
     """
     before, after = (np.stack([mine[i], rival[i]]) for i in (0, 1))
 
@@ -127,7 +128,7 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
             np.maximum(lower_median(part[:, np.moveaxis(k, axis, -1).astype(int)]), 1.0)
             for part, k in ((before, i), (after, j))
         )
-        with np.errstate(divide="ignore"):  # a rival that never gets there gains nothing: the ratio has no bound
+        with np.errstate(divide="ignore"):  # the ratio is unbounded if the competitor never reaches its level
             least = (np.minimum(b0, last) / a0) / (b1 / np.minimum(a1, last))
             largest = (b0 / np.minimum(a0, last)) / (np.minimum(b1, last) / a1)
         return np.clip(least, *EXTREMES), np.clip(largest, *EXTREMES)
@@ -144,7 +145,7 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
 
 
 def gain_told(rounds: Array, last: int) -> str:
-    """Return the gain of rounds (2, trials) in words: a number, or the bound that is known of it."""
+    """Return the gain for rounds (2, trials) as text: a number, or a bound such as "> 2"."""
     known = ~np.isnan(rounds).any(axis=0)
     if not known.any():
         return "-"
@@ -155,20 +156,21 @@ def gain_told(rounds: Array, last: int) -> str:
 
 
 def rounds_to_share(curve: Array, start: Array, end: Array, share: float) -> Array:
-    """Return each trial's rounds to a share of the way from one value down to another.
+    """Return the rounds until each trial has covered a share of the way down from one value to another.
 
     Parameters
     ----------
     curve : ndarray (trials, rounds + 1)
-        From round 0 on; NaN once a trial has diverged.
+        Values from round 0 on; NaN once a trial has diverged.
     start, end : ndarray (trials,)
+        The two values.
     share : float
-        From 0 to 1.
+        Share of the way, from 0 to 1.
 
     Returns
     -------
     ndarray (trials,)
-        Infinite where a run does not get there, NaN where the end is not below the start.
+        Rounds; infinite if a run does not reach the level, NaN if `end` is not below `start`.
     """
     level = end + (1 - share) * (start - end)
     above = np.nan_to_num(curve, nan=np.inf) - level[:, None]
@@ -179,12 +181,14 @@ def rounds_to_share(curve: Array, start: Array, end: Array, share: float) -> Arr
 
 
 def judge_fewer_rounds(rounds: Array, **said: Any) -> Finding:
-    """Judge that one needs fewer rounds than a rival in most paired trials that have a level to reach and do not tie.
+    """Judge that a method needs fewer rounds than its competitor in most paired trials.
+
+    Trials that tie or have no level to reach do not count.
 
     Parameters
     ----------
     rounds : ndarray (2, trials)
-        One's own and the rival's.
+        Rounds of the method and of its competitor.
     **said
         Other fields of `Finding`.
     """
@@ -203,14 +207,14 @@ def judge_fewer_rounds(rounds: Array, **said: Any) -> Finding:
 
 
 def judge_lower_end(finals: Array, *, tie: float, **said: Any) -> Finding:
-    """Judge that one ends below a rival in most of the paired trials that do not tie.
+    """Judge that a method ends with a lower error than its competitor in most paired trials that do not tie.
 
     Parameters
     ----------
     finals : ndarray (2, trials)
-        One's own final errors and the rival's; diverged trials (NaN) are the worst.
+        Final errors of the method and of its competitor; NaN (a diverged trial) counts as the largest error.
     tie : float
-        Errors within this relative distance are equal.
+        Errors within this relative distance tie.
     **said
         Other fields of `Finding`.
     """
@@ -223,16 +227,16 @@ def judge_lower_end(finals: Array, *, tie: float, **said: Any) -> Finding:
 
 
 def judge_more_speed(rounds: Mapping[int, Array], last: int, *, name: str, signed: bool = True, **said: Any) -> Finding:
-    """Judge that the gain in rounds over a rival is larger at the least of some sizes than at the largest.
+    """Judge that the gain in rounds over a competitor is larger at the smallest of some sizes than at the largest.
 
     Parameters
     ----------
-    rounds : mapping of ndarray (2, trials)
-        For each size one's own rounds and the rival's; all trials are paired.
+    rounds : mapping of int to ndarray (2, trials)
+        For each size, rounds of the method and of its competitor; all trials are paired.
     last : int
-        The last round.
+        Number of the last round.
     name : str
-        What the sizes are called.
+        Name of the size, e.g. "n".
     signed : bool
         As in `log_gain`.
     **said
@@ -245,23 +249,25 @@ def judge_more_speed(rounds: Mapping[int, Array], last: int, *, name: str, signe
 
 
 def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, **said: Any) -> Finding:
-    """Judge that the reduction of a rival's final error is larger at the least of some sizes than at the largest.
+    """Judge that a competitor's final error is reduced more at the smallest of some sizes than at the largest.
 
     Parameters
     ----------
-    finals : mapping of ndarray (2, trials)
-        For each size one's own final errors and the rival's; all trials are paired, diverged ones (NaN) the worst.
+    finals : mapping of int to ndarray (2, trials)
+        For each size, final errors of the method and of its competitor. All trials are paired; NaN (a diverged trial)
+        counts as the largest error.
     name : str
-        What the sizes are called.
+        Name of the size, e.g. "n".
     tie : float
-        Errors within this relative distance of the rival's are no reduction.
+        Relative differences up to this size count as no reduction.
     **said
         Other fields of `Finding`.
 
     Returns
     -------
     Finding
-        Of the median reduction in per cent at the least size, less that at the largest, with a bootstrap interval.
+        Finding for the median reduction in per cent at the smallest size minus the reduction at the largest size, with
+        a bootstrap interval.
     """
     reductions = {size: 1 - np.divide(*worst(pair)) for size, pair in finals.items()}
     per_cent = {size: 100 * np.where(np.abs(each) <= tie, 0.0, each) for size, each in reductions.items()}

@@ -1,4 +1,4 @@
-"""Quantiles over trials, by a module that every run may load: it needs NumPy alone."""
+"""Quantiles over trials. This module must import only NumPy, because every run imports it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from linfed._types import Array
 
 
 def quantiles(values: Array) -> tuple[Array, Array, Array]:
-    """Return the median, 10 % and 90 % over trials (the first axis), with diverged trials (NaN) as the worst."""
+    """Return the median and the 10 and 90 % quantiles over trials (the first axis); NaN (diverged) is infinite."""
     worst = np.where(np.isnan(values), np.inf, values)
     median, low, high = np.quantile(worst, [0.5, 0.1, 0.9], axis=0, method="inverted_cdf")
     return median, low, high

@@ -1,4 +1,4 @@
-"""Judges of predicted scaling laws: their exponent, their level, and their constant over many settings."""
+"""Judges of scaling laws: the exponent, the level, and the constant over many settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from linfed.statistics.intervals import bootstrap_interval
 def judge_predicted_exponent(
     x: npt.ArrayLike, measured: npt.ArrayLike, predicted: npt.ArrayLike, *, margin: float, **said: Any
 ) -> Finding:
-    """Judge whether measurements have the exponent of what predicts each of them.
+    """Judge whether measurements have the same exponent as their predictions.
 
     Parameters
     ----------
     x : array_like (P,)
+        Positive sizes.
     measured, predicted : array_like (trials, P)
-        As `fit_exponent` takes them.
+        Positive measurements and their predictions.
     margin : float
-        By how much the exponents may differ.
+        Largest allowed difference of the exponents.
     **said
         Other fields of `Finding`.
     """
@@ -44,21 +45,22 @@ def judge_predicted_exponent(
 def judge_farthest_off(
     measured: npt.ArrayLike, predicted: npt.ArrayLike, *, least: float, most: float, **said: Any
 ) -> Finding:
-    """Judge the level of a prediction without a free parameter at the point where it is farthest off.
+    """Judge the level of a prediction without fitted parameters at the point with the largest error.
 
     Parameters
     ----------
     measured, predicted : array_like (trials, P)
-        Positive. What is predicted is a root mean square over trials, e.g. over data sets, and so is their ratio.
+        Positive values. The prediction is a root mean square over trials (e.g. data sets), so the statistic is the root
+        mean square of their ratio.
     least, most : float
-        The range in which the ratio should lie.
+        Claimed range of the ratio.
     **said
         Other fields of `Finding`.
 
     Notes
     -----
-    95 % percentile bootstrap: measured coverage for three points of root mean chi^2 is 0.94 to 0.96 if one point stands
-    out, and 0.91 to 0.97 if all ratios are 1, with 10, 20 and 50 trials.
+    The interval is a 95 % percentile bootstrap. Its measured coverage for three points of root mean chi^2 is 0.94 to
+    0.96 if one point stands out, and 0.91 to 0.97 if all ratios are 1, with 10, 20 and 50 trials.
     """
     groups = list(np.square(np.asarray(measured) / np.asarray(predicted)).T)
 
@@ -77,21 +79,21 @@ def judge_farthest_off(
 
 
 def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Finding:
-    """Judge whether one constant serves a law in many settings.
+    """Judge whether a scaling law has the same constant in many settings.
 
     Parameters
     ----------
     ratios : array_like (trials, P)
-        Measured values over the law with constant 1; a setting's constant is its median over trials.
+        Measured values divided by the scaling law with constant 1. The constant of a setting is the median over trials.
     most : float
-        The largest constant over the smallest, at most.
+        Largest claimed value of the largest constant divided by the smallest.
     **said
         Other fields of `Finding`.
 
     Notes
     -----
-    A spread is biased upwards. The measured coverage of its 95 % percentile bootstrap is 0.94 to 0.96 with 10, 20 and
-    50 trials if the constants are 1, 1.5 and 2; if they are equal in truth, the whole interval lies above 1.
+    The statistic is biased upwards. The measured coverage of its 95 % percentile bootstrap is 0.94 to 0.96 with 10, 20
+    and 50 trials if the constants are 1, 1.5 and 2. If all true constants are equal, the whole interval lies above 1.
     """
     groups = list(np.asarray(ratios).T)
 

@@ -91,21 +91,22 @@ DECILES = {
 
 ABOUT = """# Full runs of every experiment
 
-Written by `docs/publish.py`; the pictures in `docs/` are drawn from here (`python docs/pictures.py`), and
-`python docs/render.py` takes the numbers in README.md and docs/ from here. A run of your own writes into
-`results/`, beside this folder.
+`docs/publish.py` writes this folder. `python docs/pictures.py` draws the figures in `docs/` from it, and
+`python docs/render.py` takes the numbers in README.md and `docs/` from it. Your own runs write to `results/`.
 
 | experiments | commit | machine | versions | BLAS |
 |---|---|---|---|---|
 {rows}
 
-- `NAME.json`: the record of the run, with every claim, as `linfed reproduce NAME` wrote it.
-- `NAME-TABLE.npz`: **reduced** tables (`lf.Table.load`): numbers rounded to {bits} binary digits after the first one
-  (more than 4 decimal ones), long axes of rounds thinned to {rounds} after the first {early}, large columns left out
-  that no picture and no number needs; in a few, deciles over trials in the place of trials. Claims were judged on the
-  run's own tables; do not judge them on these.
-- `NAME-TABLE.csv`: the numbers of each trial, as the run wrote it, where the file is small.
-- `benchmarks.json`, if it is there: the ratios of `python -m benchmarks --full --json`.
+- `NAME.json`: the record of the run with every claim, as `linfed reproduce NAME` wrote it.
+- `NAME-TABLE.npz`: a **reduced** table for `lf.Table.load`. The claims were judged on the original tables; do not judge
+  them on the reduced ones, which differ in four ways:
+  - Numbers are rounded to {bits} binary digits after the first one (more than 4 decimal digits).
+  - Long axes of rounds are thinned to {rounds} rounds after the first {early}.
+  - Large columns that no figure and no number needs are left out.
+  - A few columns have deciles over trials instead of trials.
+- `NAME-TABLE.csv`: the numbers of each trial, as the run wrote them, if the file is small.
+- `benchmarks.json`, if it exists: the ratios from `python -m benchmarks --full --json`.
 """
 
 

@@ -1,7 +1,11 @@
 """linfed: a pure-NumPy theory testbed for federated representation learning on linear models.
 
-The model: n clients, client i holds or draws m samples ``x_ij`` in R^d and labels ``y_ij = x_ij' phi_i + noise``.
-What is learned are predictors ``theta_i = B w_i + s_i``. Client axis first, trials before it.
+Each of n clients has m samples ``x_ij`` in R^d with labels ``y_ij = x_ij' phi_i + noise``; the samples are fixed, or
+fresh in every round. Algorithms learn a predictor ``theta_i = B w_i + s_i`` for each client i. B is the shared
+representation, w_i is the client's head, and s_i, which only some algorithms learn, is its shortcut. In arrays the axis
+of trials comes first, then the axis of clients.
+
+The table lists the names in the code, and the symbols here and in the FedRep and FLUTE papers.
 
 ========================  ==========  =======  =======  ==================================================
 code                      shape       FedRep   FLUTE    meaning
@@ -10,19 +14,27 @@ code                      shape       FedRep   FLUTE    meaning
 ``n_samples``             --          m        N        samples per client (per round when fresh)
 ``dim``                   --          d        d        ambient dimension
 ``rank``                  --          k        k        columns of the learned representation
-``participation``         --          r        1        share of the clients in a round
+``participation``         --          r        1        share of the clients that participate in a round
 ``B``                     (d, k)      B        B        representation
 ``W``                     (n, k)      W        W'       heads, row i = client i
-``S``                     (n, d)      --       --       shortcuts, the personal full-dimensional part
-``step_size``             --          eta      eta_l    step on the representation
+``S``                     (n, d)      --       --       shortcuts: personal regressors in R^d, row i = client i
+``step_size``             --          eta      eta_l    step size of the representation
 ``heads.steps``           --          tau      --       gradient steps on the heads (``lf.GradientHeads``)
-``heads.step_size``       --          alpha    --       step on the heads
-``noise_std``             --          1e-1.5   sigma    standard deviation of the label noise, never the variance
+``heads.step_size``       --          alpha    --       step size of the heads
+``noise_std``             --          1e-1.5   sigma    standard deviation (not variance) of the label noise
 ========================  ==========  =======  =======  ==================================================
 
-Local losses are ``(1/2m) ||X_i theta - y_i||^2`` (no factor 2 in gradients), and FedRep averages over participants
-where FLUTE sums. With c classes the loss is the mean cross-entropy, and a head has a row for each class, its bias last:
-W is (n, c, k + 1).
+In regression the loss of a client is ``(1/2m) ||X_i theta - y_i||^2``, whose gradient has no factor 2. FedRep averages
+over the participants; FLUTE sums over them. In classification with c classes the loss is the mean cross-entropy. A head
+then has a row for each class, with the bias as last entry, so W has shape (n, c, k + 1).
+
+Examples
+--------
+>>> import linfed as lf
+>>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
+>>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+>>> bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
+True
 """
 
 from __future__ import annotations
@@ -131,8 +143,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The imports above are the only list of public names. They are parsed, not executed: a name loads its module when it is
-# first used, so that `import linfed` and `linfed --help` take milliseconds.
+# The imports above are the only list of public names. They are parsed, not executed: the first use of a name imports
+# its module, so that `import linfed` and `linfed --help` take milliseconds.
 _PUBLIC = {
     alias.name: f"{node.module}.{alias.name}" if node.module == __name__ else node.module
     for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
@@ -147,7 +159,7 @@ __all__ = sorted(_PUBLIC)
 if not TYPE_CHECKING:  # type checkers report names that do not exist
 
     def __getattr__(name: str) -> Any:
-        """Load a public name on first use."""
+        """Return a public name; import its module on first use."""
         if name not in _PUBLIC:
             from linfed.errors import suggestion
 

@@ -1,4 +1,4 @@
-"""``python -m linfed``: the command line."""
+"""Entry point of ``python -m linfed``, the same as the command ``linfed``."""
 
 import sys
 

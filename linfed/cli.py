@@ -1,4 +1,4 @@
-"""The command line: its parser, what is common to all commands (`linfed.commands`), and their exit status."""
+"""The command line ``linfed``: the top-level parser, the handling of errors and signals, and the exit status."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from linfed.commands.parsing import Parser
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the argument parser."""
+    """Return the parser of ``linfed`` with all commands (`linfed.commands`)."""
     top = Parser(
         prog="linfed",
         description="A theory testbed for federated representation learning on linear models.",
-        epilog="linfed COMMAND --help has the options of a command.",
+        epilog="Run linfed COMMAND --help for the options of a command.",
     )
-    top.add_argument("--version", action="store_true", help="print the version and stop")
+    top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for module in modules():
         module.add(commands)
@@ -31,19 +31,30 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
-    It is 0, 2 for a mistake in the arguments, 1 for a file or an output that cannot be written, a worker process that
-    died, or a verdict that --strict does not expect, 141 if nobody reads the output any more, 128 + N if signal N
-    stopped it (130 for Ctrl-C, 143 for SIGTERM).
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The arguments after ``linfed``; by default from ``sys.argv``.
+
+    Returns
+    -------
+    int
+        - 0: success.
+        - 1: a file or the output cannot be written, a cell failed, a worker process died, or ``--strict`` found a
+          difference.
+        - 2: an error in the arguments.
+        - 141: the reader of the output closed the pipe.
+        - 128 + N: signal N stopped the command (130 for Ctrl-C, 143 for SIGTERM).
     """
-    # While modules are imported the command ends at once, for some of them swallow what is raised. A caller that gave
-    # the arguments itself has work of its own, and gets the exception.
+    # A signal during imports must end the process at once, because some modules swallow exceptions. If a Python caller
+    # passed the arguments, it must get the exception instead.
     with standard_streams(), signals(end if arguments is None else interrupt):
         try:
             try:
                 return _run(arguments)
             finally:
                 sys.stdout.flush()
-        except BrokenPipeError:  # said by the status alone, as other tools do
+        except BrokenPipeError:  # no message, as in other command-line tools
             _discard_output()
             return 128 + 13
         except OSError as error:
@@ -58,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Return a context in which closed standard streams go to the null device.
+    """Return a context in which closed standard streams are replaced by the null device.
 
-    Python sets them to None; and the next file that is opened would get the number of a closed one.
+    Python sets a closed standard stream to None, and the next opened file would get its file descriptor.
     """
     missing = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     with ExitStack() as opened:
@@ -75,7 +86,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def _output_fails() -> bool:
-    """Return whether the standard output takes no more, by one more line: Python may have dropped what it held."""
+    """Return whether writing a line to the standard output fails; Python may have dropped the buffered text."""
     try:
         print(flush=True)
     except OSError:
@@ -84,11 +95,12 @@ def _output_fails() -> bool:
 
 
 def _discard_output() -> None:
-    """Send the standard output to the null device: Python flushes it once more when the process ends."""
+    """Redirect the standard output to the null device, because Python flushes it again when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    """Parse the arguments, run the command and return its exit status."""
     top = parser()
     given = top.parse_args(arguments)
     if given.version:
@@ -112,13 +124,13 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def check_working_folder() -> None:
-    """Raise if the working folder has been removed."""
+    """Raise `linfed.errors.UsageError` if the working folder has been removed."""
     from linfed.errors import UsageError
 
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise UsageError("the working folder has been removed: change to a folder that exists") from None
+        raise UsageError("the working folder has been removed: change to an existing folder") from None
 
 
 if __name__ == "__main__":

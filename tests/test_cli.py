@@ -257,7 +257,7 @@ def test_a_working_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert run("list") == 2
-    assert capsys.readouterr().err == "linfed: the working folder has been removed: change to a folder that exists\n"
+    assert capsys.readouterr().err == "linfed: the working folder has been removed: change to an existing folder\n"
 
 
 def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys, tmp_path):
@@ -276,7 +276,7 @@ def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys
     assert run("reproduce", "fedrep-fig3") == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert f"no experiments/ in {below}, in a checkout of linfed above it, or in the installed package" in message
+    assert f"no experiments/ in {below}, in a checkout above it or in the installed package" in message
 
 
 @pytest.mark.parametrize("name", ["json", "queue", "numpy", "linfed", "two words"])
@@ -358,7 +358,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, who
     assert errors.count("\n") == 1
     assert errors.startswith("linfed: '")
     assert "out/" in errors
-    assert "cannot be written: No space left on device; what was finished is kept" in errors
+    assert "cannot be written: No space left on device; finished cells are saved" in errors
     after = files_of("out")
     assert not [path for path in after if path.name.startswith(".")]
     assert [path for path in before if wanted in str(path)] == [path for path in after if wanted in str(path)]
@@ -376,7 +376,7 @@ def test_a_file_that_the_system_cuts_off_ends_the_command_with_one_line(toy):
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("linfed: '")
     assert "out/cells" in done.stderr
-    assert "cannot be written: File too large; what was finished is kept" in done.stderr
+    assert "cannot be written: File too large; finished cells are saved" in done.stderr
     assert files_of("out") == {}
 
 
@@ -470,7 +470,7 @@ def test_reproduce_quick_seed_and_all(toy, capsys):
         assert run(*arguments, "--quick") == 0
         assert capsys.readouterr().out.count("QUICK run") == 1
         assert run(*arguments) == 2
-        assert "there is a quick one, which --quick takes" in capsys.readouterr().err
+        assert "there is a quick run; select it with --quick" in capsys.readouterr().err
 
 
 def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
@@ -480,7 +480,7 @@ def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
     errors = capsys.readouterr().err
     assert errors.startswith("Traceback")
     assert "linfed: toy-one: RuntimeError: unlucky" in errors
-    assert errors.splitlines()[-1].startswith("linfed: toy-one: 1 of 3 cells raised; what was finished is kept")
+    assert errors.splitlines()[-1].startswith("linfed: toy-one: 1 of 3 cells raised; finished cells are saved")
     assert run(*call) == 1
     assert Path("ran.txt").read_text().split() == ["0", "1", "2", "2"]
 
@@ -551,7 +551,7 @@ def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
     monkeypatch.setattr(schedule, "compute", interrupted)
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 130
     assert capsys.readouterr().err == (
-        "linfed: interrupted; what was finished is kept, and the same command goes on from there\n"
+        "linfed: interrupted; finished cells are saved; run the same command again to resume\n"
     )
 
 
@@ -572,13 +572,16 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--shard", "0/2"], ["--shard 0/2", "I from 1 to N"]),
         (["reproduce", "toy-one", "--shard", "3/2"], ["--shard 3/2", "I from 1 to N"]),
         (["reproduce", "toy-one", "--shard", "half"], ["--shard half", "e.g. 1/2"]),
-        (["reproduce", "toy-one", "--keep", "--fresh"], ["--keep and --fresh contradict"]),
-        (["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"], ["--dask and --workers exclude"]),
+        (["reproduce", "toy-one", "--keep", "--fresh"], ["--keep and --fresh cannot be combined"]),
+        (
+            ["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"],
+            ["--dask and --workers cannot be combined"],
+        ),
         (
             ["reproduce", "toy-one", "--dask", "nowhere:no"],
             ["--dask nowhere:no must be the address of a Dask scheduler"],
         ),
-        (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "--trials 3", "changes nothing"]),
+        (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "leave out --trials 3"]),
         (
             ["reproduce", "toy-one", "--draw", "--out", "empty"],
             ["no saved run of 'toy-one'", "linfed reproduce toy-one"],
@@ -587,7 +590,7 @@ def test_worker_processes_find_the_experiment(toy):
         (["replot", "all"], ["no saved run in", "results", "linfed reproduce NAME"]),
         (["replot", "toy-one", "--out", "file"], ["'file' cannot be read", "--out DIR"]),
         (["list", "--out", "file"], ["'file' cannot be read", "--out DIR"]),
-        (["reproduce", "toy-one", "--strict"], ["--strict", "no committed run of 'toy-one'"]),
+        (["reproduce", "toy-one", "--strict"], ["--strict requires a committed run", "none of 'toy-one'"]),
         (["reproduce", "toy-one", "--strict", "--quick"], ["--strict", "leave out --quick"]),
         (["reproduce", "toy-one", "--out", "file/below"], ["--out", "cannot be written"]),
     ],
@@ -604,7 +607,7 @@ def test_mistakes_are_one_line_before_anything_runs(toy, capsys, arguments, frag
 
 def test_a_folder_that_is_no_package_is_said(tmp_path, capsys):
     assert run("list", "--experiments", tmp_path) == 2
-    assert "no __init__.py" in capsys.readouterr().err
+    assert "must be a package: create an empty " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["list"], ["reproduce", "noise-floor"]])
@@ -618,7 +621,7 @@ def test_own_experiments_without_a_package_are_said(tmp_path, monkeypatch, capsy
     (folder / "noise_floor.py").write_text(TOY)
     assert run(*command) == 2
     assert capsys.readouterr().err == (
-        f"linfed: {folder} has no __init__.py: make an empty one, or name another folder with --experiments DIR\n"
+        f"linfed: {folder} has no __init__.py: create an empty one, or choose another folder with --experiments DIR\n"
     )
     (folder / "__init__.py").write_text("")
     assert experiments_folder(None) == folder
@@ -627,8 +630,8 @@ def test_own_experiments_without_a_package_are_said(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "no experiments/ in .*: install linfed anew, .* or name their folder with --experiments DIR"),
-        (["--experiments", "nowhere"], "--experiments nowhere is no folder; leave it out"),
+        ([], "no experiments/ in .*: reinstall linfed, .* or choose the folder with --experiments DIR"),
+        (["--experiments", "nowhere"], "--experiments nowhere must be a folder; leave it out"),
     ],
 )
 def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, arguments, told):
@@ -641,9 +644,9 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["reprodcue", "x"], "'reprodcue' is no command (did you mean 'reproduce'?); linfed --help has what there is"),
-        (["fedrep-fig3"], "'fedrep-fig3' is no command (did you mean 'linfed reproduce fedrep-fig3'?); linfed --help"),
-        (["reproduce"], "nothing is given for NAME; linfed reproduce --help has what there is"),
+        (["reprodcue", "x"], "'reprodcue' is not a command (did you mean 'reproduce'?); see linfed --help"),
+        (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
+        (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
         (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
         (["show", "fedrep-fig33"], "no saved run of 'fedrep-fig33' in "),
     ],
@@ -662,8 +665,8 @@ def test_a_record_that_is_none_is_said(content, toy, capsys):
     Path("results/toy-one.json").write_text(content)
     assert run("show", "toy-one") == 2
     message = capsys.readouterr().err
-    assert message.startswith("linfed: 'results/toy-one.json' is no record of a run")
-    assert message.endswith("linfed reproduce toy-one writes it\n")
+    assert message.startswith("linfed: 'results/toy-one.json' is not the record of a run")
+    assert message.endswith(": rewrite it with linfed reproduce toy-one\n")
     assert run("list", "--experiments", toy) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["toy-one", "-", "unreadable"]
 
@@ -674,7 +677,7 @@ def test_a_package_that_an_experiment_lacks_is_said(package, wanted, toy, capsys
     module = toy / "toy_one.py"
     module.write_text(f"import {package}\n" + module.read_text())
     assert run("reproduce", "toy-one", "--experiments", toy) == 2
-    said = f"linfed: experiment 'toy-one' needs {package}, which is missing: pip install '{wanted}'\n"
+    said = f"linfed: experiment 'toy-one' requires {package}: pip install '{wanted}'\n"
     assert capsys.readouterr().err == said
 
 
@@ -705,7 +708,7 @@ def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monk
         "toy-one: SUPPORTED instead of INCONCLUSIVE: values are large (toy; least value)",
         "toy-one: no such claim instead of HOLDS: a (c; b)",
     ]
-    assert "--strict: 2 verdicts other than in the committed runs" in out
+    assert "--strict: 2 verdicts differ from the committed runs" in out
 
 
 def test_strict_tells_other_settings_in_the_place_of_verdicts(toy, capsys, monkeypatch):
@@ -723,12 +726,12 @@ def test_strict_tells_other_settings_in_the_place_of_verdicts(toy, capsys, monke
 
     differs = ["toy-one: SUPPORTED instead of INCONCLUSIVE: values are large (toy; least value)"]
     for same in (settings, {}, {"values": {**settings["values"], "new": ["1"]}, "gone": {"rows": ["1"]}}):
-        assert strict(same) == (1, differs, "--strict: 1 verdict other than in the committed runs")
+        assert strict(same) == (1, differs, "--strict: 1 verdict differs from the committed runs")
     other = {"values": {**settings["values"], "rows": ["2"], "number": ["0", "1", "7"]}}
     status, lines, last = strict(other)
-    said = "toy-one: other settings than the committed run: number 2 instead of 7 in 'values'; rows 3 instead of 2 in"
+    said = "toy-one: settings differ from the committed run: number 2 instead of 7 in 'values'; rows 3 instead of 2 in"
     assert (status, lines) == (1, [f"{said} 'values'"])
-    assert last == "--strict: not compared, with other settings: 1 of 1 runs"
+    assert last == "--strict: 1 of 1 runs not compared, because their settings differ"
 
 
 def test_settings_are_the_values_of_the_cells_fields():

@@ -158,18 +158,23 @@ PROBLEM = "import linfed as lf\nlf.SharedRepresentation(n_clients=3, dim=1, rank
 
 MISTAKES = {
     "no file": ("none.py", None, [], ["'none.py' does not exist"]),
-    "no cells": ("a1.py", "x = 1", [], ["'a1.py' has no function cells(quick)"]),
+    "no cells": ("a1.py", "x = 1", [], ["'a1.py' must have a function cells(quick)"]),
     "empty": ("a2.py", "def cells(quick): return []", [], ["a2.py: cells() returned no cells"]),
     "others": ("a3.py", "def cells(quick): return [3]", [], ["a3.py: cells[0] = 3 must be an lf.Run"]),
-    "table": ("a4.py", "def cells(quick): return {'a/b': []}", [], ["a4.py: cells() names a table 'a/b'"]),
+    "table": (
+        "a4.py",
+        "def cells(quick): return {'a/b': []}",
+        [],
+        ["a4.py: the table name 'a/b' from cells() must have only"],
+    ),
     "syntax": ("a5.py", "x = 1\nx ==", [], ["a5.py, line 2: SyntaxError: invalid syntax"]),
     "error": ("a6.py", PROBLEM, [], ["a6.py, line 2: ValueError: rank = 2 must be at most dim = 1"]),
     "error in cells": ("a7.py", "def cells(quick):\n    return y", [], ["a7.py, line 2: NameError", "'y'"]),
     "exit": ("a8.py", "import sys\nsys.exit(3)", [], ["a8.py, line 2: SystemExit: 3"]),
-    "package": ("a9.py", "import nothing_like_it", [], ["'a9' needs nothing_like_it"]),
-    "quick": ("b1.py", "def cells(): return []", ["--quick"], ["b1.py: its cells() has no quick sizes"]),
+    "package": ("a9.py", "import nothing_like_it", [], ["'a9' requires nothing_like_it"]),
+    "quick": ("b1.py", "def cells(): return []", ["--quick"], ["b1.py: cells() does not support --quick"]),
     "taken name": ("json.py", GRID, [], ["'json' is the name of another module; rename the file"]),
-    "shipped name": ("fedrep_fig1.py", GRID, [], ["'fedrep_fig1.py' has the name of an experiment that comes with"]),
+    "shipped name": ("fedrep_fig1.py", GRID, [], ["'fedrep_fig1.py' has the name of an experiment of linfed"]),
     "odd name": ("a b.py", GRID, [], ["'a b.py': rename the file"]),
     "no experiment": ("b2.py", GRID, [], None),
     "rank": (
@@ -178,16 +183,26 @@ MISTAKES = {
         [],
         ["rank = 9 must be at most dim"],
     ),
-    "strict": ("b4.py", GRID, ["--strict"], ["no committed run of 'b4'"]),
+    "strict": ("b4.py", GRID, ["--strict"], ["--strict requires a committed run, but there is none of 'b4'"]),
     "set": ("b5.py", GRID, ["--set", "dims=3"], ["--set dims: no cell has this field (did you mean 'dim'?)"]),
     "set what": ("b6.py", GRID, ["--set", "dim"], ["--set 'dim' must be FIELD=VALUE"]),
     "set twice": ("b7.py", GRID, ["--set", "dim=3", "--set", "dim=4"], ["--set dim is given twice"]),
-    "set unclear": ("b8.py", GRID, ["--set", "rank=3"], ["--set rank may be algorithm.rank or problem.rank"]),
+    "set unclear": (
+        "b8.py",
+        GRID,
+        ["--set", "rank=3"],
+        ["--set rank is ambiguous: use algorithm.rank or problem.rank"],
+    ),
     "set size": ("b9.py", GRID, ["--set", "dim=0"], ["--set: dim = 0 must be an integer of at least 1"]),
     "set word": ("c1.py", GRID, ["--set", "dim=3O"], ["--set: dim = '3O' must be an integer"]),
     "set rank": ("c2.py", GRID, ["--set", "algorithm.rank=9"], ["rank = 9 must be at most dim = 8, in the cell"]),
-    "set and draw": ("c3.py", GRID, ["--set", "dim=9", "--draw"], ["--draw takes", "leave out --set"]),
-    "set and option": ("c4.py", GRID, ["--set", "trials=9", "--trials", 3], ["--trials and --set trials exclude"]),
+    "set and draw": ("c3.py", GRID, ["--set", "dim=9", "--draw"], ["--draw uses", "leave out --set"]),
+    "set and option": (
+        "c4.py",
+        GRID,
+        ["--set", "trials=9", "--trials", 3],
+        ["--trials and --set trials cannot be combined"],
+    ),
     "own rank": (
         "c5.py",
         ALONE,
@@ -219,7 +234,7 @@ def test_another_module_of_the_name_is_not_run_in_its_place(monkeypatch, capsys)
         write(f"{place}/same_name.py", GRID)
         monkeypatch.syspath_prepend(str(Path(place).resolve()))
     assert run("reproduce", "a/same_name.py", "--quick") == 2
-    assert "Python finds" in capsys.readouterr().err
+    assert "Python imports" in capsys.readouterr().err
     assert not Path("results").exists()
 
 
@@ -304,7 +319,7 @@ def test_a_tuned_algorithm_is_reached_and_what_it_chooses_is_not_set():
     runs = [lf.Run(**(RUN | {"algorithm": one}), rounds=3) for one in (FEDREP, tuned)]
     plain, found = with_settings({"runs": runs}, {"algorithm.rank": 3})["runs"]
     assert (plain.algorithm.rank, found.algorithm.base.rank) == (3, 3)
-    with pytest.raises(UsageError, match=r"the tuning chooses it from algorithm.grid = \{'step_size'"):
+    with pytest.raises(UsageError, match=r"the field is tuned over algorithm.grid = \{'step_size'"):
         with_settings({"runs": runs}, {"step_size": 1.0})
     with pytest.raises(UsageError, match="rank = 9 must be at most dim = 8"):
         check_cells(with_settings({"runs": runs[1:]}, {"algorithm.rank": 9}))

@@ -166,7 +166,7 @@ def test_workers_end_with_a_main_process_that_is_killed_alone(pool, sent, folder
 
 
 REPRODUCE = ("-m", "linfed", "reproduce", "slow", "--experiments", "waiting", "--out", "out", "--workers")
-KEPT = "linfed: interrupted; what was finished is kept, and the same command goes on from there\n"
+KEPT = "linfed: interrupted; finished cells are saved; run the same command again to resume\n"
 
 
 @pytest.mark.parametrize(("workers", "sent", "status"), [(1, "SIGINT", 130), (1, "SIGHUP", 129), (2, "SIGTERM", 143)])
@@ -203,7 +203,5 @@ def test_a_cell_whose_worker_is_killed_twice_is_told(folder):
     *_, failed, last = errors.strip().splitlines()
     assert failed.startswith("linfed: slow: WorkerError: workers = 2: a worker process died")
     assert failed.endswith("in the cell Cell(number=1)")
-    assert (
-        last == "linfed: slow: 1 of 2 cells raised; what was finished is kept, and the same command goes on from there"
-    )
+    assert last == "linfed: slow: 1 of 2 cells raised; finished cells are saved; run the same command again to resume"
     assert [path.suffix for path in (folder / "out/cells").iterdir()] == [".cell"]

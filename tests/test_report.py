@@ -322,7 +322,7 @@ def test_the_command_says_what_it_wrote(written, checked):
         (("compare", "nowhere", "torn"), "A 'nowhere' does not exist"),
         (("compare", "results/quick", "nowhere"), "B 'nowhere' does not exist"),
         (("compare", "results/quick", "results/quick", "--relative", "-1"), "--relative -1.0 must be at least 0"),
-        (("report", "results/quick", "--experiments", "none"), "--experiments none is no folder"),
+        (("report", "results/quick", "--experiments", "none"), "--experiments none must be a folder"),
         (("report", "results/quick", "--against", "nowhere"), "--against 'nowhere' does not exist"),
     ],
 )

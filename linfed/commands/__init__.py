@@ -1,9 +1,13 @@
-"""The commands of ``linfed``, a module each; heavy imports wait until they are needed.
+"""The commands of ``linfed``, one module each.
 
-To add one: write ``linfed/commands/NAME.py`` with ``add(commands)``, which gives the command its parser and, by
-``set_defaults(run=run)``, its function; write ``run(given)``, which returns the exit status; and name the module in
-`modules` below, in the order of ``linfed --help``. At its top a command imports nothing heavier than ``argparse``: what
-else it needs, in ``run``. A mistake in the arguments is a `linfed.errors.UsageError`, one line.
+To add a command:
+
+1. Write ``linfed/commands/NAME.py`` with two functions. ``add(commands)`` adds the parser and calls
+   ``set_defaults(run=run)``. ``run(given)`` runs the command and returns the exit status.
+2. Add the module to `modules` below, in the order of ``linfed --help``.
+
+At module level a command imports nothing heavier than ``argparse``, so that ``linfed --help`` stays fast; ``run``
+imports the rest. For an error in the arguments, ``run`` raises a `linfed.errors.UsageError` with a one-line message.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from types import ModuleType
 
 
 def modules() -> list[ModuleType]:
-    """Return the module of each command."""
+    """Return the modules of the commands, in the order of ``linfed --help``."""
     from linfed.commands import compare, listing, replot, report, reproduce, show
 
     return [listing, reproduce, replot, show, report, compare]

@@ -1,4 +1,4 @@
-"""Colours of verdicts: on a terminal, unless NO_COLOR is set; anywhere, if FORCE_COLOR is."""
+"""Colours of verdicts on a terminal; NO_COLOR turns them off, FORCE_COLOR turns them on everywhere."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CODES = {
     "HYPOTHESES FAIL": "2",
     "QUICK": "35",
 }
-"""Escape codes (SGR) by what is painted."""
+"""SGR escape codes by verdict; ``QUICK`` is the warning of quick runs."""
 
 
 def is_coloured() -> bool:
-    """Return whether the output is to be coloured; NO_COLOR has the last word."""
+    """Return whether to colour the output; NO_COLOR overrides FORCE_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -28,5 +28,5 @@ def is_coloured() -> bool:
 
 
 def painted(kind: str, text: str) -> str:
-    """Return a text in the colour of a verdict, where the output is coloured."""
+    """Return a text in the colour of a verdict, or unchanged if the output has no colours."""
     return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if kind in CODES and is_coloured() else text

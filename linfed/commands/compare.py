@@ -1,4 +1,4 @@
-"""``linfed compare``: verdicts and estimates that moved between two runs."""
+"""``linfed compare``: print the verdicts and estimates that differ between two runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
     command = commands.add_parser(
         "compare",
-        help="verdicts and estimates that moved between two runs",
-        description="Compare the claims of two runs: folders of saved results, or one NAME.json of each.",
+        help="compare the verdicts and estimates of two runs",
+        description="Compare the claims of two runs, and print the verdicts and estimates that differ. Each run is a "
+        "folder of saved results or one NAME.json.",
     )
-    command.add_argument("before", metavar="A", help="saved results, a folder or NAME.json")
-    command.add_argument("after", metavar="B", help="those of another run")
-    command.add_argument("--relative", type=float, metavar="SHARE", help="tell also estimates that moved by this share")
-    command.add_argument("--strict", action="store_true", help="exit with status 1 if a verdict moved")
+    command.add_argument("before", metavar="A", help="saved results of the first run: a folder or NAME.json")
+    command.add_argument("after", metavar="B", help="saved results of the second run: a folder or NAME.json")
+    text = "also list estimates that differ by more than this share of their size"
+    command.add_argument("--relative", type=float, metavar="SHARE", help=text)
+    command.add_argument("--strict", action="store_true", help="exit with status 1 if a verdict differs")
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what moved."""
+    """Print the differences between two runs, and return the exit status."""
     from linfed.errors import UsageError
     from linfed.report.compare import compare, read, told
 

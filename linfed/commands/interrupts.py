@@ -1,4 +1,4 @@
-"""What becomes of a command that is stopped: one line, and an exit status as the shell expects it."""
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP: a one-line message and the exit status 128 + N of signal N."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-KEPT_FRESH = "what was finished is kept, and the same command without --fresh goes on from there"
+KEPT_FRESH = "finished cells are saved; run the same command without --fresh to resume"
+"""Advice after a run with ``--fresh`` stopped early."""
 
-KEPT = "what was finished is kept, and the same command goes on from there"
+KEPT = "finished cells are saved; run the same command again to resume"
+"""Advice after a run stopped early."""
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Raise what Ctrl-C raises, with the number of the signal."""
+    """Raise a `KeyboardInterrupt` with the number of the signal."""
     raise KeyboardInterrupt(number)
 
 
 def end(number: int, frame: object) -> None:
-    """End the process at once: while modules are imported, for some of them swallow what is raised."""
+    """End the process at once; for use during imports, because some modules swallow exceptions."""
     os._exit(stopped("interrupted", 128 + number))
 
 
 @contextmanager
 def signals(act: Callable[[int, object], None]) -> Iterator[None]:
-    """Return a context in which Ctrl-C, SIGTERM and SIGHUP act alike; those that are ignored or handled stay so."""
+    """Return a context in which Ctrl-C, SIGTERM and SIGHUP call `act`.
+
+    Signals that are ignored, or have a handler of the caller, stay as they are.
+    """
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     here = threading.current_thread() is threading.main_thread()
     known = (signal.SIG_DFL, signal.default_int_handler, end)
@@ -41,7 +46,7 @@ def signals(act: Callable[[int, object], None]) -> Iterator[None]:
 
 
 def stopped(why: str, status: int) -> int:
-    """Say why a run stopped, and return its exit status."""
+    """Print why a run stopped and how to resume it; return `status`."""
     kept = KEPT_FRESH if "--fresh" in sys.argv else KEPT
     print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
     return status

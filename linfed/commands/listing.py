@@ -1,4 +1,4 @@
-"""``linfed list``: algorithms and experiments, how long these take, and which of them were run here."""
+"""``linfed list``: list algorithms and experiments, with the time of a full run and the saved runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
     command = commands.add_parser(
         "list",
-        help="experiments and algorithms, one line each",
-        description="List algorithms, and experiments with the time of a full run and those that were run here.",
+        help="list experiments and algorithms",
+        description="List algorithms and experiments, one line each. For an experiment, the line has the time of a "
+        "full run and the saved runs.",
     )
-    command.add_argument("--out", metavar="DIR", help="where runs were written (default: results)")
+    command.add_argument("--out", metavar="DIR", help="folder of saved runs (default: results)")
     add_experiments(command)
     command.set_defaults(run=run, quick=False)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the lists."""
+    """Print the algorithms and the experiments."""
     from linfed.algorithms import ALGORITHMS
     from linfed.reproduction.committed import committed_runs
     from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
@@ -31,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
     print("algorithms")
     for name, algorithm in ALGORITHMS.items():
         print(f"  {name:<24} {algorithm.summary}")
-    print(f"experiments, with the time of the committed full run (two processors) and what was run in {str(results)!r}")
+    print(f"experiments, with the time of a full run on two processors and the saved runs in {str(results)!r}")
     known = committed_runs()
     for name in experiment_files(folder):
         seconds = known[name].seconds if name in known else None
@@ -41,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _states(name: str, results: Path) -> str:
-    """Return which runs of an experiment there are, e.g. ``full, quick``."""
+    """Return the kinds of an experiment's saved runs, e.g. ``full, quick``, or ``-`` without any."""
     from linfed.reproduction.records import state_of
 
     found = dict.fromkeys(state_of(name, folder) for folder in (results, results / "quick"))

@@ -1,4 +1,4 @@
-"""Options that several commands have: where cells are run, where experiments lie, where results are."""
+"""Options that several commands share: execution of cells, folder of experiments, folder of results."""
 
 from __future__ import annotations
 
@@ -21,60 +21,62 @@ if TYPE_CHECKING:
     from linfed.errors import SweepError
     from linfed.sweeps.executors import Means
 
-SHARD_DONE = "shard {} is done; copy the cells of all into one folder and run it without --shard"
+SHARD_DONE = "shard {} is done; when all are, copy their cells into one folder and run the command without --shard"
 
 
 def add_experiments(command: argparse.ArgumentParser) -> None:
-    """Add the option that says where the experiments lie."""
-    told = "folder of the experiments (default: ./experiments, that of the checkout, or those that come with linfed)"
-    command.add_argument("--experiments", metavar="DIR", help=told)
+    """Add the option for the folder of experiments."""
+    text = "folder of experiments (default: ./experiments, the checkout's, or the one installed with linfed)"
+    command.add_argument("--experiments", metavar="DIR", help=text)
 
 
 def add_names(command: argparse.ArgumentParser, every: str) -> None:
-    """Add the names of experiments; `every` says what all of them are."""
-    text = f"an experiment's name (linfed list), FILE.py, {every}"
+    """Add the argument for the names of experiments; `every` is the end of its help text, about the name ``all``."""
+    text = f"name of an experiment (see linfed list), FILE.py, {every}"
     command.add_argument("names", nargs="+", metavar="NAME", help=text)
 
 
 def add_saved(command: argparse.ArgumentParser) -> None:
-    """Add the options that say where a saved run is."""
-    command.add_argument("--quick", action="store_true", help="the quick run, of results/quick")
-    command.add_argument("--out", metavar="DIR", help="where the run was written (default: results, or results/quick)")
+    """Add the options that select a saved run."""
+    command.add_argument("--quick", action="store_true", help="use the quick run, in results/quick")
+    command.add_argument("--out", metavar="DIR", help="folder of the saved run (default: results, or results/quick)")
 
 
 def results_folder(given: argparse.Namespace) -> Path:
-    """Return where runs were written, checked (`check_readable`)."""
+    """Return the folder of saved runs; raise `UsageError` if it cannot be read."""
     folder = Path(given.out or ("results/quick" if given.quick else "results"))
     check_readable(folder)
     return folder
 
 
 def check_readable(folder: Path) -> None:
-    """Raise if a folder is there and is none, or not to be read."""
+    """Raise `UsageError` if the path exists but is not a readable folder."""
     from linfed.errors import UsageError
 
     try:
         if folder.exists():
             os.scandir(folder).close()
     except OSError as error:
-        raise UsageError(f"{str(folder)!r} cannot be read ({error.strerror}): name another with --out DIR") from None
+        raise UsageError(
+            f"{str(folder)!r} cannot be read ({error.strerror}): choose another folder with --out DIR"
+        ) from None
 
 
 def add_means(command: argparse.ArgumentParser) -> None:
-    """Add the options that say where cells are run."""
+    """Add the options for the execution of cells."""
     command.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     command.add_argument("--dask", metavar="ADDRESS", help="run the cells on a Dask cluster, e.g. tcp://host:8786")
     command.add_argument(
-        "--mpi", action="store_true", help="run them on MPI: mpiexec -n 9 python -m mpi4py.futures -m linfed .."
+        "--mpi", action="store_true", help="run the cells on MPI: mpiexec -n 9 python -m mpi4py.futures -m linfed .."
     )
-    command.add_argument("--shard", metavar="I/N", help="run the I-th of N parts of the cells only")
-    command.add_argument("--keep", action="store_true", help="take finished cells even if the code has changed since")
-    command.add_argument("--fresh", action="store_true", help="compute every cell anew")
+    command.add_argument("--shard", metavar="I/N", help="run only the I-th of N parts of the cells")
+    command.add_argument("--keep", action="store_true", help="reuse finished cells even if the code has changed since")
+    command.add_argument("--fresh", action="store_true", help="recompute every cell")
 
 
 @contextmanager
 def means(given: argparse.Namespace) -> Iterator[Means]:
-    """Return a context with where cells are to be run, in which warnings are a line each."""
+    """Return a context with the execution options; within it, each warning is printed on one line."""
     from linfed.errors import StoreWarning, UsageError
     from linfed.sweeps.executors import Means
     from linfed.system.machine import processors
@@ -83,11 +85,11 @@ def means(given: argparse.Namespace) -> Iterator[Means]:
         raise UsageError(f"--workers {given.workers} must be at least 1")
     for one, other in itertools.combinations(("dask", "mpi", "workers"), 2):
         if getattr(given, one) and getattr(given, other):
-            raise UsageError(f"--{one} and --{other} exclude each other")
+            raise UsageError(f"--{one} and --{other} cannot be combined")
     if given.dask == "":
-        raise UsageError("--dask needs the address of a scheduler, e.g. tcp://host:8786")
+        raise UsageError("--dask requires the address of a scheduler, e.g. tcp://host:8786")
     if given.keep and given.fresh:
-        raise UsageError("--keep and --fresh contradict each other")
+        raise UsageError("--keep and --fresh cannot be combined")
     options = {"shard": _shard(given.shard), "keep": given.keep, "fresh": given.fresh}
     with warnings.catch_warnings():
         warnings.simplefilter("always", StoreWarning)
@@ -99,7 +101,7 @@ def means(given: argparse.Namespace) -> Iterator[Means]:
 
 @contextmanager
 def _executor(given: argparse.Namespace) -> Iterator[Executor | None]:
-    """Return a context with the executor that is asked for, if one is; it is closed at the end."""
+    """Return a context with the Dask or MPI executor, or None without one; the context closes it at its end."""
     from linfed.system.clusters import dask_executor, mpi_executor
 
     if given.dask is not None:
@@ -113,11 +115,12 @@ def _executor(given: argparse.Namespace) -> Iterator[Executor | None]:
 
 
 def _one_line(message: Warning | str, *where: object, **more: object) -> None:
-    """Say a warning on one line."""
+    """Print a warning on one line, without its place in the code."""
     print(f"linfed: {message}", file=sys.stderr, flush=True)
 
 
 def _shard(given: str | None) -> tuple[int, int] | None:
+    """Return I and N of ``--shard I/N``, or None without the option."""
     from linfed.errors import UsageError
 
     if given is None:
@@ -129,7 +132,7 @@ def _shard(given: str | None) -> tuple[int, int] | None:
 
 
 def failed(name: str, error: SweepError) -> int:
-    """Tell of cells that raised: the first as Python does, all in a line each; return the exit status."""
+    """Print the traceback of the first failed cell and one line for each failed cell; return the exit status."""
     import traceback
 
     traceback.print_exception(error.failures[0].error)

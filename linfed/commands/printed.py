@@ -1,4 +1,4 @@
-"""What is printed of runs: the claims of one, how they stand, and a summary of several."""
+"""Printed reports of runs: the claims of one run, their verdicts, and the summary of several runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from linfed.commands.colours import painted
 from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import Finding, Verdict, findings_table
 
-QUICK = "QUICK run: fewer trials and smaller sizes, to see that all works; its verdicts are not those of the full run"
+QUICK = "QUICK run: fewer trials and smaller sizes, for a check of the code; its verdicts may differ from a full run's"
+"""Warning printed with quick runs."""
 
 AGAINST = (Verdict.NOT_SUPPORTED, Verdict.VIOLATED)
-"""Verdicts against what is said."""
+"""Verdicts that contradict the claim."""
 
 
 def banner() -> str:
-    """Return what is said of a quick run."""
+    """Return the warning printed for quick runs."""
     return painted("QUICK", QUICK)
 
 
 def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
-    """Return what to print after a run: how long it took, its files if they are to be listed, and its claims."""
+    """Return the text printed after a run: its time, its files if `verbose`, and its claims or else its captions."""
     reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
     lines = [f"{name}: {done.seconds:.1f} s{reused}"]
     if verbose:
@@ -36,7 +37,7 @@ def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
 
 
 def claims_table(claims: Sequence[Finding], *, quick: bool) -> str:
-    """Return the claims as text, with the banner of a quick run above them."""
+    """Return the claims as text; if `quick`, below the warning for quick runs."""
     table = findings_table(claims, lambda verdict, text: painted(verdict.value, text))
     return f"{banner()}\n\n{table}" if quick else table
 
@@ -49,7 +50,7 @@ def tally(claims: Sequence[Finding]) -> str:
 
 
 def summary(runs: Mapping[str, Reproduction]) -> str:
-    """Return how the claims of several runs stand together, and those against which the runs speak."""
+    """Return the number of claims with each verdict over several runs, and a list of the contradicted claims."""
     claims = [claim for done in runs.values() for claim in done.claims or []]
     lines = [f"{len(runs)} experiments, {tally(claims)}"]
     against = {name: [one for one in done.claims or [] if one.verdict in AGAINST] for name, done in runs.items()}
@@ -66,6 +67,6 @@ def summary(runs: Mapping[str, Reproduction]) -> str:
 
 
 def written(runs: Mapping[str, Reproduction], folder: Path) -> str:
-    """Return where runs were written."""
+    """Return a line with the number of files written and their folder."""
     files = sum(len(done.files) for done in runs.values())
     return f"{files} files in {folder}: tables, figures and claims (--verbose lists them)"

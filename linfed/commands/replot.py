@@ -1,4 +1,4 @@
-"""``linfed replot``: draw and judge anew what earlier runs saved, within seconds."""
+"""``linfed replot``: redraw the figures and judge the claims of saved runs again, within seconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
     command = commands.add_parser(
         "replot",
-        help="draw and judge saved runs anew",
-        description="Draw and judge the saved tables of earlier runs, with the code as it is now; compute nothing.",
+        help="redraw figures and judge claims of saved runs",
+        description="Redraw the figures and judge the claims again, from saved tables and with the current code. No "
+        "cell is computed.",
     )
-    add_names(command, "or all that are saved")
+    add_names(command, "or all for all saved runs")
     add_saved(command)
     add_experiments(command)
     add_printed(command)

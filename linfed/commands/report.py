@@ -1,4 +1,4 @@
-"""``linfed report``: saved results as one page."""
+"""``linfed report``: write saved results as one HTML page."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
     command = commands.add_parser(
         "report",
-        help="saved results as one page: scoreboard, figures, claims",
-        description="Write report.html from saved results; nothing is computed anew.",
+        help="write saved results as one HTML page",
+        description="Write report.html, with the scoreboard, figures and claims of saved results. No cell is computed.",
     )
-    told = "saved results, or one NAME.json (default: results)"
-    command.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help=told)
-    command.add_argument("--out", metavar="DIR", help="where to write (default: FOLDER)")
-    command.add_argument("--against", metavar="OTHER", help="results of another run: what moved since then")
+    text = "folder of saved results, or one NAME.json (default: results)"
+    command.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help=text)
+    command.add_argument("--out", metavar="DIR", help="folder to write to (default: FOLDER)")
+    command.add_argument(
+        "--against", metavar="OTHER", help="results of an earlier run; the report lists the differences"
+    )
     add_experiments(command)
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Write the report."""
-    os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
+    """Write the report, and return the exit status."""
+    os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     from linfed.report.write import write
 
     path = write(given.folder, out=given.out, against=given.against, experiments=given.experiments)

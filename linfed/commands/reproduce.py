@@ -1,4 +1,4 @@
-"""``linfed reproduce``: run experiments and grids of one's own, draw their figures, judge their claims."""
+"""``linfed reproduce``: run experiments, or your own file of cells; draw the figures and judge the claims."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
     command = commands.add_parser(
         "reproduce",
-        help="run experiments: data, figures and verdicts",
-        description="Run experiments and write PNG, PDF, CSV, npz and JSON; then print the claims table. FILE.py is a "
-        "Python file with cells(quick), which returns a list of cells; plot, claims and SUMMARY are optional.",
+        help="run experiments: write data and figures, print verdicts",
+        description="Run experiments, write tables (CSV, npz), figures (PNG, PDF) and a record (JSON), and print the "
+        "claims with their verdicts. FILE.py is your own experiment: a Python file with a function cells(quick) that "
+        "returns a list of cells; plot, claims and SUMMARY are optional.",
     )
-    add_names(command, "or all")
-    command.add_argument("--quick", action="store_true", help="fewer trials and smaller sizes, the same meaning")
-    command.add_argument("--draw", action="store_true", help="compute nothing: as linfed replot")
-    command.add_argument("--trials", type=int, metavar="T", help="trials of each setting")
+    add_names(command, "or all for all experiments")
+    command.add_argument(
+        "--quick", action="store_true", help="use fewer trials and smaller sizes, for a check of the code"
+    )
+    command.add_argument("--draw", action="store_true", help="use saved tables, compute no cell; same as linfed replot")
+    command.add_argument("--trials", type=int, metavar="T", help="number of trials of each cell")
     command.add_argument("--seed", type=int, metavar="S", help="seed of the run")
     text = "replace a field of the cells, e.g. --set dim=30; may be repeated"
     command.add_argument("--set", action="append", metavar="FIELD=VALUE", default=[], help=text)
-    text = "where to write (default: results, results/quick, and results/set for --set)"
+    text = "folder to write to (default: results, results/quick, or results/set with --set)"
     command.add_argument("--out", metavar="DIR", help=text)
     add_experiments(command)
     add_printed(command)
@@ -50,16 +53,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def add_printed(command: argparse.ArgumentParser) -> None:
-    """Add the options that say what is printed, and what the exit status says."""
-    command.add_argument("--verbose", action="store_true", help="list every file that is written")
-    told = (
-        "exit status 1 where a verdict is not that of the committed full run, or a run has other settings; a line each"
-    )
-    command.add_argument("--strict", action="store_true", help=told)
+    """Add the options for the printed text and the exit status."""
+    command.add_argument("--verbose", action="store_true", help="list all written files")
+    text = "compare with the committed full runs; exit with status 1 if verdicts or settings differ"
+    command.add_argument("--strict", action="store_true", help=text)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the experiments, or draw and judge what earlier runs saved."""
+    """Run the experiments, or redraw and judge saved runs; return the exit status."""
     from linfed.errors import UsageError
     from linfed.reproduction.own_settings import read_settings
     from linfed.reproduction.run import Options, cells_ready, default_folder, writable_folder
@@ -69,14 +70,14 @@ def run(given: argparse.Namespace) -> int:
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
         if value is not None and given.draw:
-            raise UsageError(f"--draw takes what an earlier run saved: --{name} {value} changes nothing in it")
+            raise UsageError(f"--draw uses the tables of a saved run: leave out --{name} {value}")
     settings = read_settings(given.set)
     for name in settings.keys() & {"trials", "seed"}:
         if getattr(given, name) is not None:
-            raise UsageError(f"--{name} and --set {name} exclude each other")
+            raise UsageError(f"--{name} and --set {name} cannot be combined")
     for name in ("fresh", "keep", "shard", "dask", "mpi", "set"):
         if getattr(given, name) and given.draw:
-            raise UsageError(f"--draw takes what an earlier run saved and computes nothing: leave out --{name}")
+            raise UsageError(f"--draw uses the tables of a saved run and computes no cell: leave out --{name}")
     if given.draw:
         return redraw(given)
     files = wanted(given)
@@ -92,7 +93,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def redraw(given: argparse.Namespace) -> int:
-    """Draw and judge what earlier runs saved; all is those that there are."""
+    """Redraw and judge saved runs, and return the exit status; ``all`` means all saved runs."""
     from linfed.errors import UsageError
     from linfed.reproduction.records import state_of
     from linfed.reproduction.run import Options, load_tables, writable_folder
@@ -102,7 +103,7 @@ def redraw(given: argparse.Namespace) -> int:
     check_strict(given, files)
     if not files:
         raise UsageError(
-            f"no saved run in {str(out.resolve())!r}: linfed reproduce NAME makes one, --out DIR has others"
+            f"no saved run in {str(out.resolve())!r}: run linfed reproduce NAME, or choose a folder with --out DIR"
         )
     for name in files:
         load_tables(name, out)
@@ -112,9 +113,9 @@ def redraw(given: argparse.Namespace) -> int:
 
 
 def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> dict[str, Path]:
-    """Return the files of the experiments that are asked for by their names, all of them imported once.
+    """Return the files of the requested experiments by name, after importing each.
 
-    ``all`` is those of the folder of whose names `of_all` is true.
+    ``all`` stands for the experiments of the folder for whose names `of_all` returns True.
     """
     from linfed.errors import UsageError
     from linfed.reproduction.experiments import experiment_files, experiments_folder, find, load_file, name_of
@@ -125,7 +126,7 @@ def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> d
     for asked in (asked for asked in given.names if asked != "all"):
         file = find(asked, folder)
         if files.setdefault(name_of(file), file).resolve() != file.resolve():
-            raise UsageError(f"{str(file)!r} and {str(files[name_of(file)])!r} have the same name: run them one by one")
+            raise UsageError(f"{str(file)!r} and {str(files[name_of(file)])!r} have the same name: run them separately")
     if "all" in given.names:
         files |= {name: file for name, file in experiment_files(folder).items() if of_all(name)}
     for file in files.values():
@@ -134,27 +135,27 @@ def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> d
 
 
 def check_strict(given: argparse.Namespace, names: Iterable[str]) -> None:
-    """Raise where there are no verdicts to compare with."""
+    """Raise `UsageError` if ``--strict`` is given but there are no committed verdicts to compare with."""
     from linfed.errors import UsageError
     from linfed.reproduction.committed import committed_runs
 
     if not given.strict:
         return
     if given.quick:
-        raise UsageError("--strict compares with the verdicts of full runs: leave out --quick")
+        raise UsageError("--strict compares the verdicts of full runs: leave out --quick")
     for name in names:
         if name not in committed_runs():
-            raise UsageError(f"--strict: linfed knows of no committed run of {name!r} to compare with")
+            raise UsageError(f"--strict requires a committed run, but there is none of {name!r}: leave it out")
 
 
 def through(files: Mapping[str, Path], options: Options, given: argparse.Namespace) -> int:
-    """Run one experiment after the other, print what came of each and of all, and return the exit status."""
+    """Run experiments in turn, print the report of each and a summary, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
     from linfed.reproduction.run import reproduce
     from linfed.sweeps.progress import say
 
-    os.environ["MPLBACKEND"] = "Agg"  # figures go to files, whatever shows them elsewhere
+    os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     status, runs = 0, dict[str, "Reproduction"]()
     if options.quick and not options.draw:
         print(banner(), flush=True)
@@ -178,7 +179,7 @@ def through(files: Mapping[str, Path], options: Options, given: argparse.Namespa
 
 
 def _ahead(name: str, options: Options, place: str) -> str:
-    """Return which run comes now, and how long the committed one took, if it is the same."""
+    """Return the position of the next experiment, and the time of its committed run if the settings are the same."""
     from linfed.reproduction.committed import committed_runs
     from linfed.sweeps.progress import about
 
@@ -189,9 +190,9 @@ def _ahead(name: str, options: Options, place: str) -> str:
 
 
 def _compared(runs: dict[str, Reproduction]) -> int:
-    """Print where settings or verdicts are not those of the committed runs, and return the exit status.
+    """Print differences in settings and verdicts from the committed runs, and return the exit status.
 
-    Where settings differ, verdicts may, and say nothing of the code: they are not compared.
+    If the settings differ, the verdicts are not compared: a difference would not come from the code.
     """
     from linfed.errors import UsageError
     from linfed.reproduction.committed import differences, other_settings
@@ -200,14 +201,14 @@ def _compared(runs: dict[str, Reproduction]) -> int:
     told, others = [], []
     for name, done in runs.items():
         if done.quick:
-            raise UsageError(f"--strict compares with the verdicts of full runs, and that of {name!r} is a quick one")
+            raise UsageError(f"--strict compares the verdicts of full runs, but the saved run of {name!r} is quick")
         if other := other_settings(name, done.settings):
             others.append(other)
         else:
             told += differences(name, [recorded(claim) for claim in done.claims or []])
     print(*others, *told, sep="\n", end="\n" * bool(others or told), file=sys.stderr)
-    verdicts = f"{len(told)} verdict{'s' * (len(told) != 1)} other than" if told else "all verdicts as"
-    found = [f"{verdicts} in the committed runs"] if len(others) < len(runs) else []
-    found += [f"not compared, with other settings: {len(others)} of {len(runs)} runs"] if others else []
+    differ = f"{len(told)} verdict{'s differ' if len(told) > 1 else ' differs'} from" if told else "all verdicts as in"
+    found = [f"{differ} the committed runs"] if len(others) < len(runs) else []
+    found += [f"{len(others)} of {len(runs)} runs not compared, because their settings differ"] if others else []
     print(f"--strict: {'; '.join(found)}")
     return int(bool(told or others))

@@ -1,4 +1,4 @@
-"""``linfed show``: what a saved run found, from its record alone."""
+"""``linfed show``: print the captions and claims of saved runs, read from their JSON records."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
     command = commands.add_parser(
         "show",
-        help="captions and claims of saved runs",
-        description="Print the captions of the figures of saved runs, and their claims; compute and write nothing.",
+        help="print captions and claims of saved runs",
+        description="Print the captions of the figures and the claims of saved runs. Nothing is computed or written.",
     )
-    command.add_argument("names", nargs="+", metavar="NAME", help="an experiment's name, or its FILE.py")
+    command.add_argument("names", nargs="+", metavar="NAME", help="name of an experiment, or its FILE.py")
     add_saved(command)
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what saved runs found."""
+    """Print the captions and claims of saved runs, and return the exit status."""
     from linfed.commands.printed import claims_table, tally
     from linfed.reproduction.experiments import name_of
     from linfed.reproduction.records import captions_of, claims_of, kind_of_run, read_saved

@@ -1,14 +1,15 @@
-"""Captions of figures: what an experiment's docstring says of each, and the sizes of the rows that it was drawn from.
+"""Captions of figures, from the docstring of an experiment and the sizes of the drawn rows.
 
-The docstring of an experiment's module has a section ``Figures``, an entry for each key of what ``plot`` returns, or
-for each pattern of keys, in quotation marks::
+The docstring of an experiment's module has a section ``Figures``. It has an entry for each key of the dict that
+``plot`` returns, or for each pattern of keys, in quotation marks::
 
     Figures
     -------
     "" : The error of every client, in ascending order; a panel for each m.
     "*-tuning" : The final error against the step size.
 
-The section ends with an empty line. The key itself goes before a pattern, and one pattern before those below it.
+The section ends with an empty line. An entry for the key itself takes precedence over patterns, and the first matching
+pattern takes precedence over later ones.
 """
 
 from __future__ import annotations
@@ -41,33 +42,33 @@ SIZES = (
     ("up to {} rounds", ("most_rounds",)),
     ("{} trials", ("trials",)),
 )
-"""What is told of a table's rows, and the columns that hold it: the first that there is, or that ends so.
+"""Text of each size in a caption, and the names of its column; the first name that a table has is used.
 
-Where m is 0 clients have exact moments in the place of samples."""
+A name also matches the last part of a dotted column name. m = 0 means exact moments instead of samples."""
 
 MOST_LISTED = 7
-"""Values that are told one by one; of more the least and the largest."""
+"""Largest number of listed values; of more, only the smallest and the largest are given."""
 
 
 def captions(
     module: ModuleType, tables: Mapping[str, Table], figures: Mapping[str, Figure] | None = None
 ) -> dict[str, str]:
-    """Return the caption of each of an experiment's figures, by its key.
+    """Return the captions of an experiment's figures by their keys.
 
     Parameters
     ----------
     module : module
-        Of the experiment.
-    tables : mapping
-        Its tables, by name.
-    figures : mapping, optional
-        What ``module.plot(tables)`` has returned; drawn, and closed, by default.
+        The experiment.
+    tables : mapping of str to Table
+        Tables of the experiment by name.
+    figures : mapping of str to Figure, optional
+        The figures from ``module.plot(tables)``; by default they are drawn, and closed again.
 
     Returns
     -------
     dict of str
-        Each in one line: what the docstring says, or where it has no entry the experiment's ``SUMMARY``, and the sizes
-        of the rows that `lf.page` was given (`linfed.plotting.panels.drawn_from`), or else of all tables.
+        One line for each figure: its entry in the docstring, or ``SUMMARY`` without one, and the sizes. The sizes come
+        from the table given to `lf.page` (`linfed.plotting.panels.drawn_from`), or else from all tables.
     """
     if figures is None:
         import matplotlib.pyplot as plt
@@ -82,33 +83,36 @@ def captions(
 
 
 def caption(module: ModuleType, key: str, said: str) -> str:
-    """Return the caption of one figure by its key: the docstring's entry or the summary, and what is said of sizes."""
+    """Return the caption of one figure: its entry in the docstring or the summary, followed by the sentence `said`."""
     summary = getattr(module, "SUMMARY", "")
     text = entry(entries(module.__doc__ or ""), key) or (f"{summary}." if summary else "")
     return f"{text} {said}".strip()
 
 
 def drawn_sizes(figure: Figure, tables: Mapping[str, Table]) -> str:
-    """Return a sentence with the sizes of the rows that a figure was drawn from, or else of all tables' rows."""
+    """Return a sentence with the sizes of the drawn rows, or of all tables if these are not known."""
     return sizes(rows_of(figure) or sum(tables.values(), Table()))
 
 
 def entries(docstring: str) -> dict[str, str]:
-    """Return the entries of a docstring's section ``Figures`` by their key or pattern, each in one line."""
+    """Return the entries of a docstring's section ``Figures`` by key or pattern, each as one line."""
     section = re.search(r"(?ms)^Figures\n-+\n(.*?)(?:\n\s*\n|\Z)", docstring)
     parts = re.split(r'(?m)^"([^"\n]*)" : ', section[1]) if section else [""]
     if parts[0].strip():
-        raise ValueError(f'the section Figures begins with {parts[0].strip()!r}; an entry begins with "key" : ')
+        raise ValueError(f'the section Figures begins with {parts[0].strip()!r}, but must begin with an entry "key" : ')
     return {key: " ".join(text.split()) for key, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def entry(told: Mapping[str, str], key: str) -> str:
-    """Return the entry of a key, or of the first pattern that it fits; empty where there is none."""
+    """Return the entry of a key, or of the first pattern that matches it; empty without one."""
     return told[key] if key in told else next((told[one] for one in told if fnmatchcase(key, one)), "")
 
 
 def sizes(table: Table) -> str:
-    """Return a sentence with the sizes of a table's rows: of each the value, or the values, or their range."""
+    """Return a sentence with the sizes of a table's rows; empty without any.
+
+    A size with several values is given as a list, or as a range if there are more than `MOST_LISTED`.
+    """
     said = []
     for text, names in SIZES:
         values = next(filter(None, (_values(table, name) for name in names)), [])
@@ -118,14 +122,14 @@ def sizes(table: Table) -> str:
 
 
 def _values(table: Table, name: str) -> list[Any]:
-    """Return the different numbers in the columns of a name: those that are called so, or else that end so."""
+    """Return the sorted different numbers in the column `name`, or in the columns whose last part is `name`."""
     own = [name] if name in table.columns else [one for one in table.columns if one.endswith(f".{name}")]
     found = {row[one] for row in table.rows for one in own if is_real(row.get(one)) and row[one] == row[one]}
     return sorted(found)
 
 
 def _listed(values: list[Any], named: Mapping[Any, str]) -> str:
-    """Return numbers as words, some of which have a name."""
+    """Return numbers as text; `named` has words for some of them."""
     words = [named.get(value, f"{value:,}" if isinstance(value, int) else f"{value:g}") for value in values]
     if len(words) > MOST_LISTED:
         return f"{words[0]} to {words[-1]}"
@@ -133,7 +137,7 @@ def _listed(values: list[Any], named: Mapping[Any, str]) -> str:
 
 
 def write_caption(path: Path, caption: str) -> Path:
-    """Write a caption as a text file, by rename, and return its path."""
+    """Write a caption as a text file atomically, and return its path."""
     with replacing(path) as file:
         file.write(f"{caption}\n".encode())
     return path

@@ -1,1 +1,1 @@
-"""Experiments: finding and running them, and their records."""
+"""Find and run experiments, and read the records of saved runs."""

@@ -1,4 +1,4 @@
-"""What a reader should know before a verdict: trials that diverged, steps at the edge of a grid, curves not at rest."""
+"""Caveats of findings: diverged trials, step sizes at the edge of their grid, curves that are not stationary."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from linfed.tables.table import Table
 
 
 def edges(table: Table, by: str = "method") -> str:
-    """Return the note that the best step of these rows' methods lies at the edge of the grid, or nothing."""
+    """Return a note on the methods whose best step size is at the edge of its grid; empty without one."""
     names = [label(str(row[by])) for row in table.rows if row.get("at_edge")]
     return f"the best step of {' and '.join(dict.fromkeys(names))} lies at the edge of the grid" if names else ""
 
 
 def lost(table: Table, told: str = "its best step", by: str = "method") -> str:
-    """Return how many trials of each of these rows' methods diverged, or nothing."""
+    """Return a note with the number of diverged trials of each method; empty without one."""
     counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
     return joined(*(f"{count} trials of {name} diverged at {told}" for name, count in counts if count))
 
 
 def unsettled(table: Table, column: str, *, by: str = "method", change: float = 0.01) -> str:
-    """Return whose median curves still move by a larger share over the second half of the rounds, or nothing."""
+    """Return a note on the methods whose median still changes by more than a share `change`; empty without one.
+
+    The change is measured over the second half of the rounds.
+    """
     told = []
     for row in table:
         rounds, curve = row["round"], quantiles(row[column])[0]

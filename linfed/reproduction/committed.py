@@ -1,6 +1,6 @@
-"""What the committed full runs said and how long they took: a small file that ships with the package.
+"""Verdicts, settings and times of the committed full runs, from a small file in the package.
 
-``docs/publish.py`` writes it from ``results/committed/``; in the package there is nothing else of those runs.
+``docs/publish.py`` writes the file from ``results/committed/``, which is not part of the package.
 """
 
 from __future__ import annotations
@@ -16,29 +16,36 @@ from typing import Any, NamedTuple, TypeAlias
 from linfed.system.files import replacing
 
 RECORD = Path(__file__).with_name("committed.json.gz")
-"""Of each experiment its seconds, its settings, and the verdict of each claim by text, statistic and place."""
+"""File with the seconds, the settings and the claims' verdicts of each experiment."""
 
 MOST_LISTED = 3
-"""Values of a setting that a message names."""
+"""Largest number of a setting's values in a message."""
 
 Settings: TypeAlias = dict[str, dict[str, list[str]]]
-"""Of each table the values of each field of its cells, and under ``rows`` how many rows it has, all as text."""
+"""For each table, the values of each field of its cells, and its number of rows under ``rows``; all as text."""
 
 
 class Committed(NamedTuple):
-    """A committed run: its seconds, None where they are not known, its verdicts by text, statistic and place.
+    """A committed run.
 
-    Settings that are not known are left out.
+    Parameters
+    ----------
+    seconds : float or None
+        Run time; None if it is not known.
+    verdicts : dict
+        Verdicts by the claim's text, statistic and setting.
+    settings : dict, optional
+        Known settings.
     """
 
     seconds: float | None
     verdicts: dict[tuple[str, str, str], list[str]]
-    settings: Settings = {}  # noqa: RUF012  (of a tuple, which nobody changes)
+    settings: Settings = {}  # noqa: RUF012  (a default that no code changes)
 
 
 @functools.cache
 def committed_runs() -> dict[str, Committed]:
-    """Return the committed run of each experiment by its name."""
+    """Return the committed runs by the name of the experiment."""
     known = json.loads(gzip.decompress(RECORD.read_bytes()))
     return {
         name: Committed(told["seconds"], verdicts_of(told["claims"]), told.get("settings", {}))
@@ -47,7 +54,7 @@ def committed_runs() -> dict[str, Committed]:
 
 
 def verdicts_of(claims: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[str]]:
-    """Return the verdicts of claims, each with text, statistic, where and verdict; those of one key in their order."""
+    """Return the verdicts of claims by text, statistic and ``where``; several verdicts of one key keep their order."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for claim in claims:
         found.setdefault((claim["text"], claim["statistic"], claim["where"]), []).append(claim["verdict"])
@@ -55,13 +62,14 @@ def verdicts_of(claims: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str
 
 
 def write_record(described: Iterable[tuple[dict[str, Any], bool, Settings]], path: Path = RECORD) -> Path:
-    """Write the record of runs.
+    """Write the file of committed runs, and return its path.
 
     Parameters
     ----------
     described : iterable of (dict, bool, dict)
-        What a run's JSON holds, whether its seconds are those of all of its cells, and its settings.
-    path : Path
+        For each run the content of its JSON, True if its seconds cover all of its cells, and its settings.
+    path : Path, optional
+        The file to write; by default the one in the package.
     """
     fields = ("text", "statistic", "where", "verdict")
     record = {
@@ -79,9 +87,9 @@ def write_record(described: Iterable[tuple[dict[str, Any], bool, Settings]], pat
 
 
 def other_settings(name: str, settings: Settings) -> str:
-    """Return in what the settings of a run are others than those of the committed run, or nothing.
+    """Return a line with the settings that differ from the committed run; empty if none differ.
 
-    What only one of the two has, as a field that was added since, is not compared.
+    Only fields that both runs have are compared.
     """
     known, told = committed_runs()[name].settings, []
     for key in known.keys() & settings.keys():
@@ -89,17 +97,17 @@ def other_settings(name: str, settings: Settings) -> str:
             before, now = known[key][field], settings[key][field]
             if before != now:
                 told.append(f"{field} {_listed(now, before)} instead of {_listed(before, now)} in {key!r}")
-    return f"{name}: other settings than the committed run: {'; '.join(sorted(told))}" if told else ""
+    return f"{name}: settings differ from the committed run: {'; '.join(sorted(told))}" if told else ""
 
 
 def _listed(values: list[str], others: list[str]) -> str:
-    """Return those of the values that are not among the others, or all of them, at most three."""
+    """Return the values that are not among the others, or all values if every one is; list at most `MOST_LISTED`."""
     shown = [value for value in values if value not in others] or values
     return ", ".join(shown[:MOST_LISTED]) + (", .." if len(shown) > MOST_LISTED else "")
 
 
 def differences(name: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return in what the verdicts of a run are others than those of the committed run, a line each."""
+    """Return a line for each claim whose verdicts differ from the committed run."""
     expected, found = committed_runs()[name].verdicts, verdicts_of(claims)
     told = []
     for key in {**expected, **found}:
@@ -112,5 +120,6 @@ def differences(name: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _told(verdicts: list[str]) -> str:
+    """Return verdicts as text, with the number of each that occurs several times."""
     counted = Counter(verdicts).items()
     return ", ".join(f"{count} {verdict}" if count > 1 else verdict for verdict, count in counted) or "no such claim"

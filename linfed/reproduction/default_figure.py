@@ -1,8 +1,9 @@
-"""The figure of a table whose experiment has no ``plot``: curves of all methods, in panels by what else varies.
+"""Default figure of a table, for experiments without ``plot``: one line for each method, in panels.
 
-Lines are the methods: the values of a column ``method`` or ``label``, or the different algorithms; where these do not
-vary, the values of the last column that does. Of the other columns that vary the first makes columns of panels, the
-second rows of panels; of further ones the first value is drawn. The caption says what is left out.
+The lines are the methods: the values of a column ``method`` or ``label``, or the different algorithms. If there is only
+one method, the lines are the values of the last column that varies. The first other column that varies makes the
+columns of panels, and the second makes the rows of panels. Of each further column, only the rows with its first value
+are drawn. The caption lists the values that are left out.
 """
 
 from __future__ import annotations
@@ -32,33 +33,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS = ("method", "label")
-"""Columns whose values are the lines."""
+"""Names of columns whose values become the lines."""
 
 MOST = {"line": 12, "column": 6, "row": 4}
-"""Lines of a panel, columns and rows of panels: of more values as many are drawn, evenly spaced."""
+"""Largest numbers of lines in a panel, columns of panels and rows of panels; more values are thinned out evenly."""
 
 MOST_BANDS = 6
-"""Lines of a panel that have bands: more would cover each other."""
+"""Largest number of lines in a panel with bands; more bands would cover each other."""
 
 MOST_PREDICTIONS = 12
-"""Curves of a figure that are predicted: a prediction may take seconds."""
+"""Largest number of runs with predicted curves; a prediction can take seconds."""
 
 PREDICTED_TRIALS = 5
-"""Trials that are predicted of a run, the first ones: each has a start of its own."""
+"""Number of trials in a prediction, the first ones of the run; each trial has its own initialisation."""
 
 Axis = tuple[str, list[str]]
-"""The columns that vary together, as text, and what is written of the value in each row."""
+"""Names of columns that vary together, joined to a text, and the text of their values for each row."""
 
 
 def default_figure(table: Table, cells: Sequence[Any]) -> tuple[Figure, str] | None:
-    """Return the figure of a table and its caption; None where no column of it lies along an axis.
+    """Draw the figure of a table, and return it with its caption; None if no column has values along an axis.
 
     Parameters
     ----------
     table : Table
     cells : sequence of cells
-        Those that filled it: the names of their fields are the columns that tell rows apart, and runs among them are
-        predicted (`lf.predict`).
+        The cells that filled the table. The columns named like their fields distinguish the rows. For cells that are
+        runs, the figure has the predicted curve (`lf.predict`), if there is a prediction.
     """
     y = _metric(table)
     if y is None:
@@ -79,7 +80,7 @@ def default_figure(table: Table, cells: Sequence[Any]) -> tuple[Figure, str] | N
 
 
 def _metric(table: Table) -> str | None:
-    """Return the column that is drawn: the first along the rounds that all rows have, or else along an axis."""
+    """Return the column to draw: the first along the rounds in all rows, or else the first along any axis."""
 
     def along(row: Mapping[str, Any], name: str) -> bool:
         return isinstance(row.get(name), Along) and row[name].trials and len(row[name].axes) == 1
@@ -93,13 +94,16 @@ def _metric(table: Table) -> str | None:
 
 
 def _fields_that_differ(cells: Sequence[Any]) -> list[str]:
-    """Return the names of the fields in which cells differ; a run's row may say more of a field, e.g. of the engine."""
+    """Return the names of the fields in which the cells differ.
+
+    Values come from the cells, because a row can have another value than its cell, e.g. of the engine.
+    """
     fields = [dict(fields_of(cell)) for cell in cells]
     return varying(fields) if len(fields) > 1 else []
 
 
 def _places(rows: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Return each row's line, column and row of panels, None for one that is not drawn, and what is left out."""
+    """Return the line, column and row of panels of each table row, None if it is not drawn, and the values left out."""
     names = [name for name in fields if len({repr(row.get(name)) for row in rows}) > 1]
     methods = next(([name] for name in METHODS if name in names), [])
     if methods:
@@ -125,7 +129,10 @@ def _places(rows: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> tuple[l
 
 
 def _leave(kept: list[bool], values: Sequence[str], most: int) -> list[str]:
-    """Mark the rows whose value is not among as many as are drawn, evenly spaced; return the values left out."""
+    """Set `kept` to False for rows whose value is not drawn, and return the values left out.
+
+    At most `most` values are drawn, evenly spaced.
+    """
     every = list(dict.fromkeys(values))
     if len(every) <= most:
         return []
@@ -135,7 +142,7 @@ def _leave(kept: list[bool], values: Sequence[str], most: int) -> list[str]:
 
 
 def _axes(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Axis]:
-    """Return the axes of a grid: columns that vary together are one."""
+    """Return the axes of a grid; columns that vary together make one axis."""
     short, together = short_names(rows), dict[tuple[int, ...], list[str]]()
     for name in names:
         values = [repr(row.get(name)) for row in rows]
@@ -150,12 +157,12 @@ def _axes(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Axis]
 
 
 def _class(row: Mapping[str, Any]) -> str:
-    """Return the name of a row's algorithm, the tuned one where it is tuned."""
+    """Return the class name of a row's algorithm; for a tuned algorithm, the class that is tuned."""
     return str(row.get("algorithm.base", row.get("algorithm", "all")))
 
 
 def _methods(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Return the name of each row's algorithm, with as many of its fields as tell it from others of its class."""
+    """Return the name of each row's algorithm, with the fields that distinguish it from others of its class."""
     found = [_class(row) for row in rows]
     fields = dict.fromkeys(name.removeprefix("algorithm.").removeprefix("base.") for name in names)
     for own in ("", *(field for field in fields if field not in ("algorithm", "base"))):
@@ -168,7 +175,7 @@ def _methods(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
 
 
 def _field(row: Mapping[str, Any], own: str) -> Any:
-    """Return the value of an algorithm's field, of the tuned one where it is tuned."""
+    """Return the value of a field of a row's algorithm; for a tuned algorithm, of the algorithm that is tuned."""
     return row.get(f"algorithm.base.{own}", row.get(f"algorithm.{own}"))
 
 
@@ -176,7 +183,7 @@ def _field(row: Mapping[str, Any], own: str) -> Any:
 
 
 def _run_of(row: Mapping[str, Any], cells: Sequence[Any]) -> Run | None:
-    """Return the run that filled a row, its algorithm as it was tuned; None where it is not known."""
+    """Return the run that filled a row, with the tuned values of its algorithm; None if no such run is found."""
     for cell in cells:
         if isinstance(cell, Run) and all(row.get(k) == v for k, v in fields_of(cell) if k not in ("trials", "engine")):
             tuned = cell.algorithm
@@ -189,7 +196,7 @@ def _run_of(row: Mapping[str, Any], cells: Sequence[Any]) -> Run | None:
 
 
 def _predicted(run: Run | None) -> Prediction | None:
-    """Return the prediction of a run's first trials, or None if there is no prediction of its distance."""
+    """Return the prediction of a run's first trials; None without a prediction of the subspace distance."""
     if run is None or isinstance(run.algorithm, Tuned):
         return None
     try:
@@ -211,7 +218,7 @@ def _predicted(run: Run | None) -> Prediction | None:
 
 
 def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, list[Prediction]]:
-    """Return the figure and the predictions in it."""
+    """Draw the figure, and return it with the predictions in it."""
     lines, columns, rows = ([*dict.fromkeys(row[f"={part}"] for row in table.rows)] for part in MOST)
     looks, labels = _looks(table, lines), {line: _text(line) for line in lines}
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
@@ -256,7 +263,11 @@ def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fi
 
 
 def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
-    """Return a look for each line: a method's own, shades for numbers, and those of other kinds in turns."""
+    """Return the look of each line.
+
+    Lines for numbers have shades. The only line of a method has the look of the method. Other lines have the
+    general looks in turn.
+    """
     classes = {row["=line"]: _class(row) for row in table.rows}
     own = {line: line if line in LOOKS else classes[line] for line in lines}
     if len(lines) > 1 and all(_is_number(line.rpartition(" = ")[2]) for line in lines):
@@ -267,6 +278,7 @@ def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
 
 
 def _is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
     try:
         return np.isfinite(float(text))
     except ValueError:
@@ -274,7 +286,7 @@ def _is_number(text: str) -> bool:
 
 
 def _cut_off(panels: Sequence[Axes], table: Table, y: str) -> None:
-    """Cut off the heights to which diverging runs rise."""
+    """Limit the height of the panels if runs diverged, to 1000 times the largest initial median."""
     if any(np.any(row.get("diverged", False)) for row in table.rows):
         begin = max(float(np.nanmedian(row[y].values[:, 0])) for row in table.rows)
         if panels[0].get_ylim()[1] > 1e3 * begin:
@@ -287,17 +299,14 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: S
     lines = len({row["=line"] for row in table.rows})
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
     parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
-    parts += [f"black lines: predicted, median of the first {PREDICTED_TRIALS} trials"] if predicted else []
-    parts += (
-        ["dashed black: the prediction comes with warnings (`lf.predict` returns them)"]
-        if any(one.warnings for one in predicted)
-        else []
-    )
+    parts += [f"black lines: predicted median of the first {PREDICTED_TRIALS} trials"] if predicted else []
+    if any(one.warnings for one in predicted):
+        parts.append("dashed black lines: predictions with warnings (`lf.predict` returns them)")
     parts += [text for text in (told_diverged(table.rows), edges(table, by="=line")) if text]
     parts += [f"not drawn: {', '.join(left_out)}"] if left_out else []
     return f"{'; '.join(parts)}. {sizes(table)}".strip()
 
 
 def _text(text: str) -> str:
-    """Return a text that matplotlib shows as it is."""
+    """Return a text in the form that matplotlib shows unchanged."""
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")

@@ -1,8 +1,9 @@
-"""Finding and loading experiments: by name, from a folder of them, or as a Python file of one's own.
+"""Find and load experiments: by name from a folder, or as your own Python file.
 
-An experiment is a module with ``cells(quick)``, which returns lists of cells by the name of the table they fill, or
-one list. ``plot(tables)``, ``claims(tables)`` and ``SUMMARY`` are optional; figures and findings come from the tables
-alone. Its name is the file's, with hyphens.
+An experiment is a module with a function ``cells(quick)``, which returns a list of cells, or a dict from
+names of tables to lists of cells. ``plot(tables)``, ``claims(tables)`` and ``SUMMARY`` are optional; figures and
+findings depend only on the tables. The name of the experiment is the name of the file with hyphens instead of
+underscores.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EXTRAS = {
     "pandas": "tables",
     "xarray": "tables",
 }
-"""The optional extra that brings a package."""
+"""Optional extras of linfed by the package that they install."""
 
 
 def experiments_folder(given: str | None) -> Path:
@@ -42,13 +43,13 @@ def experiments_folder(given: str | None) -> Path:
     Parameters
     ----------
     given : str or None
-        The folder, or None: ``experiments/`` in the current folder or in the checkout that it lies in; where there is
-        none, those that the installed package brings, or that lie beside a package which runs from its checkout.
+        The folder. If None, the first of these that exists: ``experiments/`` in the current folder; in the checkout
+        that contains it; in the installed package; in the checkout of an editable installation.
 
     Raises
     ------
     UsageError
-        If there is none, or if it is no package; the message says how to get one.
+        If the folder does not exist or has no ``__init__.py``.
     """
     if given is None:
         for folder in [*_of_checkout(Path.cwd()), *_of_package()]:
@@ -56,26 +57,27 @@ def experiments_folder(given: str | None) -> Path:
                 return folder.resolve()
             if _has_experiments(folder):
                 raise UsageError(
-                    f"{folder} has no __init__.py: make an empty one, or name another folder with --experiments DIR"
+                    f"{folder} has no __init__.py: create an empty one, or choose another folder with --experiments DIR"
                 )
         raise UsageError(
-            f"no experiments/ in {Path.cwd()}, in a checkout of linfed above it, or in the installed package: install "
-            "linfed anew, run this in a checkout, or name their folder with --experiments DIR"
+            f"no experiments/ in {Path.cwd()}, in a checkout above it or in the installed package: reinstall linfed, "
+            "run the command in a checkout, or choose the folder with --experiments DIR"
         )
     folder = Path(given)
     if _is_package(folder):
         return folder.resolve()
     if folder.is_dir():
-        raise UsageError(f"--experiments {given} has no __init__.py; experiments are modules of a package")
-    raise UsageError(f"--experiments {given} is no folder; leave it out for the experiments that come with linfed")
+        raise UsageError(f"--experiments {given} must be a package: create an empty {folder / '__init__.py'}")
+    raise UsageError(f"--experiments {given} must be a folder; leave it out for the experiments of linfed")
 
 
 def _is_package(folder: Path) -> bool:
+    """Return whether a folder has an ``__init__.py``."""
     return (folder / "__init__.py").is_file()
 
 
 def _has_experiments(folder: Path) -> bool:
-    """Return whether a folder that is no package has a module with cells, and is not just any folder of that name."""
+    """Return whether a folder contains a module with a function ``cells``."""
     try:
         return any(re.search(rb"(?m)^def cells\(", path.read_bytes()) for path in folder.glob("*.py"))
     except OSError:
@@ -83,19 +85,20 @@ def _has_experiments(folder: Path) -> bool:
 
 
 def _of_checkout(here: Path) -> list[Path]:
-    """Return where experiments may lie: here, or in the checkout that a folder lies in."""
+    """Return the possible folders of experiments in a folder and in the checkout that contains it."""
     above = (folder / "experiments" for folder in here.parents if _is_linfed(folder / "pyproject.toml"))
     return [here / "experiments", *above]
 
 
 def _of_package() -> list[Path]:
-    """Return where the experiments of the package lie that is running: within it, or beside it in its checkout."""
+    """Return the possible folders of the experiments of linfed: in the package, and next to it in a checkout."""
     package = Path(linfed.__file__).parent
     beside = [package.parent / "experiments"] if _is_linfed(package.parent / "pyproject.toml") else []
     return [package / SHIPPED / "experiments", *beside]
 
 
 def _is_linfed(path: Path) -> bool:
+    """Return whether a ``pyproject.toml`` is linfed's."""
     try:
         return bool(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] == "linfed")
     except (OSError, KeyError, TypeError, ValueError):
@@ -108,33 +111,33 @@ def name_of(file: Path) -> str:
 
 
 def in_package(file: Path) -> bool:
-    """Return whether a module belongs to a folder of experiments, and is no file that stands alone."""
+    """Return whether a module belongs to a folder of experiments, as opposed to a single file."""
     return _is_package(file.parent)
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:
-    """Return each experiment's name and module file."""
+    """Return the files of a folder's experiments by name."""
     return {name_of(path): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
 
 
 def summary_of(name: str, folder: Path) -> str:
-    """Return an experiment's ``SUMMARY``, without running its module where it is written there as a text."""
+    """Return the ``SUMMARY`` of an experiment; the module is imported only if ``SUMMARY`` is not a literal."""
     for node in ast.parse(experiment_files(folder)[name].read_bytes()).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["SUMMARY"]:
             try:
                 return str(ast.literal_eval(node.value))
-            except ValueError:  # put together from other names
+            except ValueError:  # an expression with other names
                 return str(load(name, folder).SUMMARY)
     return ""
 
 
 def find(asked: str, folder: Path) -> Path:
-    """Return the file of the experiment that is asked for: by its name in a folder, or itself as FILE.py.
+    """Return the file of an experiment, given by its name in a folder or as FILE.py.
 
     Raises
     ------
     UsageError
-        If there is none, or if it cannot have this name.
+        If the experiment does not exist, or if FILE.py has an invalid name or the name of an experiment of linfed.
     """
     if asked.endswith(".py"):
         return _own_file(asked)
@@ -143,39 +146,40 @@ def find(asked: str, folder: Path) -> Path:
         listed = ", ".join(files) or "none"
         where = "" if _is_package_own(folder) else f" in {folder}"
         meant = f" (did you mean '{asked}.py'?)" if Path(f"{asked}.py").is_file() else suggestion(name, files)
-        raise UsageError(f"experiment {asked!r} is unknown{meant}; there are{where}: {listed}, or all")
+        raise UsageError(f"experiment {asked!r} is unknown{meant}; choose from{where}: {listed}, or all")
     return files[name]
 
 
 def _own_file(asked: str) -> Path:
-    """Return the path of a FILE.py, checked."""
+    """Return the path of FILE.py; raise `UsageError` if it does not exist or has an invalid name."""
     file = Path(asked)
     if not file.is_file():
         raise UsageError(f"{asked!r} does not exist: give the path of a Python file with cells(quick)")
     if not re.fullmatch(r"[A-Za-z0-9][\w-]*", file.stem, re.ASCII):
-        raise UsageError(f"{asked!r}: rename the file, its name may hold letters, digits, - and _ only")
+        raise UsageError(f"{asked!r}: rename the file; its name can have only letters, digits, - and _")
     shipped = next((files for files in map(experiment_files, _of_package()) if files), {})
     if name_of(file) in shipped and not in_package(file):
-        raise UsageError(f"{asked!r} has the name of an experiment that comes with linfed: rename the file")
+        raise UsageError(f"{asked!r} has the name of an experiment of linfed: rename the file")
     return file
 
 
 def _is_package_own(folder: Path) -> bool:
+    """Return whether a folder has the experiments of the running linfed."""
     return folder in [own.resolve() for own in _of_package()]
 
 
 def load(name: str, folder: Path) -> ModuleType:
-    """Import an experiment of a folder by name (`load_file`)."""
+    """Import an experiment of a folder by name."""
     return load_file(find(name, folder))
 
 
 def load_file(file: Path) -> ModuleType:
-    """Import the experiment in a file; its folder becomes importable, for worker processes too.
+    """Import the experiment in a file, and add its folder to ``sys.path``.
 
     Raises
     ------
     UsageError
-        If it raises, has no ``cells``, or needs a package that is not installed.
+        If the import fails, if the module has no ``cells``, or if a required package is not installed.
     """
     module_name = _importable(file.resolve())
     try:
@@ -184,28 +188,32 @@ def load_file(file: Path) -> ModuleType:
         package = (getattr(error, "name", None) or "").partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and package not in ("", "linfed", module_name.partition(".")[0]):
             wanted = f"linfed[{EXTRAS[package]}]" if package in EXTRAS else package
-            told = f"experiment {name_of(file)!r} needs {package}, which is missing: pip install {wanted!r}"
+            told = f"experiment {name_of(file)!r} requires {package}: pip install {wanted!r}"
             raise UsageError(told) from None
         raise UsageError(_error_in(file, error)) from error
     if Path(str(module.__file__)).resolve() != file.resolve():
-        raise UsageError(
-            f"{file}: Python finds {module.__file__} by the name {module_name!r}; rename the file or its folder"
-        )
+        raise UsageError(f"{file}: Python imports {module.__file__} as {module_name!r}; rename the file or its folder")
     if not callable(getattr(module, "cells", None)):
         raise UsageError(
-            f"{str(file)!r} has no function cells(quick), which returns a list of cells, e.g. lf.grid(...)"
+            f"{str(file)!r} must have a function cells(quick) that returns a list of cells, e.g. lf.grid(...)"
         )
     return module
 
 
 def _importable(file: Path) -> str:
-    """Return the name to import a file by, and put where it lies on the path, unless another module has the name."""
+    """Return the import name of a file, after adding its folder to ``sys.path``.
+
+    Raises
+    ------
+    UsageError
+        If another module has the name, or if it is not a valid name.
+    """
     package, folder = in_package(file), file.parent
     top = folder.name if package else file.stem
     said = f"--experiments {folder}" if package else str(file)
     wanted, kind = (folder / "__init__.py", "folder") if package else (file, "file")
     if package and not top.isidentifier():
-        raise UsageError(f"{said}: {top!r} cannot be the name of a module; rename the folder")
+        raise UsageError(f"{said}: {top!r} is not a valid module name; rename the folder")
     imported = Path(getattr(sys.modules.get(top), "__file__", None) or "nowhere").resolve()
     if top in sys.stdlib_module_names or (top in sys.modules and imported != wanted):
         raise UsageError(f"{said}: {top!r} is the name of another module; rename the {kind}")
@@ -216,7 +224,7 @@ def _importable(file: Path) -> str:
 
 
 def _error_in(file: Path, error: BaseException) -> str:
-    """Return an error on one line, with the last line of the file that led to it."""
+    """Return an error as one line, with the number of the line in the file that led to it."""
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename) == file.resolve()]
     if isinstance(error, SyntaxError) and Path(error.filename or "") == file.resolve():
         lines = [error.lineno]
@@ -226,17 +234,17 @@ def _error_in(file: Path, error: BaseException) -> str:
 
 
 def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
-    """Return an experiment's cells by table; a plain list is that of the table ``runs``.
+    """Return the cells of an experiment by table; a plain list fills the table ``runs``.
 
     Raises
     ------
     UsageError
-        If they are none, or cannot be made.
+        If ``cells`` raises, returns no cells or something else than cells, or does not support ``--quick``.
     """
     file = Path(str(module.__file__))
     takes_quick = bool(inspect.signature(module.cells).parameters)
     if quick and not takes_quick:
-        raise UsageError(f"{file.name}: its cells() has no quick sizes: leave out --quick, or write cells(quick)")
+        raise UsageError(f"{file.name}: cells() does not support --quick: leave it out, or define cells(quick)")
     try:
         found = module.cells(quick) if takes_quick else module.cells()
     except Exception as error:
@@ -244,7 +252,9 @@ def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
     tables = found if isinstance(found, Mapping) else {"runs": found}
     for key in tables:
         if not isinstance(key, str) or not re.fullmatch(r"\w[\w-]*", key):
-            raise UsageError(f"{file.name}: cells() names a table {shown(key)}, and a file could not be called so")
+            raise UsageError(
+                f"{file.name}: the table name {shown(key)} from cells() must have only letters, digits, - and _"
+            )
     try:
         lists: dict[str, list[Any]] = {key: list(checked_cells(cells)) for key, cells in tables.items()}
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Own settings in an experiment: ``--set dim=30`` replaces a field of its cells; every mistake is one line."""
+"""Replace fields of an experiment's cells, as ``--set dim=30`` does, with one-line errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from linfed.search.tuning import Tuned
 from linfed.tables.grid import changed
 
 CellLists: TypeAlias = Mapping[str, Sequence[Any]]
-"""The cells of each table."""
+"""Cells by the name of the table that they fill."""
 
 WORDS: Mapping[Any, str] = {bool: "True or False", int: "an integer", float: "a finite number", str: "a word"}
+"""Types of fields in messages."""
 
 
 class Field(NamedTuple):
-    """A field of a cell, or of a field of it: the dataclass that has it, its name there, its value."""
+    """A field of a cell or of a dataclass within it: the dataclass that has the field, its name and its value."""
 
     owner: Any
     name: str
@@ -31,14 +32,17 @@ class Field(NamedTuple):
 
 
 def read_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Return the values by field of texts ``FIELD=VALUE``: Python literals, other texts as they are."""
+    """Parse texts ``FIELD=VALUE``, and return the values by field.
+
+    A value that is not a Python literal stays a string.
+    """
     found: dict[str, Any] = {}
     for text in given:
         path, equals, value = (part.strip() for part in text.partition("="))
         if not path or not equals or not value:
             raise UsageError(f"--set {text!r} must be FIELD=VALUE, e.g. --set dim=30")
         if path in found:
-            raise UsageError(f"--set {path} is given twice: a field has one value")
+            raise UsageError(f"--set {path} is given twice: give it once")
         try:
             found[path] = _tuples(ast.literal_eval(value))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -47,20 +51,25 @@ def read_settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return cells with fields replaced, each table without the cells that have become equal to one before.
+    """Return cells with replaced fields; of equal cells in a table, only the first is kept.
 
     Parameters
     ----------
     lists : mapping of str to sequence
-        The cells of each table.
-    settings : mapping
-        From fields to values. A field is a dotted path (`linfed.grid`); some of its parts in their order are enough
-        where they are those of one field. Cells without it stay as they are.
+        Cells by table.
+    settings : mapping of str to value
+        New values by field. A field is a dotted path, as in `linfed.grid`. Parts of the path can be left out, except
+        the last, if the rest matches only one field. Cells without the field stay unchanged.
+
+    Returns
+    -------
+    dict of str to list
+        The new cells by table.
 
     Raises
     ------
     UsageError
-        For a field that no cell has, one that is not clear, and a value that it cannot have.
+        If no cell has a field, a shortened path matches several fields, or a value is invalid.
     """
     fields = {key: [dict(_fields(cell)) for cell in cells] for key, cells in lists.items()}
     known = dict.fromkeys(path for of_cells in fields.values() for one in of_cells for path in one)
@@ -68,7 +77,7 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
     for path in settings:
         if not any(_resolved(path, one) for of_cells in fields.values() for one in of_cells):
             shorter = dict.fromkeys([*known, *(one.rpartition(".")[2] for one in known)])
-            hint = suggestion(path, shorter) or f"; there are: {', '.join(known)}"
+            hint = suggestion(path, shorter) or f"; choose from: {', '.join(known)}"
             raise UsageError(f"--set {path}: no cell has this field{hint}")
     found: dict[str, list[Any]] = {}
     for key, cells in lists.items():
@@ -81,7 +90,7 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
                 _check_not_tuned(full, cell)
             try:
                 new.append(changed(cell, changes))
-                getattr(new[-1], "problem", None)  # which raises where a cell's sizes allow none
+                getattr(new[-1], "problem", None)  # building the problem checks the sizes
             except (TypeError, ValueError) as error:
                 raise UsageError(f"--set: {_one_line(error)}") from None
         found[key] = _different(new)
@@ -89,7 +98,10 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
 
 
 def check_cells(lists: CellLists) -> None:
-    """Raise for the first cell that cannot run: by its method ``check()``, if it has one, or by its plain sizes."""
+    """Raise `UsageError` for the first invalid cell.
+
+    A cell is invalid if its ``rank`` is larger than its ``dim``, or if its method ``check()`` raises.
+    """
     for cell in (cell for cells in lists.values() for cell in cells):
         dim, rank = getattr(cell, "dim", None), getattr(cell, "rank", None)
         try:
@@ -102,7 +114,7 @@ def check_cells(lists: CellLists) -> None:
 
 
 def _fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
-    """Yield the fields that a dataclass is given, and those of its fields, by dotted path."""
+    """Yield the dotted paths and fields of a dataclass and of the dataclasses within it."""
     for one in dataclasses.fields(value):
         if one.init:
             inner = getattr(value, one.name)
@@ -112,7 +124,7 @@ def _fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
 
 
 def _resolved(path: str, own: Mapping[str, Field]) -> str | None:
-    """Return the full path of the field that is meant, if there is one."""
+    """Return the full path of the field that a shortened path matches, or None."""
     if path in own:
         return path
     parts = path.split(".")
@@ -122,12 +134,12 @@ def _resolved(path: str, own: Mapping[str, Field]) -> str | None:
         if full.rpartition(".")[2] == parts[-1] and all(part in names for part in parts):
             found.append(full)
     if len(found) > 1:
-        raise UsageError(f"--set {path} may be {' or '.join(found)}: write which")
+        raise UsageError(f"--set {path} is ambiguous: use {' or '.join(found)}")
     return found[0] if found else None
 
 
 def _least(of_cells: Sequence[Mapping[str, Field]]) -> dict[str, float]:
-    """Return the least number in each field over cells."""
+    """Return the smallest value of each numeric field over cells."""
     found: dict[str, float] = {}
     for own in of_cells:
         for path, field in own.items():
@@ -137,12 +149,15 @@ def _least(of_cells: Sequence[Mapping[str, Field]]) -> dict[str, float]:
 
 
 def _check_value(path: str, value: Any, field: Field, least: float | None) -> None:
-    """Raise for a value of another type than the field's, or a size that is none; linfed's classes check their own."""
+    """Raise `UsageError` if a value has the wrong type, or is too small for a count or a nonnegative number.
+
+    Configuration classes of linfed check their own fields.
+    """
     if isinstance(field.owner, Configuration):
         return
     try:
         hint = typing.get_type_hints(type(field.owner)).get(field.name, Any)
-    except Exception:  # of names that are there for type checking only
+    except Exception:  # names that are imported only for type checking
         hint = Any if field.value is None else type(field.value)
     if not _is_of(value, hint):
         allowed = WORDS.get(hint, f"of the type {getattr(hint, '__name__', hint) if hint in (tuple,) else hint}")
@@ -154,7 +169,7 @@ def _check_value(path: str, value: Any, field: Field, least: float | None) -> No
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Return whether a literal is of a type as annotations write it; what is no literal's type is not checked."""
+    """Return whether a literal has an annotated type; True for types that no literal can have."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_is_of(value, part) for part in parts)
@@ -174,24 +189,25 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 def _check_not_tuned(path: str, cell: Any) -> None:
-    """Raise for a field of a tuned algorithm that the tuning chooses."""
+    """Raise `UsageError` for a field that the tuning of an algorithm chooses."""
     tuned = getattr(cell, "algorithm", None)
     name = path.removeprefix("algorithm.base.")
     if isinstance(tuned, Tuned) and name != path:
         grids = [tuned.grid] if isinstance(tuned.grid, Mapping) else tuned.grid
         if any(name in one for one in grids):
-            raise UsageError(f"--set {path}: the tuning chooses it from algorithm.grid = {shown(tuned.grid)}")
+            raise UsageError(f"--set {path}: the field is tuned over algorithm.grid = {shown(tuned.grid)}")
 
 
 def _different(cells: list[Any]) -> list[Any]:
-    """Return cells without those that are equal to one before."""
+    """Return the different cells, in the order of their first appearance."""
     try:
         return list(dict.fromkeys(cells))
-    except TypeError:  # fields that have no hash
+    except TypeError:  # fields that are not hashable
         return [cell for place, cell in enumerate(cells) if cell not in cells[:place]]
 
 
 def _tuples(value: Any) -> Any:
+    """Return a value with its lists, also nested ones, as tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, tuple | list) else value
 
 

@@ -1,4 +1,4 @@
-"""Saved runs, read from their JSON alone: what describes them, their claims and the captions of their figures."""
+"""Read the JSON records of saved runs: configuration, claims and captions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,28 @@ from linfed.reproduction.committed import committed_runs
 from linfed.statistics.findings import Finding, Hypothesis, Verdict
 
 ENDS = (-math.inf, math.nan, math.inf)
-"""What the null of an interval's end may have been."""
+"""Values that JSON stores as null; candidates for the ends of an interval."""
 
 
 def read_saved(name: str, folder: Path) -> dict[str, Any]:
-    """Return what the JSON of a saved run holds.
+    """Read the record of a saved run.
 
     Parameters
     ----------
     name : str
-        The experiment's name.
+        Name of the experiment.
     folder : Path
-        Where the run was written.
+        Folder of the saved run.
+
+    Returns
+    -------
+    dict
+        Content of ``NAME.json``.
 
     Raises
     ------
     UsageError
-        If there is none, or if it cannot be read; the message says what to do.
+        If the file does not exist, cannot be read, or is not the record of a run.
     """
     path = folder / f"{name}.json"
     try:
@@ -45,24 +50,26 @@ def read_saved(name: str, folder: Path) -> dict[str, Any]:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     except (KeyError, TypeError, ValueError) as error:
         told = " ".join(str(error).split())
-        raise UsageError(f"{str(path)!r} is no record of a run ({told}): linfed reproduce {name} writes it") from None
+        raise UsageError(
+            f"{str(path)!r} is not the record of a run ({told}): rewrite it with linfed reproduce {name}"
+        ) from None
     return dict(described)
 
 
 TEXTS = ("text", "where", "statistic", "source", "said", "detail", "note", "vacuous")
 NUMBERS = ("estimate", "low", "high", "least", "most")
-"""Fields of a recorded claim."""
+"""Fields with numbers in a recorded claim; `TEXTS` are those with text."""
 
 
 def read_record(path: Path) -> Any:
-    """Return what a JSON file holds; a run's record is checked (`check_record`).
+    """Read a JSON file, and check its fields if it is the record of a run.
 
     Raises
     ------
     ValueError
-        If it is not JSON, or a run's record with fields of wrong types.
+        If the file is not JSON, or is a record with fields of wrong types.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
@@ -74,7 +81,7 @@ def read_record(path: Path) -> Any:
 
 
 def check_record(described: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the fields of a run's record have the types that `linfed reproduce` writes."""
+    """Raise `ValueError` if a field of a record is missing or has the wrong type."""
     optional: dict[str, Any] = {"quick": bool, "seconds": int | float, "versions": dict, "blas": list, "tables": dict}
     optional |= {"figures": dict, "set": dict, "file": str}
     _check_types(described, {"experiment": str, "claims": list}, "")
@@ -100,6 +107,7 @@ def check_record(described: Mapping[str, Any]) -> None:
 
 
 def _check_types(fields: Mapping[str, Any], kinds: Mapping[str, Any], of: str) -> None:
+    """Raise `ValueError` if a field is missing or has the wrong type; `of` is the prefix of its name in the message."""
     for name, kind in kinds.items():
         if name not in fields:
             raise ValueError(f"{of}{name} is missing")
@@ -108,31 +116,33 @@ def _check_types(fields: Mapping[str, Any], kinds: Mapping[str, Any], of: str) -
 
 
 def _way_out(name: str, folder: Path) -> str:
-    """Return what to do where there is no saved run."""
+    """Return advice for a saved run that does not exist."""
     if (folder / "quick" / f"{name}.json").exists():
-        return "there is a quick one, which --quick takes"
+        return "there is a quick run; select it with --quick"
     if folder.name == "quick" and (folder.parent / f"{name}.json").exists():
-        return "there is a full one, which is taken without --quick"
+        return "there is a full run; leave out --quick"
     known = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
     if near := "" if name in known else suggestion(name, sorted(known)):
         return near.strip(" ()")
-    return f"linfed reproduce {name} makes one, --out DIR names another folder"
+    return f"run linfed reproduce {name}, or choose another folder with --out DIR"
 
 
 def recorded(claim: Finding) -> dict[str, Any]:
-    """Return all that a finding holds, and its verdict, as it is kept."""
+    """Return a finding as a dict for the record, with its claimed range and verdict."""
     return {**asdict(claim), "said": claim.said, "verdict": claim.verdict.value}
 
 
 def claims_of(described: Mapping[str, Any]) -> list[Finding]:
     """Return the claims of a saved run as findings.
 
-    JSON has null for numbers that are not finite: the ends of an interval become those that its verdict asks for.
+    JSON stores infinite numbers and NaN as null. For an interval with such an end, the value is restored that leads to
+    the recorded verdict.
     """
     return [_finding(claim) for claim in described["claims"]]
 
 
 def _finding(claim: Mapping[str, Any]) -> Finding:
+    """Return a recorded claim as a finding."""
     own = {field.name: claim[field.name] for field in fields(Finding) if field.name in claim}
     own["least"] = -math.inf if own["least"] is None else own["least"]
     own["most"] = math.inf if own["most"] is None else own["most"]
@@ -146,18 +156,19 @@ def _finding(claim: Mapping[str, Any]) -> Finding:
 
 
 def _hypothesis(told: Mapping[str, Any]) -> Hypothesis:
+    """Return a recorded hypothesis; null becomes infinity."""
     left, right = (math.inf if told[side] is None else told[side] for side in ("left", "right"))
     return Hypothesis(text=told["text"], left=left, right=right)
 
 
 def captions_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return the captions of a saved run's figures by their keys; nothing where none were kept."""
+    """Return the captions of a saved run by the keys of its figures; empty without captions in the record."""
     figures = described.get("figures")
     return {str(key): str(text) for key, text in figures.items()} if isinstance(figures, dict) else {}
 
 
 def state_of(name: str, folder: Path) -> str:
-    """Return how a saved run stands: ``full``, ``quick``, ``unfinished``, ``unreadable``, or nothing without one."""
+    """Return the status of a saved run: ``full``, ``quick``, ``unfinished``, ``unreadable``, or empty without a run."""
     if not (folder / f"{name}.json").exists():
         return ""
     try:
@@ -170,10 +181,10 @@ def state_of(name: str, folder: Path) -> str:
 
 
 def kind_of_run(described: Mapping[str, Any]) -> str:
-    """Return which run a record is of: a full or a quick one, and the fields of its cells that were set."""
+    """Return the kind of a run, ``full run`` or ``quick run``, followed by its changed fields."""
     return f"{'quick' if described.get('quick') else 'full'} run{set_in(described)}"
 
 
 def set_in(described: Mapping[str, Any]) -> str:
-    """Return the fields of a run's cells that were set, after a comma each."""
+    """Return the changed fields of a run with their values, each after a comma."""
     return "".join(f", {name} = {value}" for name, value in described.get("set", {}).items())

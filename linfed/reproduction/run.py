@@ -1,6 +1,6 @@
-"""Running an experiment: compute its cells, save their tables, draw them and judge the claims.
+"""Run an experiment: compute its cells, save the tables, judge the claims and draw the figures.
 
-Everything is saved before anything is drawn; a saved run can be drawn and judged anew.
+All tables are saved before anything is judged or drawn, so a saved run can be redrawn and judged again.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from linfed.tables.labeled_array import Along
 from linfed.tables.table import Table
 
 Tables: TypeAlias = dict[str, Table]
+"""Tables of a run by name."""
 
 
 def writable_folder(out: str) -> Path:
-    """Return the output folder, made and tried before anything is computed."""
+    """Create the output folder if needed and check that it is writable; raise `UsageError` if it is not."""
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,7 @@ def writable_folder(out: str) -> Path:
 
 
 def store_in(folder: Path) -> Store:
-    """Return the store in an output folder."""
+    """Return the store of finished cells in an output folder; raise `UsageError` if it cannot be opened."""
     try:
         return Store(folder / "cells")
     except ValueError as error:
@@ -63,7 +64,23 @@ def store_in(folder: Path) -> Store:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line asks of a run."""
+    """Options of a run.
+
+    Parameters
+    ----------
+    quick : bool, optional
+        If True, use fewer trials and smaller sizes.
+    trials, seed : int or None, optional
+        Number of trials and seed of all cells; None for the values of the experiment.
+    set : mapping of str to value, optional
+        Fields of the cells to replace, see `linfed.reproduction.own_settings.with_settings`.
+    out : str or None, optional
+        Folder to write to; None for `default_folder`.
+    draw : bool, optional
+        If True, redraw and judge the saved run in the folder instead of computing cells.
+    means : Means, optional
+        Options for the execution of the cells.
+    """
 
     quick: bool = False
     trials: int | None = None
@@ -75,21 +92,37 @@ class Options:
 
     @property
     def folder(self) -> str:
-        """Where to write, `default_folder` where nothing else is asked."""
+        """Folder to write to: `out`, or `default_folder` if it is None."""
         return self.out or default_folder(quick=self.quick, own=bool(self.set))
 
 
 def default_folder(*, quick: bool, own: bool = False) -> str:
-    """Return where runs are written: neither quick ones nor those of own settings overwrite the full run."""
+    """Return the default folder; quick runs and runs with changed fields do not overwrite the full run."""
     return "/".join(("results", *["set"] * own, *["quick"] * quick))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What a run left: files in the order written, the claims, its settings, and whether it was a quick one.
+    """Outcome of a run.
 
-    `claims` is None where an experiment judges nothing. `captions` are those of the figures, and `remarks` say what own
-    settings do not permit.
+    Parameters
+    ----------
+    files : list of Path
+        Written files, in the order of writing.
+    claims : list of Finding or None
+        Judged claims; None if the experiment has no ``claims``.
+    captions : mapping of str to str
+        Captions by the keys of the figures.
+    remarks : list of str
+        Reasons why claims or figures are missing with changed fields.
+    settings : dict
+        Settings by table, see `settings_of`.
+    quick : bool
+        Whether the run was quick.
+    cells, reused : int
+        Number of cells, and the number of them reused from earlier runs.
+    seconds : float
+        Run time.
     """
 
     files: list[Path]
@@ -104,30 +137,30 @@ class Reproduction:
 
 
 def reproduce(file: Path, options: Options) -> Reproduction | None:
-    """Run one experiment from its cells to its claims, or take its tables from an earlier run.
+    """Run one experiment from its cells to its claims, or redraw and judge a saved run.
 
     Parameters
     ----------
     file : Path
         The experiment's module.
     options : Options
-        Trials, seed, own settings and so on; what is not asked stays as the experiment's cells have it.
+        Options of the run.
 
     Returns
     -------
     Reproduction or None
-        None where a shard is done and cells of others are still missing.
+        The outcome; None if this shard is done but cells of other shards are missing.
 
     Raises
     ------
     SweepError
-        If cells raised; the others are kept.
+        If cells failed; the others are saved.
     UsageError
-        For settings that the cells cannot have, before anything is computed.
+        If an option is invalid for the cells; raised before any computation.
 
     Notes
     -----
-    Cells are kept in ``OUT/cells`` and used again by a later run with the same configuration.
+    Finished cells are stored in ``OUT/cells``, and reused by later runs with the same configuration.
     """
     started = time.perf_counter()
     name, module = name_of(file), load_file(file)
@@ -151,7 +184,7 @@ def reproduce(file: Path, options: Options) -> Reproduction | None:
         described = _described(file, options, tables)
         described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
-        _save_json(name, described, [], out)  # so that a mistake in what follows costs no computation
+        _save_json(name, described, [], out)  # an error in claims or figures must not lose the results
     claims: list[Finding] | None = None
     remarks, drawn, texts = list[str](), list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
@@ -176,7 +209,10 @@ def reproduce(file: Path, options: Options) -> Reproduction | None:
 
 @contextmanager
 def _own_settings_permit(what: str, described: Mapping[str, Any], remarks: list[str]) -> Iterator[None]:
-    """Return a context in which an error under own settings becomes a remark: a claim may need all of an axis."""
+    """Return a context in which an error becomes a remark if fields were changed.
+
+    A claim or figure can require all values of an axis, which ``--set`` replaces by one. `what` begins the remark.
+    """
     try:
         yield
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -187,12 +223,12 @@ def _own_settings_permit(what: str, described: Mapping[str, Any], remarks: list[
 
 
 def cells_ready(file: Path, options: Options) -> dict[str, list[Any]]:
-    """Return the cells of a run by table, with what the options change; each is checked.
+    """Return the checked cells of a run by table, with the changes by the options.
 
     Raises
     ------
     UsageError
-        For a field or a value that they cannot have.
+        If a changed field does not exist, or has an invalid value.
     """
     lists = _lists(load_file(file), quick=options.quick, changes=changes_of(options))
     check_cells(lists)
@@ -200,13 +236,16 @@ def cells_ready(file: Path, options: Options) -> dict[str, list[Any]]:
 
 
 def changes_of(options: Options) -> dict[str, Any]:
-    """Return the fields of cells that options change, with their values."""
+    """Return the fields of the cells that the options change, with the new values."""
     own = {"trials": options.trials, "seed": options.seed}
     return {key: value for key, value in own.items() if value is not None} | dict(options.set)
 
 
 def _lists(module: ModuleType, *, quick: bool, changes: Mapping[str, Any], saved: bool = False) -> dict[str, list[Any]]:
-    """Return an experiment's cells by table with changes; where these are not possible (any more), saved, without."""
+    """Return the cells of an experiment by table, with changes.
+
+    If `saved`, changes that have become impossible since the run was saved are left out.
+    """
     lists = cells_of(module, quick=quick)
     if not changes:
         return lists
@@ -219,15 +258,15 @@ def _lists(module: ModuleType, *, quick: bool, changes: Mapping[str, Any], saved
 
 
 def _check_own(record: Path, file: Path) -> None:
-    """Raise if a record is of another file of this name that is still there: its results would be written over."""
+    """Raise `UsageError` if the record is of another existing file of this name, whose results would be overwritten."""
     try:
         other = Path(json.loads(record.read_text(encoding="utf-8"))["file"])
         same = not other.exists() or other.samefile(file)
-    except (OSError, ValueError, TypeError, KeyError):  # no record, or none of a file
+    except (OSError, ValueError, TypeError, KeyError):  # no record, or one without a file
         return
     if not same:
         raise UsageError(
-            f"{str(record.parent)!r} has the results of {str(other)!r}: give another folder with --out DIR"
+            f"{str(record.parent)!r} has the results of {str(other)!r}: choose another folder with --out DIR"
         )
 
 
@@ -237,14 +276,14 @@ def settings_of(tables: Mapping[str, Table], cells: Mapping[str, Sequence[object
     Parameters
     ----------
     tables : mapping of str to Table
-        The run's, whose columns hold the fields of its cells.
+        Tables of the run, whose columns contain the values of the cells' fields.
     cells : mapping of str to sequence
-        Cells of the same classes by table, for the names of their fields; their values do not matter.
+        Cells of the same classes by table; only the names of their fields are used.
 
     Returns
     -------
     dict
-        Of each table the different values of each field, sorted, and the number of rows under ``rows``.
+        For each table the sorted different values of each field, and the number of rows under ``rows``.
     """
     found: Settings = {}
     for key, table in tables.items():
@@ -255,7 +294,7 @@ def settings_of(tables: Mapping[str, Table], cells: Mapping[str, Sequence[object
 
 
 def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
-    """Write each table as CSV and as npz."""
+    """Write each table as CSV and npz, and return the paths."""
     files = []
     for key, table in tables.items():
         files += [*table.to_csv(out / f"{name}-{key}.csv"), table.save(out / f"{name}-{key}.npz")]
@@ -263,25 +302,23 @@ def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
 
 
 def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
-    """Return what describes an earlier run of an experiment, and its tables.
+    """Return the record and the tables of a saved run.
 
     Raises
     ------
     UsageError
-        If there is none.
+        If the record or a table does not exist or cannot be read.
     """
     described = read_saved(name, out)
     try:
         return described, {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
         told = " ".join(str(error).split())
-        raise UsageError(
-            f"{str(out)!r} holds no tables of {name} ({told}): linfed reproduce {name} makes them"
-        ) from None
+        raise UsageError(f"{str(out)!r} must have the tables of {name} ({told}): run linfed reproduce {name}") from None
 
 
 def _described(file: Path, options: Options, tables: Tables) -> dict[str, Any]:
-    """Return what is kept of a run beside its tables: what all rows of a table share, and what computed it."""
+    """Return the record of a run without its claims: options, values shared by all rows of a table, and versions."""
 
     def shared(table: Table) -> dict[str, Any]:
         other = set(export.varying(table.rows)) if len(table) > 1 else set[str]()
@@ -303,13 +340,14 @@ def _described(file: Path, options: Options, tables: Tables) -> dict[str, Any]:
 
 
 def _save_json(name: str, described: dict[str, Any], claims: Sequence[Finding], out: Path) -> Path:
+    """Write the record of a run with its claims, and return the path."""
     path = out / f"{name}.json"
     whole = {**described, "claims": [recorded(claim) for claim in claims]}
     return write_json(path, _plain(whole))
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as strict JSON has it: numbers that are not finite become null."""
+    """Return a value for strict JSON, with None for infinite numbers and NaN."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -320,7 +358,7 @@ def _plain(value: Any) -> Any:
 def _draw(
     name: str, module: ModuleType, tables: Tables, lists: Mapping[str, list[Any]], out: Path
 ) -> tuple[list[Path], dict[str, str]]:
-    """Write the figures with their captions beside them; return the paths, and the captions by the figures' keys."""
+    """Write the figures and captions; return the paths, and the captions by the keys of the figures."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -329,7 +367,7 @@ def _draw(
     from linfed.figures.style import saved, style
 
     files: list[Path] = []
-    with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # all are closed once they are written
+    with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # each is closed after it is written
         if hasattr(module, "plot"):
             figures = module.plot(tables)
             told = captions(module, tables, figures)

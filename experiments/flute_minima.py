@@ -75,7 +75,7 @@ class Ends:
         return final.B, final.W
 
     def begin(self, trials: int, seed: Any) -> tuple[Any, lf.GivenSamples, Any, Any]:
-        """Return ground truths (T, n, d), samples, B and heads; the T runs are sorted by data set, then initialisation."""
+        """Return ground truths (T, n, d), samples, B and heads; runs are sorted by data set, then initialisation."""
         problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=math.sqrt(0.3))
         samples = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
         none: dict[str, Any] = {"rounds": 0, "trials": trials}

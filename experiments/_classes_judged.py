@@ -64,7 +64,7 @@ def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[f
 def edge(row: Any) -> str:
     """Return a note on tuned values at the edge of a grid of more than two values; empty if there are none."""
     ends = [name for name in ("step_size", "collapse_penalty") if name in row["at_edge"].split(", ")]
-    return f"{' and '.join(ends)} of {told(row['method'])} at an end of what was tried" if ends else ""
+    return f"{' and '.join(ends)} of {told(row['method'])} at the edge of the grid" if ends else ""
 
 
 def judged(runs: lf.Table) -> list[Finding]:
@@ -115,11 +115,11 @@ def in_setting(part: lf.Table, where: str) -> list[Finding]:
         more_accurate(one, without, f"{one} is more accurate than the same algorithm without {penalty}")
         more_accurate(without, rival, f"{one} without {penalty} is more accurate than {rival}")
     federated = best_tuned(part, (*BASELINES, FLUTE, FLUTE_STAR))
-    text = "Each client's own softmax regression, the simplest rival, is more accurate than the best federated method"
+    text = "Each client's own softmax regression, without federation, is more accurate than the best federated method"
     more_accurate(LOCAL_ONLY, federated, text, detail=told(federated))
     top = best_tuned(part, [name for name in row if name != FEDAVG])
     masked = [row[name]["own_classes"] for name in (FEDAVG, top)]
-    text = "Among the client's own classes FedAvg's one model is more accurate than the best of all methods"
+    text = "Restricted to the client's own classes, FedAvg is more accurate than the best other method"
     above(*masked, text, (FEDAVG, top), detail=told(top))
     return out + collapse(row, where)
 
@@ -134,7 +134,7 @@ def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
 
     out: list[Finding] = []
     statistic = "mean difference of NC2 over paired trials"
-    without = "it has without NC"
+    without = "without its penalty on neural collapse"
     for far, near, rival, source in (
         (FEDREP_STAR, FLUTE_STAR, FEDREP_STAR, CLOSER),
         (NO_NC, FLUTE, without, OWN_PREDICTION),
@@ -148,14 +148,14 @@ def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
     of_all, of_own = gaps(FEDREP_STAR, FLUTE_STAR)
     found, vacuous = difference(of_own, of_all)
     if np.nanmean(of_own) <= 0:
-        vacuous = "FLUTE* is not nearer to local collapse than FedRep*"
-    said = {"text": "Where FLUTE* has the smaller Local NC2, it is so by more than in Global NC2", "where": where}
+        vacuous = "FLUTE* does not have the smaller Local NC2"
+    said = {"text": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "where": where}
     said |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}
     out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, **said))
     both = np.array([[row[name][f"{kind}_nc2"].values[:, 1:] for kind in kinds] for name in COLLAPSING])
     found, vacuous = correlations(both)
     said = {"text": "Global and Local NC2 are positively correlated along the rounds", "where": where}
-    said |= {"source": TOGETHER, "statistic": "mean over trials and methods of the correlation along the rounds"}
+    said |= {"source": TOGETHER, "statistic": "correlation along the rounds, mean over trials and methods"}
     return [*out, judge(found, least=0.0, strict=True, vacuous=vacuous, **said)]
 
 
@@ -183,7 +183,7 @@ def growths(part: lf.Table, where: str) -> list[Finding]:
             if len(axis) != 1 or not next_larger(less, more, axis[0], list(cells)):
                 continue
             found, vacuous = difference(gain[more], gain[less], paired=False)
-            what = ("clients", "classes per client")[axis[0]]
+            what = ("number of clients", "number of classes per client")[axis[0]]
             fixed = ("c_i", "n")[axis[0]]
             at = f"{where}, {fixed} = {less[1 - axis[0]]}: {more[axis[0]]} against {less[axis[0]]}"
             said = {"text": f"The gain of {one} over {rival} grows with the {what}", "where": at, "source": GAIN_GROWS}

@@ -230,7 +230,7 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
         text=text,
         most=most,
         source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
-        statistic="factor between the measured and the predicted, the worst setting",
+        statistic="factor between measured and predicted, worst setting",
         where=f"{len(rows)} settings{beside}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",
     )

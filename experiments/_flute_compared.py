@@ -191,10 +191,10 @@ def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
     return gains.judge_lower_end(
         duel(table, rival, "final"),
         tie=TIE,
-        text=f"FLUTE ends below {rival}",
+        text=f"FLUTE has a smaller final error than {rival}",
         where=where,
         statistic="share of paired trials with the smaller final error "
-        f"(ties aside: within {100 * TIE:g} %, the same stationary point)",
+        f"(ties excluded: within {100 * TIE:g} %, the same stationary point)",
         source=OUTPERFORMS,
         note=joined(unsettled(table.where(method=[FLUTE, rival]), "error"), note_on(table, rival)),
     )
@@ -209,13 +209,13 @@ def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
         "text": f"FLUTE needs fewer rounds than {rival}",
         "where": where,
         "statistic": f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the "
-        "start's error to the largest final error of the three tuned methods (ties aside)",
+        "initial error to the largest final error of the three tuned methods (ties excluded)",
         "source": MUCH_FEWER,
     }
     found = {share: gains.judge_fewer_rounds(duel(table, rival, f"rounds_to_{share}"), **said) for share in WAY}
     main, aimless = found[WAY[1]], np.isnan(table.where(method=FLUTE)[LEVEL])
     others = [
-        f"to {100 * share:g} % of the way it is {one.verdict.value}"
+        f"to {100 * share:g} % of the way the verdict is {one.verdict.value}"
         for share, one in found.items()
         if one.verdict is not main.verdict
     ]
@@ -232,7 +232,7 @@ def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Find
     rounds = {k: duel(part, rival, LEVEL) for k, part in table.by("rank")}
     mine, other = gains.lower_median(np.nan_to_num(rounds[min(rounds)], nan=np.inf))
     text = (
-        "FLUTE's gain in rounds over {} is larger" if signed else "the gap between the speeds of FLUTE and {} shrinks"
+        "FLUTE's gain in rounds over {} is larger" if signed else "The gap between the speeds of FLUTE and {} shrinks"
     )
     none = f"FLUTE has no gain at k = {min(rounds)}: it needs as many rounds, or more"
     return gains.judge_more_speed(
@@ -243,8 +243,9 @@ def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Find
         text=text.format(rival) + (" for small k" if signed else " with k"),
         where=where,
         source=SMALL_RANK if signed else GAP_SHRINKS,
-        statistic=f"ratio of {'gains' if signed else 'gaps'} at the smallest and the largest k, a gain being the "
-        "rival's median rounds over FLUTE's" + ("" if signed else ", a gap the larger of the two over the smaller"),
+        statistic=f"{'gain' if signed else 'gap'} at the smallest k divided by that at the largest; a gain is the "
+        "competitor's median rounds divided by FLUTE's"
+        + ("" if signed else ", a gap the larger of the two divided by the smaller"),
         note=joined(none if signed and not mine < other else "", note_on(table, rival)),
     )
 
@@ -258,6 +259,6 @@ def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
         text=f"FLUTE's gain in the final error over {rival} is larger for small k",
         where=where,
         source=SMALL_RANK,
-        statistic="median gain in per cent of the rival's error (a tie is none), at the smallest k less at the largest",
+        statistic="median gain in per cent of the competitor's error (0 for a tie), smallest k minus largest k",
         note=note_on(table, rival),
     )

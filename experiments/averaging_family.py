@@ -236,40 +236,44 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
         def lower(one: str, other: str, text: str, source: str, values: Any = end, where: str = where) -> Finding:
             return smaller(values[one], values[other], text=text, where=where, source=source,
-                           statistic="share of paired trials in which the distance in the end is smaller")  # fmt: skip
+                           statistic="share of paired trials with the smaller final distance")  # fmt: skip
 
         if not same and not some:
-            text = "With everybody FedAvg ends further from the optimum than with one local step: clients drift"
+            text = (
+                "With full participation FedAvg has a larger final distance from the optimum than with one local step"
+            )
             out.append(lower(SINGLE, AVG, text, f"{SOURCE}, Algorithm 4"))
         if not same:
-            out.append(lower(PROX, AVG, "FedProx ends nearer to the optimum than FedAvg", f"{SOURCE}, Algorithm 2"))
-            text = "FedAvg with one local step, the simplest rival, ends nearer to the optimum than FedProx"
+            text = "FedProx has a smaller final distance from the optimum than FedAvg"
+            out.append(lower(PROX, AVG, text, f"{SOURCE}, Algorithm 2"))
+            text = "FedAvg with one local step has a smaller final distance from the optimum than FedProx"
             out.append(lower(SINGLE, PROX, text, OWN_PREDICTION))
         for name in (*OF_SCAFFOLD, PRINTED):
-            text, source = f"{name} ends at the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
-            statistic = f"share of trials whose distance from the optimum ends below {EXACT:g}"
+            called = "SCAFFOLD with the printed weights" if name == PRINTED else name
+            text, source = f"{called} converges to the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
+            statistic = f"share of trials whose final distance from the optimum is below {EXACT:g}"
             out.append(share(end[name] < EXACT, 0.9, text=text, where=where, source=source, statistic=statistic))
         if some:
-            text = "FedVARP settles nearer to its own end than FedAvg"
+            text = "FedVARP converges closer to its own limit than FedAvg"
             out.append(lower(VARP, AVG, text, f"{SOURCE}, Algorithm 5", settled))
-            text = "ClusterFedVARP settles nearer to its own end than FedAvg"
+            text = "ClusterFedVARP converges closer to its own limit than FedAvg"
             out.append(lower(CLUSTER, AVG, text, f"{SOURCE}, Algorithm 6", settled))
-            text = "ClusterFedVARP settles further from its own end than FedVARP"
+            text = "ClusterFedVARP stays further from its own limit than FedVARP"
             out.append(lower(VARP, CLUSTER, text, OWN_PREDICTION, settled))
-        statistic = f"share of trials whose mean square about FedAvg's fixed point ends below {EXACT**2:g}"
-        text = "FedVARP ends at the fixed point of FedAvg with everybody"
+        statistic = f"share of trials whose final mean square about FedAvg's fixed point is below {EXACT**2:g}"
+        text = "FedVARP converges to the fixed point of FedAvg with full participation"
         said = {"text": text, "where": where, "source": OWN_PREDICTION, "statistic": statistic}
         out.append(share(settled[VARP] < EXACT**2, 0.9, **said))
         for name in (AVG, PROX):
             predicted = row[name]["spread"]
             if np.isfinite(predicted).all() and predicted.min() > 0:
-                said = {"text": f"{name} settles at the spread that its stationary covariance predicts", "where": where}
+                said = {"text": f"{name}'s stationary variance is the predicted one", "where": where}
                 said |= {
-                    "statistic": "median mean square about the end over the predicted one",
+                    "statistic": "mean square about the limit divided by the predicted one, median over trials",
                     "source": OWN_PREDICTION,
                 }
                 out.append(judge(median_ratio(settled[name], predicted), least=0.9, most=1.1, **said))
-        text = "FedRolex with half the model ends further from the optimum than FedAvg"
+        text = "FedRolex with half the model has a larger final distance from the optimum than FedAvg"
         out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
         reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
         said = {
@@ -277,6 +281,6 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             "where": where,
             "source": f"{SOURCE}, Algorithm 8",
         }
-        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties aside)"
+        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
         out.append(smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
     return out

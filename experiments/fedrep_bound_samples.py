@@ -55,7 +55,7 @@ LEAST: dict[str, tuple[Any, ...]] = {
 DRAWN = "drawn"
 """Name of the settings drawn at random, on which a prediction of the smallest m is judged."""
 TAILS = ((2, 4), (2, 10), (2, 50), (5, 10), (10, 10), (10, 50), (20, 50))
-RULES = {"needed": "what Theorem 1 asks for", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
+RULES = {"needed": "Theorem 1's m", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
 ASKS = quoted("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
 TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
 RIVALS = (("rival", RIVAL, "k + 2 + d k / p"), ("predicted", PREDICTED, "predicted"))
@@ -309,19 +309,19 @@ def rules(table: lf.Table) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return the findings on the smallest constants, on their range, and on the other rules."""
     table, out = tables["least"], []
-    statistic = f"least constant with which it holds in {100 * (1 - ALLOWED):g} % of the trials"
+    statistic = f"smallest constant with which the bound holds in {100 * (1 - ALLOWED):g} % of the trials"
     for row in table:
         fields = {"where": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
         detail = f"m = {row['least']:g} of {row['needed']:.4g}"
-        out.append(judge(constant(row), most=1.0, text="C = 1 is enough", detail=detail, **fields))
+        out.append(judge(constant(row), most=1.0, text="C = 1 is sufficient", detail=detail, **fields))
     for row in tables["tail"]:
         out.append(
             judge(
                 constant(row),
                 most=1.0,
-                text="C = 1 is enough for the failure probability that the theorem allows, in the first round, k = 1",
+                text="C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
                 where=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
-                statistic="least constant with which a first round fails as rarely, by importance sampling",
+                statistic="smallest constant with which a first round fails no more often, by importance sampling",
                 source=f"{ASKS}; the 1 is an {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
                 detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
             )
@@ -330,7 +330,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for rows, which in ((seen, "all but the drawn ones"), (unseen, "drawn at random")):
         where = f"{len(rows)} settings, {which}"
         if rows:
-            note = "the rule was made after these were seen" if rows is seen else ""
+            note = "the rule was developed on these settings" if rows is seen else ""
             out += [spread(rows, where, base, text) for base, text in RULES.items()]
             out += predicted(rows, where, note)
     for name, least, claimed in (("condition", 4.0, 4.0), ("start", 0.8, 2.0), ("rank", 2, 3.0)):
@@ -343,9 +343,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 judge(
                     median_interval(row[f"needed_{start}"] / row["m"]),
                     most=1.0,
-                    text="The paper's figures have the samples that Theorem 1 asks for with C = 1",
+                    text="The paper's figures have at least the m that Theorem 1 requires with C = 1",
                     where=f"Figure {row['figure']}: n = {row['n_clients']:,}, p = {row['participants']:,}, {word}",
-                    statistic="m of the theorem over m of the figure, median over trials",
+                    statistic="m of the theorem divided by m of the figure, median over trials",
                     source=OWN_THRESHOLD,
                     detail=f"m = {np.median(row[f'needed_{start}']):.3g}; over searched sets {searched_for:.3g}",
                 )
@@ -359,10 +359,10 @@ def predicted(rows: list[lf.Table], where: str, note: str) -> list[Finding]:
     factor = np.exp(np.abs(np.log(middle)))
     ends = max(1.0, np.maximum(low, 1.0 / high).max()), np.maximum(high, 1.0 / low).max()
     said = {"where": where, "source": f"{OWN_PREDICTION}, without a fitted number", "note": note}
-    text = "The least m is what `fedrep_predicted_samples` says, to a factor of"
+    text = "`fedrep_predicted_samples` predicts the smallest m to a factor of"
     return [
-        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, the worst setting", **said),
-        share(factor <= 2.0, 0.75, text=f"{text} 2, in three of four settings", statistic="share of settings", **said),
+        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, worst setting", **said),
+        share(factor <= 2.0, 0.75, text=f"{text} 2 in three of four settings", statistic="share of settings", **said),
     ]
 
 
@@ -373,9 +373,9 @@ def spread(rows: list[lf.Table], where: str, base: str, text: str) -> Finding:
     return judge(
         width,
         most=1.0,
-        text=f"The samples that a run needs are {text}, up to one constant to a factor of 10",
+        text=f"The smallest m is proportional to {text}, to a factor of 10",
         where=where,
-        statistic="orders of magnitude between the least and the largest least constant",
+        statistic="orders of magnitude between the smallest constants of two settings, at most",
         source=TIGHT if base == "needed" else f"{OWN_PREDICTION}, without a fitted number",
         detail=f"from {10 ** found[0].min():.2g} to {10 ** found[0].max():.2g}",
     )
@@ -392,7 +392,7 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
         powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
     told = "1 / E0" if name == "start" else NAMES[name]
     said = {"where": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
-    text = f"The least m - k grows with {told} at most as Theorem 1's does, by half a power more"
+    text = f"The smallest m - k grows with {told} at most half a power faster than Theorem 1's m"
     return [
         judge(tuple(powers), most=claimed + 0.5, text=text, source=f"{ASKS}; the half is an {OWN_THRESHOLD}", **said),
         judge(

@@ -112,14 +112,14 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 judge(
                     clustered_share(fedrep < np.minimum(fedavg, local)),
                     text="FedRep has the smallest of the three errors, client by client",
-                    statistic="share of the clients for which it has",
+                    statistic="share of clients for which FedRep has the smallest error",
                     least=0.5,
                     strict=True,
                     note=note(part, "FedRep", "FedAvg"),
                     **said,
                 )
             )
-        ruled = "at m = d least squares interpolates: single clients with huge errors rule the mean"
+        ruled = "at m = d least squares interpolates: single clients with huge errors dominate the mean"
         found += more_samples(table.where(method="FedAvg"), ", best step" if preset == PAPER else "")
         found += [
             smaller(
@@ -151,7 +151,7 @@ def more_samples(table: lf.Table, told: str) -> list[Finding]:
             measured,
             text=text,
             where=f"{table.rows[0]['preset']}: m = {large} against {small}{told}",
-            statistic="median mean-client error at the larger m over that at the smaller",
+            statistic="median mean-client error at the larger m divided by that at the smaller",
             source=source,
             least=reference,
             note=note(before, before["method"]),

@@ -156,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 source=FASTEST if first == "FedRep" else MORE_UPDATES,
                 text=f"{first} needs fewer rounds than {second}",
                 where=f"{preset}: n = {n:,}",
-                statistic="share of paired trials with fewer rounds to distance 0.01 (ties aside)",
+                statistic="share of paired trials with fewer rounds to distance 0.01 (ties excluded)",
                 note=note(part),
             )
             for first, second in [METHODS[:2], METHODS[1:], *(("FedRep", name) for name in rivals[2:])]
@@ -171,7 +171,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 text=f"{name} gains less from more clients than FedRep",
                 source=SCALES,
                 where=f"{preset}: n = {small:,} to {large:,}",
-                statistic=f"FedRep's factor of fewer rounds to distance 0.01 over {name}'s",
+                statistic=f"FedRep's reduction factor of the rounds to distance 0.01 divided by {name}'s",
                 least=1.0,
                 strict=True,
                 note=told,

@@ -156,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 median_interval(unexplained(row, m)),
                 text=text.format(label(name)),
                 where=f"{preset}: m_new = {m}",
-                statistic="median client's squared error over ||phi||^2, median over trials",
+                statistic="median client's squared error divided by ||phi||^2, median over trials",
                 source=source,
                 note=joined(lost(row), edges(row)),
                 **limit,
@@ -169,7 +169,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             smaller(
                 *(unexplained(table.where(method=name), m) for name in ("FedRep", rival)),
                 source=source,
-                text=f"A new client does better with FedRep's representation than with {label(rival)}",
+                text=f"A new client has a smaller error with FedRep's representation than with {label(rival)}",
                 where=f"{preset}: m_new = {m}",
                 statistic="share of paired trials in which the median new client's error is smaller",
             )

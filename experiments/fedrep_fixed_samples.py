@@ -74,5 +74,5 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge how far the prediction is off in the worst setting."""
-    text = "On fixed samples the least m is what Marchenko and Pastur's spectrum says"
+    text = "The Marchenko-Pastur distribution predicts the smallest m on fixed samples"
     return [judge_predicted(tables["fixed"], "spectral", text=text, most=1.15)]

@@ -106,8 +106,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     return [
         judge(
             largest_factor(table["distance"], table["predicted"]),
-            text="The distance falls as state evolution says",
-            statistic="factor between the measured median and the prediction, the worst round",
+            text="State evolution predicts the distance",
+            statistic="factor between the measured median and the prediction, worst round",
             most=1.25,  # its stated error is 5 to 17 % a round, and errors accumulate
             **said | predicted,
         ),

@@ -156,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 over(row, row["law"]),
                 text="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
                 where=f"{sizes}, k = {row['rank']}",
-                statistic="m at which single runs neither grow nor shrink, over the predicted",
+                statistic="m at which the angles of single runs neither grow nor shrink, divided by the predicted one",
                 source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
                 least=RANGE[0],
                 most=RANGE[1],

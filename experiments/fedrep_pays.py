@@ -223,7 +223,7 @@ def holds(row: lf.Table) -> bool:
 
 def on_line(measured: dict[int, Measured], line: dict[int, float], where: str, **said: Any) -> list[Finding]:
     """Judge the distance of the measured break-even from a line, for each m."""
-    statistic = "number of clients from which on FedRep's excess risk is the lower one, over that of the line"
+    statistic = "number of clients from which FedRep's excess risk is lower, divided by that of the line"
     said |= {"statistic": statistic, "least": 1 / NEAR, "most": NEAR}
     out = []
     for m, (n, low, high) in measured.items():
@@ -242,11 +242,11 @@ def risks(part: lf.Table, where: str) -> list[Finding]:
     left = max(np.quantile(row["gradient"], 0.9) for row in own)
     note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
     said: dict[str, Any] = {"where": where, "source": OWN, "most": 1.15}
-    said["statistic"] = "factor between the median over trials and the prediction, the worst point"
-    text = f"From {NEAR:g} times the edge on, up to a sine of 0.37, FedRep's risk is the law's"
+    said["statistic"] = "factor between the median over trials and the prediction, worst point"
+    text = f"From {NEAR:g} times the edge, up to a sine of 0.37, FedRep's risk is the predicted one"
     return [
         judge(largest_factor(*ends), text=text, note=note, **said),
-        judge(largest_factor(ridge, formula), text="The best ridge's risk is the formula's", **said),
+        judge(largest_factor(ridge, formula), text="The best ridge's risk is the predicted one", **said),
     ]
 
 
@@ -308,7 +308,9 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
             left, detail = math.log(n) + d / n, f"{m[0]:.3g} for {alone[0]:.3g}; (log(n) + d/n)/d = {small(n, d):.3f}"
             if np.isfinite([m[0], alone[0]]).all():  # both risks are reached on the grid
                 said: dict[str, Any] = {"text": text, "where": f"{where}, n = {n:,}", "source": HELPS, "detail": detail}
-                said["statistic"] = "smallest m for a tenth of the risk of predicting 0, divided by the one without"
+                said["statistic"] = (
+                    "smallest m for a tenth of the risk of predicting 0, divided by the local baseline's"
+                )
                 said["hypotheses"] = (
                     Hypothesis(text=f"log(n) + d/n <= d/{MUCH_LESS}", left=left, right=d / MUCH_LESS),
                 )
@@ -319,9 +321,9 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
                 out.append(
                     judge(
                         interval(np.where(np.isinf(n), 0.0, small(n, d))),  # 0 if FedRep needs more on the whole grid
-                        text=f"{text}, from (log(n) + d/n)/d = 1/{MUCH_LESS} down",
+                        text=f"{text}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
                         where=f"{where}, {name}",
-                        statistic="(log(n) + d/n)/d at which both need as many, for a share of the risk of 0",
+                        statistic="(log(n) + d/n)/d at which both need the same m, for a share of predicting 0's risk",
                         source=OWN_THRESHOLD,
                         least=1 / MUCH_LESS,
                         detail=f"n = {n[0]:.3g}",
@@ -444,11 +446,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the break-even of FedRep, the predicted risks, and the sample complexities with and without it."""
     shape = f"{OWN_THRESHOLD}: the FedRep paper's complexity, Theta(log(n) + d/n), taken for a rule of where it pays"
     said = {
-        LAW: ("FedRep pays from the predicted number of clients on", OWN),
-        COUNT: ("FedRep pays from where there are more samples than unknowns", OWN_THRESHOLD),
-        PAPER: ("FedRep pays from m ~ log(n) + d/n on, the two constants chosen in hindsight", shape),
+        LAW: ("FedRep breaks even at the predicted number of clients", OWN),
+        COUNT: ("FedRep breaks even at as many samples as unknowns", OWN_THRESHOLD),
+        PAPER: ("FedRep breaks even at m ~ log(n) + d/n, with both constants chosen in hindsight", shape),
     }
-    hindsight = "Stopped at its best round, in hindsight, FedRep pays from the predicted number of clients on"
+    hindsight = "Stopped at its best round, in hindsight, FedRep breaks even at the predicted number of clients"
     out = []
     for noise, part in tables["map"].by("noise_std"):
         where, measured = f"noise std {noise}", measured_lines(part)

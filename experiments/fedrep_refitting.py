@@ -56,11 +56,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 TICKS = (1.0, 1.3, 2.0, 4.0)
 
-PRICE = "Heads of a round's samples cost (1 + sigma^2/(m-k-1)) / (1 - k/m) in samples"
-LIMIT = "The best schedule is at its limit at the end"
+PRICE = "Refitting the heads multiplies the samples by (1 + sigma^2/(m-k-1)) / (1 - k/m)"
+LIMIT = "The best schedule reaches its limit"
 STATISTICS: dict[str, Any] = {
-    "samples of the second half": (PRICE, "samples of the second half of the rounds over those predicted", price),
-    "angle at the end": (LIMIT, "mean squared sine at the end over the limit", lambda row: over(row, row["limit"])),
+    "samples of the second half": (
+        PRICE,
+        "samples of the second half of the rounds divided by the predicted number",
+        price,
+    ),
+    "angle at the end": (LIMIT, "final mean squared sine divided by the limit", lambda row: over(row, row["limit"])),
 }
 
 
@@ -113,6 +117,13 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         found = STATISTICS.values()
         out += [judge(measured(row), text=text, statistic=told, **said) for text, told, measured in found]
         if row["design"] == "gaussian" and not row["spread"]:
-            told = "mean squared sine at the end over the recursion's"
-            out.append(judge(over(row, row["predicted"][-1]), text="The recursion is right", statistic=told, **said))
+            told = "final mean squared sine divided by the recursion's"
+            out.append(
+                judge(
+                    over(row, row["predicted"][-1]),
+                    text="The recursion predicts the final angle",
+                    statistic=told,
+                    **said,
+                )
+            )
     return out

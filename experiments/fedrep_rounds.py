@@ -82,5 +82,5 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             where=at,
             source=source,
         ),
-        judge_predicted(table, "predicted_crossing", text="The least rounds are what lf.predict says", most=1.1),
+        judge_predicted(table, "predicted_crossing", text="lf.predict predicts the fewest rounds", most=1.1),
     ]

@@ -94,7 +94,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the exponents of the smallest m, Theorem 1's constants, and the predictions."""
     table = tables["samples"]
-    text = "The least m is what lf.predict says"
+    text = "lf.predict predicts the smallest m"
     return [
         *exponents(table),
         *constants(table),
@@ -121,20 +121,20 @@ def exponents(samples: lf.Table) -> list[Finding]:
     fits = f"m - k - 1 is within a factor {plain.worst:.2f} of a constant times d k / p, {cubed.worst:.2f} of d k^3 / p"
     in_k = chosen(samples, lambda row: row["step"] == THEOREM and row["panel"] in ("base", "k") and lawful(row))
     ranks = lf.fit("m - k - 1 ~ k^c", in_k)
-    where = f"the theorem's step, where d / p rules: {ranks.reached} of {ranks.points} settings reached"
+    where = f"the theorem's step, where d / p dominates: {ranks.reached} of {ranks.points} settings reached"
     found += bounded(ranks.exponents["c"], 2.0, "k", margin=0.25, where=where, detail=fits)
-    linear = "Where d / p rules the samples per client over a fixed number of rounds grow like k"
+    linear = "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"
     fields: dict[str, Any] = {"margin": 0.25, "kind": "equal", "theorem": False, "where": where}
     source = f"{TOTAL}, asked of m - k - 1 at a fixed number of rounds; {MARGIN}"
     found.append(judge_exponent(ranks.exponents["c"], 1.0, text=linear, source=source, **fields))
-    text = "No power of log n beside d k / p"
+    text = "m - k - 1 has no power of log n besides d k / p"
     found.append(judge_exponent(logarithmic.exponents["e"], 0.0, text=text, **said | {"margin": 0.25}))
     return found
 
 
 def bounded(exponent: Measured, claimed: float, letter: str, **said: Any) -> list[Finding]:
     """Judge whether the smallest m grows in a size at most as fast as the theorem's, and whether as fast."""
-    texts = f"The least m grows at most as Theorem 1's in {letter}", f"Theorem 1's m is tight in {letter}"
+    texts = f"The smallest m grows in {letter} at most as fast as Theorem 1's", f"Theorem 1's m is tight in {letter}"
     sources = f"{CLAIMED}; {MARGIN}", TIGHT
     return [
         judge_exponent(exponent, claimed, text=text, kind=kind, source=source, theorem=kind == "at most", **said)
@@ -159,16 +159,16 @@ def constants(samples: lf.Table) -> list[Finding]:
     return [
         judge(
             (float(measured.max()), *ends(resampled.max(axis=0))),
-            text="With Theorem 1's m, c = 1, half of the runs come from distance 0.9 to 0.01 in all settings",
-            statistic="the largest of the least constants c with which half of the runs do",
+            text="With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
+            statistic="smallest c with which half of the runs do, the largest over settings",
             source=f"{CLAIMED}; half of the runs, the distances, the rounds and the 1 are an {OWN_THRESHOLD}",
             most=1.0,
             **said,
         ),
         judge(
             (float(measured.max() / measured.min()), *ends(resampled.max(axis=0) / resampled.min(axis=0))),
-            text="Theorem 1's m is tight to a factor of 10: one c serves, and a tenth of it nowhere",
-            statistic="the largest of the least constants c over the smallest",
+            text="Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none",
+            statistic="smallest sufficient c of each setting, the largest divided by the smallest",
             source=TIGHT,
             most=10.0,
             **said,
@@ -184,7 +184,7 @@ def logarithm(samples: lf.Table) -> Finding:
         1.0,
         kind="equal",
         margin=0.25,
-        text="With many clients the least m grows like log(n) + d/n",
+        text="With many clients the smallest m grows like log(n) + d/n",
         where=clients_of(m),
         source=f"{SCALES}; {MARGIN}",
         theorem=False,
@@ -204,7 +204,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
             4.0,
             kind="equal",
             margin=0.25,
-            text="The samples per client over rounds that grow like kappa^2 grow like kappa^4",
+            text="Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
             where=where,
             source=f"{TOTAL}, {asked}; {MARGIN}",
             theorem=False,
@@ -214,7 +214,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
             0.0,
             kind="at most",
             margin=0.1,
-            text="kappa raises no m",
+            text="The smallest m does not grow with kappa",
             where=where,
             source=f"{OWN_PREDICTION}; {MARGIN}",
         ),
@@ -226,9 +226,9 @@ def beyond_threshold(samples: lf.Table) -> list[Finding]:
     return [
         judge(
             over(row, row["local"]),
-            text="A whole run needs more than the threshold near B*",
+            text="A whole run needs a larger m than the threshold near B*",
             where=f"{row['rounds']} rounds from {row['delta']:g} to {row['level']:g}",
-            statistic="the least m over the threshold near B*",
+            statistic="smallest m divided by the threshold near B*",
             source=OWN_PREDICTION,
             least=1.0,
             strict=True,

@@ -64,34 +64,35 @@ GRIDS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
 """The tuned values of a and t0 for each rule; for averages t0 is the round after which they start."""
 
 ABOVE, BELOW = {"least": 1.0, "strict": True}, {"most": 1.0, "strict": True}
-NO_STEP = "No step size is the best for all directions: {} is above the limit"
+NO_STEP = "No step size is the best for all directions: {} stays above the limit"
+GRADIENT = "Heads with one gradient step a round"
 SAID: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
-    (EQUAL, BEST, "limit", "The best schedule reaches the limit of heads of a round's samples", NEAR),
-    (EQUAL, CONSTANT, BEST, "The best schedule ends below every constant step", ABOVE),
+    (EQUAL, BEST, "limit", "The best schedule reaches the limit of refitted heads", NEAR),
+    (EQUAL, CONSTANT, BEST, "The best schedule has a smaller final angle than every constant step size", ABOVE),
     (EQUAL, OVER_T, BEST, "a/t, with a tuned, is as good as the best schedule", NEAR),
     (EQUAL, SHIFTED, BEST, "a/(t + t0), with both tuned, is as good as the best schedule", NEAR),
-    (EQUAL, AVERAGED, "limit", "Averaged iterates of a constant step reach the limit", NEAR),
-    (EQUAL, RARELY, "limit", "Heads that are fitted more rarely cost more, not less", ABOVE),
-    (EQUAL, REMEMBER, "limit", "Heads by one gradient step a round, which remember, come below the limit", BELOW),
-    (EQUAL, REMEMBER, "bound", "Heads by one gradient step a round reach the bound of known heads", NEAR),
-    (EQUAL, KEPT, "limit", "So do they with a fixed step on heads", BELOW),
-    (EQUAL, KNOWN, "bound", "With known heads gradient steps reach their bound", NEAR),
+    (EQUAL, AVERAGED, "limit", "Averaged iterates of a constant step size reach the limit", NEAR),
+    (EQUAL, RARELY, "limit", "Fitting the heads less often costs more samples, not fewer", ABOVE),
+    (EQUAL, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
+    (EQUAL, REMEMBER, "bound", f"{GRADIENT} reach the bound of known heads", NEAR),
+    (EQUAL, KEPT, "limit", f"{GRADIENT}, of fixed size, get below the limit", BELOW),
+    (EQUAL, KNOWN, "bound", "Gradient steps with known heads reach the bound of known heads", NEAR),
     (UNEQUAL, BEST, "limit", NO_STEP.format("the schedule for equal heads"), ABOVE),
     (UNEQUAL, SHIFTED, "limit", NO_STEP.format("a/(t + t0)"), ABOVE),
-    (UNEQUAL, SHIFTED, "limit_of_a", "a/(t + t0) ends where its own formula says", NEAR),
+    (UNEQUAL, SHIFTED, "limit_of_a", "The final angle of a/(t + t0) is the predicted one", NEAR),
     (UNEQUAL, MATRIX, "limit", "A matrix step reaches the limit", NEAR),
-    (UNEQUAL, AVERAGED, "limit", "Averaged iterates of a constant step reach the limit", NEAR),
-    (UNEQUAL, REMEMBER, "limit", "Heads by one gradient step a round, which remember, come below the limit", BELOW),
-    (UNEQUAL, BOTH, "bound", "With averaged iterates they reach the bound of known heads", NEAR),
-    (SOME, BEST, "limit", "The best schedule reaches the limit of heads of a round's samples", NEAR),
+    (UNEQUAL, AVERAGED, "limit", "Averaged iterates of a constant step size reach the limit", NEAR),
+    (UNEQUAL, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
+    (UNEQUAL, BOTH, "bound", f"{GRADIENT}, with averaged iterates, reach the bound of known heads", NEAR),
+    (SOME, BEST, "limit", "The best schedule reaches the limit of refitted heads", NEAR),
     (SOME, SHIFTED, BEST, "a/(t + t0), with both tuned, is as good as the best schedule", NEAR),
-    (SOME, REMEMBER, "limit", "Heads by one gradient step a round, which remember, come below the limit", BELOW),
-    (SOME, KEPT, "limit", "So do they with a fixed step on heads", BELOW),
+    (SOME, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
+    (SOME, KEPT, "limit", f"{GRADIENT}, of fixed size, get below the limit", BELOW),
 )
 """The claims: panel, rule, what its final angle is divided by, text, and claimed range of the ratio."""
 TARGETS = {
     BEST: "that of the best schedule",
-    "limit": "the limit of heads of a round's samples",
+    "limit": "the limit of refitted heads",
     "limit_of_a": "the limit of its own a",
     "bound": "the bound of known heads",
 }
@@ -203,7 +204,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         row, best = (tables["rules"].where(panel=panel, rule=one) for one in (rule, BEST))
         edge = "a" in str(row.rows[0].get("at_edge") or "").split(", ")
         said: dict[str, Any] = {"text": text, "where": panel, **OWN, **limits}
-        said |= {"statistic": f"mean squared sine at the end, {rule}, over {TARGETS[target]}"}
+        said |= {"statistic": f"final mean squared sine, {rule}, divided by {TARGETS[target]}"}
         said |= {"note": f"the tuned a of {rule} lies at the edge of its grid" if edge else ""}
         out.append(judge(over(row, best if target == BEST else row[target]), **said))
     return out

@@ -224,7 +224,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             found.append(
                 judge(
                     off(row, name),
-                    text="Runs go as predicted" if name == "predicted" else "Their band is as predicted",
+                    text=f"The {'median run' if name == 'predicted' else '10-90 % band'} is as predicted",
                     statistic=f"factor between measured and predicted {100 * level:.0f} % quantile, worst round",
                     most=1.1 if row["rival"] == EXACT else most,
                     **said | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is an {OWN_THRESHOLD}"},
@@ -233,15 +233,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         found += [
             judge(
                 off(row, rival, "predicted"),
-                text=f"A prediction {text} is further off",
-                statistic="its worst factor off the measured median, over that of the prediction",
+                text=f"A prediction {text} is less accurate",
+                statistic="its largest factor from the measured median, divided by the prediction's",
                 least=1.0,
                 strict=True,
                 **said | {"where": f"{told}; {where}"},
             )
             for rival, text, told in (
                 ("first", "without fluctuations", "as if nothing fluctuated"),
-                ("overlooking", "that overlooks what makes the regime", f"as if {row['rival']}"),
+                ("overlooking", "that ignores the defining feature of the regime", f"as if {row['rival']}"),
             )
             if rival in row.columns
         ]
@@ -250,14 +250,14 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 judge(
                     median_interval((row["growth"][:, -1] - 1) / (row[name][-1] - 1)),
                     text=text,
-                    statistic=f"growth of ||B||^4 in {row['rounds']} rounds over the predicted one, median run",
+                    statistic=f"growth of ||B||^4 in {row['rounds']} rounds divided by that predicted, median run",
                     least=1 - margin,
                     most=1 + margin,
                     **said,
                 )
                 for name, text, margin in (
                     ("claimed_growth", "Without QR ||B||^4 = 1 + C t", 0.2),
-                    ("predicted_growth", "Round by round the growth follows from the means", 0.05),
+                    ("predicted_growth", "The growth of ||B|| follows round by round from the predicted means", 0.05),
                 )
             ]
     return found

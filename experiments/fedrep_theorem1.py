@@ -247,9 +247,9 @@ def rates(runs: lf.Table) -> list[Finding]:
                     median_interval(ratio),
                     least=0.5,
                     most=2.0,
-                    text=f"The rate of a run moves with {NAMES[name]} as that of {text} does, to a factor of 2",
+                    text=f"The rate of a run depends on {NAMES[name]} as the rate of {text} does, to a factor of 2",
                     where=f"{NAMES[name]} {rows[0][name]:g} to {rows[-1][name]:g}",
-                    statistic="how many times as fast as it a run is, the last over the first, median over trials",
+                    statistic="the first rate divided by the second, last setting over first, median over trials",
                     source=OWN_THRESHOLD,
                 )
             )

@@ -163,7 +163,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         for finding in line_findings(
             part[f"{fate}_told"][::-1],  # the largest m first
             fixed="the best excess common to all data sets of the same m, in hindsight",
-            text=f"Each data set's own threshold tells whether a run {told} better than any common to them",
+            text=f"Each data set's own threshold predicts better than any common one whether a run {told}",
             where=start,
         )
     ]
@@ -181,7 +181,7 @@ def usually(phase: lf.Table) -> list[Finding]:
             source=USUALLY_DIVERGES if m <= PAPERS_MOST else f"{OWN_THRESHOLD}: the paper has m = 8 to {PAPERS_MOST}",
             text="gamma1 > 2 gamma2 usually diverges" + (", beyond the paper's m" if m > PAPERS_MOST else ""),
             where=f"excess {rows[at]:g}: m = {m:,}",
-            statistic="share of trials that diverged, from the paper's start at its step",
+            statistic="share of trials that diverged, from the paper's initialisation at its step size",
         )
         for at in (np.abs(rows - wanted).argmin() for wanted in (0.02, 0.3))
         for m, part in phase.where(n_samples=[8, 9, 10, 11, 20, 100, 400, 10_000]).by("n_samples")
@@ -196,7 +196,7 @@ def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
     resting = stuck & (phase["gradient"] < AT_REST)
     limited = stuck & ~resting & (phase["limit"] >= AT_LIMIT)
     rest = (
-        f"{told}: of the {stuck.sum()} that did not diverge {resting.sum()} are at rest (gradient below "
+        f"{told}: of the {stuck.sum()} that did not diverge {resting.sum()} have converged (gradient below "
         f"{AT_REST:g} of B, W), {limited.sum()} move near the limit of the step (eta sigma_1 >= {AT_LIMIT:g})"
     )
     over = np.sum(below & (excess > phase.rows[0]["step_edge"]))
@@ -205,6 +205,6 @@ def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
     notes = rest if stuck.any() else "", step if below.any() and start != "far" else ""
     found = judge_divergence(diverged, notes=notes, **line)
     if start == "far":
-        text = "Far out on the worst ray a run moves outward iff unbounded below"
+        text = "Far out on the worst ray a run moves outward iff the objective is unbounded below"
         found += judge_unbounded(phase["outward"], text=text, **line)
     return found

@@ -206,18 +206,21 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         if samples == POPULATION:
             gaps = np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0)
             text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
-            said = {"source": OWN_PREDICTION, "statistic": "largest difference of the three distances from theirs"}
+            said = {
+                "source": OWN_PREDICTION,
+                "statistic": "largest difference of a distance from its closed form",
+            }
             found.append(judge_identity(gaps, tolerance=1e-12, text=text, where=where, **said))
-        text, paired = f"With {SECOND} the average is nearer to u_1 than with {FIRST}", "share of paired trials"
-        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=paired))
+        text, paired = f"With {SECOND} the average is closer to u_1 than with {FIRST}", "share of paired trials with"
+        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=f"{paired} the smaller distance"))
         statistic = f"share of trials in which the distance is below {RECOVERED:g}"
         for name in (SECOND, "FLUTE", "FedRep"):  # the paper claims only that the weight helps to recover u_1
             text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
             found.append(most(at[name] < RECOVERED, source=OWN_THRESHOLD, text=text, statistic=statistic))
-        text = f"FLUTE is nearer to u_1 than the average with {SECOND}"
-        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=paired))
-        text = f"The heavier weight helps: FedRep gets to u_1 sooner from the average with {SECOND} than {FIRST}"
-        statistic = f"{paired} with fewer rounds to distance {RECOVERED:g}"
+        text, statistic = f"FLUTE is closer to u_1 than the average with {SECOND}", f"{paired} the smaller distance"
+        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=statistic))
+        text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
+        statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
         taken = (own[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
         found.append(less(*taken, source=HEAVIER, text=text, statistic=statistic))
     return found

@@ -174,8 +174,8 @@ def completes(where: str, table: lf.Table) -> Finding:
         ~lost[shares.argmax()],
         0.5,
         source=STEP,
-        text="FLUTE with the main text's gradient (factor 2) completes at the step 0.03",
+        text="FLUTE with the main text's gradient (factor 2) does not diverge at the step size 0.03",
         where=where,
-        statistic="share of trials that do not diverge, at the worst of the ranks",
+        statistic="share of trials that do not diverge, at the worst rank",
         detail=f"diverged: {told} at k = {', '.join(str(k) for k in table['rank'])}",
     )

@@ -49,7 +49,7 @@ PAIRS = {"gamma1 = 2 gamma2": 2.0, "gamma1 = gamma2": 1.0, "gamma1 = (2/3) gamma
 """The paper's three pairs: gamma1 in units of gamma2."""
 
 BEST = "gamma1 = gamma2"
-BEYOND = ", at an m on which the paper says nothing"
+BEYOND = ", at an m that the paper's claim does not cover"
 TRUTHS = {SPECTRA[0]: "spectrum", "": "gaussian"}
 
 
@@ -152,7 +152,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         said = {
             "where": f"{TRUTHS[spectrum]}, {step} step: m = {m}",
             "note": joined(
-                "" if claimed else "the paper speaks of m = 8, 9, 10",
+                "" if claimed else "the paper's claim covers m = 8, 9, 10",
                 f"best step at the edge of the grid: {', '.join(edge)}" if edge else "",
             ),
         }
@@ -171,7 +171,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         local = f"FLUTE at {beats} a local ridge of the same strength, without federation"
         sentences.append((local, "nobody: the simplest rival of the sentence above", "final", best["ridge"]))
         for text, source, column, errors in sentences:
-            told = "final" if column == "final" else "least recorded"
+            told = "final" if column == "final" else "smallest recorded"
             statistic = f"share of paired trials in which the {told} error is smaller"
             pair = worst(best[column]), worst(errors)
             found.append(smaller(*pair, text=text, source=source, statistic=statistic, **said))

@@ -226,9 +226,9 @@ def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
     parting = judge(
         difference,
         source=OWN_THRESHOLD,
-        text="From one start FLUTE and FedRep part as often as one method does from two",
+        text="FLUTE and FedRep from one start reach different minima as often as one method from two starts",
         where=setting,
-        statistic="share of settled pairs at the same minimum, two methods less two starts; interval over data sets",
+        statistic="share of settled pairs at the same minimum, two methods minus two starts; interval over data sets",
         least=-0.1,
         most=0.1,
         detail=shares,

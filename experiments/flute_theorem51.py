@@ -175,7 +175,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             said = {"text": text, "where": fixed, "source": f"{source}; the margin is an {OWN_THRESHOLD}", "note": note}
             bounds.append(judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **said))
         where = f"{sweep}: {fixed}"
-        exponent, floor = (f"The {what} is that of the first-order law" for what in ("exponent", "floor"))
+        exponent, floor = (f"The {what} is that of the first-order prediction" for what in ("exponent", "floor"))
         predictions += [
             judge_predicted_exponent(at, measured, predicted, margin=MARGIN, text=exponent, where=where, note=note),
             judge_farthest_off(measured, predicted, least=0.9, most=1.1, text=floor, where=where),
@@ -186,7 +186,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         np.abs(slow["error"] / fast["error"] - 1.0),
         tolerance=1e-6,
         source=OWN_PREDICTION,
-        text="The floor does not depend on the step",
+        text="The floor does not depend on the step size",
         where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
         statistic="largest relative difference on the same data",
     )
@@ -232,5 +232,5 @@ def _one_constant(table: lf.Table) -> lf.Finding:
         alike["error"].T / bound,
         most=most,
         source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
-        text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",
+        text="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
     )

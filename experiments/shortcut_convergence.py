@@ -189,7 +189,7 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
 
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"
-LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit the last batch alone"
+LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit only the last batch"
 AIM = "the draft's aim"
 LEARNT = f"{AIM}; what counts as learned is an {OWN_THRESHOLD}"
 
@@ -206,7 +206,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         for name in METHODS[:-1]:
             dist, note = found[name][DIST], notes[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else "")
             said = {"text": f"{NAMES[name]} learns B", "where": where, "source": LEARNT, "note": note}
-            statistic = "share of trials whose dist ends below half its start"
+            statistic = "share of trials whose final dist is below half the initial one"
             learned.append(share(dist[:, -1] < LEARNED * dist[:, 0], 0.5, statistic=statistic, **said))
         for name, rival in itertools.product((DRAFTED, SMALL, JOINT), ("FedRep", "LocalOnly")):
             text, edges = f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}", found[name]["at_edge"]
@@ -219,7 +219,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             values = found[SMALL][ERROR]
             gained = -np.log10(worst(values[:, -1] / values[:, values.shape[1] // 2]))
             measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
-            text = "Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling"
+            text = "Without noise the parameter error of Alg. 1, small shortcut steps, keeps falling"
             statistic = "factors of ten gained over the second half of the rounds, median"
             said = {"text": text, "where": where, "source": OWN_THRESHOLD}
             falling.append(judge(measured, statistic=statistic, least=0.1, **said))
@@ -229,6 +229,6 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         same = data == FIXED and m >= d and (gap < 1e-6 or noise == 0)
         note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
         said = {"text": "The refit lowers the parameter error of the joint ridge", "where": where, "note": note}
-        statistic = "share of trials in which it is smaller after the refit"
+        statistic = "share of trials in which the error is smaller after the refit"
         refit.append(smaller(after, before, statistic=statistic, source=OWN_PREDICTION, **said))
     return learned + errors + falling + refit

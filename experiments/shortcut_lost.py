@@ -135,16 +135,16 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         where = f"{kind} samples, start {start:g}, eta {eta:g}"
         passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.by("n_samples"))}
         few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
-        said = {"where": where, "note": f"{where}: censored, passed are {', '.join(few)}" if few else ""}
+        said = {"where": where, "note": f"{where}: some are censored; passed: {', '.join(few)}" if few else ""}
         said |= {"statistic": "share of runs, over all m, that passed 0.5 within the rounds", "source": OWN_PREDICTION}
         out.append(share(np.isfinite(part["lost"]), 0.9, text="(2) to (5) lose a B near B*", **said))
     for (method, kind), part in rivals.by("method", "kind"):
         said = {"where": f"{method}, {kind} samples", "source": OWN_PREDICTION}
-        said |= {"statistic": f"share that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
-        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same start a rival does not lose it", **said))
+        said |= {"statistic": f"share of runs that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
+        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same B a competitor does not lose it", **said))
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
-    out += exponents(many, "n_samples", 1.0, "grow like m on new ones, m > d")
-    out += exponents(fixed, "step_size", -1.0, "go like (1 - eta)/eta on fixed samples")
+    out += exponents(many, "n_samples", 1.0, "grow like m on new samples, m > d")
+    out += exponents(fixed, "step_size", -1.0, "scale like (1 - eta)/eta on fixed samples")
     known = table.where(method=CLOSED, kind=FIXED, step_size=slow.values("step_size"))
     for (n, start, eta), part in known.by("n_clients", "start", "step_size"):
         lost = part["lost"]

@@ -181,14 +181,14 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
         ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if family in CLOSED else ""
-        text = f"The population tells where B is learned{ridge}"
+        text = f"The population predicts where B is learned{ridge}"
         statistic = "share of the map's points, in each trial, on the same side of dist = 0.5"
         detail = f"median |difference| {np.median(np.abs(dist - predicted)):.2g}"
         note = "small ridges slow B: the rounds are too few" if family == PLAIN else ""
         hits, said = (dist < LEARNED) == (predicted < LEARNED), {"text": text, "where": where, "statistic": statistic}
         trials = range(len(hits))
         agree.append(share(hits, 0.9, clusters=trials, detail=detail, note=note, **said, **own))
-        text = "The population of each data set's own truth tells where B is learned better than any common size"
+        text = "The population of each data set's own truth predicts better than any common size where B is learned"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
         lines += line_findings(row["told"], fixed=common, text=text, where=where)
         if family not in (GRADIENT, JOINT):

@@ -43,7 +43,7 @@ OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
 METHODS = (OWN, FIT, FEDREP, LOCAL)
 DRAWN = {FIT: KINDS[1]}
 """Colour and marker of the method that the package's styles do not cover."""
-SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
+SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's setting", FEDREP: "FedRep's setting"}
 """The tuned methods, and their names in notes."""
 
 
@@ -147,9 +147,19 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         setting = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
         fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
         for name, statistic, theirs, detail in (
-            ("Local only", "Local only's error over its error, median", part.where(method=LOCAL)["error"], setting),
-            ("FedRep", "FedRep's error over its error, median", best[FEDREP]["error"], setting),
-            ("one personal fit at FedRep's B", "the fit's error over its error, median of paired trials", fitted, fits),
+            (
+                "Local only",
+                "Local only's error divided by its error, median",
+                part.where(method=LOCAL)["error"],
+                setting,
+            ),
+            ("FedRep", "FedRep's error divided by its error, median", best[FEDREP]["error"], setting),
+            (
+                "one personal fit at FedRep's B",
+                "the fit's error divided by its error, median of paired trials",
+                fitted,
+                fits,
+            ),
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
             source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
@@ -157,8 +167,10 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             out.append(judge(median_interval(theirs / trained), least=1.0, strict=True, **told))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
-        text = "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep"
-        statistic = "its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+        text = "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep"
+        statistic = (
+            "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
+        )
         told = {"text": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
         told |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
         out.append(judge(median_interval(kept), least=0.9, **told, **said))

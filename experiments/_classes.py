@@ -1,7 +1,7 @@
 """Classification experiments in the setting of the FLUTE paper's Table 1, where each client holds some of the classes.
 
 Ten methods of the paper and three further baselines run on the same splits. All start from the same B and from one
-random head, which is the same for all clients (`FromOneHead`); the paper says only that the server initialises both.
+random head, which all clients share (`FromOneHead`). The paper says only that the server initialises both.
 Local only has neither B nor head: its softmax regression starts at 0.
 
 The paper has 5 local epochs (in its CIFAR-100 setting); here there are K = 5 full-gradient local steps. FLUTE, FedPer,
@@ -54,7 +54,7 @@ class FromOneHead:
     """Mixin for algorithms whose heads start at 0: start them from FLUTE's random initial head."""
 
     def initial_state(self: Any, start: Any) -> Any:
-        """Return the algorithm's initial state with the random head, the same for all clients."""
+        """Return the algorithm's initial state with the random head, which all clients share."""
         state = super().initial_state(start)  # type: ignore[misc]
         return state.update(W=random_heads(start, state.W.shape[1], self.rank))
 

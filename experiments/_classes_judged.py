@@ -46,7 +46,7 @@ POINTS = "mean difference in accuracy over paired trials, percentage points"
 
 
 def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[float, float, float], str]:
-    """Return the mean difference with Student's (or Welch's) 95 % interval; if there is none, also the reason."""
+    """Return the mean difference with Student's (or Welch's) 95 % interval; without one, also the reason."""
     if paired:
         gaps = (first - second)[~np.isnan(first - second)]
         if len(gaps) < 2 or np.ptp(gaps) == 0.0:
@@ -62,7 +62,7 @@ def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[f
 
 
 def edge(row: Any) -> str:
-    """Return a note on tuned values at the edge of a grid of more than two values; empty if there are none."""
+    """Return a note on tuned values at the edge of a grid of more than two values; otherwise empty."""
     ends = [name for name in ("step_size", "collapse_penalty") if name in row["at_edge"].split(", ")]
     return f"{' and '.join(ends)} of {told(row['method'])} at the edge of the grid" if ends else ""
 

@@ -1,4 +1,4 @@
-"""Shared parts of the experiments on the FedRep paper: the paper's conventions, and those of the authors' notebook.
+"""Shared parts of the experiments on the FedRep paper: the paper's and the notebook's conventions.
 
 The published linear notebook differs from the paper: x ~ N(0, I/m), one fixed data set, and heads of length 1. B is not
 normalised, and the server sums over participants. The noise has standard deviation 1e-3, and exact heads have a ridge

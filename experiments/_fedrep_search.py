@@ -46,9 +46,9 @@ RATIOS = (0.6, 1.4)
 class Need:
     """Search for the smallest m, or the fewest rounds, with which half of the runs go from distance 0.9 to 0.01.
 
-    Heads have length ``sqrt(k)`` and geometric singular values with ratio kappa. `step` is "theorem's step", ``eta``
-    divided by the largest eigenvalue of Gamma (Theorem 1 allows eta = 1/4), or "best step", the best step size near B*
-    for kappa = 1 (`lf.theory.best_step_size`, whose formula is used at m = k + 1 as well).
+    Heads have length ``sqrt(k)`` and geometric singular values with ratio kappa. There are two step sizes. "theorem's
+    step" is ``eta`` divided by the largest eigenvalue of Gamma; Theorem 1 allows eta = 1/4. "best step" is the best
+    step size near B* for kappa = 1 (`lf.theory.best_step_size`, whose formula is used at m = k + 1 as well).
     """
 
     panel: str = ""
@@ -173,7 +173,7 @@ def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = 
 
 
 def base_setting(quick: bool) -> Need:
-    """Return the base setting, of which every panel varies one size; quick: small, with few trials."""
+    """Return the base setting, which every panel varies by one size; quick: small, with few trials."""
     few: dict[str, Any] = {"dim": 800, "rank": 2, "level": 0.1, "start": 24, "trials": 8, "resolution": 0.3}
     return Need(**few, rounds=14) if quick else Need()
 
@@ -201,7 +201,7 @@ def covered(row: dict[str, Any]) -> bool:
 
 
 def many_clients(table: lf.Table) -> lf.Table:
-    """Return the settings with many clients at the theorem's step size; all settings if there are none."""
+    """Return the settings with many clients at the theorem's step size, or all settings without any such."""
     table = table.where(panel=["base", "n"], step=THEOREM)
     return chosen(table, lambda row: row["n_clients"] >= MANY_CLIENTS * row["dim"]) or table
 

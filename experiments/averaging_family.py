@@ -1,6 +1,6 @@
 """The averaging family: fixed points, stationary variance and communication of seven algorithms, against predictions.
 
-The model has one layer. There are n = 20 clients with m = 20 fixed samples each in d = 10 dimensions; the noise has
+The model has one layer. There are n = 20 clients with m = 20 fixed samples each in d = 10 dimensions. The noise has
 standard deviation 0.3, and the local steps are full-gradient steps of one common size. The ground truth of a client is
 ``sqrt(1 - h^2) c + h z_i``, with c and z_i random of length about 1: h is the heterogeneity. The base setting has K = 5
 local steps, 5 of 20 clients in a round, and h = 1. K, the number of participants, h and the counts (5 to 35 samples,
@@ -161,7 +161,7 @@ class Family:
         return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **told}
 
     def predicted(self, A: Any, b: Any, weights: Any, best: Any) -> tuple[Any, float]:
-        """Return the limit of the mean and the mean square around it; NaN if there is no prediction."""
+        """Return the limit of the mean and the mean square around it; NaN without a prediction."""
         algorithm, none = self.algorithm, np.nan
         if self.method in OF_SCAFFOLD:
             return best, 0.0

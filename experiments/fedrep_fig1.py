@@ -2,7 +2,7 @@
 
 The setting: d = 20, k = 2, n = 100, m in {5, 10, 20}, fixed local data, full participation, 500 rounds,
 noise variance 1e-3. FedAvg trains the two-layer model, one head for all clients, with one local step a round. The paper
-gives no step sizes: they are tuned per method and m on separate trials over one grid, for the smallest 90 % quantile of
+gives no step sizes. They are tuned per method and m on separate trials over one grid, for the smallest 90 % quantile of
 the mean client error after the last round. B starts at a random subspace in every method.
 
 Further methods are the oracle (exact heads on B*) and FedAvg + FT (ten head-only epochs at the end). FedAvg on the

@@ -2,7 +2,7 @@
 
 The setting: n = 100, d = 20, k = 2, m = 10 fixed samples per client, a tenth of the clients per round, noise variance
 1e-3, 500 rounds as in Figure 1. A new client solves for its head exactly on the representation learned by FedRep or
-FedAvg (two layers, one head for all, one local step); with Local only it fits all d parameters. The sample counts are
+FedAvg (two layers, one head for all, one local step). With Local only it fits all d parameters. The sample counts are
 1, 2, 5, 10, 20; k + 1 and 2 d are added, and k and d if they are not among them. Step sizes are tuned per method on
 separate trials over one grid, for the smallest 90 % quantile of the median error of new clients with d samples. B
 starts at a random subspace.

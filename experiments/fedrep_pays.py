@@ -2,7 +2,7 @@
 
 d = 50, k = 3, one fixed data set of m samples for each of n clients, and two noise levels. The local baselines are
 least squares, of minimum norm if m < d, and ridge regression with the best ridge for its noise and length,
-``sigma^2 d/(m k)``; FedRep competes with the better of the two. One least-squares model for all clients, and exact
+``sigma^2 d/(m k)``. FedRep competes with the better of the two. One least-squares model for all clients, and exact
 heads on the true B*, are run on the same data.
 
 FedRep starts from the method of moments and runs until it converges. Its step size is the one that the spectra of
@@ -10,21 +10,21 @@ samples and of heads allow, ``1.2/(c (1 + sqrt g)^2 (1 + sqrt(k/n))^2)`` with c 
 ``g = (d-k) k/(n (m-k))``. It takes as many rounds as the slowest directions need, at most a thousand. The relative
 gradient that is left is a column of the table, and so is the risk of the best round, chosen in hindsight.
 
-The predicted break-even has no fitted parameter (`linfed.theory.federation_pays_from`). It is compared with two rules:
-g = 1, from which there are more samples than unknowns; and the FedRep paper's ``m ~ log(n) + d/n``, with the pair of
-constants that comes closest to the measured break-even, in hindsight and for each noise level.
+The predicted break-even has no fitted parameter (`linfed.theory.federation_pays_from`). It is compared with two rules.
+One is g = 1, from which there are more samples than unknowns. The other is the FedRep paper's ``m ~ log(n) + d/n``,
+with the pair of constants closest to the measured break-even, in hindsight and for each noise level.
 
 The paper compares sample complexities per client: ``Theta(log(n) + d/n)`` with FedRep and ``Theta(d)`` without. Here
 the sample complexity is the smallest m from which the median excess risk is at most a tenth of the risk of predicting
-0, that is k/20; it is interpolated between the m of the grid, linearly in the logarithms.
+0, that is k/20. It is interpolated between the m of the grid, linearly in the logarithms.
 
 Figures
 -------
-"" : Median excess risk of FedRep divided by that of the better local baseline (ridge or least squares), over samples
-    per client and number of clients. Lines: measured break-even (ratio 1) and its predictions. Blank: not run (too many
+"" : Median excess risk of FedRep divided by the better local baseline's (ridge or least squares), over samples per
+    client and number of clients. Lines: measured break-even (ratio 1) and its predictions. Blank: not run (too many
     samples).
 "complexity" : Top: smallest m with which the median excess risk is a tenth of the risk of predicting 0, against the
-    number of clients. Bottom: FedRep's divided by that of each local baseline, against (log(n) + d/n)/d. Bars: 95 %
+    number of clients. Bottom: FedRep's divided by each local baseline's, against (log(n) + d/n)/d. Bars: 95 %
     intervals.
 "sections" : Excess risk against the number of clients, for some m and both noise levels: FedRep with its prediction
     (dotted), and the baselines. Markers: median over trials; bars: 10-90 %.

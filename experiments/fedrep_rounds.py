@@ -7,8 +7,8 @@ every round; they are simulated exactly in distribution, in a frame of 3k dimens
 
 Figures
 -------
-"" : Top: fewest rounds from distance 0.9 to 0.01 against each size; prediction of `lf.predict`, without a fitted
-    constant (dotted; shaded: its 95 % interval), and Theorem 1's bound (dashed). Bottom: measured divided by predicted.
+"" : Top: fewest rounds from distance 0.9 to 0.01 against each size. Dotted: prediction of `lf.predict`, without a
+    fitted constant; shaded: its 95 % interval. Dashed: Theorem 1's bound. Bottom: measured divided by predicted.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1 and (10).
 """

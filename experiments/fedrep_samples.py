@@ -12,9 +12,9 @@ are judged from both sides.
 
 Figures
 -------
-"" : Top: smallest m with which half of the runs go from distance 0.9 to 0.01, against each size; prediction of
-    `lf.predict` for the measured ground truths, without a fitted constant (dotted; shaded: its 95 % interval), and
-    Theorem 1's m with the constant fitted at the base setting (dashed). Bottom: measured divided by predicted.
+"" : Top: smallest m with which half of the runs go from distance 0.9 to 0.01, against each size. Dotted: prediction of
+    `lf.predict` for the measured ground truths, without a fitted constant; shaded: its 95 % interval. Dashed: Theorem
+    1's m with the constant fitted at the base setting. Bottom: measured divided by predicted.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2 and (11).
 """

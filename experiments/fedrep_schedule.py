@@ -2,9 +2,8 @@
 
 `linfed.theory.best_step_schedule` minimises the mean squared angle after every round, for heads with second moment I.
 It converges to the limit of heads that are fitted only to a round's samples. Competing schedules are constant step
-sizes, ``a/t``, ``a/(t + t0)``, and the average of the iterates of a constant step size. Competing uses of the heads:
-heads fitted only in every tenth round, heads that are remembered (one gradient step a round, with B's step size or a
-fixed one), and known heads.
+sizes, ``a/t``, ``a/(t + t0)``, and the average of the iterates of a constant step size. Competing heads are fitted only
+in every tenth round, or are remembered (one gradient step a round, with B's step size or a fixed one), or are known.
 
 With heads of condition number 3 no step size is the best for all directions; there a matrix step, or averages, compete.
 With 5 of 50 clients a round, a head's step size must not fall with the rounds, because its client takes part in few of

@@ -1,6 +1,6 @@
 """FLUTE paper, section 7.2, on a mixture of Gaussian classes: which methods gain from the penalty on neural collapse.
 
-The means of ten classes lie in r = 9 of d = 30 dimensions, at a root mean square distance of 3 from their centre; x has
+The means of ten classes lie in r = 9 of d = 30 dimensions, at a root mean square distance of 3 from their centre. x has
 standard deviation 1 about its mean (`lf.Classes`). n = 20, 50 or 100 clients hold 2 or 5 classes each and train on
 m = 20 samples; 100 more of each client are held out. The representation has k = 3 columns, fewer than the span of the
 means, or k = 9, as many. The accuracy of the best classifier at the true means is known (`ClassTruth.bayes`).

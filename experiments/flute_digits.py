@@ -1,10 +1,10 @@
 """FLUTE paper, Table 1, on real digits: accuracies of ten methods for clients that hold 2 or 5 of ten classes.
 
-The images are the 1797 of 8 x 8 pixels of `lf.load_digits`, in [0, 1]; the representation is linear, ``B'x``, with
-k = 4 columns, below the number of classes, and k = 16, above it. n = 50 or 100 clients hold 2 or 5 classes each (the
-paper's four partitions of CIFAR-10), or 50 clients hold shares drawn from a Dirichlet distribution with concentration
-0.3. A quarter of each client's images is held out: a client trains on about 27 images, or 13. Each trial has its own
-split.
+The images are the 1797 of 8 x 8 pixels of `lf.load_digits`, in [0, 1]. The representation is linear, ``B'x``, with
+k = 4 columns, below the number of classes, and k = 16, above it. In four partitions, as in the paper's for CIFAR-10,
+n = 50 or 100 clients hold 2 or 5 classes each. In a fifth, 50 clients hold shares drawn from a Dirichlet distribution
+with concentration 0.3. A quarter of each client's images is held out: a client trains on about 27 images, or 13. Each
+trial has its own split.
 
 **Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are out of
 scope. Full-gradient steps replace epochs. The paper gives neither step sizes nor weights; all are tuned on five other

@@ -6,16 +6,18 @@ gamma2 = 1/8, here for m = 8 to 10,000.
 The phase line: by the identity given there, the objective on data is unbounded below iff the excess
 ``gamma1 - 2 gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, with ``A_i = X_i'X_i/m``. It falls along the worst ray:
 balanced factors of rank one for one client, in its smallest eigenvector. (At population: iff ``2 gamma1 >= 1 + 4
-gamma2``, an excess of 1/2.) Three kinds of run are compared with the line: from the paper's initialisation at its step
-size; from there at a small step size; and from far out on the worst ray, where terms below the fourth order are
-negligible, at a step size that is small there.
+gamma2``, an excess of 1/2.)
+
+Three kinds of run are compared with the line. Two start from the paper's initialisation, at its step size and at a
+small one. The third starts far out on the worst ray, where terms below the fourth order are negligible, at a step size
+that is small there.
 
 A run may differ from its objective in both directions. If the objective is unbounded, a run can still converge to a
-local minimum, or be stopped where the step size becomes too large: the direction of imbalance ``B'B - W'W`` has
-curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8), and from ``sigma_1 = 1/eta`` the run oscillates and loses what it
-gains. If the objective is bounded, the minimum itself may be beyond that limit: at population ``sigma_1 = lambda_1/(1 -
-2 excess)``, above ``1/eta`` from an excess of ``(1 - eta lambda_1)/2``. "Diverged" is a run's status; for runs from far
-out it is also recorded whether they moved outward.
+local minimum, or be stopped where the step size becomes too large. The direction of imbalance ``B'B - W'W`` has
+curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8), and from ``sigma_1 = 1/eta`` the run oscillates and loses its gains.
+If the objective is bounded, the minimum itself may be beyond that limit. At population
+``sigma_1 = lambda_1/(1 - 2 excess)``, which is above ``1/eta`` from an excess of ``(1 - eta lambda_1)/2``. "Diverged"
+is a run's status; for runs from far out it is also recorded whether they moved outward.
 
 Figures
 -------

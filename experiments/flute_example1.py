@@ -16,10 +16,10 @@ for q < 0.01. An average recovers u_1 as p -> -infinity; p = 0, the plain mean o
 
 There are two sweeps: over M on the singular values 2d/(i+1) of the paper's Figure 3, and over q at M = d. In each the
 clients recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squares from m samples with noise;
-then ``w_i`` is computed from the length of the estimate. Three algorithms run on the same data: FLUTE (k = 1, the
-paper's step size 0.03) from its small Gaussian B and W, FedRep (k = 1) from the direction of that B, and FedRep from
-each of the averages. FedRep's step size is half the one that is best on u_1 itself, ``M / lambda_1^2``. All sizes
-except the example's own are our choice.
+then ``w_i`` is computed from the length of the estimate. On the same data, FLUTE (k = 1, the paper's step size 0.03)
+runs from its small Gaussian B and W. FedRep (k = 1) runs from the direction of that B, and from each of the averages.
+FedRep's step size is half the one that is best on u_1 itself, ``M / lambda_1^2``. All sizes except the example's own
+are our choice.
 
 Figures
 -------

@@ -15,8 +15,8 @@ tuning and "fewer rounds" are as in `experiments.flute_fig1`.
 The error at a fixed spectrum falls with n by itself, like ||phi_i|| with n^(-1/2). The claim that more clients help is
 therefore judged on the error and on its ratio to the truncation's own error, (1/n) sum ||(Phi_k)_i - phi_i||.
 
-The ``factor`` table holds FLUTE at step size 0.03 with the data gradient of the paper's main text, twice that of its
-analysis (and of everything else here); it shows the share of trials that diverge.
+The ``factor`` table holds FLUTE at step size 0.03 with the data gradient of the paper's main text. This is twice the
+gradient of the paper's analysis, which everything else here uses. The table shows the share of trials that diverge.
 
 Figures
 -------

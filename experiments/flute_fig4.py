@@ -2,8 +2,9 @@
 
 The setting (its C.1): d = 10, k = 6, n = 10, m in {8, 9, 10, 11}, gamma1 = 2 gamma2, gamma2 and (2/3) gamma2. The paper
 does not give the ground truth, the noise and the step sizes. They are taken from its Figure 3, which comes just before
-in the text (singular values 2d/(i+1), noise variance 0.3, eta = 0.03, initialisation 1/(10 d)), with Gaussian phi_i as
-a variant, gamma2 = 1/8 and 2000 rounds. Each pair also runs at its own step size, tuned on separate trials per m.
+in the text: singular values 2d/(i+1), noise variance 0.3, eta = 0.03, initialisation 1/(10 d). A variant has Gaussian
+phi_i. gamma2 = 1/8, and there are 2000 rounds. Each pair also runs at its own step size, tuned on separate trials per
+m.
 
 References for the three pairs are the truncation Phi_k, exact heads on U_k (Oracle), and a ridge regression of each
 client without federation. Since ``||B'B||^2 + ||W'W||^2 = 2 ||B W'||^2 + ||B'B - W'W||^2`` and factors can be balanced,

@@ -1,10 +1,10 @@
 """FLUTE against FedRep when the empirical risk has many minima: whether the method decides which one is reached.
 
 The FLUTE paper's Figure 1 with few samples for the rank: d = 10, n = 30, phi_i ~ N(0, I_d), noise variance 0.3, one
-fixed data set, k = 8 at m = 12; k = 4 at m = 20 is the contrast. At gamma1 = 2 gamma2 the stationary points of FLUTE
-with rank k are those of the empirical risk over Theta of rank k, and so are FedRep's with exact heads. There are many
-of them. FLUTE and FedRep (RI) run from several initialisations on each data set: FLUTE from small Gaussian B and W,
-FedRep (RI) from the Q factor of the same B. FedRep runs once, from the method of moments, as in Figure 1.
+fixed data set, k = 8 at m = 12. The contrast is k = 4 at m = 20. At gamma1 = 2 gamma2, FLUTE's stationary points of
+rank k are the stationary points of the empirical risk over Theta of rank k. So are FedRep's with exact heads. There
+are many of them. FLUTE and FedRep (RI) run from several initialisations on each data set: FLUTE from small Gaussian B
+and W, FedRep (RI) from the Q factor of the same B. FedRep runs once, from the method of moments, as in Figure 1.
 
 Runs continue until they have converged ("settled"). Over a block of rounds, the relative change of the empirical risk
 with exact heads at B must be below 1e-9. Its gradient by B must be below 1e-6 of the size of its terms, and FLUTE's own

@@ -3,9 +3,9 @@
 The runs are those of `experiments._flute_followed`. The theorem requires m to grow like ``(1 - eta Delta/16)^(-2T)``;
 for a fixed m it covers rounds up to ``T(m) = log m / (-2 log(1 - eta Delta/16))`` (without its other factors). With the
 constant of its proof the bound is trivial there: it stays above the error of predicting 0. Therefore the smallest
-constant with which the bound holds up to T(m) is reported. It is nearly the same for all m, which is no result: by the
-definition of T(m) the bound has fallen to ``m^-1/2`` of its scale at T(m), and so has the floor. The actual behaviour
-of the error is the subject of `experiments.flute_rate_and_floor`.
+constant with which the bound holds up to T(m) is reported. It hardly varies with m, but this follows from the
+definition of T(m): there the bound has fallen to ``m^-1/2`` of its scale, and so has the floor. The actual behaviour of
+the error is the subject of `experiments.flute_rate_and_floor`.
 
 Figures
 -------

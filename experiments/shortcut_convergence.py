@@ -1,9 +1,9 @@
 """The shortcut draft: whether its Algorithm 1 and its closed form (2)-(5) learn B, and the effect of a ridge.
 
-The draft has no experiments, so the setting is our choice: d = 20 and k = 2 as in the FedRep paper's Figure 1, n = 50
-clients (more than d, so that the shortcuts have full rank), m below and above d, heads of length sqrt(2), shortcuts of
-root mean square length 0.5, full participation. B starts at a random subspace in every method. There is one data set
-per client (``fixed``); for one m, with noise, also new samples in every round (``fresh``).
+The draft has no experiments, so the setting is our choice: d = 20 and k = 2 as in the FedRep paper's Figure 1, m below
+and above d, and n = 50 clients (more than d, so that the shortcuts have full rank). Heads have length sqrt(2),
+shortcuts have root mean square length 0.5, and all clients take part. B starts at a random subspace in every method.
+There is one data set per client (``fixed``); for one m, with noise, also new samples in every round (``fresh``).
 
 The methods:
 

@@ -6,9 +6,9 @@ the same B: the gauss-seidel order and FedRep. A run that has not exceeded 0.5 b
 of rounds is infinite, and it is counted and not left out.
 
 The prediction for fixed samples has no fitted parameter (`linfed.theory.shortcut_loss_rounds`). B leaves span(B*) in
-two ways: the mean of the updates alone would take about ``m/(eta (k + 1))`` rounds, and the random drift, which is the
-same in all rounds, ``sqrt(m n)/eta``; the shorter of the two counts. (On new samples the drift of one update is
-independent of that of the next.)
+two ways. The mean of the updates would take about ``m/(eta (k + 1))`` rounds. Their random part, which repeats in every
+round, would take ``sqrt(m n)/eta``. The shorter of the two counts. (On new samples the random parts of different
+updates are independent.)
 
 Figures
 -------

@@ -1,9 +1,9 @@
 """Where the shortcut draft's Algorithm 1 and a joint ridge learn B, and where the learned shortcut absorbs it.
 
 Heat maps show the distance after a fixed number of rounds, over the size of the shortcuts and over what restrains the
-learned shortcut: ``tau_s eta_s``, the number of shortcut steps times their size, in Algorithm 1; the ridge in the joint
-closed form. d = 20, k = 2, n = 50, m = 100, fixed data, heads of length sqrt(2), noise std 0.1; B starts at a random
-subspace. There are three kinds of ground truth:
+learned shortcut. In Algorithm 1 that is ``tau_s eta_s``, the number of shortcut steps times their size; in the joint
+closed form it is the ridge. The setting is d = 20, k = 2, n = 50, m = 100, fixed data, heads of length sqrt(2) and
+noise std 0.1. B starts at a random subspace. There are three kinds of ground truth:
 
 - shortcuts orthogonal to B* and exactly uncorrelated with the heads, for which the conditions under which the top-k
   subspace of Phi* is span(B*) can be met exactly (docs/shortcut.md);

@@ -1,15 +1,19 @@
-"""Classifiers of clients that hold some of the classes, as in the FLUTE paper's Table 1: how they are run and judged.
+"""Classification experiments in the setting of the FLUTE paper's Table 1, where each client holds some of the classes.
 
-Ten methods and three rivals of our own meet the same splits and begin at the same B and at one head, which is random
-and the same for all clients (`FromOneHead`): the paper says no more than that the server initialises both. Local only
-has neither B nor head: its softmax regression begins at 0. K = 5 full-gradient local steps where the paper has 5 epochs
-(its CIFAR-100 setting): FLUTE, FedPer, LG-FedAvg, FedAvg and FedRoD take 5, FedRep 5 on the head and 5 on B, FedRep* 10
-and 5, FLUTE* 10 more on the head, fine-tuning 10 on the head. 100 rounds, everybody takes part. Each method's step, and
-FLUTE's weights, are those of the least held-out error on other splits.
+Ten methods of the paper and three further baselines run on the same splits. All start from the same B and from one
+random head, which all clients share (`FromOneHead`). The paper says only that the server initialises both.
+Local only has neither B nor head: its softmax regression starts at 0.
 
-The rivals: "FLUTE, no NC" and "FLUTE*, no NC" are FLUTE and FLUTE* without the penalty on neural collapse, at clients
-and server, all else equal and tuned; "own classes" is the choice of FedAvg's one model among the classes that the
-client holds, which costs nothing.
+The paper has 5 local epochs (in its CIFAR-100 setting); here there are K = 5 full-gradient local steps. FLUTE, FedPer,
+LG-FedAvg, FedAvg and FedRoD take 5 steps, FedRep 5 on the head and 5 on B, FedRep* 10 and 5. FLUTE* takes 10 more on
+the head, and fine-tuning 10 on the head. There are 100 rounds with full participation. Step sizes and FLUTE's weights
+are those with the smallest held-out error on separate splits.
+
+The further baselines:
+
+- "FLUTE, no NC" and "FLUTE*, no NC" are FLUTE and FLUTE* without the penalty on neural collapse, at clients and server.
+  Everything else is equal, and they are tuned too.
+- "own classes" restricts FedAvg's single model to the classes that the client holds, which costs nothing.
 """
 
 from __future__ import annotations
@@ -28,56 +32,56 @@ from linfed.plotting.panels import Figures
 from linfed.simulation.class_metrics import mean_of_those
 
 LOCAL, STAR = 5, 10
-"""Local steps, and those on the head of FedRep* and FLUTE*."""
+"""Local steps, and the head steps of FedRep* and FLUTE*."""
 
 FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR = ("FedRep", "FedRep*", "FLUTE", "FLUTE*")
 NO_NC, NO_NC_STAR = ("FLUTE, no NC", "FLUTE*, no NC")
 FEDAVG, TUNED_AVG, LG, PER, ROD, LOCAL_ONLY = ("FedAvg", "FedAvg + FT", "LGFedAvg", "FedPer", "FedRoD", "LocalOnly")
 BASELINES = (FEDAVG, TUNED_AVG, LG, PER, FEDREP, FEDREP_STAR, ROD)
-"""The paper's, but for FedCP."""
+"""The paper's baselines, except FedCP."""
 METHODS = (*BASELINES, FLUTE, FLUTE_STAR, NO_NC, NO_NC_STAR, LOCAL_ONLY)
 COLLAPSING = (FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, NO_NC, NO_NC_STAR)
-"""Those whose heads are followed towards neural collapse."""
+"""Methods whose measures of neural collapse (NC2) are recorded and drawn."""
 
 FLUTES = {FLUTE: 0, FLUTE_STAR: STAR, NO_NC: 0, NO_NC_STAR: STAR}
 STEPS = (0.05, 0.1, 0.2, 0.4)
 WEIGHTS = ((0.01, 0.01), (0.1, 0.1), (1.0, 0.1))
 DECAYS = (0.0, 1e-3)
-"""What is tried of eta_l, of lambda_3 with eta_r, and of lambda_1 = lambda_2."""
+"""Grids of eta_l, of the pairs (lambda_3, eta_r), and of lambda_1 = lambda_2."""
 
 
 class FromOneHead:
-    """The head at which FLUTE begins, for an algorithm whose heads begin at 0."""
+    """Mixin for algorithms whose heads start at 0: start them from FLUTE's random initial head."""
 
     def initial_state(self: Any, start: Any) -> Any:
-        """Return the algorithm's initial state with that head, which all clients have."""
+        """Return the algorithm's initial state with the random head, which all clients share."""
         state = super().initial_state(start)  # type: ignore[misc]
         return state.update(W=random_heads(start, state.W.shape[1], self.rank))
 
 
 class FedRep(FromOneHead, lf.FedRep):
-    """FedRep from the one head."""
+    """FedRep, started from the common random head."""
 
 
 class FedPer(FromOneHead, lf.FedPer):
-    """FedPer from the one head."""
+    """FedPer, started from the common random head."""
 
 
 class LGFedAvg(FromOneHead, lf.LGFedAvg):
-    """LG-FedAvg from the one head."""
+    """LG-FedAvg, started from the common random head."""
 
 
 class FedAvg(FromOneHead, lf.FedAvg):
-    """FedAvg from the one head."""
+    """FedAvg, started from the common random head."""
 
 
 class FedRoD(FromOneHead, lf.FedRoD):
-    """FedRoD whose generic head is the one; personal heads, which are added to it, begin at 0."""
+    """FedRoD whose generic head starts from the common random head; the personal heads added to it start at 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contest(ABC):
-    """One method in one setting; a subclass says where samples come from."""
+    """One method in one setting; subclasses define the samples."""
 
     method: str = FLUTE
     n_clients: int = 50
@@ -93,15 +97,15 @@ class Contest(ABC):
     @property
     @abstractmethod
     def partition(self) -> str:
-        """Clients and their classes, in words."""
+        """The clients and their classes, as text."""
 
     @abstractmethod
     def source(self, trials: int, seed: Any) -> dict[str, Any]:
-        """Return problem and data of some trials."""
+        """Return the problem and the data of `trials` trials, as arguments of `lf.simulate`."""
 
     @property
     def algorithm(self) -> lf.Algorithm:
-        """The method, at a step that tuning replaces."""
+        """The method with a placeholder step size, which tuning replaces."""
         common: dict[str, Any] = {"step_size": 1.0, "local_steps": LOCAL}
         if self.method == LOCAL_ONLY:
             return lf.LocalOnly(**common)
@@ -121,7 +125,7 @@ class Contest(ABC):
 
     @property
     def grid(self) -> Any:
-        """What is tried: steps, and FLUTE's weights."""
+        """The tuning grid: step sizes, and for FLUTE its weights."""
         if self.method not in FLUTES:
             return {"step_size": self.steps}
         collapse = self.weights if self.method not in (NO_NC, NO_NC_STAR) else [(0.0, 0.0)]
@@ -130,7 +134,7 @@ class Contest(ABC):
         return [dict(zip(names, values, strict=True)) for values in tried]
 
     def run(self) -> dict[str, Any]:
-        """Tune the method on other trials, run it, and return accuracies and NC2 of each trial."""
+        """Tune the method on separate trials, run it, and return the accuracies and NC2 of each trial."""
         search = {"metric": held_out_error, "score": "final", "rounds": self.rounds, "trials": self.tuning_trials}
         wider = self.method not in FLUTES
         tuning = lf.tune(
@@ -154,7 +158,7 @@ class Contest(ABC):
 
 
 def held_out_error(result: lf.Result) -> Any:
-    """Return the share of wrong held-out samples, the mean over clients, of each trial; NaN for one that diverged."""
+    """Return each trial's share of misclassified held-out samples, averaged over clients; NaN if the trial diverged."""
     return 1.0 - mean_of_those(result.clients("accuracy"))
 
 
@@ -164,7 +168,7 @@ NAMES = {"accuracy": "accuracy (%)", "global_nc2": "Global NC2", "local_nc2": "L
 
 
 def figures(runs: lf.Table) -> Figures:
-    """Return accuracies of all methods, their curves, and NC2, where the clients are fewest and most."""
+    """Draw final accuracies, accuracies against rounds, and NC2, for the fewest and the most clients."""
     clients = runs.values("n_clients")
     drawn = runs.where(n_clients=[min(clients), max(clients)])
     shown, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.values("rank"))
@@ -184,17 +188,17 @@ def figures(runs: lf.Table) -> Figures:
 
 
 def along_rounds(runs: lf.Table, row: str | int, lines: int) -> Any:
-    """Return a page with a column for each partition and so many rows."""
+    """Return a grid of panels with a column for each partition and `lines` rows."""
     return lf.page(runs, column="partition", row=row, title="{}", height=0.9 + 1.6 * lines, sharey="row")
 
 
 def medians(runs: lf.Table) -> str:
-    """Return what curves are, in words."""
+    """Return the legend title for curves."""
     return f"median and 10-90 % of {runs.rows[0]['trials']} trials"
 
 
 def accuracies(runs: lf.Table) -> Any:
-    """Return the mean accuracy of every method, a column of panels for each partition and a row for each rank."""
+    """Draw the mean accuracy of every method: a column of panels for each partition, a row for each rank."""
     ranks, lines = runs.values("rank"), {"own_classes": (4, 2), "bayes": (1, 1)}
     height = 1.0 + 1.9 * len(ranks)
     with lf.page(runs, column="partition", row="rank", title="{}", height=height, sharex="col") as sheet:
@@ -217,11 +221,11 @@ def accuracies(runs: lf.Table) -> Any:
 
 
 def told(method: str) -> str:
-    """Return what figures and findings call a method."""
+    """Return the name of a method in figures and findings."""
     return method if method == PER else label(method)
 
 
 def mean_error(values: Any) -> tuple[float, float]:
-    """Return the mean over trials that did not diverge, and its standard error."""
+    """Return the mean over the trials that did not diverge, and its standard error."""
     known = values[~np.isnan(values)]
     return (float(known.mean()), float(stats.sem(known))) if len(known) > 1 else (np.nan, np.nan)

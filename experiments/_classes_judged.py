@@ -1,4 +1,4 @@
-"""What the FLUTE paper says around its Table 1, judged, with the rivals that it does not run."""
+"""Judges for the FLUTE paper's claims around its Table 1, and for baselines that the paper does not run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ._classes import (
 
 TABLE1 = "FLUTE paper, section 7.2, Table 1, of CIFAR and a CNN, asked of a linear representation"
 C2 = "FLUTE paper, C.2, of CIFAR and a CNN, asked of a linear representation"
-"""Whether what the paper says carries over is our question: it does not say so of other data and models."""
+"""The paper claims nothing about other data and models; whether its findings carry over is our own question."""
 OUTPERFORM = quoted(
     TABLE1,
     "FLUTE and FLUTE* consistently outperform other baseline algorithms in all experiments conducted on CIFAR-10 and "
@@ -46,7 +46,7 @@ POINTS = "mean difference in accuracy over paired trials, percentage points"
 
 
 def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[float, float, float], str]:
-    """Return the mean difference with Student's (or Welch's) 95 % interval, and why there is none."""
+    """Return the mean difference with Student's (or Welch's) 95 % interval; without one, also the reason."""
     if paired:
         gaps = (first - second)[~np.isnan(first - second)]
         if len(gaps) < 2 or np.ptp(gaps) == 0.0:
@@ -62,13 +62,13 @@ def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[f
 
 
 def edge(row: Any) -> str:
-    """Return which of a row's tuned values are ends of what was tried, where more than two were, or nothing."""
+    """Return a note on tuned values at the edge of a grid of more than two values; otherwise empty."""
     ends = [name for name in ("step_size", "collapse_penalty") if name in row["at_edge"].split(", ")]
-    return f"{' and '.join(ends)} of {told(row['method'])} at an end of what was tried" if ends else ""
+    return f"{' and '.join(ends)} of {told(row['method'])} at the edge of the grid" if ends else ""
 
 
 def judged(runs: lf.Table) -> list[Finding]:
-    """Return what the paper says around its Table 1, and what its rivals say, in every setting and at every rank."""
+    """Return the findings on the paper's claims and on the further baselines, for every setting and rank."""
     out: list[Finding] = []
     for (partition, rank), part in runs.by("partition", "rank"):
         out += in_setting(part, f"k = {rank}, {partition}")
@@ -78,13 +78,13 @@ def judged(runs: lf.Table) -> list[Finding]:
 
 
 def best_tuned(part: lf.Table, methods: Sequence[str]) -> str:
-    """Return the method with the least error on the tuning trials: chosen where nothing is judged."""
+    """Return the method with the smallest error on the tuning trials, on which no claim is judged."""
     rows = [row for row in part.rows if row["method"] in methods]
     return str(min(rows, key=lambda row: row["score"].values[row["best"]])["method"])
 
 
 def in_setting(part: lf.Table, where: str) -> list[Finding]:
-    """Return the claims of one setting at one rank."""
+    """Return the findings of one setting at one rank."""
     out: list[Finding] = []
     row = {str(one["method"]): one for one in part.rows}
     end = {name: one["final_accuracy"] for name, one in row.items()}
@@ -115,17 +115,17 @@ def in_setting(part: lf.Table, where: str) -> list[Finding]:
         more_accurate(one, without, f"{one} is more accurate than the same algorithm without {penalty}")
         more_accurate(without, rival, f"{one} without {penalty} is more accurate than {rival}")
     federated = best_tuned(part, (*BASELINES, FLUTE, FLUTE_STAR))
-    text = "Each client's own softmax regression, the simplest rival, is more accurate than the best federated method"
+    text = "Each client's own softmax regression, without federation, is more accurate than the best federated method"
     more_accurate(LOCAL_ONLY, federated, text, detail=told(federated))
     top = best_tuned(part, [name for name in row if name != FEDAVG])
     masked = [row[name]["own_classes"] for name in (FEDAVG, top)]
-    text = "Among the client's own classes FedAvg's one model is more accurate than the best of all methods"
+    text = "Restricted to the client's own classes, FedAvg is more accurate than the best other method"
     above(*masked, text, (FEDAVG, top), detail=told(top))
     return out + collapse(row, where)
 
 
 def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
-    """Return the claims of one setting on NC2."""
+    """Return the findings on NC2 in one setting."""
     kinds = ("global", "local")
 
     def gaps(far: str, near: str) -> tuple[Any, Any]:
@@ -134,7 +134,7 @@ def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
 
     out: list[Finding] = []
     statistic = "mean difference of NC2 over paired trials"
-    without = "it has without NC"
+    without = "without its penalty on neural collapse"
     for far, near, rival, source in (
         (FEDREP_STAR, FLUTE_STAR, FEDREP_STAR, CLOSER),
         (NO_NC, FLUTE, without, OWN_PREDICTION),
@@ -148,19 +148,19 @@ def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
     of_all, of_own = gaps(FEDREP_STAR, FLUTE_STAR)
     found, vacuous = difference(of_own, of_all)
     if np.nanmean(of_own) <= 0:
-        vacuous = "FLUTE* is not nearer to local collapse than FedRep*"
-    said = {"text": "Where FLUTE* has the smaller Local NC2, it is so by more than in Global NC2", "where": where}
+        vacuous = "FLUTE* does not have the smaller Local NC2"
+    said = {"text": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "where": where}
     said |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}
     out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, **said))
     both = np.array([[row[name][f"{kind}_nc2"].values[:, 1:] for kind in kinds] for name in COLLAPSING])
     found, vacuous = correlations(both)
     said = {"text": "Global and Local NC2 are positively correlated along the rounds", "where": where}
-    said |= {"source": TOGETHER, "statistic": "mean over trials and methods of the correlation along the rounds"}
+    said |= {"source": TOGETHER, "statistic": "correlation along the rounds, mean over trials and methods"}
     return [*out, judge(found, least=0.0, strict=True, vacuous=vacuous, **said)]
 
 
 def correlations(curves: Any) -> tuple[tuple[float, float, float], str]:
-    """Return the mean correlation of Global and Local NC2 of (methods, 2, trials, rounds), with its interval."""
+    """Return the mean correlation of Global and Local NC2, with its interval, from (methods, 2, trials, rounds)."""
     of_trials = np.array(
         [[np.corrcoef(*both[:, trial])[0, 1] for trial in range(both.shape[1])] for both in curves]
     ).mean(axis=0)
@@ -168,7 +168,7 @@ def correlations(curves: Any) -> tuple[tuple[float, float, float], str]:
 
 
 def growths(part: lf.Table, where: str) -> list[Finding]:
-    """Return whether the gains grow with the clients, and with the classes that each holds."""
+    """Return the findings on whether the gains grow with the number of clients and of classes per client."""
     out: list[Finding] = []
     sizes = ((one["n_clients"], one["classes_per_client"], one["partition"]) for one in part.rows)
     cells = {(n, own): partition for n, own, partition in sizes if own}
@@ -183,7 +183,7 @@ def growths(part: lf.Table, where: str) -> list[Finding]:
             if len(axis) != 1 or not next_larger(less, more, axis[0], list(cells)):
                 continue
             found, vacuous = difference(gain[more], gain[less], paired=False)
-            what = ("clients", "classes per client")[axis[0]]
+            what = ("number of clients", "number of classes per client")[axis[0]]
             fixed = ("c_i", "n")[axis[0]]
             at = f"{where}, {fixed} = {less[1 - axis[0]]}: {more[axis[0]]} against {less[axis[0]]}"
             said = {"text": f"The gain of {one} over {rival} grows with the {what}", "where": at, "source": GAIN_GROWS}
@@ -193,6 +193,6 @@ def growths(part: lf.Table, where: str) -> list[Finding]:
 
 
 def next_larger(less: Any, more: Any, axis: int, cells: Sequence[Any]) -> bool:
-    """Return whether `more` is the next value after `less` along an axis, the other one equal."""
+    """Return whether `more` is the next larger cell after `less` along an axis, at the same other size."""
     values = sorted({cell[axis] for cell in cells if cell[1 - axis] == less[1 - axis]})
     return more[axis] in values and less[axis] < more[axis] and values.index(more[axis]) == values.index(less[axis]) + 1

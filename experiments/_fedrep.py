@@ -1,7 +1,8 @@
-"""What the experiments of the FedRep paper share: its reading of a setting, and the authors' notebook's.
+"""Shared parts of the experiments on the FedRep paper: the paper's and the notebook's conventions.
 
-The published linear notebook differs from the paper: x ~ N(0, I/m), one fixed data set, heads of length 1, B not
-normalised, sums over participants, noise of standard deviation 1e-3, a ridge of 1e-5 on exact heads.
+The published linear notebook differs from the paper: x ~ N(0, I/m), one fixed data set, and heads of length 1. B is not
+normalised, and the server sums over participants. The noise has standard deviation 1e-3, and exact heads have a ridge
+of 1e-5.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from linfed.simulation.participation import n_participants
 PAPER, NOTEBOOK = "paper", "notebook"
 
 DRAWN = {PAPER: (1.0, "squared error of a {}"), NOTEBOOK: (0.5, "half the squared error")}
-"""What is drawn of a squared error, and its name: the notebook's errors carry the factor 1/2."""
+"""Factor on squared errors in figures, and their axis label: the notebook's errors carry the factor 1/2."""
 
 NOTEBOOK_STD = 1e-3
-"""Of the notebook's label noise."""
+"""Standard deviation of the notebook's label noise."""
 
 UNTUNED = ("LocalOnly", "Oracle")
-"""Methods without a step size; one round is all they need."""
+"""Methods without a step size, which need only one round."""
 
 FEDAVG: dict[str, dict[str, Any]] = {
     "FedAvg": {},
@@ -37,19 +38,19 @@ FEDAVG: dict[str, dict[str, Any]] = {
 
 STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 QUICK: dict[str, Any] = {"trials": 8, "tuning_trials": 2, "rounds": 40, "steps": STEPS[3::3]}
-"""What a quick run changes."""
+"""Changes made by a quick run."""
 
 NOTEBOOK_RIDGE = 1e-5
 
 
 def true_noise(row: lf.Table) -> float:
-    """Return the variance of the label noise that a row's runs had: its column tells the paper's alone."""
+    """Return the variance of the label noise in a row's runs; the row's column holds only the paper's."""
     return NOTEBOOK_STD**2 if row["preset"] == NOTEBOOK else float(row["noise_variance"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One method in a setting of the FedRep paper, under one reading."""
+    """One method in a setting of the FedRep paper, with the paper's or the notebook's conventions."""
 
     preset: str = PAPER
     method: str = "FedRep"
@@ -65,7 +66,7 @@ class Setting:
 
     @property
     def problem(self) -> lf.SharedRepresentation:
-        """The truth, as the paper or as the notebook has it."""
+        """The problem, as in the paper or as in the notebook."""
         own: dict[str, Any] = {"noise_std": math.sqrt(self.noise_variance)}
         if self.preset == NOTEBOOK:
             own = {"noise_std": NOTEBOOK_STD, "head_norm": 1.0, "design": lf.Gaussian(covariance=1.0 / self.n_samples)}
@@ -76,51 +77,54 @@ class Setting:
         return (2 * risk - self.problem.noise_std**2) / self.problem.design.variance
 
     def scaled(self, step: float) -> float:
-        """Return a step on B for one that is given in the paper's normalisation.
+        """Convert a step size on B from the paper's normalisation to the preset's.
 
-        In the notebook's, gradients are m times smaller (x has covariance I/m, and the loss keeps its 1/m) and the
-        server sums over p participants. Scaled so, one grid means the same in both but for the heads' length: heads of
-        norm 1 in place of sqrt(k) make the gradient of B k times smaller.
+        In the notebook, gradients are m times smaller (x has covariance I/m, and the loss keeps its 1/m) and the
+        server sums over p participants. This conversion makes one grid equivalent under both conventions, except for
+        the length of the heads: heads of norm 1 instead of sqrt(k) make the gradient of B k times smaller.
         """
         if self.preset == PAPER:
             return step
         return step * self.n_samples / n_participants(self.participation, self.n_clients)
 
     def fedrep(self, step: float, heads: lf.ExactHeads | lf.GradientHeads | None = None) -> lf.FedRep:
-        """Return FedRep from a random subspace with the preset's server step, and its exact heads if none are given."""
+        """Return FedRep from a random subspace; `heads` are the preset's exact heads if None."""
         own: dict[str, Any] = {"orthonormalize": False, "aggregate": "sum"} if self.preset == NOTEBOOK else {}
-        ridge = NOTEBOOK_RIDGE / self.n_samples if self.preset == NOTEBOOK else 0.0  # beside (1/m) Z'Z, there Z'Z
+        ridge = NOTEBOOK_RIDGE / self.n_samples if self.preset == NOTEBOOK else 0.0  # added to Z'Z/m, not to Z'Z
         heads = heads or lf.ExactHeads(ridge=ridge)
         return lf.FedRep(rank=self.rank, step_size=self.scaled(step), init="random", heads=heads, **own)
 
     def algorithm(self, step: float = 1.0) -> lf.Algorithm:
-        """Return the method at a step in the paper's normalisation."""
+        """Return the method at a step size in the paper's normalisation."""
         if self.method in UNTUNED:
             return lf.LocalOnly() if self.method == "LocalOnly" else lf.Oracle(rank=self.rank)
         if self.method == "FedRep":
             return self.fedrep(step)
         if self.method == "FedPer":
-            # One step serves B and heads: summed over the participants B would move as many times as fast as they do.
+            # B and heads share one step size: with sums over p participants B would move p times as fast as the heads.
             return lf.FedPer(rank=self.rank, step_size=step * self.n_samples)
-        server = self.participation * self.n_clients if self.preset == NOTEBOOK else 1.0  # a sum in place of the mean
+        server = self.participation * self.n_clients if self.preset == NOTEBOOK else 1.0  # a sum instead of the mean
         own = {"rank": self.rank, **FEDAVG[self.method]}
         return lf.FedAvg(step_size=self.scaled(step), server_step_size=server, **own)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned(Setting):
-    """A method whose step is tuned on separate trials before it runs on fixed samples."""
+    """A method whose step size is tuned on separate trials before it runs on fixed samples."""
 
     tuning_trials: int = 10
     steps: tuple[float, ...] = STEPS  # in the paper's normalisation
 
     @property
     def cost(self) -> float:
-        """Long runs first."""
+        """Relative run time: long runs start first."""
         return 0 if self.method in UNTUNED else self.n_samples * FEDAVG.get(self.method, {}).get("local_steps", 1)
 
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
-        """Return the method at the step with the least final metric in nine of ten separate trials, and its columns."""
+        """Return the method at its tuned step size, and the tuning's columns.
+
+        The step size has the smallest 90 % quantile of the final metric over separate tuning trials.
+        """
         if self.method in UNTUNED:
             return self.algorithm(), {}
         world |= {"rounds": self.rounds, "trials": self.tuning_trials, "record_every": self.rounds}
@@ -129,7 +133,7 @@ class Tuned(Setting):
         return tuning.algorithm, tuning.columns()
 
     def trained(self, metric: Any, seed: Any, **options: Any) -> tuple[lf.Result, dict[str, Any]]:
-        """Tune the step for a metric, then run the trials that count; return their result, and the tuning's columns."""
+        """Tune the step size for a metric, then run the trials; return their result and the tuning's columns."""
         world = {"data": lf.FixedSamples(self.n_samples), "participation": self.participation, "seed": seed}
         algorithm, columns = self.tuned(metric, **world)
         world |= {"rounds": 1 if self.method in UNTUNED else self.rounds, "trials": self.trials}
@@ -138,16 +142,16 @@ class Tuned(Setting):
 
 @dataclass(frozen=True, kw_only=True)
 class Clients(Tuned):
-    """The errors of all clients in Figure 1; the defaults are the paper's, and what it leaves open is chosen here."""
+    """The errors of all clients in Figure 1; the defaults are the paper's, or our choice where it gives none."""
 
     n_clients: int = 100
     dim: int = 20
     n_samples: int = 5
     rounds: int = 500
-    tuning_trials: int = 30  # of ten the worst does not show what one run in ten does
+    tuning_trials: int = 30  # ten trials are too few for a 90 % quantile
 
     def run(self) -> dict[str, Any]:
-        """Return the clients' errors at the end, their mean along the rounds, and the floor of a single model."""
+        """Return the clients' final errors, their mean in every recorded round, and the floor of a single model."""
         seed = (self.seed, self.n_samples)
         result, columns = self.trained("mean_client_error", seed, metrics=["risk"], record_every=5)
         errors = self.squared_error(result.client_risks())

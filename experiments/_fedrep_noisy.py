@@ -1,6 +1,7 @@
-"""What the experiments on FedRep under label noise share: a setting, what theory says of it, and how ends are compared.
+"""Shared parts of the experiments on FedRep with label noise: a setting, its predictions, and ratios of final errors.
 
-B starts at a stated distance, samples are fresh; measured is the mean squared sine of the principal angles.
+B starts at a given distance from B*, and samples are fresh in every round. The measured quantity is the mean squared
+sine of the principal angles.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OWN: dict[str, Any] = {"source": f"{OWN_PREDICTION}, without a free parameter; 1
 
 @dataclass(frozen=True, kw_only=True)
 class Noisy:
-    """A setting, of sizes that are chosen here."""
+    """A setting with label noise; its sizes are our choice."""
 
     dim: int = 100
     rank: int = 3
@@ -33,34 +34,34 @@ class Noisy:
     n_samples: int = 10
     noise_std: float = 1.0
     condition: float = 1.0
-    spread: float = 0.0  # of the logarithms of the heads' lengths, at second moment I
+    spread: float = 0.0  # std of the log lengths of the heads, at second moment I
     design: str = "gaussian"
-    delta: float = 0.5  # 1 is a random subspace
+    delta: float = 0.5  # 1 stands for a random subspace
     rounds: int = 1000
     trials: int = 200
     seed: int = 0
 
     @property
     def cost(self) -> float:
-        """Long runs first."""
+        """Relative run time: long runs start first."""
         rows = self.n_samples * self.dim if self.design != "gaussian" else 4 * self.rank
         return float((self.participants or self.n_clients) * rows * self.rounds * self.trials)
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What theory is told of a round."""
+        """The sizes of a round, as arguments of `lf.theory`."""
         return {name: getattr(self, name) for name in ("dim", "rank", "n_samples", "noise_std")}
 
     @property
     def whole(self) -> dict[str, Any]:
-        """What theory is told of a run."""
+        """The sizes of a run, as arguments of `lf.theory`."""
         start = self.delta if self.delta < 1 else np.sqrt(1.0 - self.rank / self.dim)
         own = {name: getattr(self, name) for name in ("n_clients", "participants", "rounds")}
         return {**self.sizes, **own, "delta": float(start)}
 
     @property
     def problem(self) -> lf.SharedRepresentation | lf.GivenTruth:
-        """Heads of equal length and the condition number; or of unequal lengths."""
+        """The problem: heads of equal length with a given condition number, or heads of unequal lengths."""
         if self.spread:
             rng = np.random.default_rng(self.seed)
             lengths = np.exp(self.spread * rng.standard_normal((self.n_clients, 1)))
@@ -72,7 +73,7 @@ class Noisy:
 
     @property
     def world(self) -> dict[str, Any]:
-        """What every run is told."""
+        """Arguments of `lf.simulate` that all runs share."""
         engine = "chain" if self.design == "gaussian" else "auto"
         own = {"data": lf.FreshSamples(self.n_samples), "engine": engine, "rounds": self.rounds}
         seed = (self.seed, self.dim, self.rank, self.n_samples)
@@ -80,19 +81,19 @@ class Noisy:
 
     @property
     def init(self) -> lf.AtDistance | str:
-        """How B begins."""
+        """The initial B."""
         return "random" if self.delta == 1 else lf.AtDistance(self.delta)
 
     def measured(self, algorithm: lf.Algorithm, *, scale: float = 1.0, predicted: bool = True) -> dict[str, Any]:
-        """Return the mean squared sines of an algorithm's run, and what theory says of it.
+        """Simulate an algorithm; return its mean squared sines and their predictions.
 
         Parameters
         ----------
         algorithm : Algorithm
         scale : float
-            a of steps that fall like a/t.
+            The constant a of step sizes that fall like a/t.
         predicted : bool
-            Whether the recursion speaks of it.
+            If True, the recursion predicts this run; otherwise the predicted curve is NaN.
         """
         own = {"trials": self.trials, "metrics": [mean_square], "record_every": max(1, self.rounds // 20)}
         result = lf.simulate(algorithm, self.problem, **self.world | own)
@@ -116,7 +117,7 @@ class Noisy:
 def at_the_end(result: lf.Result) -> Any:
     """Return the mean squared sines at the end of a run, (trials,)."""
     B = orthonormalize(result.final.served().array("B"))
-    if result.engine == "chain":  # whose frame begins with the span of B*
+    if result.engine == "chain":  # the first axes of its frame span B*
         outside = B[:, result.algorithm.columns :]
     else:
         truth = result.problem.truth(result.seed, range(result.trials))
@@ -125,7 +126,7 @@ def at_the_end(result: lf.Result) -> Any:
 
 
 def over(row: lf.Table, target: Any) -> Measured:
-    """Return the mean over trials at the end over a number, or over the mean of another row's paired trials."""
+    """Return the final mean over trials, divided by a number or by the mean of another row's paired trials."""
     ends = [row["mean_square"][:, -1]]
     if isinstance(target, lf.Table):
         ends.append(target["mean_square"][:, -1])
@@ -137,7 +138,7 @@ def over(row: lf.Table, target: Any) -> Measured:
 
 
 def price(row: lf.Table) -> Measured:
-    """Return the samples that the second half of the rounds took for what it gained, over those predicted."""
+    """Return the samples that the second half of the rounds took for its gain, divided by the predicted number."""
     half = len(row["round"]) // 2
     share = 1.0 - row["round"][half] / row["rounds"]
     ends = [row["mean_square"][:, place] for place in (half, -1)]

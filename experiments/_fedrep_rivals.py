@@ -1,6 +1,6 @@
-"""What FedRep's best step schedule is held against: other uses of heads and of iterates, and heavy-tailed samples.
+"""Competitors of FedRep's best step-size schedule: other uses of heads and of iterates; and heavy-tailed samples.
 
-Each is a prototype for measurement: averages and estimates begin in the first round and forget nothing.
+All are prototypes for measurements: running averages and estimates weight all their rounds equally.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from linfed.numerics.linalg import orthonormalize, qr_positive
 
 @dataclass(frozen=True, kw_only=True)
 class KnownHeads(Scheduled):
-    """Gradient steps on B at the true heads, which it is told as its start; B is not normalised."""
+    """Gradient steps on B at the true heads, which `init` contains; B is not normalised."""
 
     rank: int
     step_size: StepSize
@@ -32,11 +32,11 @@ class KnownHeads(Scheduled):
 
     @property
     def initialisation(self) -> Any:
-        """B and the true heads."""
+        """The initial B and the true heads."""
         return self.init
 
     def initial_state(self, start: Any) -> lf.State:
-        """Return B and the true heads."""
+        """Return the initial B and the true heads."""
         B, W = start.factors(self.init, self.rank)
         return lf.State(B=B, W=W)
 
@@ -49,14 +49,14 @@ class KnownHeads(Scheduled):
 
 @dataclass(frozen=True, kw_only=True)
 class RefittedEvery(lf.FedRep):
-    """FedRep whose clients fit their heads in every few rounds only, and keep them in between."""
+    """FedRep whose clients refit their heads only every `every` rounds and keep them in between."""
 
     every: int = 10
 
     asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
 
     def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
-        """Return the state after one round; heads turn with B's columns."""
+        """Return the state after one round; the heads follow the rotation of B's columns."""
         B = state.array("B")
         features, W = batch.project(B), state.of_clients("W", batch.active)
         fit = features.fit() if batch.round % self.every == 1 else AtHeads(features, W)
@@ -67,30 +67,33 @@ class RefittedEvery(lf.FedRep):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WithMean(lf.State):
-    """A state with a mean over rounds: of heads' second moments (trials, k, k)."""
+    """A state with a mean over rounds: of the heads' second moments (trials, k, k)."""
 
     mean: Any = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OfMean(WithMean):
-    """A state whose clients are served the mean of B (trials, d, k)."""
+    """A state that predicts with the mean of B (trials, d, k)."""
 
     def served(self) -> lf.State:
-        """Return the mean in the place of B."""
+        """Return the state with the mean instead of B."""
         return lf.State(B=self.mean, W=self.W)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averaged(lf.FedRep):
-    """FedRep that serves the mean of B over all rounds after the first few (Polyak and Ruppert); not for "chain"."""
+    """FedRep that predicts with the mean of B over all rounds after the first `after` (Polyak and Ruppert).
+
+    The engine "chain" does not support it.
+    """
 
     after: int = 0
 
     asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
 
     def initial_state(self, start: Any) -> lf.State:
-        """Return FedRep's start and its B."""
+        """Return FedRep's initial state, with B as its mean."""
         state = super().initial_state(start)
         return OfMean(B=state.B, W=state.W, mean=state.array("B").copy())
 
@@ -103,14 +106,14 @@ class Averaged(lf.FedRep):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixStep(lf.FedRep):
-    """FedRep whose step on B is multiplied by the inverse second moment of the heads, as their fits tell it.
+    """FedRep whose step on B is multiplied by the inverse second moment of the heads, estimated from their fits.
 
     Parameters
     ----------
     spread : float
-        ``sigma^2/(m-k-1)``, what fitting adds to each of its eigenvalues.
+        ``sigma^2/(m-k-1)``, which fitting adds to each eigenvalue of the second moment.
     least : float
-        Eigenvalues below are raised to it.
+        Smaller eigenvalues are raised to this value.
     """
 
     spread: float
@@ -119,7 +122,7 @@ class MatrixStep(lf.FedRep):
     asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
 
     def initial_state(self, start: Any) -> lf.State:
-        """Return FedRep's start."""
+        """Return FedRep's initial state, with a mean second moment of 0."""
         state = super().initial_state(start)
         return WithMean(B=state.B, W=state.W, mean=np.zeros((start.trials, self.rank, self.rank)))
 
@@ -137,17 +140,17 @@ class MatrixStep(lf.FedRep):
 
 @dataclass(frozen=True, kw_only=True)
 class Student(lf.Design):
-    """Rows of a multivariate t law of 5 degrees of freedom, of identity covariance: one scale for a whole row."""
+    """Multivariate t distribution with 5 degrees of freedom and identity covariance: one random scale per row."""
 
     def draw(self, rng: Any, out: Any) -> None:
-        """Write consecutive samples."""
+        """Fill `out` with consecutive samples."""
         drawn = rng.standard_normal((*out.shape[:-1], out.shape[-1] + 5))
         spread = np.square(drawn[..., -5:]).sum(axis=-1, keepdims=True)
         out[...] = drawn[..., :-5] * np.sqrt(3.0 / spread)
 
 
 def mean_square(state: lf.State, truth: lf.Truth | None) -> Any:
-    """Return the mean squared sine of the principal angles between the served B and B*."""
+    """Return the mean squared sine of the principal angles between B*, and B as used for prediction."""
     assert truth is not None
     assert truth.B is not None
     B = orthonormalize(state.served().array("B"))

@@ -1,4 +1,4 @@
-"""Searches for the smallest m, or the fewest rounds, that FedRep needs: their cell, panels, judges and drawings."""
+"""Searches for the smallest m, or the fewest rounds, that FedRep needs: cells, panels, judges and figures."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"
 MARGIN = f"the margin is an {OWN_THRESHOLD}"
 MANY, START = (10_000, 100_000), 8
-"""Clients of which 8 trials are enough; and of the last, the m from which a search for m begins."""
+"""Numbers of clients for which 8 trials are enough, and the m at which the largest one's search for m starts."""
 MANY_CLIENTS = 10
-"""Clients per dimension from which log n rules log(n) + d/n."""
+"""Clients per dimension from which log n dominates log(n) + d/n."""
 PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 100, "clients n = p"),
     "d": ("dim", (50, 100, 300, 3000, 10_000), 1500, "dimension d"),
@@ -35,20 +35,20 @@ PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "sigma": ("noise_std", (0.003, 0.01, 0.03, 0.1, 0.3), 0.03, "noise $\\sigma$"),
     "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5, "step $\\eta$"),
 }
-"""What moves in each panel: the field, its values, that of a quick run, and what the axis is called."""
+"""The size that varies in each panel: its field, values, value in a quick run, and axis label."""
 COLOURS = {THEOREM: LOOKS["FedRep"][0], BEST: KINDS[1][0]}
-"""Of FedRep's own step sizes."""
+"""Colours of FedRep's step sizes."""
 RATIOS = (0.6, 1.4)
-"""The heights of what is measured over what is predicted."""
+"""Limits of the vertical axis for measured divided by predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """How many samples, or rounds, bring half of the runs from distance 0.9 to 0.01.
+    """Search for the smallest m, or the fewest rounds, with which half of the runs go from distance 0.9 to 0.01.
 
-    Heads have length ``sqrt(k)`` and singular values that are geometric with the ratio kappa. `step` is "theorem's
-    step", ``eta`` over the largest eigenvalue of Gamma, of which Theorem 1 allows eta = 1/4; or the "best step" near B*
-    for kappa = 1 (`lf.theory.best_step_size`, by its formula also at m = k + 1).
+    Heads have length ``sqrt(k)`` and geometric singular values with ratio kappa. There are two step sizes. "theorem's
+    step" is ``eta`` divided by the largest eigenvalue of Gamma; Theorem 1 allows eta = 1/4. "best step" is the best
+    step size near B* for kappa = 1 (`lf.theory.best_step_size`, whose formula is used at m = k + 1 as well).
     """
 
     panel: str = ""
@@ -74,12 +74,12 @@ class Need:
 
     @property
     def cost(self) -> float:
-        """Long searches first."""
+        """Relative run time: long searches start first."""
         return self.n_clients * self.rounds * (self.dim if self.samples == FIXED else 1)
 
     @property
     def p(self) -> int:
-        """Participants."""
+        """Number of participants in a round."""
         return self.n_clients if self.participants is None else self.participants
 
     @property
@@ -90,11 +90,11 @@ class Need:
 
     @property
     def smallest(self) -> float:
-        """The least eigenvalue of Gamma."""
+        """The smallest eigenvalue of Gamma."""
         return self.largest / self.kappa**2
 
     def step_size(self, run: lf.Run) -> float:
-        """Return the step at a number of samples."""
+        """Return the step size for the number of samples of a run."""
         m, k = run.data.n_samples, self.rank
         if self.step == THEOREM or m <= k:
             return self.eta / self.largest
@@ -104,7 +104,7 @@ class Need:
 
     @property
     def search(self) -> Least:
-        """The search that answers."""
+        """The search for the smallest m or the fewest rounds."""
         kappa = self.kappa if self.rank > 1 else 1.0
         sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
         fresh = self.samples == FRESH
@@ -129,17 +129,17 @@ class Need:
         )
 
     def run(self) -> dict[str, Any]:
-        """Return what `lf.least` would, beside what is said of it."""
+        """Return the result of `lf.least` with the columns of predictions."""
         return {**self.search.run(), **self.said}
 
     def stages(self) -> Generator[Sequence[Any], Sequence[Any], dict[str, Any]]:
-        """Return the same in pieces."""
+        """Run the same search in stages, which a sweep can resume."""
         row = yield from self.search.stages()
         return {**row, **self.said}
 
     @property
     def said(self) -> dict[str, Any]:
-        """Theorem 1's m, its constant 1, and rounds; the predicted m near B*, and on fixed samples."""
+        """Predictions: Theorem 1's m (with constant 1) and rounds, the threshold near B*, and m on fixed samples."""
         theory, sizes = lf.theory, {"dim": self.dim, "rank": self.rank}
         way = {"step_size": self.eta / self.largest, "start": self.delta, "smallest": math.sqrt(self.smallest)}
         claim = theory.fedrep_least_samples(participants=self.p, condition=self.kappa, start=self.delta, **sizes)
@@ -157,7 +157,10 @@ class Need:
 
 
 def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = None) -> list[Need]:
-    """Return a base setting moved along every panel; or along those chosen, to one value of a few clients."""
+    """Return the base setting and its variations along every panel.
+
+    If `chosen` is given, only these panels vary, each by the value of a quick run.
+    """
     found = [replace(base, panel="base")]
     for panel, (field, values, few, _) in panels.items():
         for value in values if chosen is None else [few] if panel in chosen else []:
@@ -170,7 +173,7 @@ def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = 
 
 
 def base_setting(quick: bool) -> Need:
-    """Return the setting that every panel moves one size of; quick: small, with few trials."""
+    """Return the base setting, which every panel varies by one size; quick: small, with few trials."""
     few: dict[str, Any] = {"dim": 800, "rank": 2, "level": 0.1, "start": 24, "trials": 8, "resolution": 0.3}
     return Need(**few, rounds=14) if quick else Need()
 
@@ -179,12 +182,12 @@ def base_setting(quick: bool) -> Need:
 
 
 def over(row: dict[str, Any], law: float) -> tuple[float, float, float]:
-    """Return a crossing over a law, with its interval over trials."""
+    """Return a crossing divided by a predicted one, with its interval over trials."""
     return (row["crossing"] / law, *(np.percentile(row["replicates"].values, (2.5, 97.5)) / law))
 
 
 def lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
-    """Return whether a prediction is there, and of an m at which heads have the moments that it needs."""
+    """Return whether there is a prediction, at an m at which heads have the moments that it needs."""
     return row[law] > (row["rank"] + 4 if row["path"] != "round" else 0)
 
 
@@ -193,28 +196,28 @@ def chosen(table: lf.Table, wanted: Callable[[dict[str, Any]], bool]) -> lf.Tabl
 
 
 def covered(row: dict[str, Any]) -> bool:
-    """Return whether the theorem speaks of a setting: its step, no noise, and eta at most 1/4."""
+    """Return whether Theorem 1 applies to a setting: its step size, no noise, and eta at most 1/4."""
     return bool(row["step"] == THEOREM and row["noise_std"] == 0 and row["eta"] <= 0.25)
 
 
 def many_clients(table: lf.Table) -> lf.Table:
-    """Return the settings of many clients at the theorem's step, of a quick run all."""
+    """Return the settings with many clients at the theorem's step size, or all settings without any such."""
     table = table.where(panel=["base", "n"], step=THEOREM)
     return chosen(table, lambda row: row["n_clients"] >= MANY_CLIENTS * row["dim"]) or table
 
 
 def clients_of(table: lf.Table) -> str:
-    """Return the numbers of clients of a table in words."""
+    """Return the numbers of clients in a table, as text."""
     return f"n = {', '.join(f'{n:,}' for n in sorted(table['n_clients']))}"
 
 
 def samples_of(table: lf.Table) -> str:
-    """Return the number of samples at which the fewest rounds are searched for."""
+    """Return the number of samples at which the fewest rounds are searched for, as text."""
     return f"m = {table.where(panel='base')['start']:,}"
 
 
 def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> Finding:
-    """Judge by which factor a prediction is off at the worst setting of a table."""
+    """Judge the factor by which a prediction is off in the worst setting of a table."""
     rows = [row for row in table.rows if not row["censored"] and lawful(row, column)]
     logs = np.log([over(row, row[column]) for row in rows])
     worst = int(np.abs(logs[:, 0]).argmax())
@@ -227,7 +230,7 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
         text=text,
         most=most,
         source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
-        statistic="factor between the measured and the predicted, the worst setting",
+        statistic="factor between measured and predicted, worst setting",
         where=f"{len(rows)} settings{beside}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",
     )
@@ -237,7 +240,7 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
 
 
 def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable[[Any], float], near: str) -> Any:
-    """Return a figure with a panel for each thing that moves."""
+    """Return a figure with a panel for each size that varies."""
     import matplotlib.pyplot as plt
 
     shape: dict[str, Any] = {"layout": "constrained", "height_ratios": (3, 1, 3, 1), "sharey": "row"}
@@ -250,7 +253,7 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
             ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
         for step, colour in COLOURS.items():
             own = [row for row in rows if row["step"] == step]
-            if step == THEOREM or any(row["panel"] == panel for row in own):  # not the base setting's best step alone
+            if step == THEOREM or any(row["panel"] == panel for row in own):  # not if only the base setting has it
                 draw_measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
                 draw_ratio(below, own, field, colour)
         told = [row for row in rows if covered(row)]
@@ -270,14 +273,14 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
 
 
 def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
-    """Return the handles and labels of all panels, each once."""
+    """Return the handles and labels of all panels, without repetition."""
     found = [ax.get_legend_handles_labels() for ax in axes.ravel()]
     handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
     return list(handles.values()), list(handles)
 
 
 def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
-    """Label logarithmic axes, with ticks at some of the sizes that were tried."""
+    """Label logarithmic axes, with ticks at some of the sizes."""
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
     sizes = sorted({size for size in sizes if size > 0})
@@ -292,12 +295,12 @@ def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
 
 
 def beside(panel: str) -> list[str]:
-    """Return the panels whose settings lie on one axis: the base setting on every one but that of 100 clients."""
+    """Return the panels whose rows share an axis: the panel and the base setting, except for p, which has n = 100."""
     return [panel] if panel == "p" else ["base", panel]
 
 
 def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, column: str, colour: str) -> None:
-    """Draw crossings with their intervals, what is censored as arrows at its bound, and the law beside them."""
+    """Draw crossings with their intervals, censored ones as arrows at their bounds, and the predictions."""
     known = [row for row in rows if not row["censored"]]
     ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in known]).reshape(-1, 2).T
     shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
@@ -312,14 +315,14 @@ def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str
         low, high = (np.array([row[name] for row in rows]) for name in ("predicted_low", "predicted_high"))
         seen = ax.dataLim.frozen()
         shape = {"color": colour, "alpha": 0.15, "linewidth": 0}
-        within = [not row["predicted_censored"] for row in rows]  # elsewhere one end is beyond the search
+        within = [not row["predicted_censored"] for row in rows]  # elsewhere one end lies beyond the searched range
         ax.fill_between([row[field] for row in rows], low, np.minimum(high, 1e9), where=within, **shape)
-        ax.dataLim.set(seen)  # an interval that is open above ends at the panel's top
+        ax.dataLim.set(seen)  # a band that is open above ends at the top of the panel
         ax.autoscale_view()
 
 
 def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
-    """Draw crossings with their intervals over those that are predicted, where a law is known at every size."""
+    """Draw crossings divided by their predictions, with intervals, for rows whose every size has a prediction."""
     known = [row for row in rows if not row["censored"] and row["predicted_crossing"] > 0 and not row["missing"]]
     ratios = np.array(
         [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]

@@ -1,4 +1,4 @@
-"""What the experiments of the FLUTE paper share: its methods, speeds and spectra, and a setting to run them in."""
+"""Shared parts of the experiments on the FLUTE paper: methods, step-size rules, spectra, and a setting."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 import linfed as lf
 
 FLUTE, FEDREP, FEDREP_RI = METHODS = ("FLUTE", "FedRep", "FedRep (RI)")
-"""FedRep starts at the method of moments; FedRep (RI) at the Q factor of the very B that FLUTE draws."""
+"""FedRep starts from the method of moments, FedRep (RI) from the Q factor of the same B that FLUTE draws."""
 
 RIVALS = (FEDREP, FEDREP_RI)
 
 TUNED = "tuned"
 SPEEDS = (TUNED, "0.03", "0.03, summed")
-"""What they are run at side by side (`experiments._flute_compared`)."""
+"""The step-size rules that are compared (`experiments._flute_compared`)."""
 
 FLUTE_STEP = 0.03
-"""The paper's step (Appendix C.1)."""
+"""The paper's step size (Appendix C.1)."""
 
 STEP_SIZES = (0.003, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
-"""The common grid. A sum over n clients needs steps about n times below those of a mean: it has room for both."""
+"""The common grid. A sum over n clients needs step sizes about n times smaller than a mean; both fit in."""
 
 GAMMA2 = 0.125
 """The weight gamma2 in Figure 4's setting."""
@@ -33,7 +33,7 @@ SPECTRA = ("2d/(i+1)", "2d-i+1")
 
 
 def spectrum(name: str, dim: int) -> tuple[float, ...] | None:
-    """Return the d singular values that a name stands for; None, for Gaussian phi_i, without a name."""
+    """Return the d singular values of a named spectrum, or None (Gaussian phi_i) if the name is empty."""
     if not name:
         return None
     return tuple(2 * dim / (i + 1) if name == SPECTRA[0] else 2.0 * dim - i + 1 for i in range(1, dim + 1))
@@ -41,7 +41,7 @@ def spectrum(name: str, dim: int) -> tuple[float, ...] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One truth, one amount of data and one rank; `spectrum` is a name from `SPECTRA`, empty for Gaussian phi_i."""
+    """One ground truth, sample size and rank; `spectrum` is a name from `SPECTRA`, empty for Gaussian phi_i."""
 
     spectrum: str = ""
     dim: int = 10
@@ -54,17 +54,17 @@ class Setting:
 
     @property
     def problem(self) -> lf.UnderParameterized:
-        """The truths."""
+        """The problem, which draws the ground truths."""
         values, std = spectrum(self.spectrum, self.dim), math.sqrt(self.noise_variance)
         return lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, spectrum=values, noise_std=std)
 
     @property
     def streams(self) -> tuple[int, ...]:
-        """Seed of the trials: all ranks see the same truths and data, other sizes have others."""
+        """Seed of the trials: all ranks share ground truths and data; other sizes have their own."""
         return (self.seed, self.dim, self.n_clients, self.n_samples)
 
     def simulate(self, algorithm: lf.Algorithm, rounds: int, **options: Any) -> lf.Result:
-        """Run an algorithm on one data set for all rounds, and measure the mean client error."""
+        """Run an algorithm on one fixed data set, and measure the mean client error."""
         given = {"problem": self.problem, "data": lf.FixedSamples(self.n_samples), "metrics": ["mean_client_error"]}
         return lf.simulate(algorithm, rounds=rounds, trials=self.trials, seed=self.streams, **(given | options))
 
@@ -73,13 +73,13 @@ class Setting:
         return self.simulate(algorithm, rounds).metrics["mean_client_error"][:, -1]
 
     def tune(self, algorithm: lf.Algorithm, **options: Any) -> lf.Tuning:
-        """Return the step of an algorithm for which nine of ten separate trials do best."""
+        """Tune an algorithm's step size on separate trials, by the 90 % quantile of the score."""
         given = {"data": lf.FixedSamples(self.n_samples), "metric": "mean_client_error", "seed": self.streams}
         return lf.tune(algorithm, self.problem, quantile=0.9, **given, **options)
 
     @property
     def truncation(self) -> tuple[Any, Any]:
-        """The mean lengths of the truncation's errors ``(Phi_k)_i - phi_i`` and of the ``phi_i``, each (trials,)."""
+        """The mean norms of the truncation's errors ``(Phi_k)_i - phi_i`` and of the ``phi_i``, each (trials,)."""
         truth = self.problem.truth(self.streams, range(self.trials))
         Phi = truth.dense()
         rest = truth.truncated(self.rank).dense() - Phi

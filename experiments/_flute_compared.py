@@ -1,14 +1,14 @@
-"""FLUTE beside FedRep and FedRep (RI), for Figures 1 and 3 of the FLUTE paper: how it is run, drawn and judged.
+"""FLUTE against FedRep and FedRep (RI), for Figures 1 and 3 of the FLUTE paper: cells, figures and judges.
 
-All methods see the same truths, data and random draws, at three speeds:
+All methods run on the same ground truths, data and random draws, at three speeds:
 
-- "tuned": every method at a step of its own, chosen on separate trials over one common grid;
-- "0.03": every method at the paper's one step. FLUTE sums over clients and FedRep averages, so the number means
-  different speeds in the two;
-- "0.03, summed": the same number, with FedRep summing over clients too.
+- "tuned": each method has its own step size, chosen on separate trials over one common grid;
+- "0.03": all methods have the paper's step size. FLUTE sums over clients and FedRep averages, so that the same number
+  means different speeds;
+- "0.03, summed": the same step size, with FedRep summing over clients too.
 
-The claims are on who needs fewer rounds and who ends lower. Rounds of a trial are NaN where it has no level to reach,
-and infinite where a run does not reach it.
+The claims compare numbers of rounds and final errors. A trial's number of rounds is NaN if there is no level to reach,
+and infinite if the run does not reach it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from linfed.statistics.intervals import quantiles
 from ._flute import FEDREP, FEDREP_RI, FLUTE, FLUTE_STEP, METHODS, RIVALS, SPEEDS, STEP_SIZES, TUNED, Setting
 
 WAY = (0.8, 0.95, 0.99)
-"""Shares of the way from the start's error to the final one; claims are judged at the middle one."""
+"""Shares of the way from the initial error to the final one; claims are judged at the middle share."""
 
 LEVEL = f"rounds_to_{WAY[1]}"
-"""The column of rounds by which claims are judged."""
+"""The column of rounds on which claims are judged."""
 
 TIE = 1e-3
-"""Final errors within this relative distance count as equal: both runs are then at the same stationary point."""
+"""Final errors within this relative distance count as equal: both runs are at the same stationary point."""
 
 FIG1, FIG3 = "FLUTE paper, section 7.1, Figure 1", "FLUTE paper, C.1, Figure 3"
 MUCH_FEWER = quoted(FIG1, "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations")
@@ -47,7 +47,7 @@ SMALL_RANK = quoted(
 GAP_SHRINKS = quoted(
     FIG3, "an increase in k results in a diminishing discrepancy in convergence speeds between FLUTE and FedRep"
 )
-"""What the paper says."""
+"""Quotations of the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Comparison(Setting):
 
     @property
     def cost(self) -> float:
-        """Many clients take long."""
+        """Relative run time: long runs start first."""
         return self.n_clients * self.rank
 
     def algorithms(self, method: str) -> dict[str, tuple[lf.Algorithm, dict[str, Any]]]:
-        """Return a method at each speed, with the columns of its tuning."""
+        """Return a method at each speed, with the columns of its tuning or its step size."""
 
         def at(step: float, **aggregate: str) -> lf.Algorithm:
             if method == FLUTE:
@@ -80,14 +80,14 @@ class Comparison(Setting):
         return dict(zip(SPEEDS, runs, strict=True))
 
     def run(self) -> list[dict[str, Any]]:
-        """Tune every method on separate trials; return a row for each method at each speed, with reference lines."""
+        """Tune every method on separate trials; return a row for each method at each speed, with reference errors."""
         runs, curves = [], dict[lf.Algorithm, Any]()
         for method in METHODS:
             for speed, (algorithm, columns) in self.algorithms(method).items():
                 if algorithm not in curves:
                     curves[algorithm] = self.simulate(algorithm, self.rounds).metrics["mean_client_error"]
                 runs.append(({"speed": speed, "method": method, **columns}, curves[algorithm]))
-        truncation, start = self.truncation  # all begin at heads of (nearly) 0
+        truncation, start = self.truncation  # all start at heads of (nearly) 0
         lines = {"truncation": truncation, "length": start, "oracle": self.final(lf.Oracle(rank=self.rank))}
         tuned = [curve[:, -1] for row, curve in runs if row["speed"] == TUNED]
         end = np.nan_to_num(tuned, nan=-1.0).max(axis=0)
@@ -95,7 +95,7 @@ class Comparison(Setting):
 
 
 def measured(curve: Any, start: Any, end: Any) -> dict[str, Any]:
-    """Return quantiles of errors (trials, rounds + 1), their ends and least, and rounds to shares of the way."""
+    """Return quantiles of errors (trials, rounds + 1), final and smallest errors, and rounds to shares of the way."""
     filled, last = np.nan_to_num(curve, nan=np.inf), curve.shape[1] - 1
     kept = np.unique(np.concatenate([[0], np.geomspace(1, last, 60).astype(int)]))
     return {
@@ -116,7 +116,7 @@ def curves_figure(table: lf.Table, row: str) -> Any:
     values = table.values(row)
     with lf.page(table, column="rank", row=row, title="k = {}", height=0.9 + 1.35 * len(values), sharex=True) as sheet:
         for ax, part in sheet:
-            lf.curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" whose quantiles are the saved
+            lf.curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" with the saved quantiles
             for name, line, style in (
                 ("oracle", "oracle (exact heads on $U_k$)", (0, (1, 1))),
                 ("truncation", "truncation $\\Phi_k$", (0, (5, 2))),
@@ -130,7 +130,7 @@ def curves_figure(table: lf.Table, row: str) -> Any:
 
 
 def common(table: lf.Table) -> str:
-    """Return the sizes that all rows of a table share, but the rank, in words."""
+    """Return the sizes that all rows of a table share, without the rank, as text."""
     names = {"d": "dim", "n": "n_clients", "m": "n_samples", "noise variance": "noise_variance"}
     found = {name: table.values(column) for name, column in names.items()}
     return ", ".join(f"{name} = {values[0]:g}" for name, values in found.items() if len(values) == 1)
@@ -156,63 +156,66 @@ def tuning_figure(table: lf.Table, row: str) -> Any:
 
 
 def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Table]]:
-    """Return the rows of each speed and value of some columns, and what they are called, as a format of columns."""
+    """Return a table for each speed and value of some columns, with its name from the format string `told`."""
     found = [(speed, part) for speed in SPEEDS for _, part in runs.where(speed=speed).by(*names)]
     return [(f"{speed}: {told.format_map(part.rows[0])}", part) for speed, part in found]
 
 
 def duel(table: lf.Table, rival: str, column: str) -> Any:
-    """Return a column of FLUTE and of its rival, (2, trials)."""
+    """Return a column of FLUTE and of its competitor, (2, trials)."""
     return np.stack([table.where(method=method)[column] for method in (FLUTE, rival)])
 
 
 def note(table: lf.Table) -> str:
-    """Return what a reader should know of rows at one speed: diverged trials, steps at the edge of the grid."""
+    """Return caveats on rows at one speed: diverged trials, step sizes at the edge of the grid."""
     return joined(lost(table, "its tuned step" if table.rows[0]["speed"] == TUNED else "step 0.03"), edges(table))
 
 
 def note_on(table: lf.Table, rival: str) -> str:
-    """Return the notes on FLUTE and a rival, at the smallest and the largest rank."""
+    """Return the caveats on FLUTE and a competitor, at the smallest and the largest rank."""
     ranks = table.values("rank")
     return joined(*(note(table.where(rank=k, method=[FLUTE, rival])) for k in (min(ranks), max(ranks))))
 
 
 def order_claims(settings: list[tuple[str, lf.Table]]) -> list[Finding]:
-    """Return the claims that FLUTE needs fewer rounds than FedRep (RI), and ends below either FedRep."""
+    """Return the findings on fewer rounds than FedRep (RI), and on smaller final errors than either FedRep."""
     ends = [ends_below(*setting, rival) for rival in RIVALS for setting in settings]
     return [*(needs_fewer(*setting, FEDREP_RI) for setting in settings), *ends]
 
 
 def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
-    """Return the claim that FLUTE ends below a rival; ties are counted and left out, diverged trials are the worst."""
+    """Return the finding on smaller final errors than a competitor's.
+
+    Ties are counted and left out; diverged trials have the largest errors.
+    """
     return gains.judge_lower_end(
         duel(table, rival, "final"),
         tie=TIE,
-        text=f"FLUTE ends below {rival}",
+        text=f"FLUTE has a smaller final error than {rival}",
         where=where,
         statistic="share of paired trials with the smaller final error "
-        f"(ties aside: within {100 * TIE:g} %, the same stationary point)",
+        f"(ties excluded: within {100 * TIE:g} %, the same stationary point)",
         source=OUTPERFORMS,
         note=joined(unsettled(table.where(method=[FLUTE, rival]), "error"), note_on(table, rival)),
     )
 
 
 def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
-    """Return the claim that FLUTE needs fewer rounds than a rival to the middle share of the way.
+    """Return the finding on fewer rounds than a competitor to the middle share of the way.
 
-    Its note says of the other shares where they are judged otherwise, and of trials without a level to reach.
+    Its note lists other shares with another verdict, and counts trials without a level to reach.
     """
     said = {
         "text": f"FLUTE needs fewer rounds than {rival}",
         "where": where,
         "statistic": f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the "
-        "start's error to the largest final error of the three tuned methods (ties aside)",
+        "initial error to the largest final error of the three tuned methods (ties excluded)",
         "source": MUCH_FEWER,
     }
     found = {share: gains.judge_fewer_rounds(duel(table, rival, f"rounds_to_{share}"), **said) for share in WAY}
     main, aimless = found[WAY[1]], np.isnan(table.where(method=FLUTE)[LEVEL])
     others = [
-        f"to {100 * share:g} % of the way it is {one.verdict.value}"
+        f"to {100 * share:g} % of the way the verdict is {one.verdict.value}"
         for share, one in found.items()
         if one.verdict is not main.verdict
     ]
@@ -221,14 +224,15 @@ def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
 
 
 def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Finding:
-    """Return the claim that FLUTE's gain in rounds is larger at the smallest of the table's ranks, at one speed.
+    """Return the finding on a larger gain in rounds at the smallest of the table's ranks, at one speed.
 
-    The gain is the rival's median over FLUTE's; without `signed` it is the gap, the larger of the two over the smaller.
+    The gain is the competitor's median divided by FLUTE's. If `signed` is False it is the gap: the larger of the two
+    medians divided by the smaller.
     """
     rounds = {k: duel(part, rival, LEVEL) for k, part in table.by("rank")}
     mine, other = gains.lower_median(np.nan_to_num(rounds[min(rounds)], nan=np.inf))
     text = (
-        "FLUTE's gain in rounds over {} is larger" if signed else "the gap between the speeds of FLUTE and {} shrinks"
+        "FLUTE's gain in rounds over {} is larger" if signed else "The gap between the speeds of FLUTE and {} shrinks"
     )
     none = f"FLUTE has no gain at k = {min(rounds)}: it needs as many rounds, or more"
     return gains.judge_more_speed(
@@ -239,14 +243,15 @@ def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Find
         text=text.format(rival) + (" for small k" if signed else " with k"),
         where=where,
         source=SMALL_RANK if signed else GAP_SHRINKS,
-        statistic=f"ratio of {'gains' if signed else 'gaps'} at the smallest and the largest k, a gain being the "
-        "rival's median rounds over FLUTE's" + ("" if signed else ", a gap the larger of the two over the smaller"),
+        statistic=f"{'gain' if signed else 'gap'} at the smallest k divided by that at the largest; a gain is the "
+        "competitor's median rounds divided by FLUTE's"
+        + ("" if signed else ", a gap the larger of the two divided by the smaller"),
         note=joined(none if signed and not mine < other else "", note_on(table, rival)),
     )
 
 
 def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
-    """Return the claim that FLUTE's gain in the final error is larger at the smallest rank, at one speed."""
+    """Return the finding on a larger gain in the final error at the smallest rank, at one speed."""
     return gains.judge_more_reduction(
         {k: duel(part, rival, "final") for k, part in table.by("rank")},
         name="k",
@@ -254,6 +259,6 @@ def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
         text=f"FLUTE's gain in the final error over {rival} is larger for small k",
         where=where,
         source=SMALL_RANK,
-        statistic="median gain in per cent of the rival's error (a tie is none), at the smallest k less at the largest",
+        statistic="median gain in per cent of the competitor's error (0 for a tie), smallest k minus largest k",
         note=note_on(table, rival),
     )

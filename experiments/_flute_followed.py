@@ -1,11 +1,13 @@
-"""FLUTE at the step of Theorem 5.5, followed round by round: the runs of two experiments, which share their cells.
+"""FLUTE at the step size of Theorem 5.5, recorded round by round: runs that two experiments share.
 
-The truth has k singular values at 1 and the others below, so that the theorem's step ``Delta^2 / (288 lambda_1^3)`` is
-not too small to follow; the start is Algorithm 1's, alpha = 1/(10 d); label noise has standard deviation 1/2. The base
-setting, d = 10, n = 15, k = 2, Delta = 1.4, sees the population (exact moments), one fixed data set of m samples (the
-algorithm), and fresh samples every round (the proof); around it k, d, n and Delta move, at the population and at
-m = 10^4; and at half the gap alpha is made smaller, as the proof wants it "sufficiently small". Two runs are there to
-be found out: a step 60 times too large, and m = d + 2 samples.
+The ground truth has k singular values at 1 and the others below, so that the theorem's step size
+``Delta^2 / (288 lambda_1^3)`` is large enough for a run to converge. The initialisation is Algorithm 1's,
+alpha = 1/(10 d); label noise has standard deviation 1/2.
+
+The base setting is d = 10, n = 15, k = 2, Delta = 1.4. It runs on the population (exact moments), on one fixed data set
+of m samples (as in the algorithm), and on fresh samples in every round (as in the proof). Around it k, d, n and Delta
+vary, on the population and at m = 10^4. At half the gap a smaller alpha is tried as well, because the proof wants it
+"sufficiently small". Two runs are negative controls: a step size 60 times too large, and m = d + 2 samples.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from linfed.theory.flute.judges import bound_ratios
 POPULATION, FIXED, FRESH = ("population", "fixed", "fresh")
 BASE = "base"
 LARGE_STEP, FEW = SPOILT = ("step x 60", "m = d + 2")
-"""The two that are there to be found out."""
+"""The negative controls: runs that should be found to violate the theorem's conditions."""
 ALLOWED = 0.05
-"""The delta that failure shares are held against; the theorem leaves it open."""
+"""The delta that shares of failures are compared with; the theorem leaves it open."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Followed:
-    """One setting on one kind of data, followed round by round."""
+    """One setting on one kind of data, recorded round by round."""
 
     name: str = BASE
     data: str = POPULATION
@@ -43,16 +45,16 @@ class Followed:
     rounds: int = 12_000
     step_factor: float = 1.0
     alpha: float = 1e-2
-    trials: int = 80  # with 50, no failure at all leaves a share of 0.071 open
+    trials: int = 80  # with 50 trials, the interval for no failure would reach 0.071
     seed: int = 0
 
     @property
     def cost(self) -> float:
-        """Long runs first."""
+        """Relative run time: long runs start first."""
         return self.rounds * self.n_clients * self.dim**2
 
     def run(self) -> dict[str, Any]:
-        """Return what the theorem speaks of, round by round, the last round that m covers, and the predicted floor."""
+        """Return the theorem's quantities round by round, the last round that m covers, and the predicted floor."""
         m, k = self.n_samples, self.rank
         spectrum = (1.0,) * k + (1.0 - self.gap / 2.0,) * (min(self.n_clients, self.dim) - k)
         problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, spectrum=spectrum, noise_std=0.5)
@@ -85,15 +87,15 @@ class Followed:
 
 
 def settings(quick: bool) -> list[Followed]:
-    """Return the base setting on every kind of data, and what moves around it."""
+    """Return the base setting on every kind of data, its variations, and the negative controls."""
     base = Followed(trials=6, rounds=1_000) if quick else Followed()
     fixed, fresh = ((10_000,), (100,)) if quick else ((100, 1_000, 10_000, 1_000_000), (100, 10_000))
-    # The step goes with Delta^2 and the rate with eta Delta: half the gap takes eight times the rounds.
+    # The step size scales with Delta^2 and the rate with eta Delta: half the gap takes eight times the rounds.
     closer = replace(base, name="Delta = 0.7", gap=0.7, rounds=4 * base.rounds)
     wide, many = replace(base, name="d = 40", dim=40, alpha=1 / 400), replace(base, name="n = 60", n_clients=60)
     both = {"data, n_samples": ((POPULATION, 0), (FIXED, 10_000))}
     runs = [
-        # With the proof's constant the bound says something after some 20,000 rounds only.
+        # With the proof's constant the bound is trivial in the first 20,000 rounds or so.
         replace(base, rounds=base.rounds if quick else 26_000),
         *lf.grid(base, data=[FIXED], n_samples=fixed),
         *lf.grid(base, data=[FRESH], n_samples=fresh, rounds=[base.rounds // 2]),
@@ -109,7 +111,7 @@ def settings(quick: bool) -> list[Followed]:
 
 
 def trace_of(one: lf.Table) -> flute.FluteTrace:
-    """Return the trace of a run, with the singular values as they were asked for."""
+    """Return the trace of a run, with the prescribed singular values."""
     names = ("rank", "n_clients", "step_size", "error", "inside", "entry", "identity", "alive")
     fields = {name: one[name] for name in names}
     spectrum = np.tile(one["singular_value"], (one["trials"], 1))
@@ -118,5 +120,5 @@ def trace_of(one: lf.Table) -> flute.FluteTrace:
 
 
 def least_constant(one: lf.Table) -> Measured:
-    """Return the least constant with which the bound holds up to the covered round, in 95 % of the trials."""
+    """Return the smallest constant with which the bound holds up to the covered round, in 95 % of the trials."""
     return smallest_constant(one["bound_ratio"], allowed=ALLOWED)

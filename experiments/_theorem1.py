@@ -1,4 +1,4 @@
-"""Settings of FedRep's Theorem 1 with every constant computed from the run: sizes, heads, start and step."""
+"""Settings of FedRep's Theorem 1, whose constants are computed from the run: sizes, heads, initial B and step size."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from linfed.simulation.participation import n_participants
 from linfed.theory.fedrep import theorem1, theorem1_runs
 
 EDGE = 1.0 - 1e-9
-"""Rounding must not decide whether a step is the largest that is allowed."""
+"""Factor on the largest allowed step size, so that rounding errors do not push it beyond the limit."""
 NAMES = {"step": "eta / limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
 NAMES |= {"n_clients": "n = p", "participation": "p / n"}
 TWO = {"n_clients": 2, "rank": 1, "rounds": 20}
 PAIRS = {"two clients, d = 4": {**TWO, "dim": 4}, "two clients, d = 10": {**TWO, "dim": 10, "trials": 3000}}
 THEOREM, RIVAL, PREDICTED = KINDS[:3]
-"""Looks of the rules for the samples."""
+"""Colours and markers of the rules for m."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Sizes, heads and start; a step as a share of the largest that is allowed."""
+    """Sizes, heads and initial distance; `step` is a share of the largest step size that the theorem allows."""
 
     name: str = ""
     n_clients: int = 50
@@ -41,11 +41,11 @@ class Setting:
 
     @property
     def cost(self) -> float:
-        """Those with many participants or columns first."""
+        """Relative run time: long runs start first."""
         return self.n_clients * self.participation * self.rank * self.rounds * self.trials
 
     def problem(self) -> lf.GivenTruth:
-        """Return the truths of all trials, drawn once: a kappa takes its time."""
+        """Return the ground truths of all trials, drawn once: drawing heads with a given kappa is slow."""
         size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
         law = lf.SharedRepresentation(**size, condition_number=self.condition)
         truth = law.truth(self.seed, range(self.trials))
@@ -53,21 +53,21 @@ class Setting:
 
     @property
     def participants(self) -> int:
-        """Clients in a round."""
+        """Number of participants in a round."""
         return n_participants(self.participation, self.n_clients)
 
     @property
     def world(self) -> dict[str, Any]:
-        """What runs share."""
+        """Arguments of `lf.simulate` that all runs share."""
         return {name: getattr(self, name) for name in ("participation", "rounds", "trials", "seed")}
 
     @property
     def rival(self) -> float:
-        """Samples by a rule that knows sizes alone."""
+        """The m of a simple rule that uses only the sizes."""
         return self.rank + 2 + self.dim * self.rank / self.participants
 
     def constants(self, problem: lf.GivenTruth) -> tuple[float, float, float]:
-        """Return the step, the samples that the theorem asks for with C = 1, and sigma_min bar of the median trial."""
+        """Return the step size, the m that the theorem requires with C = 1, and sigma_min bar of the median trial."""
         smallest, largest, _ = theorem1_runs.theorem1_constants(problem, rank=self.rank, **self.world)
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
         with np.errstate(divide="ignore"):
@@ -76,14 +76,14 @@ class Setting:
         return step, float(needed), float(np.median(smallest))
 
     def simulated(self, problem: lf.GivenTruth, step: float, data: Any, engine: str = "chain", **own: Any) -> lf.Result:
-        """Return a run."""
+        """Simulate FedRep in this setting."""
         algorithm = lf.FedRep(rank=self.rank, step_size=step, init=lf.AtDistance(self.start), **own)
         run = {"data": data, "engine": engine, "metrics": ["subspace_distance"], **self.world}
         return lf.simulate(algorithm, problem, **run)
 
 
 def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:
-    """Return what moves over the rows, E_0 in the place of the initial distance, and make the axes logarithmic."""
+    """Set up logarithmic axes; return the varied size of each row (E_0 instead of the initial distance)."""
     x = [1.0 - row["start"] ** 2 if name == "start" else row[name] for row in rows]
     ax.set(xscale="log", yscale="log", xlabel="$E_0$" if name == "start" else NAMES[name])
     shown = x if len(x) < 4 else x[:: len(x) - 1] if name != "start" else x[1 :: len(x) - 2]

@@ -1,25 +1,28 @@
-"""The averaging family: where each of its seven algorithms ends, how it wanders, and what it sends, beside predictions.
+"""The averaging family: fixed points, stationary variance and communication of seven algorithms, against predictions.
 
-One layer, n = 20 clients with m = 20 fixed samples each in d = 10 dimensions, noise std 0.3, full-gradient local steps
-of one common size. A client's truth is ``sqrt(1 - h^2) c + h z_i``, c and z_i random of length about 1: h is the
-heterogeneity. The base has K = 5 local steps, 5 of 20 clients in a round and h = 1; varied, one at a time: K, the
-participants, h, and the counts (5 to 35 samples, weights in proportion). Every algorithm meets the same data sets and
-the same participants.
+The model has one layer. There are n = 20 clients with m = 20 fixed samples each in d = 10 dimensions. The noise has
+standard deviation 0.3, and the local steps are full-gradient steps of one common size. The ground truth of a client is
+``sqrt(1 - h^2) c + h z_i``, with c and z_i random of length about 1: h is the heterogeneity. The base setting has K = 5
+local steps, 5 of 20 clients in a round, and h = 1. K, the number of participants, h and the counts (5 to 35 samples,
+weights in proportion) are varied one at a time. All algorithms run on the same data sets with the same participants.
 
-Measured are the distances of the server's model from the global least squares, and from the algorithm's own end: the
-fixed point of FedAvg with everybody for FedAvg, FedProx, FedVARP and ClusterFedVARP (`linfed.theory`), the global least
-squares for SCAFFOLD and FedSCAVAR with the whole model; where only windows are trained none is known. "Settled" is the
-mean squared distance from it over the second half of the rounds; FedAvg's is predicted by its stationary covariance.
+Measured are the distances of the server's model from the global least-squares solution, and from the algorithm's own
+limit. The limit of FedAvg, FedProx, FedVARP and ClusterFedVARP is the fixed point of FedAvg with full participation
+(`linfed.theory`). The limit of SCAFFOLD, and of FedSCAVAR with the whole model, is the global least-squares solution.
+For algorithms that train only windows of the model no limit is known. The column "settled" is the mean squared distance
+from the limit over the second half of the rounds; for FedAvg it is predicted by the stationary covariance.
 
-**Deviations**: the source has no experiment on a linear model, and no sizes; all are chosen here. A step common to all
-is no tuned step: what is said of rounds holds at this step.
+**Deviations**: the source has no experiment on a linear model and no sizes; all are our choice. The common step size is
+not tuned, so that claims about rounds hold only at this step size.
 
 Figures
 -------
-"" : The distance of the server's model from the global least squares; median and 10-90 % over trials; dashed: how far
-    FedAvg's fixed point lies from it, predicted.
-"own" : The distance from each algorithm's own end, where one is known; dashed: FedAvg's predicted root mean square.
-"floats" : The distance from the global least squares against what server and participants have sent.
+"" : Distance of the server's model from the global least-squares solution, against rounds. Lines: median over trials;
+    shaded: 10-90 %. Dashed: predicted distance of FedAvg's fixed point.
+"own" : Distance from each algorithm's own limit, if it is known, against rounds. Lines: median over trials; shaded:
+    10-90 %. Dashed: predicted root mean square of FedAvg.
+"floats" : Distance from the global least-squares solution against the numbers sent by server and participants. Lines:
+    median over trials; shaded: 10-90 %. Dashed: predicted distance of FedAvg's fixed point.
 
 References: the averaging family's source, Algorithms 1 to 8.
 """
@@ -51,7 +54,7 @@ SINGLE, PRINTED = ("FedAvg, K = 1", "SCAFFOLD, printed weights")
 
 
 class PrintedState(Controlled):
-    """SCAFFOLD's state, in which c moves by the participants' weights times p/n, as the source prints it."""
+    """State of SCAFFOLD that updates c with the participants' weights times p/n, as printed in the source."""
 
     def mean(self, values: Any, active: Any = None) -> Any:
         """Return the printed mean over the participants."""
@@ -62,12 +65,12 @@ class PrintedState(Controlled):
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedScaffold(lf.SCAFFOLD):
-    """SCAFFOLD with the weights of its source."""
+    """SCAFFOLD with the weights printed in its source."""
 
     asks = lf.SCAFFOLD.asks
 
     def initial_state(self, start: Any) -> PrintedState:
-        """Return SCAFFOLD's, which averages as printed."""
+        """Return SCAFFOLD's initial state, with the printed mean."""
         return PrintedState(**super().initial_state(start).arrays())
 
 
@@ -86,7 +89,7 @@ METHODS: dict[str, tuple[type[lf.Algorithm], dict[str, Any]]] = {
 }
 OF_FEDAVG, OF_SCAFFOLD = (AVG, SINGLE, PROX, VARP, CLUSTER), (SCAFFOLD, SCAVAR)
 LEVEL, EXACT = 1e-2, 1e-6
-"""Distances from the global least squares: one that a run reaches soon, and one at which it is there."""
+"""Distances from the global least-squares solution: one that runs soon reach, and one that counts as zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +111,7 @@ class Family:
 
     @property
     def setting(self) -> str:
-        """Every size that is varied, in words."""
+        """The varied sizes, as text."""
         counts = "" if self.counts == "equal" else ", unequal m"
         return f"K = {self.local_steps}, p = {self.participants}, h = {self.heterogeneity:g}{counts}"
 
@@ -120,7 +123,7 @@ class Family:
         return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **own})
 
     def data(self, trial: int) -> tuple[lf.GivenTruth, lf.GivenSamples]:
-        """Return a trial's truth and samples: the same for every algorithm, and prefixes of each other over counts."""
+        """Return a trial's ground truth and samples, equal for all algorithms; fewer samples are a prefix of more."""
         rng = np.random.default_rng((self.seed, trial))
         common, own = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
         h = self.heterogeneity
@@ -133,7 +136,7 @@ class Family:
         return lf.GivenTruth(Phi=Phi, noise_std=self.noise_std), lf.GivenSamples(rows, labels)
 
     def run(self) -> dict[str, Any]:
-        """Return both distances along the rounds, their ends, and what is predicted of them, trial by trial."""
+        """Return both distances along the rounds, their final values and their predictions, trial by trial."""
         found = [self.trial(trial) for trial in range(self.trials)]
         rounds = np.arange(0, self.rounds + 1, 5)
         sent = rounds * self.participants * sum(self.algorithm.communication(dim=self.dim))
@@ -158,7 +161,7 @@ class Family:
         return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **told}
 
     def predicted(self, A: Any, b: Any, weights: Any, best: Any) -> tuple[Any, float]:
-        """Return where the mean ends, and the mean square of what is left about it; NaN where no law is known."""
+        """Return the limit of the mean and the mean square around it; NaN without a prediction."""
         algorithm, none = self.algorithm, np.nan
         if self.method in OF_SCAFFOLD:
             return best, 0.0
@@ -175,7 +178,7 @@ class Family:
 
 
 def cells(quick: bool) -> dict[str, list[Family]]:
-    """Return every method in the base setting and in those that differ from it in one thing."""
+    """Return every method in the base setting and in the settings that differ from it in one size."""
     base = Family(rounds=60, trials=3) if quick else Family()
     varied: dict[str, tuple[Any, ...]] = {"participants": (N,), "counts": ("unequal",)}
     if not quick:
@@ -185,12 +188,12 @@ def cells(quick: bool) -> dict[str, list[Family]]:
 
 
 DRAWN, LEAST = 41, 1e-4
-"""Recorded rounds that are drawn, and the least distance: below it there are SCAFFOLD and FedSCAVAR alone."""
+"""Number of recorded rounds drawn, and the smallest distance: only SCAFFOLD and FedSCAVAR come below it."""
 SHOWN = (AVG, PROX, SCAFFOLD, VARP, CLUSTER, ROLEX, SCAVAR)
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the distance from the optimum and from the own end against rounds, and the first against floats."""
+    """Draw the distances from the optimum and from the own limit against rounds, and the first against floats sent."""
     figures, runs = {}, tables["runs"]
     base, steps = runs.rows[0], max(runs.values("local_steps"))
     ends: dict[str, Any] = {"local_steps": steps, "participants": base["n_clients"], "counts": "unequal"}
@@ -222,7 +225,7 @@ SOURCE = "own expectation; the source prints the algorithm without a claim"
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the family is made for, algorithm by algorithm, in every setting, and what was predicted."""
+    """Return the findings on each algorithm's purpose and on the predictions, in every setting."""
     out = []
     for where, part in tables["runs"].by("setting"):
         row = {name: part.where(method=name) for name in METHODS}
@@ -233,40 +236,44 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
         def lower(one: str, other: str, text: str, source: str, values: Any = end, where: str = where) -> Finding:
             return smaller(values[one], values[other], text=text, where=where, source=source,
-                           statistic="share of paired trials in which the distance in the end is smaller")  # fmt: skip
+                           statistic="share of paired trials with the smaller final distance")  # fmt: skip
 
         if not same and not some:
-            text = "With everybody FedAvg ends further from the optimum than with one local step: clients drift"
+            text = (
+                "With full participation FedAvg has a larger final distance from the optimum than with one local step"
+            )
             out.append(lower(SINGLE, AVG, text, f"{SOURCE}, Algorithm 4"))
         if not same:
-            out.append(lower(PROX, AVG, "FedProx ends nearer to the optimum than FedAvg", f"{SOURCE}, Algorithm 2"))
-            text = "FedAvg with one local step, the simplest rival, ends nearer to the optimum than FedProx"
+            text = "FedProx has a smaller final distance from the optimum than FedAvg"
+            out.append(lower(PROX, AVG, text, f"{SOURCE}, Algorithm 2"))
+            text = "FedAvg with one local step has a smaller final distance from the optimum than FedProx"
             out.append(lower(SINGLE, PROX, text, OWN_PREDICTION))
         for name in (*OF_SCAFFOLD, PRINTED):
-            text, source = f"{name} ends at the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
-            statistic = f"share of trials whose distance from the optimum ends below {EXACT:g}"
+            called = "SCAFFOLD with the printed weights" if name == PRINTED else name
+            text, source = f"{called} converges to the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
+            statistic = f"share of trials whose final distance from the optimum is below {EXACT:g}"
             out.append(share(end[name] < EXACT, 0.9, text=text, where=where, source=source, statistic=statistic))
         if some:
-            text = "FedVARP settles nearer to its own end than FedAvg"
+            text = "FedVARP converges closer to its own limit than FedAvg"
             out.append(lower(VARP, AVG, text, f"{SOURCE}, Algorithm 5", settled))
-            text = "ClusterFedVARP settles nearer to its own end than FedAvg"
+            text = "ClusterFedVARP converges closer to its own limit than FedAvg"
             out.append(lower(CLUSTER, AVG, text, f"{SOURCE}, Algorithm 6", settled))
-            text = "ClusterFedVARP settles further from its own end than FedVARP"
+            text = "ClusterFedVARP stays further from its own limit than FedVARP"
             out.append(lower(VARP, CLUSTER, text, OWN_PREDICTION, settled))
-        statistic = f"share of trials whose mean square about FedAvg's fixed point ends below {EXACT**2:g}"
-        text = "FedVARP ends at the fixed point of FedAvg with everybody"
+        statistic = f"share of trials whose final mean square about FedAvg's fixed point is below {EXACT**2:g}"
+        text = "FedVARP converges to the fixed point of FedAvg with full participation"
         said = {"text": text, "where": where, "source": OWN_PREDICTION, "statistic": statistic}
         out.append(share(settled[VARP] < EXACT**2, 0.9, **said))
         for name in (AVG, PROX):
             predicted = row[name]["spread"]
             if np.isfinite(predicted).all() and predicted.min() > 0:
-                said = {"text": f"{name} settles at the spread that its stationary covariance predicts", "where": where}
+                said = {"text": f"{name}'s stationary variance is the predicted one", "where": where}
                 said |= {
-                    "statistic": "median mean square about the end over the predicted one",
+                    "statistic": "mean square about the limit divided by the predicted one, median over trials",
                     "source": OWN_PREDICTION,
                 }
                 out.append(judge(median_ratio(settled[name], predicted), least=0.9, most=1.1, **said))
-        text = "FedRolex with half the model ends further from the optimum than FedAvg"
+        text = "FedRolex with half the model has a larger final distance from the optimum than FedAvg"
         out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
         reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
         said = {
@@ -274,6 +281,6 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             "where": where,
             "source": f"{SOURCE}, Algorithm 8",
         }
-        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties aside)"
+        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
         out.append(smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
     return out

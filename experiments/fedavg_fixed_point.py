@@ -1,19 +1,19 @@
-"""FedAvg in the setting of the FedRep paper's Figure 1: the way to its error, and the fixed points it ends at.
+"""FedAvg in the setting of the FedRep paper's Figure 1: its convergence, and the fixed points it converges to.
 
-The setting is that of `experiments.fedrep_fig1` in the paper's reading. Beside FedAvg, FedRep and the oracle as they
-are there: FedAvg on the one-layer model with 1 and 10 local steps, whose fixed points are known in closed form (at the
-step of the grid that theory says gets there fastest, in the worst of separate trials). Of steps that tie within 1 %
-every method takes the smallest.
+The setting is that of `experiments.fedrep_fig1` with the paper's conventions. FedAvg, FedRep and the oracle are run as
+there. FedAvg also runs on the one-layer model with 1 and 10 local steps, whose fixed points are known in closed form.
+Its step size is the one of the grid with the fastest predicted convergence in the worst of separate trials. Of step
+sizes that tie within 1 % every method takes the smallest.
 
 Errors are ``||theta_i - phi_i||^2``.
 
 Figures
 -------
-"" : Above, FedAvg's error on its way to the fixed points that are known in closed form (dotted); below, the distance
-    from them, with the rate that is predicted as a thin black line. A column for each m; median and 10-90 % over
-    trials.
-"rounds" : The mean squared error of the clients against rounds, for each m, with the floor of a single model
-    (dashed) and the oracle's error.
+"" : Top: FedAvg's error against rounds, and its fixed points, known in closed form (dotted). Bottom: distance from the
+    fixed points, with the predicted rate (thin black line). One column per m. Lines: median over trials; shaded:
+    10-90 %.
+"rounds" : Mean squared error of the clients against rounds, for each m, with the floor of a single model (dashed) and
+    the oracle's error. Lines: median over trials; shaded: 10-90 %.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1 and Figure 1.
 """
@@ -34,17 +34,17 @@ from linfed.statistics.findings import Finding
 from ._fedrep import FEDAVG, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples
 
-SUMMARY = "FedAvg in the setting of the FedRep paper's Figure 1: error against rounds, fixed points and rates in theory"
+SUMMARY = "FedAvg in the setting of the FedRep paper's Figure 1: error against rounds, predicted fixed points and rates"
 
 ONE_LAYER = ("FedAvg, one layer", "FedAvg, one layer, K = 10")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneLayer(Clients):
-    """FedAvg on the one-layer model: its clients' errors, its fixed point, and the way to it."""
+    """FedAvg on the one-layer model: its clients' errors, its fixed point, and the distance from it."""
 
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
-        """Return the step that comes nearer by a factor e in the fewest rounds, in the worst of separate trials."""
+        """Return FedAvg at the step size with the fastest predicted rate in the worst separate trial, and columns."""
         apart, local_steps = (*world["seed"], 1), FEDAVG[self.method]["local_steps"]
         A, _ = world["data"].draw(self.problem, trials=2 * self.trials, seed=apart).normal_equations()
         settings = [{"step_size": step} for step in self.steps]
@@ -55,15 +55,15 @@ class OneLayer(Clients):
         return self.algorithm(self.steps[best]), columns | {"score": lf.Along(scores, setting=range(len(scores)))}
 
     def run(self) -> dict[str, Any]:
-        """Return the clients' errors, and the predicted fixed point's; its rate, and the measured way to it."""
+        """Return the errors of the clients and of the predicted fixed point, its rate, and the distances from it."""
         found, seed = super().run(), (self.seed, self.n_samples)
         samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=seed)
         A, b = samples.normal_equations()
         setting = {"step_size": found["step_size"], "local_steps": FEDAVG[self.method]["local_steps"]}
-        # A trial whose iteration diverges shows it in its rate, in the table.
+        # The rate in the table shows whether a trial's iteration diverges.
         point = lf.theory.fedavg_fixed_point(A, b, stable=False, **setting)
         Phi = self.problem.truth(seed, range(self.trials)).dense()
-        # The distance from the fixed point, by a run whose "truth" it is.
+        # With the fixed point as ground truth, the error is the distance from it.
         target = lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape))
         options = {"rounds": self.rounds, "trials": self.trials, "metrics": ["mean_client_error"], "record_every": 5}
         way = lf.simulate(self.algorithm(found["step_size"]), target, data=samples, **options)
@@ -84,7 +84,7 @@ def cells(quick: bool) -> dict[str, list[Clients]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the fixed points with the way to them, and the errors against rounds."""
+    """Draw the errors with the fixed points and the distances from them, and the errors against rounds."""
     table = tables["curves"]
     trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
     with lf.page(table, column="n_samples", title="m = {}", height=2.3, sharey=True) as ways:
@@ -120,11 +120,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def draw_floor(ax: Any, part: lf.Table) -> None:
-    """Draw the least error that one model for all clients can have."""
+    """Draw the smallest error of any single model for all clients."""
     floor = np.median(part.where(method="FedAvg")["single_model_floor"])
     draw_level(ax, float(floor), label="single-model floor")
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of FedAvg with more samples, judged at the fixed point of one local step."""
+    """Judge the paper's claim on FedAvg with more samples, at the fixed point of one local step."""
     return more_samples(tables["curves"].where(method="FedAvg, one layer"), ", at the fixed point")

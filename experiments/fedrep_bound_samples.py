@@ -1,22 +1,22 @@
-"""FedRep paper, Theorem 1: how many samples its bound needs in runs, beside those that it asks for.
+"""FedRep paper, Theorem 1: how many samples its bound needs in runs, compared with the m that it requires.
 
-The least C in front of Theorem 1's m with which the bound holds in 95 % of the trials, setting by setting; m is
-searched for by halving. Every constant is computed from the runs. Heads of equal length have a prescribed kappa over
-all clients (that of participant sets is larger); B starts at one distance in all directions; n = d = 50, k = 2, 100
-trials of 60 rounds under the engine "chain", but for what moves. The simplest baseline is ``k + 2 + d k / p``, which
-knows neither kappa nor E_0 nor a logarithm.
+The smallest C in front of Theorem 1's m with which the bound holds in 95 % of the trials, setting by setting; m is
+found by bisection. Every constant is computed from the runs. Heads of equal length have a prescribed kappa over all
+clients (the kappa of sets of participants is larger), and B starts at the same distance in all directions. Unless
+varied, n = d = 50 and k = 2, with 100 trials of 60 rounds under the engine "chain". The simplest baseline is
+``k + 2 + d k / p``, which depends neither on kappa nor on E_0 and has no logarithm.
 
-The theorem's failure probability, below 1e-29 for two participants or more, is beyond all trials; for the first round
-and k = 1 it is found by importance sampling. The theorem says that its m is enough, not that fewer are too few: how
-tight it is, is our own question.
+The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. For the
+first round and k = 1 it is computed by importance sampling. The theorem says that its m is sufficient, not that fewer
+samples are insufficient: how tight it is, is our own question.
 
 Figures
 -------
-"verdicts" : In how many trials the bound fails at every m that was tried, setting by setting, and what three rules ask
-    for.
-"constants" : The least constant in front of each rule for m with which the bound holds in 95 % of the trials, with
-    intervals, against what moves.
-"rules" : The least m that was measured, in settings drawn at random, against what each rule says.
+"verdicts" : How often the bound fails (in more than 5 % of the trials, in some, in none) at every m that was tried,
+    setting by setting, and the m of three rules.
+"constants" : Smallest constant in front of each rule for m with which the bound holds in 95 % of the trials, against
+    each varied size, with 95 % intervals.
+"rules" : Measured smallest m against the m of each rule, in settings drawn at random. Bars: 95 % intervals.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1; section 5.1 for the figures' sizes.
 """
@@ -39,10 +39,10 @@ from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs, theor
 
 from ._theorem1 import NAMES, PAIRS, PREDICTED, RIVAL, THEOREM, Setting, moved
 
-SUMMARY = "FedRep paper, Theorem 1: how many samples its bound needs, beside those that it asks for"
+SUMMARY = "FedRep paper, Theorem 1: how many samples its bound needs, compared with the m that it requires"
 
 ALLOWED = 0.05
-"""Share of trials that may fail with the least C."""
+"""Share of trials that may fail at the smallest C."""
 LEAST: dict[str, tuple[Any, ...]] = {
     "condition": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
     "rank": (1, 2, 3, 5, 8),
@@ -53,24 +53,24 @@ LEAST: dict[str, tuple[Any, ...]] = {
     "participation": (0.2, 0.5, 1.0),
 }
 DRAWN = "drawn"
-"""Settings drawn at random, on which a prediction of the least m is judged."""
+"""Name of the settings drawn at random, on which a prediction of the smallest m is judged."""
 TAILS = ((2, 4), (2, 10), (2, 50), (5, 10), (10, 10), (10, 50), (20, 50))
-RULES = {"needed": "what Theorem 1 asks for", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
+RULES = {"needed": "Theorem 1's m", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
 ASKS = quoted("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
 TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
 RIVALS = (("rival", RIVAL, "k + 2 + d k / p"), ("predicted", PREDICTED, "predicted"))
-"""Other rules than the theorem's, their looks and names."""
+"""Rules other than the theorem's: column, line style and name."""
 
 FAILS = ("#CC6677", "#DDCC77", "#44AA99")
-"""Colours of what becomes of the bound: it fails often, in some trials, in none."""
+"""Colours for a bound that fails often, in some trials, in none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Least(Setting):
-    """The least m with which the bound holds."""
+    """Search for the smallest m with which the bound holds."""
 
     def run(self) -> dict[str, Any]:
-        """Search for the m from which on no trial fails, and for the one up to which clearly too many do."""
+        """Search for the m from which no trial fails, and for the m up to which clearly too many fail."""
         problem = self.problem()
         step, needed, weak = self.constants(problem)
         top = math.ceil(self.rival)
@@ -87,7 +87,7 @@ class Least(Setting):
         while count(top):
             top *= 2
         for most in (0, ALLOWED * self.trials, 2.4 * ALLOWED * self.trials):
-            low, high = self.rank, top  # with m = k nothing moves
+            low, high = self.rank, top  # at m = k B does not change
             while high - low > max(1, 0.04 * high):
                 middle = min(max(low + 1, round(math.sqrt(low * high))), high - 1)
                 low, high = (low, middle) if count(middle) <= most else (middle, high)
@@ -101,9 +101,9 @@ class Least(Setting):
 
 
 def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
-    """Return settings at random, of another seed than when the prediction was made.
+    """Return random settings, with another seed than those used to develop the prediction.
 
-    Sizes, kappa, E_0, step and participation have their ranges.
+    Sizes, kappa, E_0, step size and participation are drawn from fixed ranges.
     """
     rng = np.random.default_rng(seed)
 
@@ -122,7 +122,7 @@ def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """A figure of the paper, and how many samples the theorem would ask for there."""
+    """A figure of the paper, and the m that the theorem would require there."""
 
     figure: str = "3"
     n_clients: int = 100
@@ -135,7 +135,7 @@ class Sizes:
     seed: int = 0
 
     def run(self) -> dict[str, Any]:
-        """Return the theorem's m with C = 1 over sets that occur and over those a search finds, from two starts."""
+        """Return the theorem's m with C = 1, for sets that occur and for searched sets, from two initial distances."""
         problem = lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank)
         p = n_participants(self.participation, self.n_clients)
         size = {"participation": self.participation, "trials": self.trials, "seed": self.seed}
@@ -161,7 +161,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Tail:
-    """The failure probability that the theorem allows, and the m at which the first round has it: k = 1, exact law."""
+    """The m at which the first round has the failure probability that the theorem allows (k = 1, exact)."""
 
     n_clients: int = 2
     dim: int = 4
@@ -169,7 +169,7 @@ class Tail:
     draws: int = 8000
 
     def run(self) -> dict[str, Any]:
-        """Return the least m, by halving, and what the theorem asks for; the interval is of the sampling alone."""
+        """Return the smallest m, by bisection, and the theorem's; the interval covers only the importance sampling."""
         sizes = {"dim": self.dim, "participants": self.n_clients, "start": self.start}
         needed = float(theorem1.fedrep_least_samples(rank=1, condition=1.0, **sizes))
         allowed = -100.0 * min(math.log(self.n_clients), self.dim)
@@ -184,7 +184,7 @@ class Tail:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if excess(middle)[0] > 0.0 else (low, middle)
-        beside = 2.0 * excess(low)[1] * high / -allowed  # samples for two standard errors of the logarithm
+        beside = 2.0 * excess(low)[1] * high / -allowed  # two standard errors of the logarithm, in samples
         ends = {"least_low": float(low - beside), "least_high": float(high + beside)}
         return {"rank": 1, "log_allowed": allowed, "needed": needed, "least": float(high), **ends}
 
@@ -206,7 +206,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
 
 
 def searched(row: lf.Table) -> str:
-    """Return a search's setting in words."""
+    """Return the setting of a search, as text."""
     if row["name"] == DRAWN:
         kappa = f"kappa {row['condition']:.3g}, " if row["rank"] > 1 else ""
         sizes = f"n {row['n_clients']}, p/n {row['participation']:g}, d {row['dim']}, k {row['rank']}"
@@ -218,7 +218,7 @@ def searched(row: lf.Table) -> str:
 
 
 def constant(row: lf.Table, base: str = "needed") -> tuple[float, float, float]:
-    """Return the least constant in front of a rule for m with which the bound holds, and its interval."""
+    """Return the smallest constant in front of a rule for m with which the bound holds, and its interval."""
     low, high = row["least_low"], row["least_high"]
     return row["least"] / row[base], max(low, row["rank"]) / row[base], high / row[base]
 
@@ -227,14 +227,14 @@ def constant(row: lf.Table, base: str = "needed") -> tuple[float, float, float]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the map of verdicts, the least constants, and rules for m."""
+    """Draw the map of verdicts, the smallest constants, and the rules for m."""
     table = tables["least"]
     with style():
         return {"verdicts": verdicts(table), "constants": constants(table), "rules": rules(table)}
 
 
 def verdicts(table: lf.Table) -> Any:
-    """Return the numbers of samples that were tried in every setting, by what became of the bound."""
+    """Draw the values of m that were tried in every setting, coloured by how often the bound fails."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in table if row["name"] != DRAWN][::-1]
@@ -261,7 +261,7 @@ def verdicts(table: lf.Table) -> Any:
 
 
 def constants(table: lf.Table) -> Any:
-    """Return the least C of Theorem 1, and that of the rival, against what moves."""
+    """Draw the smallest constants of Theorem 1 and of the other rules against each varied size."""
     import matplotlib.pyplot as plt
 
     names = [name for name in NAMES if len(table.where(name=name))]
@@ -284,7 +284,7 @@ def constants(table: lf.Table) -> Any:
 
 
 def rules(table: lf.Table) -> Any:
-    """Return the least m of the settings drawn at random against what each rule says."""
+    """Draw the smallest m of the settings drawn at random against the m of each rule."""
     import matplotlib.pyplot as plt
 
     rows = list(table.where(name=DRAWN)) or list(table)
@@ -307,21 +307,21 @@ def rules(table: lf.Table) -> Any:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the least constants, how far they move, and the rival's."""
+    """Return the findings on the smallest constants, on their range, and on the other rules."""
     table, out = tables["least"], []
-    statistic = f"least constant with which it holds in {100 * (1 - ALLOWED):g} % of the trials"
+    statistic = f"smallest constant with which the bound holds in {100 * (1 - ALLOWED):g} % of the trials"
     for row in table:
         fields = {"where": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
         detail = f"m = {row['least']:g} of {row['needed']:.4g}"
-        out.append(judge(constant(row), most=1.0, text="C = 1 is enough", detail=detail, **fields))
+        out.append(judge(constant(row), most=1.0, text="C = 1 is sufficient", detail=detail, **fields))
     for row in tables["tail"]:
         out.append(
             judge(
                 constant(row),
                 most=1.0,
-                text="C = 1 is enough for the failure probability that the theorem allows, in the first round, k = 1",
+                text="C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
                 where=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
-                statistic="least constant with which a first round fails as rarely, by importance sampling",
+                statistic="smallest constant with which a first round fails no more often, by importance sampling",
                 source=f"{ASKS}; the 1 is an {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
                 detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
             )
@@ -330,7 +330,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for rows, which in ((seen, "all but the drawn ones"), (unseen, "drawn at random")):
         where = f"{len(rows)} settings, {which}"
         if rows:
-            note = "the rule was made after these were seen" if rows is seen else ""
+            note = "the rule was developed on these settings" if rows is seen else ""
             out += [spread(rows, where, base, text) for base, text in RULES.items()]
             out += predicted(rows, where, note)
     for name, least, claimed in (("condition", 4.0, 4.0), ("start", 0.8, 2.0), ("rank", 2, 3.0)):
@@ -343,9 +343,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 judge(
                     median_interval(row[f"needed_{start}"] / row["m"]),
                     most=1.0,
-                    text="The paper's figures have the samples that Theorem 1 asks for with C = 1",
+                    text="The paper's figures have at least the m that Theorem 1 requires with C = 1",
                     where=f"Figure {row['figure']}: n = {row['n_clients']:,}, p = {row['participants']:,}, {word}",
-                    statistic="m of the theorem over m of the figure, median over trials",
+                    statistic="m of the theorem divided by m of the figure, median over trials",
                     source=OWN_THRESHOLD,
                     detail=f"m = {np.median(row[f'needed_{start}']):.3g}; over searched sets {searched_for:.3g}",
                 )
@@ -354,37 +354,37 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def predicted(rows: list[lf.Table], where: str, note: str) -> list[Finding]:
-    """Return how near the predicted least m is: in the worst setting, and in most."""
+    """Judge how close the predicted smallest m is: in the worst setting, and in most settings."""
     middle, low, high = np.array([constant(row, "predicted") for row in rows]).T
     factor = np.exp(np.abs(np.log(middle)))
     ends = max(1.0, np.maximum(low, 1.0 / high).max()), np.maximum(high, 1.0 / low).max()
     said = {"where": where, "source": f"{OWN_PREDICTION}, without a fitted number", "note": note}
-    text = "The least m is what `fedrep_predicted_samples` says, to a factor of"
+    text = "`fedrep_predicted_samples` predicts the smallest m to a factor of"
     return [
-        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, the worst setting", **said),
-        share(factor <= 2.0, 0.75, text=f"{text} 2, in three of four settings", statistic="share of settings", **said),
+        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, worst setting", **said),
+        share(factor <= 2.0, 0.75, text=f"{text} 2 in three of four settings", statistic="share of settings", **said),
     ]
 
 
 def spread(rows: list[lf.Table], where: str, base: str, text: str) -> Finding:
-    """Return how far the least constant in front of a rule moves over settings."""
+    """Judge how much the smallest constant in front of a rule varies over settings."""
     found = np.log10([constant(row, base) for row in rows]).T
     width = np.ptp(found[0]), max(0.0, found[1].max() - found[2].min()), found[2].max() - found[1].min()
     return judge(
         width,
         most=1.0,
-        text=f"The samples that a run needs are {text}, up to one constant to a factor of 10",
+        text=f"The smallest m is proportional to {text}, to a factor of 10",
         where=where,
-        statistic="orders of magnitude between the least and the largest least constant",
+        statistic="orders of magnitude between the smallest constants of two settings, at most",
         source=TIGHT if base == "needed" else f"{OWN_PREDICTION}, without a fitted number",
         detail=f"from {10 ** found[0].min():.2g} to {10 ** found[0].max():.2g}",
     )
 
 
 def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[Finding]:
-    """Return the power by which the least m grows with kappa, 1/E_0 or k, between two ends, beside the theorem's.
+    """Judge the power by which the smallest m grows with kappa, 1/E_0 or k, against the theorem's.
 
-    The theorem's m is enough, so that it bounds the power from above; whether it is tight is our question.
+    The theorem's m is sufficient and thus bounds the power from above; whether it is tight is our own question.
     """
     size = [1.0 / (1.0 - row["start"] ** 2) if name == "start" else row[name] for row in (first, last)]
     ends = [[row[end] - row["rank"] for end in ("least", "least_low", "least_high")] for row in (first, last)]
@@ -392,7 +392,7 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
         powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
     told = "1 / E0" if name == "start" else NAMES[name]
     said = {"where": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
-    text = f"The least m - k grows with {told} at most as Theorem 1's does, by half a power more"
+    text = f"The smallest m - k grows with {told} at most half a power faster than Theorem 1's m"
     return [
         judge(tuple(powers), most=claimed + 0.5, text=text, source=f"{ASKS}; the half is an {OWN_THRESHOLD}", **said),
         judge(

@@ -1,21 +1,21 @@
 """FedRep paper, Figure 3: distance against rounds for FedRep, 10GD-GD and GD-GD, at four numbers of clients.
 
 The paper fixes d = 10, k = 2, m = 5, r = 0.1 and the noise variance 1e-3. It gives neither the step sizes nor the
-initial B nor the number of rounds. Here B starts at a random subspace (the method of moments would start the larger
-problems below the first threshold already), and step sizes are tuned per method and n, on separate trials over one
-grid, for the fewest rounds to distance 0.01. As in the paper's Algorithm 1, one step size serves heads and
-representation; two further methods, in the tables and the claims, have a head step of their own.
+initial B nor the number of rounds. Here B starts at a random subspace, because the method of moments would start the
+larger problems below the first threshold. Step sizes are tuned per method and n, on separate trials over one grid, for
+the fewest rounds to distance 0.01. As in the paper's Algorithm 1, heads and representation share one step size; two
+further methods, in the tables and the claims, have a separate head step size.
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
-(`experiments._fedrep`), with the squared distance in the picture.
+(`experiments._fedrep`); its figure shows the squared distance.
 
 Figures
 -------
-"" : The distance to span(B*) against rounds, a panel for each number of clients, in the paper's reading; median and
-    10-90 % over trials. Steps are tuned for the fewest rounds to distance 0.01 (dashed).
-"notebook" : The squared distance to span(B*) against rounds, a panel for each number of clients, under the conventions
-    of the authors' notebook; median and 10-90 % over trials. Steps are tuned for the fewest rounds to distance 0.01
-    (dashed).
+"" : Subspace distance to B* against rounds, for different numbers of clients, with the paper's conventions. Lines:
+    median over trials; shaded: 10-90 %. Step sizes are tuned for the fewest rounds to distance 0.01 (dashed).
+"notebook" : Squared subspace distance to B* against rounds, for different numbers of clients, with the conventions of
+    the authors' notebook. Lines: median over trials; shaded: 10-90 %. Step sizes are tuned for the fewest rounds to
+    distance 0.01 (dashed).
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figure 3.
 """
@@ -52,12 +52,12 @@ OWN = " (own head step)"
 HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
 QUICK_STEPS = (0.1, 0.4, 1.5, 6.0)
 NEAR = 0.01
-"""Methods are tuned for, and judged by, the fewest rounds to this distance."""
+"""Methods are tuned for, and judged by, the number of rounds to this distance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(Setting):
-    """One method at one number of clients; the defaults are the paper's, and what it leaves open is chosen here."""
+    """One method at one number of clients; the defaults are the paper's, or our choice where it gives none."""
 
     n_clients: int = 0
     dim: int = 10
@@ -69,11 +69,11 @@ class Curve(Setting):
 
     @property
     def cost(self) -> float:
-        """Long runs first, and those with a larger grid."""
+        """Relative run time, which grows with the grid: long runs start first."""
         return self.n_clients * (2 if self.method.endswith(OWN) else 1)
 
     def at(self, step: float, head_step: float) -> lf.FedRep:
-        """Return the method at steps that are given in the paper's normalisation."""
+        """Return the method at step sizes in the paper's normalisation."""
         if self.method == "FedRep":
             return self.fedrep(step)
         if self.preset == NOTEBOOK:
@@ -82,15 +82,15 @@ class Curve(Setting):
         return self.fedrep(step, lf.GradientHeads(steps=head_steps, step_size=head_step))
 
     def run(self) -> dict[str, Any]:
-        """Tune the steps on separate trials, then run the trials that count."""
+        """Tune the step sizes on separate trials, then run the trials."""
         data = (lf.FreshSamples if self.preset == PAPER else lf.FixedSamples)(self.n_samples)
         seed = (self.seed, self.n_clients)  # trials at different n are then independent
         world: dict[str, Any] = {"data": data, "participation": self.participation, "seed": seed}
-        # Of head steps of their own all pairs are tried, of every other step where a run is long.
+        # With a separate head step size all pairs are tried; for many clients only with every other step size.
         steps, trials, rounds = self.steps, self.tuning_trials, self.rounds
         if self.n_clients >= 1000:
-            # Many clients hardly differ from trial to trial. The slowest method needs some sixty rounds at n = 1,000,
-            # and thirty at n = 10,000; the notebook's gradient methods are slow, and some steps turn unstable late.
+            # With many clients trials hardly differ. The slowest method needs about sixty rounds at n = 1,000,
+            # thirty at n = 10,000; the notebook's gradient methods are slow, and some become unstable late.
             steps, trials = steps[1::2], min(trials, 4)
             rounds = rounds if self.preset == NOTEBOOK else min(rounds, 100 if self.n_clients < 10_000 else 45)
         own = self.method.endswith(OWN)
@@ -109,7 +109,7 @@ class Curve(Setting):
 
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
-    """Return the curves in the paper's reading (two methods also with a head step of their own) and the notebook's."""
+    """Return all methods with the paper's conventions (two also with a separate head step), and the notebook's."""
     base = Curve(trials=10, tuning_trials=2, rounds=40, steps=QUICK_STEPS) if quick else Curve()
     sizes = (10, 100, 1000, 10_000)[: 3 if quick else 4]
     own = tuple(method + OWN for method in METHODS[1:])
@@ -118,7 +118,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the paper's reading, and the notebook's with the squared distance."""
+    """Draw the distance with the paper's conventions, and its square with the notebook's."""
     figures = {}
     for preset, table in tables["curves"].assign(noise_variance=true_noise).by("preset"):
         power, told = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
@@ -133,7 +133,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of Figure 3, judged on its reading (preset ``paper``) and on the notebook's."""
+    """Judge the paper's claims on Figure 3, with its own conventions (preset ``paper``) and with the notebook's."""
     found = []
     for preset, table in tables["curves"].by("preset"):
         fedrep = table.where(method="FedRep")
@@ -156,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 source=FASTEST if first == "FedRep" else MORE_UPDATES,
                 text=f"{first} needs fewer rounds than {second}",
                 where=f"{preset}: n = {n:,}",
-                statistic="share of paired trials with fewer rounds to distance 0.01 (ties aside)",
+                statistic="share of paired trials with fewer rounds to distance 0.01 (ties excluded)",
                 note=note(part),
             )
             for first, second in [METHODS[:2], METHODS[1:], *(("FedRep", name) for name in rivals[2:])]
@@ -174,7 +174,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 text=f"{name} gains less from more clients than FedRep",
                 source=SCALES,
                 where=f"{preset}: n = {small:,} to {large:,}",
-                statistic=f"FedRep's factor of fewer rounds to distance 0.01 over {name}'s",
+                statistic=f"FedRep's reduction factor of the rounds to distance 0.01 divided by {name}'s",
                 least=1.0,
                 strict=True,
                 note=told,
@@ -185,7 +185,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def note(part: lf.Table) -> str:
-    """Return what a reader should know of a setting: a hypothesis that fails, steps at the edge of their grid."""
+    """Return caveats on a setting: a hypothesis that fails, step sizes at the edge of the grid."""
     p, k = part.rows[0]["participants"], part.rows[0]["rank"]
     few = f"p = {p} participant a round is fewer than k = {k}: sigma_min = 0, so Theorem 1 cannot apply"
     return joined(few if p < k else "", edges(part))

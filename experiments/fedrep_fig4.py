@@ -1,28 +1,29 @@
-"""FedRep paper, Figure 4: the risk of a client that took no part in the training, against its number of samples.
+"""FedRep paper, Figure 4: the risk of a client that did not take part in the training, against its number of samples.
 
 The setting: n = 100, d = 20, k = 2, m = 10 fixed samples per client, a tenth of the clients per round, noise variance
-1e-3, 500 rounds as in Figure 1. A new client solves for its head exactly on the representation that FedRep or FedAvg
-(two layers, one head for all, one local step) has learned; under Local only it fits all d parameters. The sample counts
-are 1, 2, 5, 10, 20; k + 1 and 2 d are added, and k and d where these are others than 2 and 20. Step sizes are tuned per
-method on separate trials over one grid, for the least median error of new clients with d samples in nine of ten trials.
-B starts at a random subspace.
+1e-3, 500 rounds as in Figure 1. A new client solves for its head exactly on the representation learned by FedRep or
+FedAvg (two layers, one head for all, one local step). With Local only it fits all d parameters. The sample counts are
+1, 2, 5, 10, 20; k + 1 and 2 d are added, and k and d if they are not among them. Step sizes are tuned per method on
+separate trials over one grid, for the smallest 90 % quantile of the median error of new clients with d samples. B
+starts at a random subspace.
 
-Beside the paper's methods: the oracle (exact heads on B*) and FedAvg with ten local steps. What a new client pays is
-known in law (`linfed.theory.new_client_excess_quantile`); its median is drawn over the measurements.
+Further methods are the oracle (exact heads on B*) and FedAvg with ten local steps. The distribution of a new client's
+error is known (`linfed.theory.new_client_excess_quantile`); its median is drawn over the measurements.
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
 (`experiments._fedrep`); its "FedAvg" keeps local heads, which is FedPer.
 
-Errors are ``||theta - phi||^2``: in the paper's reading the MSE on new samples less the noise variance.
+Errors are ``||theta - phi||^2``. With the paper's conventions this is the MSE on new samples minus the noise variance.
 
 Figures
 -------
-"" : The squared error of a client that took no part in the training against its number of samples, in the paper's
-    reading; median and 10-90 % over clients and trials; black dashes: the median in theory.
-"notebook" : Half the squared error of a client that took no part in the training against its number of samples, under
-    the conventions of the authors' notebook, whose FedAvg is FedPer; black dashes: the median in theory.
-"tuning" : What the step sizes were chosen by: the error of the median new client with d samples that nine of ten
-    separate trials stay below; circled: the chosen step.
+"" : Squared error of a client that did not take part in the training, against its number of samples, with the paper's
+    conventions. Lines: median over clients and trials; shaded: 10-90 %. Black dashes: predicted median.
+"notebook" : Half the squared error of a client that did not take part in the training, against its number of samples,
+    with the conventions of the authors' notebook, whose FedAvg is FedPer. Lines: median over clients and trials;
+    shaded: 10-90 %. Black dashes: predicted median.
+"tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the median error of new
+    clients with d samples. Circled: the selected step size.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figure 4. Collins, Hassani, Mokhtari and
 Shakkottai 2022, "FedAvg with fine tuning: local updates lead to representation learning", for local steps.
@@ -59,16 +60,16 @@ METHODS = {
     NOTEBOOK: ("LocalOnly", "FedAvg", "FedPer", "FedRep", "Oracle"),
 }
 N_NEW = (1, 2, 5, 10, 20)
-"""The paper's samples of a new client."""
+"""The paper's numbers of samples of a new client."""
 NEW_CLIENTS = 100
 QUANTILES = (0.1, 0.5, 0.9)
 SMALL = 0.1
-"""An error is called small below this share of ||phi||^2, the error of predicting 0."""
+"""An error counts as small below this share of ||phi||^2, the error of predicting 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewClients(Tuned):
-    """One method, and who joins after it; the defaults are the paper's, and what it leaves open is chosen here."""
+    """One method and its new clients; the defaults are the paper's, or our choice where it gives none."""
 
     n_clients: int = 100
     dim: int = 20
@@ -78,20 +79,20 @@ class NewClients(Tuned):
 
     @property
     def n_new(self) -> tuple[int, ...]:
-        """Samples of a new client: the paper's, and about k and d, at which claims change."""
+        """Numbers of samples of a new client: the paper's, and those around k and d, where claims change."""
         return tuple(sorted({*N_NEW, self.rank, self.rank + 1, self.dim, 2 * self.dim}))
 
     def run(self) -> dict[str, Any]:
-        """Tune the step on separate trials, run the trials that count, and let new clients join."""
+        """Tune the step size on separate trials, run the trials, and evaluate new clients."""
         result, columns = self.trained(lambda run: np.median(self.errors(run, (self.dim,))[:, 0], axis=-1), self.seed)
         errors, B = self.errors(result, self.n_new), result.final.B
-        rank, outside = self.dim, np.zeros(1)  # of a client that fits all parameters
+        rank, outside = self.dim, np.zeros(1)  # for a client that fits all parameters
         if B is not None:
             truth, kept = self.problem.truth(self.seed, range(self.trials)), np.isfinite(errors[:, 0, 0])
             Phi = self.problem.new_clients(truth, NEW_CLIENTS, self.seed, range(self.trials)).dense()
             columns["distance"] = lf.subspace_distance(B, truth.B)
             rank, outside = self.rank, lf.theory.outside_length(B[kept], Phi[kept])
-        # With x of variance v the error is that of standard x with the noise divided by sqrt(v).
+        # The error for x of variance v equals that for x of variance 1 with the noise divided by sqrt(v).
         noise_std = self.problem.noise_std / np.sqrt(self.problem.design.variance)
         law = partial(lf.theory.new_client_excess_quantile, outside=outside, noise_std=noise_std, rank=rank)
         predicted = [[2 * law(q, n_samples=m) if m >= rank else np.nan for q in QUANTILES] for m in self.n_new]
@@ -109,14 +110,14 @@ class NewClients(Tuned):
 
 
 def cells(quick: bool) -> dict[str, list[NewClients]]:
-    """Return each method in the paper's reading and in the notebook's."""
+    """Return each method, with the paper's and with the notebook's conventions."""
     base = NewClients(**(QUICK | {"rounds": 100} if quick else {}))
     points = [(preset, method) for preset in METHODS for method in METHODS[preset]]
     return {"clients": lf.grid(base, **{"preset, method": points})}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the paper's reading, the notebook's, and the tuning."""
+    """Draw the errors with the paper's and with the notebook's conventions, and the tuning."""
     table, figures = tables["clients"].assign(noise_variance=true_noise), {}
     for preset, part in table.by("preset"):
         factor, ylabel = DRAWN[preset]
@@ -139,7 +140,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of Figure 4, judged on its reading (preset ``paper``) and on the notebook's."""
+    """Judge the paper's claims on Figure 4, with its own conventions (preset ``paper``) and with the notebook's."""
     small, high = {"most": SMALL}, {"least": SMALL}
     stays = "{}'s error on a new client stays high"
     said = [
@@ -155,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 median_interval(unexplained(row, m)),
                 text=text.format(label(name)),
                 where=f"{preset}: m_new = {m}",
-                statistic="median client's squared error over ||phi||^2, median over trials",
+                statistic="median client's squared error divided by ||phi||^2, median over trials",
                 source=source,
                 note=joined(lost(row), edges(row)),
                 **limit,
@@ -168,7 +169,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             smaller(
                 *(unexplained(table.where(method=name), m) for name in ("FedRep", rival)),
                 source=source,
-                text=f"A new client does better with FedRep's representation than with {label(rival)}",
+                text=f"A new client has a smaller error with FedRep's representation than with {label(rival)}",
                 where=f"{preset}: m_new = {m}",
                 statistic="share of paired trials in which the median new client's error is smaller",
             )
@@ -179,18 +180,18 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def sizes(row: lf.Table) -> dict[str, list[int]]:
-    """Return the samples of a new client, those from k on, below d, and from d on."""
+    """Return the numbers of samples of a new client: all, those from k on, below d, and from d on."""
     tried, k, d = row["n_new"].tolist(), row["rank"], row["dim"]
     below, above = [m for m in tried if m < d], [m for m in tried if m >= d]
     return {"all": tried, "from k on": [m for m in tried if m >= k], "below d": below, "from d on": above}
 
 
 def of_fedavg(name: str) -> str:
-    """Return the paper's sentence on FedAvg, with the variant that it is asked of, if it is not the paper's."""
+    """Return the paper's claim on FedAvg, with the name of the variant if the paper does not have it."""
     return LARGE if name == "FedAvg" else LARGE.replace("Figure 4", f"Figure 4, asked of {label(name)}")
 
 
 def unexplained(row: lf.Table, n_new: int) -> Any:
-    """Return the median client's error over ||phi||^2, (trials,)."""
+    """Return the median client's error divided by ||phi||^2, (trials,)."""
     (place,) = np.flatnonzero(row["n_new"] == n_new)
     return worst(row["unexplained"][:, place])

@@ -1,15 +1,15 @@
 """FedRep on one fixed data set per client: how many samples a run needs, against n, d and k.
 
-The smallest m with which half of the runs come from distance 0.9 to 0.01 in 100 rounds on fixed samples without noise,
-at the theorem's step; found by `lf.least`. It is compared with the prediction from the Marchenko-Pastur law
+The smallest m with which half of the runs go from distance 0.9 to 0.01 in 100 rounds on fixed samples without noise, at
+the theorem's step size, found by `lf.least`. It is compared with the prediction from the Marchenko-Pastur distribution
 (`linfed.theory.fixed_samples_needed`), which has no fitted parameter, and with a count of equations and unknowns.
 
 **Deviations**: the FedRep paper draws fresh samples in every round.
 
 Figures
 -------
-"" : The smallest m with which half of the runs come from distance 0.9 to 0.01 on fixed samples, against clients,
-    dimension and rank, with the prediction from the Marchenko-Pastur law, and as many equations as unknowns.
+"" : Smallest m with which half of the runs go from distance 0.9 to 0.01 on fixed samples, against clients, dimension
+    and rank. Dotted: prediction from the Marchenko-Pastur distribution; dashed: m with as many equations as unknowns.
 
 References: Marchenko and Pastur 1967; Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1.
 """
@@ -38,7 +38,7 @@ from ._fedrep_search import (
     settings,
 )
 
-SUMMARY = "FedRep on fixed samples: the smallest m against n, d and k, and its prediction from the Marchenko-Pastur law"
+SUMMARY = "FedRep on fixed samples: the smallest m against n, d and k, with its Marchenko-Pastur prediction"
 
 FIXED_IN: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "n": ("n_clients", (10, 40, 80), 40, "clients n"),
@@ -48,13 +48,13 @@ FIXED_IN: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 
 
 def cells(quick: bool) -> dict[str, list[Need]]:
-    """Return the searches; quick: one point beside the base setting, few trials."""
+    """Return the searches; quick: the base setting and one other, with few trials."""
     base = replace(base_setting(quick), samples=FIXED, n_clients=20, dim=60, rank=2, rounds=100, start=8)
     return {"fixed": settings(FIXED_IN, base, ("n",) if quick else None)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the smallest m against each size, with its prediction and the count of unknowns."""
+    """Draw the smallest m against each size, with its prediction and the count of unknowns."""
     import matplotlib.pyplot as plt
 
     table = tables["fixed"]
@@ -73,6 +73,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return how far the prediction is off at the worst setting."""
-    text = "On fixed samples the least m is what Marchenko and Pastur's spectrum says"
+    """Judge how far the prediction is off in the worst setting."""
+    text = "The Marchenko-Pastur distribution predicts the smallest m on fixed samples"
     return [judge_predicted(tables["fixed"], "spectral", text=text, most=1.15)]

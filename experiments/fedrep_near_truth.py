@@ -1,15 +1,15 @@
-"""FedRep near B*: how many samples keep the angles of a single run from growing, at the theorem's step.
+"""FedRep near B*: how many samples keep the angles of a single run from growing, at the theorem's step size.
 
-Runs start at angles of sine 1e-5 in all directions, without noise, at eta = 1/4 and heads of kappa = 1. The m at which
-the largest angle neither grows nor shrinks is found by `lf.least` to a per cent, and compared with the threshold in
+Runs start at angles of sine 1e-5 in all directions, without noise, with eta = 1/4 and heads of kappa = 1. `lf.least`
+finds the m at which the largest angle neither grows nor shrinks, to a per cent. It is compared with the threshold in
 mean square (`linfed.theory.near_truth_threshold`), which has no fitted parameter.
 
 **Deviations**: an addition; the FedRep paper has no threshold near B*.
 
 Figures
 -------
-"" : The number of samples at which single runs near B* neither grow nor shrink, divided by the predicted threshold,
-    setting by setting, with 95 % intervals; shaded: the range of the claim.
+"" : Number of samples at which the angles of single runs near B* neither grow nor shrink, divided by the predicted
+    threshold, setting by setting. Bars: 95 % intervals; shaded: the claimed range.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, for the step.
 """
@@ -31,7 +31,7 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 
 from ._fedrep_search import over
 
-SUMMARY = "FedRep near B*: the smallest m with which single runs do not leave it, measured to a per cent and predicted"
+SUMMARY = "FedRep near B*: the smallest m with which single runs do not leave it, measured to 1 % and predicted"
 
 SETTINGS: tuple[dict[str, int], ...] = (
     {"n_clients": 50, "dim": 1000, "rank": 3},
@@ -43,15 +43,15 @@ SETTINGS: tuple[dict[str, int], ...] = (
     {"n_clients": 100, "dim": 10_000, "rank": 10},
 )
 RANGE = (0.98, 1.02)
-"""Of the measured threshold divided by the predicted one."""
+"""Claimed range of the measured threshold divided by the predicted one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The factor by which a round multiplies the angles of a single run near B*, at the theorem's step without noise.
+    """Growth factor of the angles of a single run in one round near B*, at the theorem's step size without noise.
 
-    Every run starts at all angles of sine `delta`; the first rounds, in which the angles find their proportions, do not
-    count.
+    All angles of a run start with sine `delta`. The first rounds are left out, because the angles still adjust their
+    proportions.
     """
 
     n_clients: int = 50
@@ -68,11 +68,11 @@ class Growth:
 
     @property
     def p(self) -> int:
-        """Participants."""
+        """Number of participants in a round."""
         return self.n_clients if self.participants is None else self.participants
 
     def run(self) -> dict[str, Any]:
-        """Return the factor of each run."""
+        """Return the growth factor of each run."""
         result = lf.simulate(
             lf.FedRep(rank=self.rank, step_size=self.eta, init=lf.AtDistance(self.delta)),
             lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, condition_number=1.0),
@@ -91,7 +91,7 @@ class Growth:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """The m at which the angles of a single run neither grow nor shrink near B*, at the theorem's step."""
+    """Search for the m at which the angles of a single run neither grow nor shrink near B*."""
 
     n_clients: int
     participants: int | None = None
@@ -104,7 +104,7 @@ class Threshold:
 
     @property
     def search(self) -> Least:
-        """The search that answers, from above the law's own threshold."""
+        """The search, which starts just above the predicted threshold."""
         sizes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "trials"}
         base = Growth(**sizes, n_samples=math.ceil(self.law) + 1)
         reaches = lf.below("growth", 1.0)
@@ -112,12 +112,12 @@ class Threshold:
 
     @property
     def law(self) -> float:
-        """The threshold in mean square."""
+        """The predicted threshold, in mean square."""
         sizes = {"dim": self.dim, "rank": self.rank, "n_clients": self.n_clients}
         return lf.theory.near_truth_threshold(Growth.eta, participants=self.participants, **sizes)
 
     def run(self) -> dict[str, Any]:
-        """Return the threshold, measured and by the law."""
+        """Return the measured and the predicted threshold."""
         return {**self.search.run(), "law": self.law}
 
 
@@ -128,7 +128,7 @@ def cells(quick: bool) -> dict[str, list[Threshold]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the thresholds divided by the predicted ones."""
+    """Draw the measured thresholds divided by the predicted ones."""
     import matplotlib.pyplot as plt
 
     table = tables["near"]
@@ -147,7 +147,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return whether the threshold is the predicted one, setting by setting."""
+    """Judge whether the threshold is the predicted one, setting by setting."""
     found = []
     for row in tables["near"].rows:
         sizes = f"n = {row['n_clients']}, p = {row['participants'] or row['n_clients']}, d = {row['dim']:,}"
@@ -156,7 +156,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 over(row, row["law"]),
                 text="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
                 where=f"{sizes}, k = {row['rank']}",
-                statistic="m at which single runs neither grow nor shrink, over the predicted",
+                statistic="m at which the angles of single runs neither grow nor shrink, divided by the predicted one",
                 source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
                 least=RANGE[0],
                 most=RANGE[1],

@@ -1,31 +1,33 @@
-"""Where federation starts to pay: FedRep against what clients can do alone, over samples and clients, and predicted.
+"""Break-even of federation: FedRep against local baselines, over samples and clients, with predictions.
 
-d = 50, k = 3, one fixed data set of m samples for each of n clients, two noise levels. Alone a client has least
-squares, of minimum norm where m < d, or the ridge regression that is best for its noise and length, of the ridge
-``sigma^2 d/(m k)``; the better of the two is the rival. One least-squares model for all clients and exact heads on the
-true B* stand beside, on the same data.
+d = 50, k = 3, one fixed data set of m samples for each of n clients, and two noise levels. The local baselines are
+least squares, of minimum norm if m < d, and ridge regression with the best ridge for its noise and length,
+``sigma^2 d/(m k)``. FedRep competes with the better of the two. One least-squares model for all clients, and exact
+heads on the true B*, are run on the same data.
 
-FedRep starts from the method of moments and goes on to its minimum: with the step that the spectra of samples and of
-heads allow, ``1.2/(c (1 + sqrt g)^2 (1 + sqrt(k/n))^2)`` with c = 1 - k/m and ``g = (d-k) k/(n (m-k))``, for as many
-rounds as their slowest directions take, a thousand at most. What is left of its gradient is a column, and so is the
-risk of the round that was best in hindsight.
+FedRep starts from the method of moments and runs until it converges. Its step size is the one that the spectra of
+samples and of heads allow, ``1.2/(c (1 + sqrt g)^2 (1 + sqrt(k/n))^2)`` with c = 1 - k/m and
+``g = (d-k) k/(n (m-k))``. It takes as many rounds as the slowest directions need, at most a thousand. The relative
+gradient that is left is a column of the table, and so is the risk of the best round, chosen in hindsight.
 
-The law's line has no free parameter (`linfed.theory.federation_pays_from`). Beside it: from where on there are more
-samples than unknowns, g = 1; and the FedRep paper's ``m ~ log(n) + d/n`` with the pair of constants that comes nearest
-to the measured line, in hindsight and for each noise level.
+The predicted break-even has no fitted parameter (`linfed.theory.federation_pays_from`). It is compared with two rules.
+One is g = 1, from which there are more samples than unknowns. The other is the FedRep paper's ``m ~ log(n) + d/n``,
+with the pair of constants closest to the measured break-even, in hindsight and for each noise level.
 
-The paper compares sample complexities per client: ``Theta(log(n) + d/n)`` with FedRep and ``Theta(d)`` without. Here it
-is the smallest m from which on the median excess risk is at most a tenth of the risk of predicting 0, that is k/20, on
-straight lines in the logarithms between the m of the grid.
+The paper compares sample complexities per client: ``Theta(log(n) + d/n)`` with FedRep and ``Theta(d)`` without. Here
+the sample complexity is the smallest m from which the median excess risk is at most a tenth of the risk of predicting
+0, that is k/20. It is interpolated between the m of the grid, linearly in the logarithms.
 
 Figures
 -------
-"" : FedRep's excess risk over that of the better of ridge and least squares alone, median, over samples and clients,
-    with the measured line of 1 and what rules say of it; blank: too many samples, not run.
-"complexity" : Above, the smallest m with which the median excess risk is a tenth of the risk of predicting 0, against
-    n; below, FedRep's divided by those without federation, against (log(n) + d/n)/d; with 95 % intervals.
-"sections" : Excess risks against n, for some m and both noise levels: FedRep and its law, and what stands beside it;
-    median and 10-90 % over trials.
+"" : Median excess risk of FedRep divided by the better local baseline's (ridge or least squares), over samples per
+    client and number of clients. Lines: measured break-even (ratio 1) and its predictions. Blank: not run (too many
+    samples).
+"complexity" : Top: smallest m with which the median excess risk is a tenth of the risk of predicting 0, against the
+    number of clients. Bottom: FedRep's divided by each local baseline's, against (log(n) + d/n)/d. Bars: 95 %
+    intervals.
+"sections" : Excess risk against the number of clients, for some m and both noise levels: FedRep with its prediction
+    (dotted), and the baselines. Markers: median over trials; bars: 10-90 %.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 1, and section 4.2, "When and whom does federation
 help?".
@@ -49,31 +51,31 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, H
 from linfed.statistics.intervals import Measured, largest_factor
 from linfed.theory import at_exact_heads
 
-SUMMARY = "where FedRep starts to pay: against least squares and ridge alone, over m/d and n, and as predicted"
+SUMMARY = "break-even of FedRep with local least squares and ridge, over m/d and n, measured and predicted"
 
 LIMIT = 8_000
-"""Samples in all, with more of which points are far beyond the lines."""
+"""Largest total number of samples: points with more are far from all lines and not run."""
 
 FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
 LAW, COUNT, PAPER = "the law", "more samples than unknowns", "log(n) + d/n, best constants"
 HELPS = quoted("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
 OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
 NEAR = 1.25
-"""The factor within which a line is said to be."""
+"""The claimed accuracy of a predicted line, as a factor."""
 LEVELS = {"a third": 1 / 3, "a tenth": 1 / 10, "a thirtieth": 1 / 30}
-"""Excess risks that a sample complexity is asked for, in shares of the risk of predicting 0."""
+"""Excess risks that define sample complexities, as shares of the risk of predicting 0."""
 LEVEL = LEVELS["a tenth"]
 MUCH_LESS = 5
-"""log(n) + d/n << d is taken to hold where the left side times this is at most the right one."""
+"""log(n) + d/n << d counts as fulfilled if the left side times this number is at most the right side."""
 RESAMPLES = 2000
 
 Resampled: TypeAlias = Array
-"""A statistic, and after it the same of each bootstrap resample of the trials, (1 + RESAMPLES,)."""
+"""A statistic of the trials, followed by that of each bootstrap resample, (1 + RESAMPLES,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A point of the map: all methods on the same data sets."""
+    """One point of the map: all methods on the same data sets."""
 
     noise_std: float = 0.3
     n_samples: int
@@ -86,11 +88,11 @@ class Point:
 
     @property
     def cost(self) -> float:
-        """Samples of a trial."""
+        """Relative run time: long runs start first."""
         return self.n_clients * self.n_samples
 
     def schedule(self) -> tuple[float, int]:
-        """Return the step on B, and how many rounds."""
+        """Return FedRep's step size and number of rounds."""
         spare = max(self.n_samples - self.rank, 1)
         wide = math.sqrt((self.dim - self.rank) * self.rank / (self.n_clients * spare))
         near = math.sqrt(self.rank / self.n_clients)
@@ -99,7 +101,7 @@ class Point:
         return 1.2 * self.n_samples / spare / largest**2, min(self.most_rounds, rounds)
 
     def run(self) -> dict[str, Any]:
-        """Return every method's excess risk, in blocks of trials that fit, and what theory says."""
+        """Return every method's excess risk, simulated in blocks of trials that fit into memory, and predictions."""
         told: dict[str, Any] = {"noise_std": self.noise_std, "dim": self.dim, "n_samples": self.n_samples}
         length, theory = math.sqrt(self.rank), lf.theory
         ridge = theory.best_local_ridge(length, **told)
@@ -114,7 +116,7 @@ class Point:
         return row | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def block(self, trials: int, seed: tuple[int, int], ridge: float, told: dict[str, Any]) -> dict[str, Any]:
-        """Return the columns of some trials."""
+        """Return the columns of one block of trials."""
         sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank, "noise_std": self.noise_std}
         problem, floor = lf.SharedRepresentation(**sizes), self.noise_std**2 / 2
         truth = problem.truth(seed, range(trials))
@@ -136,13 +138,13 @@ class Point:
         if self.n_samples < self.rank + 2 or self.n_clients < self.rank:
             return found | {"law": np.full(trials, np.nan)}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # where there is no law, which is NaN
+            warnings.simplefilter("ignore", RuntimeWarning)  # without a prediction, which is then NaN
             law = lf.theory.fixed_sample_floor(truth.W, **told)
         return found | {"law": np.where(law.distance < 0.37, law.risk.mean(axis=1) - floor, np.nan)}
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:
-    """Return the points of the map; at noise 1 clients without federation need up to 300 samples."""
+    """Return the points of the map; at noise 1 the local baselines need up to 300 samples."""
     base, sizes = Point(n_samples=5, n_clients=2), (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000)
     counts: tuple[int, ...] = (5, 7, 10, 15, 25, 35, 50, 60, 75, 100, 200)
     axes: dict[str, Any] = {"noise_std, n_samples": [(s, m) for s in (0.3, 1.0) for m in counts] + [(1.0, 300)]}
@@ -157,7 +159,7 @@ def cells(quick: bool) -> dict[str, list[Point]]:
 
 
 def medians(values: Iterable[Array]) -> Array:
-    """Return medians over trials, of the trials and of bootstrap resamples of them, (1 + RESAMPLES, len(values))."""
+    """Return medians over the trials and over bootstrap resamples of them, (1 + RESAMPLES, len(values))."""
     stacked = np.stack(list(values), axis=-1)
     trials = len(stacked)
     drawn = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
@@ -172,25 +174,25 @@ def interval(resampled: Resampled) -> Measured:
 
 
 def crossing(sizes: Any, values: Array) -> Any:
-    """Return the size from which on values (.., sizes) are negative, on straight lines in the size's logarithm.
+    """Return the size from which values (.., sizes) are negative, interpolated linearly in the log of the size.
 
-    The smallest size if all are negative, infinite if the last is not.
+    It is the smallest size if all values are negative, and infinite if the last one is not.
     """
     sizes, above = np.asarray(sizes, dtype=float), values >= 0
     last = above.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)
     after = np.minimum(last + 1, above.shape[-1] - 1)
     first, second = (np.take_along_axis(values, at[..., None], axis=-1)[..., 0] for at in (last, after))
-    with np.errstate(all="ignore"):  # where nothing crosses
+    with np.errstate(all="ignore"):  # without a crossing
         part = first / (first - second)
         between = np.exp(np.log(sizes)[last] + part * np.log(sizes[after] / sizes[last]))
     return np.where(~above.any(axis=-1), sizes[0], np.where(above[..., -1], np.inf, between))
 
 
-# --- where it pays -------------------------------------------------------------------------------------------
+# --- break-even ----------------------------------------------------------------------------------------------
 
 
 def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:
-    """Return for each m from how many clients on a column is below the better of ridge and least squares."""
+    """Return for each m the number of clients from which a column is below the better local baseline."""
     found = {}
     for m, row in part.by("n_samples"):
         logs = medians(np.log(one[column] / np.minimum(one[RIDGE], one[LEAST])) for one in row)
@@ -201,7 +203,7 @@ def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:
 
 
 def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, float]]:
-    """Return what each rule says for these m; the paper's with the constants of the least largest factor."""
+    """Return the break-even of each rule by m; the paper's rule has the constants with the smallest largest factor."""
     d, k = part.rows[0]["dim"], part.rows[0]["rank"]
     law = {row["n_samples"]: row["pays_from"] for row in part.rows if np.isfinite(row["pays_from"])}
     n, m = np.geomspace(2, 1000, 300), np.array(list(measured))
@@ -215,13 +217,13 @@ def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, 
 
 
 def holds(row: lf.Table) -> bool:
-    """Return whether the law of the minimum is said to hold at a point."""
+    """Return whether the prediction for FedRep's minimum is claimed at a point."""
     return bool(row["n_clients"] >= NEAR * row["edge"] and np.isfinite(row["law"]).all())
 
 
 def on_line(measured: dict[int, Measured], line: dict[int, float], where: str, **said: Any) -> list[Finding]:
-    """Return how far the measured line is from another, for each m."""
-    statistic = "number of clients from which on FedRep's excess risk is the lower one, over that of the line"
+    """Judge the distance of the measured break-even from a line, for each m."""
+    statistic = "number of clients from which FedRep's excess risk is lower, divided by that of the line"
     said |= {"statistic": statistic, "least": 1 / NEAR, "most": NEAR}
     out = []
     for m, (n, low, high) in measured.items():
@@ -232,7 +234,7 @@ def on_line(measured: dict[int, Measured], line: dict[int, float], where: str, *
 
 
 def risks(part: lf.Table, where: str) -> list[Finding]:
-    """Return how far the excess risks are from those predicted: FedRep's where its law holds, and the best ridge's."""
+    """Judge the predicted excess risks: FedRep's where its prediction is claimed, and the best ridge's."""
     own, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
     ends = [np.stack([row[name] for row in own], axis=1) for name in (FEDREP, "law")]
     ridge = np.stack([row[RIDGE] for row in every], axis=1)
@@ -240,11 +242,11 @@ def risks(part: lf.Table, where: str) -> list[Finding]:
     left = max(np.quantile(row["gradient"], 0.9) for row in own)
     note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
     said: dict[str, Any] = {"where": where, "source": OWN, "most": 1.15}
-    said["statistic"] = "factor between the median over trials and the prediction, the worst point"
-    text = f"From {NEAR:g} times the edge on, up to a sine of 0.37, FedRep's risk is the law's"
+    said["statistic"] = "factor between the median over trials and the prediction, worst point"
+    text = f"From {NEAR:g} times the edge, up to a sine of 0.37, FedRep's risk is the predicted one"
     return [
         judge(largest_factor(*ends), text=text, note=note, **said),
-        judge(largest_factor(ridge, formula), text="The best ridge's risk is the formula's", **said),
+        judge(largest_factor(ridge, formula), text="The best ridge's risk is the predicted one", **said),
     ]
 
 
@@ -252,7 +254,7 @@ def risks(part: lf.Table, where: str) -> list[Finding]:
 
 
 def small(n: Any, d: int) -> Any:
-    """Return (log(n) + d/n)/d, which the paper wants to be small."""
+    """Return (log(n) + d/n)/d, which the paper assumes to be small."""
     return (np.log(n) + d / n) / d
 
 
@@ -268,8 +270,8 @@ def complexities(part: lf.Table, level: float) -> dict[str, dict[int, Resampled]
 
     Notes
     -----
-    Without federation the risk hardly depends on n (its median over trials does): at an m that was not run with n
-    clients it is that of the most clients below.
+    Without federation the risk hardly depends on n (only its median over trials does). At an m that was not run with n
+    clients, the risk is taken from the largest smaller number of clients.
     """
     aim = level * part.rows[0]["rank"] / 2
     sizes, found = sorted(part.values("n_clients")), dict[str, dict[int, Resampled]]()
@@ -296,7 +298,7 @@ def divided(m: Resampled, alone: Resampled) -> Resampled:
 
 
 def helps(part: lf.Table, where: str) -> list[Finding]:
-    """Return whether a client needs fewer samples with FedRep than without, n by n, and where both need the same."""
+    """Judge whether a client needs fewer samples with FedRep than without, for each n, and the break-even."""
     d, out = part.rows[0]["dim"], []
     found = {name: complexities(part, level) for name, level in LEVELS.items()}
     for told, rival in {"least squares": LEAST, "the best ridge": RIDGE}.items():
@@ -304,9 +306,11 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
         for n, m in found["a tenth"][FEDREP].items():
             alone = found["a tenth"][rival][n]
             left, detail = math.log(n) + d / n, f"{m[0]:.3g} for {alone[0]:.3g}; (log(n) + d/n)/d = {small(n, d):.3f}"
-            if np.isfinite([m[0], alone[0]]).all():  # else the grid does not reach the risk
+            if np.isfinite([m[0], alone[0]]).all():  # both risks are reached on the grid
                 said: dict[str, Any] = {"text": text, "where": f"{where}, n = {n:,}", "source": HELPS, "detail": detail}
-                said["statistic"] = "smallest m for a tenth of the risk of predicting 0, divided by the one without"
+                said["statistic"] = (
+                    "smallest m for a tenth of the risk of predicting 0, divided by the local baseline's"
+                )
                 said["hypotheses"] = (
                     Hypothesis(text=f"log(n) + d/n <= d/{MUCH_LESS}", left=left, right=d / MUCH_LESS),
                 )
@@ -316,10 +320,10 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
             if not np.isnan(n[0]):
                 out.append(
                     judge(
-                        interval(np.where(np.isinf(n), 0.0, small(n, d))),  # 0 if it needs more on the whole grid
-                        text=f"{text}, from (log(n) + d/n)/d = 1/{MUCH_LESS} down",
+                        interval(np.where(np.isinf(n), 0.0, small(n, d))),  # 0 if FedRep needs more on the whole grid
+                        text=f"{text}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
                         where=f"{where}, {name}",
-                        statistic="(log(n) + d/n)/d at which both need as many, for a share of the risk of 0",
+                        statistic="(log(n) + d/n)/d at which both need the same m, for a share of predicting 0's risk",
                         source=OWN_THRESHOLD,
                         least=1 / MUCH_LESS,
                         detail=f"n = {n[0]:.3g}",
@@ -329,10 +333,10 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
 
 
 def break_even(fedrep: dict[int, Resampled], alone: dict[int, Resampled]) -> Resampled:
-    """Return the n from which on a client needs fewer samples with FedRep, NaN if the grid does not reach the risk.
+    """Return the n from which a client needs fewer samples with FedRep, NaN if the grid does not reach the risk.
 
-    It is infinite if a client needs more with the most clients too. The largest n, of which few m were run, are left
-    out as far as they do not reach it.
+    It is infinite if a client needs more even with the most clients. The largest n that do not reach the risk are left
+    out, because few m were run there.
     """
     reached = [n for n in fedrep if np.isfinite([fedrep[n][0], alone[n][0]]).all()]
     sizes = [n for n in fedrep if n <= max(reached, default=0)]
@@ -350,7 +354,7 @@ LINES = {LAW: (KINDS[2][0], "-"), COUNT: (KINDS[4][0], ":"), PAPER: ("0.35", "--
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the map with its lines, and sections through it."""
+    """Draw the map with its lines, the sample complexities, and sections through the map."""
     table, trials = tables["map"], f"{tables['map'].rows[0]['trials']} trials"
     with lf.page(table, column="noise_std", title="noise std {}", height=3.6, sharey=True) as sheet:
         images = [draw_map(ax, part) for ax, part in sheet]
@@ -370,7 +374,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def draw_map(ax: Any, part: lf.Table) -> Any:
-    """Draw the log ratio over m and n, with the measured line and those of the rules."""
+    """Draw the log ratio over m and n, with the measured break-even and the lines of the rules."""
     counts, sizes = part.values("n_samples"), sorted(part.values("n_clients"))
     values = np.full((len(sizes), len(counts)), np.nan)
     for row in part:
@@ -390,7 +394,7 @@ def draw_map(ax: Any, part: lf.Table) -> Any:
 
 
 def draw_section(ax: Any, part: lf.Table) -> None:
-    """Draw every method's excess risk against n, and FedRep's by its law."""
+    """Draw every method's excess risk against n, and FedRep's prediction."""
     from matplotlib.ticker import NullFormatter
 
     n = np.array([row["n_clients"] for row in part])
@@ -439,14 +443,14 @@ def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return where FedRep pays, what predictions are worth, and the sample complexities with and without it."""
+    """Judge the break-even of FedRep, the predicted risks, and the sample complexities with and without it."""
     shape = f"{OWN_THRESHOLD}: the FedRep paper's complexity, Theta(log(n) + d/n), taken for a rule of where it pays"
     said = {
-        LAW: ("FedRep pays from the predicted number of clients on", OWN),
-        COUNT: ("FedRep pays from where there are more samples than unknowns", OWN_THRESHOLD),
-        PAPER: ("FedRep pays from m ~ log(n) + d/n on, the two constants chosen in hindsight", shape),
+        LAW: ("FedRep breaks even at the predicted number of clients", OWN),
+        COUNT: ("FedRep breaks even at as many samples as unknowns", OWN_THRESHOLD),
+        PAPER: ("FedRep breaks even at m ~ log(n) + d/n, with both constants chosen in hindsight", shape),
     }
-    hindsight = "Stopped at its best round, in hindsight, FedRep pays from the predicted number of clients on"
+    hindsight = "Stopped at its best round, in hindsight, FedRep breaks even at the predicted number of clients"
     out = []
     for noise, part in tables["map"].by("noise_std"):
         where, measured = f"noise std {noise}", measured_lines(part)

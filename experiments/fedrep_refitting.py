@@ -1,14 +1,15 @@
-"""What heads cost that are fitted to a round's samples alone: ``(1 + sigma^2/(m-k-1)) / (1 - k/m)`` in samples.
+"""Sample cost of heads fitted only to a round's samples: a factor ``(1 + sigma^2/(m-k-1)) / (1 - k/m)``.
 
-FedRep under label noise, at the best step of every round (`linfed.theory.best_step_schedule`), against one who knows
-the heads: the share k/m that a fit absorbs of the residual, and the heads' own noise
-(`linfed.theory.refitted_heads_limit`). The law is for Gaussian x and heads of second moment I. It is tried to be broken
-over k, m, p < n, noise, heads of unequal length, far starts, and x that is not Gaussian. All sizes are chosen here.
+FedRep with label noise runs at the best step size of every round (`linfed.theory.best_step_schedule`). It is compared
+with a learner that knows the heads. The cost has two causes: a fit absorbs the share k/m of the residual, and fitted
+heads have their own noise (`linfed.theory.refitted_heads_limit`). The prediction is for Gaussian x and heads with
+second moment I. The settings try to break it: they vary k, m, p < n, noise, the lengths of the heads, the initial
+distance, and the distribution of x. All sizes are our choice.
 
 Figures
 -------
-"" : What was measured of the heads' cost, over what is predicted of it, with 95 % intervals, a row for each setting;
-    shaded: within 10 %.
+"" : Sample cost of refitting the heads, measured divided by predicted, with 95 % confidence intervals, for each
+    setting. Shaded: within 10 %.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithm 2.
 """
@@ -28,7 +29,7 @@ from linfed.statistics.findings import Finding, judge
 
 from ._fedrep_noisy import NEAR, OWN, Noisy, over, price
 
-SUMMARY = "What heads that are refitted in every round cost in samples, over k, m, p, noise, starts and laws of x"
+SUMMARY = "Sample cost of heads refitted in every round, over k, m, p, noise, initial B and distributions of x"
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "k = 1, m = k + 4": {"rank": 1, "n_samples": 5},
@@ -51,39 +52,43 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "corners of a cube": {"design": "rademacher", "dim": 30, "n_clients": 10},
     "Student t, 5 d. f.": {"design": "student", "dim": 30, "n_clients": 10},
 }
-"""What is changed, by name; unequal heads: standard deviation of the logarithms of their lengths."""
+"""Changes from the base setting, by name; the number of unequal heads is the std of the log lengths."""
 
 TICKS = (1.0, 1.3, 2.0, 4.0)
 
-PRICE = "Heads of a round's samples cost (1 + sigma^2/(m-k-1)) / (1 - k/m) in samples"
-LIMIT = "The best schedule is at its limit at the end"
+PRICE = "Refitting the heads multiplies the samples by (1 + sigma^2/(m-k-1)) / (1 - k/m)"
+LIMIT = "The best schedule reaches its limit"
 STATISTICS: dict[str, Any] = {
-    "samples of the second half": (PRICE, "samples of the second half of the rounds over those predicted", price),
-    "angle at the end": (LIMIT, "mean squared sine at the end over the limit", lambda row: over(row, row["limit"])),
+    "samples of the second half": (
+        PRICE,
+        "samples of the second half of the rounds divided by the predicted number",
+        price,
+    ),
+    "angle at the end": (LIMIT, "final mean squared sine divided by the limit", lambda row: over(row, row["limit"])),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refitted(Noisy):
-    """The best schedule in one setting."""
+    """FedRep with the best schedule in one setting."""
 
     name: str = ""
 
     def run(self) -> dict[str, Any]:
-        """Return the angles along the rounds, and what theory says of them."""
+        """Return the angles along the rounds, and their predictions."""
         steps = lf.theory.best_step_schedule(**self.whole)
         return self.measured(lf.FedRep(rank=self.rank, step_size=steps, init=self.init))
 
 
 def cells(quick: bool) -> dict[str, list[Refitted]]:
-    """Return every setting; quick: two of them, and few rounds."""
+    """Return all settings; quick: two settings, few rounds."""
     base = Refitted(rounds=40, trials=10) if quick else Refitted()
     chosen = dict(list(SETTINGS.items())[:2]) if quick else SETTINGS
     return {"settings": [dataclasses.replace(base, name=name, **changes) for name, changes in chosen.items()]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return every setting's two ratios to what is predicted."""
+    """Draw both statistics of every setting, divided by their predictions."""
     table = tables["settings"]
     with lf.page(table, width=COLUMN_WIDTH, height=1.1 + 0.145 * len(table)) as sheet:
         ax, places = sheet.axes[0, 0], np.arange(len(table))[::-1]
@@ -103,7 +108,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return whether the price is the predicted one, and whether the limit is reached, in every setting."""
+    """Judge the sample cost, the final angle and the recursion against their predictions, in every setting."""
     out = []
     for row in tables["settings"]:
         behind = int(np.sum(row["mean_square"][:, -1] > 2.0 * row["limit"]))
@@ -112,6 +117,13 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         found = STATISTICS.values()
         out += [judge(measured(row), text=text, statistic=told, **said) for text, told, measured in found]
         if row["design"] == "gaussian" and not row["spread"]:
-            told = "mean squared sine at the end over the recursion's"
-            out.append(judge(over(row, row["predicted"][-1]), text="The recursion is right", statistic=told, **said))
+            told = "final mean squared sine divided by the recursion's"
+            out.append(
+                judge(
+                    over(row, row["predicted"][-1]),
+                    text="The recursion predicts the final angle",
+                    statistic=told,
+                    **said,
+                )
+            )
     return out

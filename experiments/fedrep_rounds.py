@@ -1,14 +1,14 @@
-"""FedRep paper, Theorem 1: how many rounds a run needs, against n, d, k, kappa, p, m, noise and step.
+"""FedRep paper, Theorem 1: how many rounds a run needs, against n, d, k, kappa, p, m, noise and step size.
 
-The fewest rounds with which half of the runs come from distance 0.9 to 0.01 at m = 60, three times the smallest m of
-the base setting, at the theorem's step ``1/(4 sigma_max^2)``; found by `lf.least`. They are compared with Theorem 1's
-bound and with `lf.predict`, neither of which has a constant. Samples are fresh in every round; their distribution is
-exact in a frame of 3k dimensions, whatever d and m.
+The fewest rounds with which half of the runs go from distance 0.9 to 0.01, found by `lf.least`. Here m = 60, three
+times the smallest m of the base setting, and the step size is the theorem's, ``1/(4 sigma_max^2)``. The rounds are
+compared with Theorem 1's bound and with `lf.predict`, neither of which has a fitted constant. Samples are fresh in
+every round; they are simulated exactly in distribution, in a frame of 3k dimensions whatever d and m.
 
 Figures
 -------
-"" : The fewest rounds from distance 0.9 to 0.01 against each size, with the prediction of `lf.predict` without a
-    constant (shaded: its 95 % interval), and Theorem 1's bound; below, measured divided by predicted.
+"" : Top: fewest rounds from distance 0.9 to 0.01 against each size. Dotted: prediction of `lf.predict`, without a
+    fitted constant; shaded: its 95 % interval. Dashed: Theorem 1's bound. Bottom: measured divided by predicted.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1 and (10).
 """
@@ -35,7 +35,7 @@ from ._fedrep_search import (
     settings,
 )
 
-SUMMARY = "FedRep paper, Theorem 1: the fewest rounds against n, d, k, kappa, p, m, noise and step"
+SUMMARY = "FedRep paper, Theorem 1: the fewest rounds against n, d, k, kappa, p, m, noise and step size"
 
 ROUNDS_IN = {
     **PANELS,
@@ -52,13 +52,13 @@ def cells(quick: bool) -> dict[str, list[Need]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the fewest rounds against each size, with their prediction and the theorem's bound."""
+    """Draw the fewest rounds against each size, with their prediction and the theorem's bound."""
     bound = "Theorem 1's bound on the rounds"
     return {"": panels_page(tables["rounds"], ROUNDS_IN, "least rounds", bound, lambda row: row["bound"], "")}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the exponents of the fewest rounds in n and in kappa, and how far the prediction is off."""
+    """Judge the exponents of the fewest rounds in n and in kappa, and the prediction."""
     table = tables["rounds"]
     many, at = many_clients(table), samples_of(table)
     source = f"{OWN_PREDICTION}; {MARGIN}"
@@ -82,5 +82,5 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             where=at,
             source=source,
         ),
-        judge_predicted(table, "predicted_crossing", text="The least rounds are what lf.predict says", most=1.1),
+        judge_predicted(table, "predicted_crossing", text="lf.predict predicts the fewest rounds", most=1.1),
     ]

@@ -1,20 +1,20 @@
-"""FedRep paper, Theorem 1: how many samples m a run needs, against n, d, k, kappa, p, noise, step and rounds.
+"""FedRep paper, Theorem 1: how many samples m a run needs, against n, d, k, kappa, p, noise, step size and rounds.
 
-The smallest m of a client and round with which half of the runs come from distance 0.9 to 0.01 in 40 rounds (kappa^2
-times as many if heads are anisotropic), found by `lf.least`, at the theorem's step ``1/(4 sigma_max^2)`` and at the
-best step near B*. It is compared with Theorem 1's m, whose constant c is fitted to the base setting, and with
-`lf.predict`, which has no constant. Samples are fresh in every round; their distribution is exact in a frame of 3k
-dimensions, whatever d and m.
+The smallest m per client and round with which half of the runs go from distance 0.9 to 0.01 in 40 rounds (kappa^2 times
+as many if heads are anisotropic). It is found by `lf.least`, at the theorem's step size ``1/(4 sigma_max^2)`` and at
+the best step size near B*. It is compared with Theorem 1's m, whose constant c is fitted to the base setting, and with
+`lf.predict`, which has no fitted constant. Samples are fresh in every round; they are simulated exactly in
+distribution, in a frame of 3k dimensions whatever d and m.
 
-Theorem 1 says that a number of samples is enough, and is judged from above: a smaller number that is enough does not
-refute it. How tight it is, is our own question. What the paper prints with Theta, in section 4.2 and (11), is judged
-from both sides.
+Theorem 1 says that a number of samples is sufficient, and is judged from above: a smaller sufficient number does not
+refute it. How tight it is, is our own question. Statements that the paper prints with Theta, in section 4.2 and (11),
+are judged from both sides.
 
 Figures
 -------
-"" : The smallest m with which half of the runs come from distance 0.9 to 0.01, against each size, with the prediction
-    of `lf.predict` without a constant for the measured truths (shaded: its 95 % interval), and Theorem 1's m with the
-    constant fitted to the base setting; below, measured divided by predicted.
+"" : Top: smallest m with which half of the runs go from distance 0.9 to 0.01, against each size. Dotted: prediction of
+    `lf.predict` for the measured ground truths, without a fitted constant; shaded: its 95 % interval. Dashed: Theorem
+    1's m with the constant fitted at the base setting. Bottom: measured divided by predicted.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2 and (11).
 """
@@ -50,7 +50,7 @@ from ._fedrep_search import (
     settings,
 )
 
-SUMMARY = "FedRep paper, Theorem 1: the smallest m against n, d, k, kappa, p, noise, step and rounds"
+SUMMARY = "FedRep paper, Theorem 1: the smallest m against n, d, k, kappa, p, noise, step size and rounds"
 
 paper = partial(quoted, "FedRep paper, section 4.2")
 SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")
@@ -63,12 +63,12 @@ TOTAL = quoted(
 TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
 
 JOINT = ("base", "n", "d", "k", "p")
-"""Panels whose points are fitted together."""
+"""Panels whose points are fitted jointly."""
 SAMPLES_IN = {**PANELS, "T": ("rounds", (20, 80, 160, 640), 80, "rounds T")}
 
 
 def cells(quick: bool) -> dict[str, list[Need]]:
-    """Return the searches at the theorem's step and at the best one; quick: few points, trials and clients."""
+    """Return the searches at the theorem's and at the best step size; quick: few points, trials and clients."""
     base = base_setting(quick)
     joint = {panel: PANELS[panel] for panel in JOINT[1:]}
     return {
@@ -80,7 +80,7 @@ def cells(quick: bool) -> dict[str, list[Need]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the smallest m against each size, with its prediction and the theorem's m."""
+    """Draw the smallest m against each size, with its prediction and the theorem's m."""
     table = tables["samples"]
     base = table.where(panel="base", step=THEOREM)
     constant = base["crossing"] / base["claim"]
@@ -92,9 +92,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the exponents of the smallest m, Theorem 1's constants, and how far predictions are off."""
+    """Judge the exponents of the smallest m, Theorem 1's constants, and the predictions."""
     table = tables["samples"]
-    text = "The least m is what lf.predict says"
+    text = "lf.predict predicts the smallest m"
     return [
         *exponents(table),
         *constants(table),
@@ -106,7 +106,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def exponents(samples: lf.Table) -> list[Finding]:
-    """Return the joint exponents of m - k - 1, those in k beside the paper's, and the constants of Theorem 1's m."""
+    """Judge the joint exponents of m - k - 1, and the exponent in k against the paper's."""
     part = chosen(samples, lambda row: row["step"] == BEST and row["panel"] in JOINT and lawful(row))
     law = lf.fit("m - k - 1 ~ p^a d^b k^c", part)
     cubed, plain = (lf.fit(f"m - k - 1 ~ d {k} / p", part) for k in ("k^3", "k"))
@@ -121,20 +121,20 @@ def exponents(samples: lf.Table) -> list[Finding]:
     fits = f"m - k - 1 is within a factor {plain.worst:.2f} of a constant times d k / p, {cubed.worst:.2f} of d k^3 / p"
     in_k = chosen(samples, lambda row: row["step"] == THEOREM and row["panel"] in ("base", "k") and lawful(row))
     ranks = lf.fit("m - k - 1 ~ k^c", in_k)
-    where = f"the theorem's step, where d / p rules: {ranks.reached} of {ranks.points} settings reached"
+    where = f"the theorem's step, where d / p dominates: {ranks.reached} of {ranks.points} settings reached"
     found += bounded(ranks.exponents["c"], 2.0, "k", margin=0.25, where=where, detail=fits)
-    linear = "Where d / p rules the samples per client over a fixed number of rounds grow like k"
+    linear = "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"
     fields: dict[str, Any] = {"margin": 0.25, "kind": "equal", "theorem": False, "where": where}
     source = f"{TOTAL}, asked of m - k - 1 at a fixed number of rounds; {MARGIN}"
     found.append(judge_exponent(ranks.exponents["c"], 1.0, text=linear, source=source, **fields))
-    text = "No power of log n beside d k / p"
+    text = "m - k - 1 has no power of log n besides d k / p"
     found.append(judge_exponent(logarithmic.exponents["e"], 0.0, text=text, **said | {"margin": 0.25}))
     return found
 
 
 def bounded(exponent: Measured, claimed: float, letter: str, **said: Any) -> list[Finding]:
-    """Return whether the least m grows at most as the theorem's does in a size, and whether as fast."""
-    texts = f"The least m grows at most as Theorem 1's in {letter}", f"Theorem 1's m is tight in {letter}"
+    """Judge whether the smallest m grows in a size at most as fast as the theorem's, and whether as fast."""
+    texts = f"The smallest m grows in {letter} at most as fast as Theorem 1's", f"Theorem 1's m is tight in {letter}"
     sources = f"{CLAIMED}; {MARGIN}", TIGHT
     return [
         judge_exponent(exponent, claimed, text=text, kind=kind, source=source, theorem=kind == "at most", **said)
@@ -143,7 +143,7 @@ def bounded(exponent: Measured, claimed: float, letter: str, **said: Any) -> lis
 
 
 def constants(samples: lf.Table) -> list[Finding]:
-    """Return whether Theorem 1's m is enough with the constant 1, and whether one constant is tight in all settings."""
+    """Judge whether Theorem 1's m is sufficient with c = 1, and whether one c is tight in all settings."""
     rows = [row for row in samples.rows if covered(row) and not row["censored"]]
     measured = np.array([row["crossing"] / row["claim"] for row in rows])
     resampled = np.array([row["replicates"].values / row["claim"] for row in rows])
@@ -159,16 +159,16 @@ def constants(samples: lf.Table) -> list[Finding]:
     return [
         judge(
             (float(measured.max()), *ends(resampled.max(axis=0))),
-            text="With Theorem 1's m, c = 1, half of the runs come from distance 0.9 to 0.01 in all settings",
-            statistic="the largest of the least constants c with which half of the runs do",
+            text="With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
+            statistic="smallest c with which half of the runs do, the largest over settings",
             source=f"{CLAIMED}; half of the runs, the distances, the rounds and the 1 are an {OWN_THRESHOLD}",
             most=1.0,
             **said,
         ),
         judge(
             (float(measured.max() / measured.min()), *ends(resampled.max(axis=0) / resampled.min(axis=0))),
-            text="Theorem 1's m is tight to a factor of 10: one c serves, and a tenth of it nowhere",
-            statistic="the largest of the least constants c over the smallest",
+            text="Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none",
+            statistic="smallest sufficient c of each setting, the largest divided by the smallest",
             source=TIGHT,
             most=10.0,
             **said,
@@ -177,14 +177,14 @@ def constants(samples: lf.Table) -> list[Finding]:
 
 
 def logarithm(samples: lf.Table) -> Finding:
-    """Return whether with many clients the smallest m grows like log(n) + d/n."""
+    """Judge whether with many clients the smallest m grows like log(n) + d/n."""
     m = many_clients(samples)
     return judge_exponent(
         lf.fit("m ~ (log(n) + d / n)^e", m).exponents["e"],
         1.0,
         kind="equal",
         margin=0.25,
-        text="With many clients the least m grows like log(n) + d/n",
+        text="With many clients the smallest m grows like log(n) + d/n",
         where=clients_of(m),
         source=f"{SCALES}; {MARGIN}",
         theorem=False,
@@ -192,7 +192,7 @@ def logarithm(samples: lf.Table) -> Finding:
 
 
 def kappa(samples: lf.Table) -> list[Finding]:
-    """Return the exponents of kappa in m, and in m times the rounds."""
+    """Judge the exponents of kappa in m, and in m times the rounds."""
     of_kappa = samples.where(panel=["base", "kappa"], step=THEOREM)
     m, total = (lf.fit(f"{left} ~ kappa^a", of_kappa).exponents["a"] for left in ("m", "m * rounds"))
     where = f"the theorem's step, {samples.where(panel='base', step=THEOREM)['rounds']} kappa^2 rounds"
@@ -204,7 +204,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
             4.0,
             kind="equal",
             margin=0.25,
-            text="The samples per client over rounds that grow like kappa^2 grow like kappa^4",
+            text="Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
             where=where,
             source=f"{TOTAL}, {asked}; {MARGIN}",
             theorem=False,
@@ -214,7 +214,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
             0.0,
             kind="at most",
             margin=0.1,
-            text="kappa raises no m",
+            text="The smallest m does not grow with kappa",
             where=where,
             source=f"{OWN_PREDICTION}; {MARGIN}",
         ),
@@ -222,13 +222,13 @@ def kappa(samples: lf.Table) -> list[Finding]:
 
 
 def beyond_threshold(samples: lf.Table) -> list[Finding]:
-    """Return how many times the threshold near B* a whole run needs, by its rounds."""
+    """Judge the smallest m of a whole run, divided by the threshold near B*, for each number of rounds."""
     return [
         judge(
             over(row, row["local"]),
-            text="A whole run needs more than the threshold near B*",
+            text="A whole run needs a larger m than the threshold near B*",
             where=f"{row['rounds']} rounds from {row['delta']:g} to {row['level']:g}",
-            statistic="the least m over the threshold near B*",
+            statistic="smallest m divided by the threshold near B*",
             source=OWN_PREDICTION,
             least=1.0,
             strict=True,

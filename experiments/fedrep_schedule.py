@@ -1,18 +1,20 @@
-"""FedRep's best step in every round under label noise, beside simpler rules for steps, and other uses of the heads.
+"""FedRep's best step size in every round with label noise, against simpler schedules and other uses of the heads.
 
-`linfed.theory.best_step_schedule` leaves the least mean squared angle after every round, for heads of second moment I;
-it tends to the limit of heads that are fitted to a round's samples alone. Rivals for the steps: constant ones, ``a/t``,
-``a/(t + t0)``, the average of the iterates of a constant step. Rivals for the heads: fitted in every tenth round only,
-remembered (one gradient step a round, of the size of B's, or of a fixed one), known. With heads of condition number 3
-no step size is the best for all directions: a matrix step, or averages, for that. With 5 of 50 clients a round a head's
-step must not fall with the rounds, of which its client sees few. All rivals are tuned on separate trials; the sizes are
-chosen here. B starts at one distance from B* in all; where heads are known it is not turned against B*, so that the
-true heads are those of its columns, and where they take gradient steps they start at 0.
+`linfed.theory.best_step_schedule` minimises the mean squared angle after every round, for heads with second moment I.
+It converges to the limit of heads that are fitted only to a round's samples. Competing schedules are constant step
+sizes, ``a/t``, ``a/(t + t0)``, and the average of the iterates of a constant step size. Competing heads are fitted only
+in every tenth round, or are remembered (one gradient step a round, with B's step size or a fixed one), or are known.
+
+With heads of condition number 3 no step size is the best for all directions; there a matrix step, or averages, compete.
+With 5 of 50 clients a round, a head's step size must not fall with the rounds, because its client takes part in few of
+them. All competitors are tuned on separate trials; the sizes are our choice. B starts at the same distance from B* in
+all runs. With known heads B is not rotated against B*, so that the true heads belong to its columns. Heads that take
+gradient steps start at 0.
 
 Figures
 -------
-"" : The mean squared sine of the angles to B* over what known heads would leave, against rounds, for rules of steps and
-    of heads; a panel for each kind of clients.
+"" : Mean squared sine of the principal angles to B*, divided by the bound for known heads, against rounds, for several
+    step-size schedules and head updates. One panel per client population.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; Polyak and Juditsky 1992.
 """
@@ -35,7 +37,7 @@ from linfed.statistics.findings import Finding, judge
 from ._fedrep_noisy import NEAR, OWN, Noisy, at_the_end, over
 from ._fedrep_rivals import Averaged, KnownHeads, MatrixStep, RefittedEvery
 
-SUMMARY = "FedRep under label noise: the best step in every round, beside rivals for steps and heads"
+SUMMARY = "FedRep with label noise: the best step size in every round, against other schedules and head updates"
 
 BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED = ("best schedule", "constant step", "a/t", "a/(t + t0)", "averaged iterates")
 RARELY, REMEMBER, KNOWN, MATRIX = ("heads every 10 rounds", "gradient heads", "known heads", "matrix step")
@@ -58,37 +60,38 @@ GRIDS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
     MATRIX: ((1.0,), SHIFTS),
     **dict.fromkeys((SHIFTED, RARELY, REMEMBER, KEPT), (SCALES, SHIFTS)),
 }
-"""Of each rule the tuned a, and t0: of averages the rounds before they begin."""
+"""The tuned values of a and t0 for each rule; for averages t0 is the round after which they start."""
 
 ABOVE, BELOW = {"least": 1.0, "strict": True}, {"most": 1.0, "strict": True}
-NO_STEP = "No step size is the best for all directions: {} is above the limit"
+NO_STEP = "No step size is the best for all directions: {} stays above the limit"
+GRADIENT = "Heads with one gradient step a round"
 SAID: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
-    (EQUAL, BEST, "limit", "The best schedule reaches the limit of heads of a round's samples", NEAR),
-    (EQUAL, CONSTANT, BEST, "The best schedule ends below every constant step", ABOVE),
+    (EQUAL, BEST, "limit", "The best schedule reaches the limit of refitted heads", NEAR),
+    (EQUAL, CONSTANT, BEST, "The best schedule has a smaller final angle than every constant step size", ABOVE),
     (EQUAL, OVER_T, BEST, "a/t, with a tuned, is as good as the best schedule", NEAR),
     (EQUAL, SHIFTED, BEST, "a/(t + t0), with both tuned, is as good as the best schedule", NEAR),
-    (EQUAL, AVERAGED, "limit", "Averaged iterates of a constant step reach the limit", NEAR),
-    (EQUAL, RARELY, "limit", "Heads that are fitted more rarely cost more, not less", ABOVE),
-    (EQUAL, REMEMBER, "limit", "Heads by one gradient step a round, which remember, come below the limit", BELOW),
-    (EQUAL, REMEMBER, "bound", "Heads by one gradient step a round reach the bound of known heads", NEAR),
-    (EQUAL, KEPT, "limit", "So do they with a fixed step on heads", BELOW),
-    (EQUAL, KNOWN, "bound", "With known heads gradient steps reach their bound", NEAR),
+    (EQUAL, AVERAGED, "limit", "Averaged iterates of a constant step size reach the limit", NEAR),
+    (EQUAL, RARELY, "limit", "Fitting the heads less often costs more samples, not fewer", ABOVE),
+    (EQUAL, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
+    (EQUAL, REMEMBER, "bound", f"{GRADIENT} reach the bound of known heads", NEAR),
+    (EQUAL, KEPT, "limit", f"{GRADIENT}, of fixed size, get below the limit", BELOW),
+    (EQUAL, KNOWN, "bound", "Gradient steps with known heads reach the bound of known heads", NEAR),
     (UNEQUAL, BEST, "limit", NO_STEP.format("the schedule for equal heads"), ABOVE),
     (UNEQUAL, SHIFTED, "limit", NO_STEP.format("a/(t + t0)"), ABOVE),
-    (UNEQUAL, SHIFTED, "limit_of_a", "a/(t + t0) ends where its own formula says", NEAR),
+    (UNEQUAL, SHIFTED, "limit_of_a", "The final angle of a/(t + t0) is the predicted one", NEAR),
     (UNEQUAL, MATRIX, "limit", "A matrix step reaches the limit", NEAR),
-    (UNEQUAL, AVERAGED, "limit", "Averaged iterates of a constant step reach the limit", NEAR),
-    (UNEQUAL, REMEMBER, "limit", "Heads by one gradient step a round, which remember, come below the limit", BELOW),
-    (UNEQUAL, BOTH, "bound", "With averaged iterates they reach the bound of known heads", NEAR),
-    (SOME, BEST, "limit", "The best schedule reaches the limit of heads of a round's samples", NEAR),
+    (UNEQUAL, AVERAGED, "limit", "Averaged iterates of a constant step size reach the limit", NEAR),
+    (UNEQUAL, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
+    (UNEQUAL, BOTH, "bound", f"{GRADIENT}, with averaged iterates, reach the bound of known heads", NEAR),
+    (SOME, BEST, "limit", "The best schedule reaches the limit of refitted heads", NEAR),
     (SOME, SHIFTED, BEST, "a/(t + t0), with both tuned, is as good as the best schedule", NEAR),
-    (SOME, REMEMBER, "limit", "Heads by one gradient step a round, which remember, come below the limit", BELOW),
-    (SOME, KEPT, "limit", "So do they with a fixed step on heads", BELOW),
+    (SOME, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
+    (SOME, KEPT, "limit", f"{GRADIENT}, of fixed size, get below the limit", BELOW),
 )
-"""Of each panel and rule what its angle is held against, what is said, and the range."""
+"""The claims: panel, rule, what its final angle is divided by, text, and claimed range of the ratio."""
 TARGETS = {
     BEST: "that of the best schedule",
-    "limit": "the limit of heads of a round's samples",
+    "limit": "the limit of refitted heads",
     "limit_of_a": "the limit of its own a",
     "bound": "the bound of known heads",
 }
@@ -96,36 +99,36 @@ TARGETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Noisy):
-    """One rule for steps and heads."""
+    """One rule: a step-size schedule with a head update."""
 
     panel: str = EQUAL
     rule: str = BEST
     tuning_trials: int = 6
-    coarse: int = 1  # every how many values of a grid are tried
+    coarse: int = 1  # every how many values of a grid one is tried
 
     @property
     def cost(self) -> float:
-        """Long runs first."""
+        """Relative run time: long runs start first."""
         return super().cost * (1.0 + self.tuning_trials * len(self.tried) / self.trials)
 
     @property
     def tried(self) -> list[dict[str, Any]]:
-        """The settings of a rule that is tuned."""
+        """The tuning grid of a rule, empty if it is not tuned."""
         scales, shifts = (part[:: self.coarse] for part in GRIDS.get(self.rule, ((), ())))
         return [{"a": a, "t0": t0} for a, t0 in itertools.product(scales, shifts)]
 
     @property
     def world(self) -> dict[str, Any]:
-        """What every run is told; the mean of B lies in no rotating frame."""
+        """Arguments of `lf.simulate`; averages of B need an engine without a rotating frame."""
         return super().world | ({"engine": "projected"} if self.rule in (AVERAGED, BOTH) else {})
 
     def steps(self, a: float = 1.0, t0: float = 0) -> Any:
-        """Return the step of every round, or of all."""
+        """Return the step size of every round, or one for all."""
         if self.rule == BEST:
             return lf.theory.best_step_schedule(**self.whole)
         if self.rule in (CONSTANT, AVERAGED, BOTH):
             return a
-        forget = self.rule not in (REMEMBER, KEPT, RARELY, KNOWN)  # then a fit absorbs k/m of the residual
+        forget = self.rule not in (REMEMBER, KEPT, RARELY, KNOWN)  # exact fits absorb k/m of the residual
         return a / ((1.0 - forget * self.rank / self.n_samples) * (np.arange(1.0, self.rounds + 1) + t0))
 
     def algorithm(self, a: float = 1.0, t0: float = 0) -> lf.Algorithm:
@@ -146,21 +149,21 @@ class Rule(Noisy):
 
     @property
     def untwisted(self) -> lf.GivenFactors:
-        """B at its distance from B* without a turn, so that the true heads are those of its columns, and these."""
+        """B at its distance from B* without a rotation, and the true heads, which then belong to its columns."""
         truth, rng = self.problem.truth(self.world["seed"], range(self.trials)), np.random.default_rng(self.seed)
         outside = rng.standard_normal(truth.B.shape)
         outside = orthonormalize(outside - truth.B @ (truth.B.mT @ outside))
         return lf.GivenFactors(np.sqrt(1.0 - self.delta**2) * truth.B + self.delta * outside, truth.W)
 
     def run(self) -> dict[str, Any]:
-        """Tune the rule, and return the angles along the rounds, and what theory says of them."""
+        """Tune the rule; return the angles along the rounds, and their predictions."""
         chosen, columns = dict[str, Any](), dict[str, Any]()
         if self.tried:
             world = self.world | {"trials": self.tuning_trials}
             algorithms = [self.algorithm(**one) for one in self.tried]
             tuning = lf.tune(algorithms, self.problem, metric=at_the_end, score="final", quantile=0.9, **world)
             chosen, columns = self.tried[tuning.best], tuning.columns(self.tried)
-        elif self.rule == KNOWN:  # the best of its own recursion: c = 1, heads without noise
+        elif self.rule == KNOWN:  # the best t0 of its own recursion: c = 1, heads without noise
             first = (self.dim - self.rank) * self.noise_std**2 * (1.0 - self.delta**2) / self.delta**2
             chosen = {"t0": (self.rank * (self.dim + 2) + first) / (self.n_clients * self.n_samples)}
         told = self.panel != UNEQUAL and self.rule in (BEST, CONSTANT, OVER_T, SHIFTED)
@@ -168,14 +171,14 @@ class Rule(Noisy):
 
 
 def cells(quick: bool) -> dict[str, list[Rule]]:
-    """Return all rules for heads of either kind; quick: few rounds, trials and settings."""
+    """Return all rules in all panels; quick: few rounds, trials and settings."""
     base = Rule(rounds=20, trials=8, tuning_trials=2, coarse=7) if quick else Rule()
     points = [(panel, rule) for panel, rules in RULES.items() for rule in rules]
     return {"rules": [replace(base, panel=panel, rule=rule, **CHANGES.get(panel, {})) for panel, rule in points]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the rules' curves over the known heads' bound."""
+    """Draw the curves of the rules, divided by the bound of known heads."""
     table = tables["rules"]
     looks = {rule: look("", turn) for turn, rule in enumerate(table.values("rule"))}
     with lf.page(table, column="panel", title="{}", height=3.7, sharey=True) as sheet:
@@ -194,13 +197,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return how every rule ends."""
+    """Judge the final angle of every rule."""
     out = []
     for panel, rule, target, text, limits in SAID:
         row, best = (tables["rules"].where(panel=panel, rule=one) for one in (rule, BEST))
         edge = "a" in str(row.rows[0].get("at_edge") or "").split(", ")
         said: dict[str, Any] = {"text": text, "where": panel, **OWN, **limits}
-        said |= {"statistic": f"mean squared sine at the end, {rule}, over {TARGETS[target]}"}
+        said |= {"statistic": f"final mean squared sine, {rule}, divided by {TARGETS[target]}"}
         said |= {"note": f"the tuned a of {rule} lies at the edge of its grid" if edge else ""}
         out.append(judge(over(row, best if target == BEST else row[target]), **said))
     return out

@@ -1,18 +1,20 @@
-"""What theory predicts of a FedRep run, over what is measured, in eight regimes.
+"""Predictions of FedRep runs by state evolution, against simulations, in eight regimes.
 
-State evolution follows B's position relative to B* without simulation and without a free parameter. To second order
-(`lf.theory.second_order_evolution`) it gives the median run and the band in which 80 % of the runs stay; with gradient
-heads, and for a truth of higher rank than B, the median alone. All runs of a regime share one truth, whose heads the
-prediction is given, and start with all angles alike. Steps are multiples of ``best_step_size`` over the largest
-eigenvalue of the heads' second moment; at twice that the mean square stops falling.
+State evolution follows B's position relative to B* without simulation and without fitted parameters. To second order
+(`lf.theory.second_order_evolution`) it predicts the median run and the band that contains 80 % of the runs. With
+gradient heads, or a ground truth of higher rank than B, it predicts only the median. All runs of a regime share one
+ground truth, whose heads the prediction receives, and start with equal angles. Step sizes are multiples of
+``best_step_size`` divided by the largest eigenvalue of the heads' second moment; at twice that the mean square stops
+falling.
 
-Beside each prediction stand two rivals: state evolution without fluctuations, and a prediction that overlooks what
-makes the regime.
+Every prediction is compared with two others: state evolution without fluctuations, and a prediction that ignores the
+feature that defines the regime.
 
 Figures
 -------
-"*" : Above, the distance to span(B*) against rounds, median and 10-90 % over runs, under what theory predicts of median
-    and band; below, predicted over measured, with a rival that overlooks what makes the regime.
+"*" : Top: subspace distance to B* against rounds, with the predicted median and 10-90 % band. Bottom: predicted divided
+    by measured, with a prediction that ignores the defining feature of the regime. Lines: median over runs; shaded:
+    10-90 %.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; docs/exact-law.md.
 """
@@ -31,28 +33,28 @@ from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import Measured, bootstrap_interval, median_interval
 
-SUMMARY = "what theory predicts of a run, over what is measured, in eight regimes of FedRep"
+SUMMARY = "predicted and measured distances of FedRep in eight regimes"
 
 ISOTROPIC, EVERYBODY, NOISELESS = "heads were isotropic", "all took part", "labels had no noise"
 EXACT, RANK, RATE, NORMALISED = "heads were exact", "the rank were k", "the mean square ruled", "there were QR"
-"""As if what the second rival predicts."""
+"""The assumption under which the second competing prediction is made, as in "as if heads were exact"."""
 
 WITHIN = {"predicted": (0.5, 1.05), "low": (0.1, 1.07), "high": (0.9, 1.12)}
-"""Which quantile a curve predicts, and by which factor it may be off; a median of gradient heads by 1.1."""
+"""The quantile that a curve predicts, and its claimed factor; for a median with gradient heads that is 1.1."""
 
 SMALLEST, TOLD = 1e-8, 10
-"""Distances that count, and in how many rounds."""
+"""The smallest distance that is judged, and the number of rounds at which curves are compared."""
 
 
 def fourth_power(state: lf.State, truth: lf.Truth | None) -> Any:
-    """Return the squared mean of the squared singular values of B: its fourth power, where they are equal."""
+    """Return the squared mean of the squared singular values of B: their fourth power if they are equal."""
     B = state.array("B")
     return (np.square(B).sum(axis=(-2, -1)) / B.shape[-1]) ** 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regime:
-    """Runs of one truth, and what is predicted of them."""
+    """Runs of one ground truth, and their predictions."""
 
     regime: str
     rival: str
@@ -72,7 +74,7 @@ class Regime:
     seed: int = 0
 
     def run(self) -> dict[str, Any]:
-        """Return distances, measured and predicted, and how B grows where nothing stops it."""
+        """Return measured and predicted distances, and the growth of B if it is not normalised."""
         truth = self.truth()
         W = np.asarray(truth.W)
         sizes = {name: getattr(self, name) for name in ("dim", "rank", "n_clients", "n_samples", "participants")}
@@ -106,7 +108,7 @@ class Regime:
         return {"step_size": step, "engine": result.engine, **along}
 
     def truth(self) -> lf.GivenTruth:
-        """Return B* and the heads of all runs."""
+        """Return B* and the heads that all runs share."""
         sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim}
         if self.spectrum:
             drawn = lf.UnderParameterized(spectrum=self.spectrum, **sizes).truth(self.seed, [0])
@@ -116,7 +118,7 @@ class Regime:
         return lf.GivenTruth(B=drawn.B[0], W=drawn.W[0], noise_std=self.noise_std)
 
     def predictions(self, W: Any, step: float) -> dict[str, Any]:
-        """Return the prediction, with its band, and the rivals, each (rounds + 1,)."""
+        """Return the prediction with its band, and the competing predictions, each (rounds + 1,)."""
         names = ("dim", "n_samples", "noise_std", "participants", "rounds", "delta")
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.rival == EXACT:
@@ -142,7 +144,7 @@ class Regime:
         }
 
     def overlooking(self, W: Any, step: float, given: dict[str, Any]) -> Any:
-        """Return the second rival's prediction: as if heads were exact, B normalised, .."""
+        """Return the prediction that ignores the feature of the regime: as if heads were exact, B normalised, .."""
         values, vectors = np.linalg.eigh(W.T @ W / len(W))
         if self.rival == RANK:
             W = W @ vectors[:, -self.rank :]
@@ -172,7 +174,7 @@ def cells(quick: bool) -> dict[str, list[Regime]]:
 
 
 RIVAL, FIRST = KINDS[4][0], KINDS[0][0]
-"""Colours of the rivals."""
+"""Colours of the competing predictions."""
 
 LINES = {
     "predicted": ("black", "-", "predicted median"),
@@ -181,17 +183,17 @@ LINES = {
     "first": (FIRST, "--", "without fluctuations"),
     "overlooking": (RIVAL, "-.", "as if it were otherwise"),
 }
-"""Colour, line and name of each prediction."""
+"""Colour, line style and label of each prediction."""
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the regimes of heads and clients, and those of steps, each over its ratios to what was measured."""
+    """Draw the regimes of heads and clients, and those of step sizes, with the ratios to the measurements."""
     names = tables["curves"].values("regime")
     return {"": drawn(tables["curves"], names[:4]), "steps": drawn(tables["curves"], names[4:])}
 
 
 def drawn(table: lf.Table, names: list[Any]) -> Any:
-    """Return a figure of some regimes."""
+    """Draw the named regimes."""
     some = lf.Table([row for row in table.rows if row["regime"] in names])
     measured: dict[str, Any] = {"by": "engine", "labels": {"chain": "measured"}, "looks": {"chain": "FedRep"}}
     with lf.page(some, column="regime", row=2, title="{}", height=3.7, sharex="col") as sheet:
@@ -212,7 +214,7 @@ def drawn(table: lf.Table, names: list[Any]) -> Any:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return how far off the predictions and their rivals are, in the worst round, and how B grows without QR."""
+    """Judge the predictions and the competing ones in the worst round, and the growth of B without QR."""
     found = []
     for regime, row in tables["curves"].by("regime"):
         where = f"{regime}: d = {row['dim']}, k = {row['rank']}, m = {row['n_samples']}, {row['trials']} runs"
@@ -222,7 +224,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             found.append(
                 judge(
                     off(row, name),
-                    text="Runs go as predicted" if name == "predicted" else "Their band is as predicted",
+                    text=f"The {'median run' if name == 'predicted' else '10-90 % band'} is as predicted",
                     statistic=f"factor between measured and predicted {100 * level:.0f} % quantile, worst round",
                     most=1.1 if row["rival"] == EXACT else most,
                     **said | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is an {OWN_THRESHOLD}"},
@@ -231,15 +233,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         found += [
             judge(
                 off(row, rival, "predicted"),
-                text=f"A prediction {text} is further off",
-                statistic="its worst factor off the measured median, over that of the prediction",
+                text=f"A prediction {text} is less accurate",
+                statistic="its largest factor from the measured median, divided by the prediction's",
                 least=1.0,
                 strict=True,
                 **said | {"where": f"{told}; {where}"},
             )
             for rival, text, told in (
                 ("first", "without fluctuations", "as if nothing fluctuated"),
-                ("overlooking", "that overlooks what makes the regime", f"as if {row['rival']}"),
+                ("overlooking", "that ignores the defining feature of the regime", f"as if {row['rival']}"),
             )
             if rival in row.columns
         ]
@@ -248,21 +250,21 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 judge(
                     median_interval((row["growth"][:, -1] - 1) / (row[name][-1] - 1)),
                     text=text,
-                    statistic=f"growth of ||B||^4 in {row['rounds']} rounds over the predicted one, median run",
+                    statistic=f"growth of ||B||^4 in {row['rounds']} rounds divided by that predicted, median run",
                     least=1 - margin,
                     most=1 + margin,
                     **said,
                 )
                 for name, text, margin in (
                     ("claimed_growth", "Without QR ||B||^4 = 1 + C t", 0.2),
-                    ("predicted_growth", "Round by round the growth follows from the means", 0.05),
+                    ("predicted_growth", "The growth of ||B|| follows round by round from the predicted means", 0.05),
                 )
             ]
     return found
 
 
 def off(row: lf.Table, name: str, over: str = "") -> Measured:
-    """Return the largest factor between a predicted and the measured curve, or that over another prediction's."""
+    """Return the largest factor between a prediction and the measured curve, or its ratio to another's factor."""
     typical = np.median(row["distance"], axis=0)
     rounds = np.flatnonzero(typical > SMALLEST)[1:]
     rounds = rounds[np.unique(np.linspace(0, len(rounds) - 1, TOLD).astype(int))]

@@ -1,20 +1,21 @@
-"""FedRep paper, Theorem 1: does the bound on the distance hold in runs, and how loose is it.
+"""FedRep paper, Theorem 1: whether the bound on the distance holds in runs, and how loose it is.
 
-Every constant is computed from the runs. The unnamed C of the hypothesis on m is 1: m is then what the theorem asks
-for. Heads of equal length have a prescribed kappa over all clients (that of participant sets is larger); B starts at
-one distance in all directions; n = d = 50, k = 2, 100 trials of 60 rounds under the engine "chain", but for what moves.
-Runs that break one hypothesis each are there to be found out. The simplest baseline for the rate is a bound that takes
-all heads for isotropic. How many samples the bound needs is the question of `experiments.fedrep_bound_samples`.
+Every constant is computed from the runs. The unspecified C in the hypothesis on m is 1, and m is then what the theorem
+requires. Heads of equal length have a prescribed kappa over all clients (the kappa of sets of participants is larger),
+and B starts at the same distance in all directions. Unless varied, n = d = 50 and k = 2, with 100 trials of 60 rounds
+under the engine "chain". Negative controls each violate one hypothesis. The simplest baseline for the rate is a bound
+that treats all heads as isotropic. `experiments.fedrep_bound_samples` asks how many samples the bound needs.
 
-The theorem's failure probability, below 1e-29 for two participants or more, is beyond all trials: one trial that fails
-refutes, none of 100 leaves a share of up to 3.6 % open. With p < n the constants are those of the sets that occurred.
+The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. One
+failing trial refutes the theorem; no failure in 100 trials leaves a share of up to 3.6 % open. For p < n the constants
+are computed over the sets that occurred.
 
 Figures
 -------
-"curves" : Distances in five of the runs, with Theorem 1's bound at the printed exponent and at twice it, and state
-    evolution.
-"looseness" : How many times as fast as the bound runs fall, at both exponents, against the step, kappa and E_0; dotted:
-    state evolution; median and 10-90 % over trials.
+"curves" : Subspace distance against rounds in five of the runs, with Theorem 1's bound at the printed exponent and at
+    twice that exponent, and state evolution. Lines: median over trials; shaded: 10-90 %.
+"looseness" : Log rate of the runs divided by that of the bound, at both exponents, against the step size, kappa and
+    E_0. Markers: median over trials; bars: 10-90 %. Dotted: state evolution.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2.
 """
@@ -42,14 +43,14 @@ PLAIN = ("dim", "rank", "n_clients", "participants", "n_samples", "step_size", "
 PLAIN += ("batch_rounds", "head_steps", "ridge")
 OF_TRIALS = ("smallest", "largest", "unequal")
 GRID = "grid"
-"""Runs at the theorem's own m over a grid."""
+"""Name of the runs at the theorem's own m over a grid."""
 MOVES: dict[str, tuple[float, ...]] = {
     "step": (0.03, 0.1, 0.3, 1.0),
     "condition": (1.0, 2.0, 4.0, 8.0),
     "start": (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
 }
 FEW = "at the rival's m"
-"""Runs whose m knows neither kappa nor E_0 nor a logarithm."""
+"""Name of the runs at the simple rule's m, which depends neither on kappa nor on E_0 and has no logarithm."""
 SPOILT: dict[str, dict[str, Any]] = {
     "noise": {"noise_std": 0.5},
     "fixed samples": {"fixed": True},
@@ -59,7 +60,7 @@ SPOILT: dict[str, dict[str, Any]] = {
     "GD heads, 10 steps": {"gradient_steps": 10},
     "p = 2 < k = 3": {"participation": 0.1, "rank": 3},
 }
-"""What breaks one hypothesis, all others but those that it takes along."""
+"""The negative controls: each violates one hypothesis, and those that depend on it."""
 LARGE = {
     "n = p = d = 10,000": {"n_clients": 10_000, "dim": 10_000, "rounds": 40},
     "n = 100,000, p = d = 1000": {"n_clients": 100_000, "dim": 1000, "participation": 0.01, "rounds": 40},
@@ -69,14 +70,14 @@ ALONE = {"one client of 50, k = 1": {"rank": 1, "participation": 0.02}}
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Setting):
-    """One setting at the theorem's own m with C = 1, or at another."""
+    """One setting at the theorem's m with C = 1, or at another m."""
 
     m: int = 0
     fixed: bool = False
     gradient_steps: int = 0
 
     def run(self) -> dict[str, Any]:
-        """Return the run, with what state evolution predicts of it where that exists."""
+        """Return the run, with the prediction of state evolution if there is one."""
         problem = self.problem()
         step, needed, _ = self.constants(problem)
         m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
@@ -95,7 +96,7 @@ class Judged(Setting):
 
 @dataclass(frozen=True, kw_only=True)
 class SameBatch:
-    """A run whose QR is looked at."""
+    """A run whose QR factors are recorded."""
 
     heads: str = "exact"
     m: int = 10
@@ -103,7 +104,7 @@ class SameBatch:
     trials: int = 20
 
     def run(self) -> dict[str, Any]:
-        """Return what ``R'R = I + eta^2 G'G`` is missed by, and ``||R^{-1}||``."""
+        """Return the error of ``R'R = I + eta^2 G'G``, and ``||R^{-1}||``, in every round."""
         problem = lf.SharedRepresentation(n_clients=20, dim=20, rank=2, noise_std=0.1)
         heads = lf.ExactHeads() if self.heads == "exact" else lf.GradientHeads(steps=1)
         algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9), heads=heads)
@@ -115,7 +116,7 @@ class SameBatch:
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
-    """Return the runs, and the looks at QR; quick: a few of each, small."""
+    """Return the runs, and those with recorded QR factors; quick: a few of each, small."""
     small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 12}
     base = Judged(**small) if quick else Judged()
     heads = ((2, 1.0), (2, 3.0)) if quick else ((1, 1.0), (2, 1.0), (2, 4.0), (5, 1.0), (5, 4.0))
@@ -137,14 +138,14 @@ def cells(quick: bool) -> dict[str, list[Any]]:
 
 
 def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
-    """Return the run of a row."""
+    """Return the run that is stored in a row."""
     return theorem1_runs.Theorem1Run(
         rounds=row["round"], distance=row["distance"], **{name: row[name] for name in (*PLAIN, *OF_TRIALS)}
     )
 
 
 def told(row: lf.Table) -> str:
-    """Return a run's setting in words."""
+    """Return the setting of a run, as text."""
     if row["name"] in MOVES:
         return f"{NAMES[row['name']]} = {row[row['name']]:g}, m = {row['n_samples']:,}"
     if row["name"] not in (GRID, FEW):
@@ -157,13 +158,13 @@ def told(row: lf.Table) -> str:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return curves with their bounds, and the looseness."""
+    """Draw the curves with their bounds, and the looseness."""
     with style():
         return {"curves": curves(tables["runs"]), "looseness": looseness(tables["runs"])}
 
 
 def curves(table: lf.Table) -> Any:
-    """Return measured distances with the bound at both exponents, and state evolution."""
+    """Draw measured distances with the bound at both exponents, and state evolution."""
     import matplotlib.pyplot as plt
 
     few = table.where(name=FEW, participation=1.0)
@@ -186,7 +187,7 @@ def curves(table: lf.Table) -> Any:
 
 
 def looseness(table: lf.Table) -> Any:
-    """Return how many times as fast as the bound runs are, against eta, kappa and E_0."""
+    """Draw the log rate of runs divided by that of the bound, against eta, kappa and E_0."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(MOVES), figsize=(PAGE_WIDTH, 2.3), layout="constrained", sharey=True)
@@ -205,7 +206,7 @@ def looseness(table: lf.Table) -> Any:
 
 
 def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
-    """Return a run whose distance is what state evolution predicts."""
+    """Return a run with the distances that state evolution predicts."""
     return replace(run_of(row), distance=np.tile(row["predicted"], (row["trials"], 1)))
 
 
@@ -213,7 +214,7 @@ def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the theorem's verdicts, its looseness, and what breaks it."""
+    """Judge the theorem's bound, its looseness, and the negative controls."""
     runs = tables["runs"]
     held = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.where(name=list(SPOILT)))
@@ -222,7 +223,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for row in [*runs.where(name=FEW), *spoilt]:
         alone = theorem1_judges.judge_theorem1(run_of(row), told(row), assumed=False)
         out.append(replace(alone, text=f"{alone.text}, whether or not the hypotheses hold"))
-    out.sort(key=lambda finding: (finding.text, -finding.most))  # those that are held against one share together
+    out.sort(key=lambda finding: (finding.text, -finding.most))  # keeps findings with the same claimed share together
     for name in MOVES:
         for row in runs.where(name=name):
             out += [theorem1_judges.judge_looseness(run_of(row), told(row), exponent=e) for e in (0.5, 1.0)]
@@ -233,7 +234,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def rates(runs: lf.Table) -> list[Finding]:
-    """Return how the run's rate depends on kappa and E_0, beside the bound's, and beside one that knows no kappa."""
+    """Judge how the rate of runs depends on kappa and E_0, against the bound and against one without kappa."""
     out = []
     for name in ("condition", "start"):
         rows = list(runs.where(name=name))
@@ -246,9 +247,9 @@ def rates(runs: lf.Table) -> list[Finding]:
                     median_interval(ratio),
                     least=0.5,
                     most=2.0,
-                    text=f"The rate of a run moves with {NAMES[name]} as that of {text} does, to a factor of 2",
+                    text=f"The rate of a run depends on {NAMES[name]} as the rate of {text} does, to a factor of 2",
                     where=f"{NAMES[name]} {rows[0][name]:g} to {rows[-1][name]:g}",
-                    statistic="how many times as fast as it a run is, the last over the first, median over trials",
+                    statistic="the first rate divided by the second, last setting over first, median over trials",
                     source=OWN_THRESHOLD,
                 )
             )

@@ -1,21 +1,21 @@
-"""FLUTE paper, section 7.2, on a mixture of Gaussian classes: who gains by the penalty on neural collapse, and when.
+"""FLUTE paper, section 7.2, on a mixture of Gaussian classes: which methods gain from the penalty on neural collapse.
 
-Ten classes whose means lie in r = 9 of d = 30 dimensions, at a root mean square distance of 3 from their centre, where
-x has standard deviation 1 about its mean (`lf.Classes`). n = 20, 50 or 100 clients hold 2 or 5 classes each and train
-on m = 20 samples; 100 more of each are held out. The representation has k = 3 columns, fewer than the means' span, or
-k = 9, as many. What the best classifier at the true means reaches is known (`ClassTruth.bayes`).
+The means of ten classes lie in r = 9 of d = 30 dimensions, at a root mean square distance of 3 from their centre. x has
+standard deviation 1 about its mean (`lf.Classes`). n = 20, 50 or 100 clients hold 2 or 5 classes each and train on
+m = 20 samples; 100 more of each client are held out. The representation has k = 3 columns, fewer than the span of the
+means, or k = 9, as many. The accuracy of the best classifier at the true means is known (`ClassTruth.bayes`).
 
-**Deviations**: the paper has images and a convolutional network in this section and no synthetic classes; everything
-here is chosen. Full-gradient steps in the place of epochs; steps and weights are tuned, on five other mixtures; FedCP
-is left out. All methods begin at one random head, on which the paper says nothing; the committed runs are of before,
-when FLUTE's heads began at random and all others at 0.
+**Deviations**: the paper has images and a convolutional network in this section and no synthetic classes; the whole
+setting is our choice. Full-gradient steps replace epochs, and step sizes and weights are tuned on five other mixtures.
+FedCP is left out. All methods start from one random head, on which the paper says nothing; the committed runs are
+older, with FLUTE's heads started at random and all others at 0.
 
 Figures
 -------
-"" : The mean accuracy on held-out samples of the client's own classes, over clients, and its standard error over
-    trials; dashed: FedAvg's one model, asked among the client's own classes alone; dotted: the best classifier.
-"curves" : The accuracy against rounds; median and 10-90 % over trials.
-"nc2" : Global and Local NC2 of the heads against rounds, at k = 3; median and 10-90 % over trials.
+"" : Accuracy on each client's held-out samples of its own classes, averaged over clients. Error bars: standard error
+    over trials. Dashed: FedAvg restricted to each client's own classes; dotted: the best classifier.
+"curves" : Accuracy on held-out samples against rounds. Lines: median over trials; shaded: 10-90 %.
+"nc2" : Global and Local NC2 of the heads against rounds, at k = 3. Lines: median over trials; shaded: 10-90 %.
 
 References: Liu, Shen and Yang 2024, sections 6 and 7.2, Appendices B and C.2.
 """
@@ -52,21 +52,21 @@ class Mixture(Contest):
 
     @property
     def partition(self) -> str:
-        """Clients and their classes, in words."""
+        """The clients and their classes, as text."""
         return f"n = {self.n_clients}, {self.classes_per_client} classes"
 
     @property
     def problem(self) -> lf.Classes:
-        """The family of mixtures."""
+        """The problem, which draws the mixtures."""
         sizes = {name: getattr(self, name) for name in ("n_clients", "n_classes", "classes_per_client", "dim")}
         return lf.Classes(**sizes, separation=self.separation, test_samples=HELD_OUT)
 
     def source(self, trials: int, seed: Any) -> dict[str, Any]:
-        """Return the problem and how it is sampled."""
+        """Return the problem and its data, as arguments of `lf.simulate`."""
         return {"problem": self.problem, "data": lf.FixedSamples(self.n_samples)}
 
     def run(self) -> dict[str, Any]:
-        """Return what every contest does, and the accuracy of the best classifier on the same held-out samples."""
+        """Return the results of the method, and the accuracy of the best classifier on the same held-out samples."""
         truth = self.problem.truth(self.seed, range(self.trials))
         assert truth.B is not None
         theta = composed(truth.B, truth.bayes())
@@ -86,10 +86,10 @@ def cells(quick: bool) -> dict[str, list[Mixture]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return accuracies, curves and NC2."""
+    """Draw final accuracies, accuracies against rounds, and NC2."""
     return figures(tables["runs"])
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of its Table 1, and the rivals."""
+    """Judge the paper's claims on its Table 1, and the further baselines."""
     return judged(tables["runs"])

@@ -1,22 +1,23 @@
-"""FLUTE paper, Table 1, on real digits: accuracies of ten methods where clients hold 2 or 5 of ten classes.
+"""FLUTE paper, Table 1, on real digits: accuracies of ten methods for clients that hold 2 or 5 of ten classes.
 
-The images are the 1797 of 8 x 8 pixels of `lf.load_digits`, in [0, 1]; the representation is linear, ``B'x``, with
-k = 4 columns, below the number of classes, and k = 16, above it. n = 50 or 100 clients hold 2 or 5 classes each (the
-paper's four partitions of CIFAR-10), or, of 50 clients, shares drawn from a Dirichlet law with concentration 0.3. A
-quarter of each client's images is held out: a client trains on about 27 images, or 13. Each trial has its own split.
+The images are the 1797 of 8 x 8 pixels of `lf.load_digits`, in [0, 1]. The representation is linear, ``B'x``, with
+k = 4 columns, below the number of classes, and k = 16, above it. In four partitions, as in the paper's for CIFAR-10,
+n = 50 or 100 clients hold 2 or 5 classes each. In a fifth, 50 clients hold shares drawn from a Dirichlet distribution
+with concentration 0.3. A quarter of each client's images is held out: a client trains on about 27 images, or 13. Each
+trial has its own split.
 
-**Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are outside of
-this package; full-gradient steps in the place of epochs; the paper gives neither steps nor weights, all are tuned here,
-on five other splits of the same images; FedCP is left out. All methods begin at one random head, on which the paper
-says nothing; the committed runs are of before, when FLUTE's heads began at random and all others at 0. Trials are
-splits of the same 1797 images: intervals speak of splits, and would be wider for images that nobody has seen.
+**Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are out of
+scope. Full-gradient steps replace epochs. The paper gives neither step sizes nor weights; all are tuned on five other
+splits of the same images. FedCP is left out. All methods start from one random head, on which the paper says nothing;
+the committed runs are older, with FLUTE's heads started at random and all others at 0. Trials are splits of the same
+1797 images: intervals cover only the split, and would be wider for new images.
 
 Figures
 -------
-"" : The mean accuracy on held-out images of the client's own, over clients, and its standard error over trials; dashed:
-    FedAvg's one model, asked among the client's own classes alone.
-"curves" : The accuracy against rounds; median and 10-90 % over trials.
-"nc2" : Global and Local NC2 of the heads against rounds, at k = 4; median and 10-90 % over trials.
+"" : Accuracy on each client's held-out images, averaged over clients. Error bars: standard error over trials. Dashed:
+    FedAvg restricted to each client's own classes.
+"curves" : Accuracy on held-out images against rounds. Lines: median over trials; shaded: 10-90 %.
+"nc2" : Global and Local NC2 of the heads against rounds, at k = 4. Lines: median over trials; shaded: 10-90 %.
 
 References: Liu, Shen and Yang 2024, section 7.2, Table 1 and Appendix C.2.
 """
@@ -41,7 +42,7 @@ TEST_SHARE, PIXELS = 0.25, 64
 
 @cache
 def split(n: int, classes: int, concentration: float, trials: int, seed: Any) -> lf.GivenClasses:
-    """Return the images of each client in each trial, cut by classes, or where there are none by Dirichlet's law."""
+    """Split the images over clients in each trial, by classes, or by a Dirichlet distribution if `classes` is 0."""
     X, labels = lf.load_digits()
     common: dict[str, Any] = {"n_clients": n, "trials": trials, "seed": seed}
     if classes:
@@ -53,24 +54,24 @@ def split(n: int, classes: int, concentration: float, trials: int, seed: Any) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Digits(Contest):
-    """One method on one split; no classes per client is Dirichlet's."""
+    """One method on one partition; 0 classes per client stands for the Dirichlet distribution."""
 
     concentration: float = 0.3
 
     @property
     def partition(self) -> str:
-        """Clients and their classes, in words."""
+        """The clients and their classes, as text."""
         if not self.classes_per_client:
             return f"n = {self.n_clients}, Dirichlet {self.concentration:g}"
         return f"n = {self.n_clients}, {self.classes_per_client} classes"
 
     def source(self, trials: int, seed: Any) -> dict[str, Any]:
-        """Return the split images."""
+        """Return the split images, as arguments of `lf.simulate`."""
         return {"data": split(self.n_clients, self.classes_per_client, self.concentration, trials, seed)}
 
 
 def cells(quick: bool) -> dict[str, list[Digits]]:
-    """Return every method on every split at both ranks."""
+    """Return every method on every partition at both ranks."""
     base, ranks = Digits(), (4, 16)
     partitions = ((50, 2), (50, 5), (100, 2), (100, 5), (50, 0))
     if quick:
@@ -81,10 +82,10 @@ def cells(quick: bool) -> dict[str, list[Digits]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return accuracies, curves and NC2."""
+    """Draw final accuracies, accuracies against rounds, and NC2."""
     return figures(tables["runs"].assign(dim=lambda _: PIXELS))
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of its Table 1, and the rivals."""
+    """Judge the paper's claims on its Table 1, and the further baselines."""
     return judged(tables["runs"])

@@ -1,23 +1,28 @@
-"""FLUTE paper, Appendix C.1: where gamma1 > 2 gamma2 diverges.
+"""FLUTE paper, Appendix C.1: for which m and excess gamma1 - 2 gamma2 FLUTE diverges.
 
 The setting is that of `experiments.flute_fig4`: d = 10, k = 6, n = 10, singular values 2d/(i+1), noise variance 0.3,
 gamma2 = 1/8, here for m = 8 to 10,000.
 
-The phase line: by the identity written there the objective on data is unbounded below iff the excess ``gamma1 - 2
-gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, ``A_i = X_i'X_i/m``: along the worst ray, balanced factors of rank
-one for one client in its smallest eigenvector. (At population iff ``2 gamma1 >= 1 + 4 gamma2``: 1/2.) Three kinds of
-run are held against it: from the paper's start at its step, from there at a small step, and from far out on the worst
-ray, where terms below the fourth order do not count, at a step that is small there. A run may differ from its
-objective in both directions. Where it is unbounded, a run can come to rest at a local minimum, or be held where the
-step becomes too large: the direction of imbalance ``B'B - W'W`` has curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8),
-and from ``sigma_1 = 1/eta`` on the run oscillates and loses what it gains. Where it is bounded, the minimum itself may
-lie beyond that: at population ``sigma_1 = lambda_1/(1 - 2 excess)``, above ``1/eta`` from an excess of ``(1 - eta
-lambda_1)/2`` on. "Diverged" is a run's status; of runs from far out it is also told whether they moved outward.
+The phase line: by the identity given there, the objective on data is unbounded below iff the excess
+``gamma1 - 2 gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, with ``A_i = X_i'X_i/m``. It falls along the worst ray:
+balanced factors of rank one for one client, in its smallest eigenvector. (At population: iff ``2 gamma1 >= 1 + 4
+gamma2``, an excess of 1/2.)
+
+Three kinds of run are compared with the line. Two start from the paper's initialisation, at its step size and at a
+small one. The third starts far out on the worst ray, where terms below the fourth order are negligible, at a step size
+that is small there.
+
+A run may differ from its objective in both directions. If the objective is unbounded, a run can still converge to a
+local minimum, or be stopped where the step size becomes too large. The direction of imbalance ``B'B - W'W`` has
+curvature ``2 sigma_1(B W')`` (for gamma2 = 1/8), and from ``sigma_1 = 1/eta`` the run oscillates and loses its gains.
+If the objective is bounded, the minimum itself may be beyond that limit. At population
+``sigma_1 = lambda_1/(1 - 2 excess)``, which is above ``1/eta`` from an excess of ``(1 - eta lambda_1)/2``. "Diverged"
+is a run's status; for runs from far out it is also recorded whether they moved outward.
 
 Figures
 -------
-"" : The share of trials that diverged over m and the excess gamma1 - 2 gamma2, for three kinds of run, with the line
-    above which the objective is unbounded below; k = 6 of 10 singular values.
+"" : Share of trials that diverged, over m and the excess gamma1 - 2 gamma2, for three kinds of run. Line: the excess
+    above which the objective is unbounded below. k = 6 of 10 singular values.
 
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2").
 """
@@ -38,7 +43,7 @@ from linfed.theory.flute import judge_divergence, judge_unbounded
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, Weighted
 
-SUMMARY = "FLUTE paper, Appendix C.1: where gamma1 > 2 gamma2 diverges, against where the objective is unbounded below"
+SUMMARY = "FLUTE paper, Appendix C.1: divergence for gamma1 > 2 gamma2, against an objective that is unbounded below"
 
 USUALLY_DIVERGES = quoted(
     "FLUTE paper, C.1, Figure 4",
@@ -50,24 +55,24 @@ PAPERS_MOST = 11
 SAMPLES = (8, 9, 10, 11, 12, 15, 20, 40, 100, 400, 10_000)
 EXCESS = (-0.02, 0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 FAR = 1e6
-"""Squared length of each of the two factors at the far start."""
+"""Squared norm of each of the two factors at the initialisation far out."""
 STARTS = (("paper", FLUTE_STEP, 3000), ("small step", 0.005, 6000), ("far", 0.1 / FAR, 3000))
-"""Kinds of run against the phase line, with step and rounds."""
+"""Kinds of run compared with the phase line, with step size and rounds."""
 FATES = {"diverged": "diverges", "outward": "moves outward"}
-"""What a run may do beyond the phase line, and the words for it."""
+"""What a run may do above the phase line, and its name in claims."""
 MARGIN = 0.02
-"""Excesses this near to a trial's threshold are also judged by themselves."""
+"""Excesses this close to a trial's threshold are also judged separately."""
 AT_REST = 1e-6
-"""A gradient below this share of the parameters' norm: the run has come to rest."""
+"""A run has converged if its gradient is below this share of the parameters' norm."""
 AT_LIMIT = 0.5
-"""A run that moves, with a step times ``sigma_1(B W')`` from here on, is near the limit 1 of its step."""
+"""A run that has not converged is near its step-size limit if eta ``sigma_1(B W')`` (limit 1) is at least this."""
 OUTWARD = 2.0
-"""A run from far out has moved outward once ``||B W'||`` is this multiple of what it was."""
+"""A run from far out has moved outward once ``||B W'||`` exceeds this multiple of its initial value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fate(Weighted):
-    """What becomes of runs of one kind at every excess gamma1 - 2 gamma2, on one number of samples."""
+    """Runs of one kind at every excess gamma1 - 2 gamma2, at one number of samples."""
 
     start: str = ""
     step_size: float = 0.0
@@ -76,8 +81,8 @@ class Fate(Weighted):
     weights: tuple[float, ...] = EXCESS
 
     def run(self) -> dict[str, Any]:
-        """Return every trial's threshold, and its fate at each excess."""
-        # Factored once for all runs.
+        """Return every trial's threshold, and whether it diverged or moved outward at each excess."""
+        # Compressed once for all runs.
         data = lf.FixedSamples(self.n_samples).draw(self.problem, trials=self.trials, seed=self.streams).compressed()
         A, b = data.normal_equations()
         threshold, far = lf.theory.flute_divergence_threshold(A), self.start == "far"
@@ -88,17 +93,17 @@ class Fate(Weighted):
         told = {fate: line_counts(of_weights[fate][:, None], of_weights["unbounded"][:, None]) for fate in FATES}
         return {
             "threshold": threshold,
-            # The excess above which the step is too large for the population's minimum, where the run is near it.
+            # The excess above which the step size is too large for a run near the population's minimum.
             "step_edge": np.nan if far else (1.0 - self.step_size * self.problem.spectrum[0]) / 2.0,
             **{name: lf.Along(values, excess=self.weights) for name, values in of_weights.items()},
             **{f"{fate}_told": lf.Along(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
         }
 
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
-        """Return of each trial at one excess: did it diverge, move outward, its gradient, how near its step's limit."""
+        """Return whether trials diverged or moved outward at one excess, their gradient, and eta sigma_1(B W')."""
         weights = {"gamma1": 2.0 * GAMMA2 + excess, "gamma2": GAMMA2}
         algorithm = lf.FLUTE(rank=self.rank, step_size=self.step_size, **weights, **init)
-        nothing = lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim)))  # then the parameter error is ||B W'||
+        nothing = lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim)))  # makes the parameter error ||B W'||
         kept = {"metrics": ["parameter_error"], "record_every": max(1, self.rounds // 100)}
         result = self.simulate(algorithm, self.rounds, problem=nothing, data=data, **kept)
         lost = np.array([status is lf.Status.DIVERGED for status in result.status])
@@ -114,7 +119,7 @@ class Fate(Weighted):
 
 
 def cells(quick: bool) -> dict[str, list[Fate]]:
-    """Return the columns of the phase line; a quick run has fewer trials, rounds and points."""
+    """Return the runs for each m; quick: fewer trials, rounds and points."""
     base, sizes, shorter = Fate(n_samples=0), SAMPLES, 1
     if quick:
         base, sizes, shorter = replace(base, trials=6, weights=(-0.02, 0.02, 0.1, 0.4)), (8, 20, 400), 6
@@ -123,7 +128,7 @@ def cells(quick: bool) -> dict[str, list[Fate]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the shares of trials that diverged, with the line beyond which the objective is unbounded below."""
+    """Draw the shares of trials that diverged, with the line above which the objective is unbounded below."""
     phase = tables["phase"]
     rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
     titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
@@ -150,7 +155,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of divergence, and what theory says, judged on the measurements."""
+    """Judge the paper's claims on divergence, and the predicted phase line."""
     phase = tables["phase"]
     lines = [
         finding
@@ -160,7 +165,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         for finding in line_findings(
             part[f"{fate}_told"][::-1],  # the largest m first
             fixed="the best excess common to all data sets of the same m, in hindsight",
-            text=f"Each data set's own threshold tells whether a run {told} better than any common to them",
+            text=f"Each data set's own threshold predicts better than any common one whether a run {told}",
             where=start,
         )
     ]
@@ -169,7 +174,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def usually(phase: lf.Table) -> list[Finding]:
-    """Return the paper's "usually diverges", at its start and step, for a small excess and a large one."""
+    """Judge the paper's "usually diverges", at its initialisation and step size, for a small and a large excess."""
     rows = phase["excess"]
     return [
         share(
@@ -178,7 +183,7 @@ def usually(phase: lf.Table) -> list[Finding]:
             source=USUALLY_DIVERGES if m <= PAPERS_MOST else f"{OWN_THRESHOLD}: the paper has m = 8 to {PAPERS_MOST}",
             text="gamma1 > 2 gamma2 usually diverges" + (", beyond the paper's m" if m > PAPERS_MOST else ""),
             where=f"excess {rows[at]:g}: m = {m:,}",
-            statistic="share of trials that diverged, from the paper's start at its step",
+            statistic="share of trials that diverged, from the paper's initialisation at its step size",
         )
         for at in (np.abs(rows - wanted).argmin() for wanted in (0.02, 0.3))
         for m, part in phase.where(n_samples=[8, 9, 10, 11, 20, 100, 400, 10_000]).by("n_samples")
@@ -186,14 +191,14 @@ def usually(phase: lf.Table) -> list[Finding]:
 
 
 def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
-    """Return how far "unbounded below" and "diverged" are the same, for one kind of run, and what else became of it."""
+    """Judge whether runs of one kind diverge exactly if unbounded below, with counts of the exceptions."""
     told = {"paper": "paper's start and step", "small step": "paper's start, small step", "far": "far start"}[start]
     excess, unbounded, diverged = phase["excess"], phase["unbounded"], phase["diverged"]  # (m, trials, excess)
     stuck, below = unbounded & ~diverged, diverged & ~unbounded
     resting = stuck & (phase["gradient"] < AT_REST)
     limited = stuck & ~resting & (phase["limit"] >= AT_LIMIT)
     rest = (
-        f"{told}: of the {stuck.sum()} that did not diverge {resting.sum()} are at rest (gradient below "
+        f"{told}: of the {stuck.sum()} that did not diverge {resting.sum()} have converged (gradient below "
         f"{AT_REST:g} of B, W), {limited.sum()} move near the limit of the step (eta sigma_1 >= {AT_LIMIT:g})"
     )
     over = np.sum(below & (excess > phase.rows[0]["step_edge"]))
@@ -202,6 +207,6 @@ def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
     notes = rest if stuck.any() else "", step if below.any() and start != "far" else ""
     found = judge_divergence(diverged, notes=notes, **line)
     if start == "far":
-        text = "Far out on the worst ray a run moves outward iff unbounded below"
+        text = "Far out on the worst ray a run moves outward iff the objective is unbounded below"
         found += judge_unbounded(phase["outward"], text=text, **line)
     return found

@@ -1,8 +1,8 @@
-"""FLUTE paper, Example 1: what averaging the clients' representations can recover, and what FLUTE recovers.
+"""FLUTE paper, Example 1: what averages of the clients' representations can recover, and what FLUTE recovers.
 
 The setting: ``Phi = [u_1 lambda_1 .. u_M lambda_M]`` with orthonormal u_i and lambda_1 > .. > lambda_M > 0, M = n <= d
-clients, k = 1. Client i recovers ``phi_i`` and factors it as ``B_i w_i``; the server averages the B_i. The sought
-direction is u_1. The paper looks at ``w_i = lambda_i`` and ``w_i = sqrt(lambda_i / M)``; it says that the first average
+clients, k = 1. Client i recovers ``phi_i`` and factors it as ``B_i w_i``; the server averages the B_i. The direction to
+recover is u_1. The paper considers ``w_i = lambda_i`` and ``w_i = sqrt(lambda_i / M)``; it says that the first average
 "deviates significantly" from u_1, and that in the second u_1 has "a heavier weight", "which will eventually help
 recover" it.
 
@@ -11,22 +11,24 @@ With ``w_i`` proportional to ``lambda_i^p`` the average is proportional to ``sum
     cos^2 = lambda_1^(2-2p) / sum_i lambda_i^(2-2p),        dist = sqrt(1 - cos^2):
 
 ``sqrt(1 - 1/M)`` for p = 1, whatever the spectrum, and ``cos^2 = lambda_1 / sum_i lambda_i`` for p = 1/2. On a
-geometric spectrum of ratio q the latter is ``(1 - q)/(1 - q^M)``, so its distance is about ``sqrt(q)``: below 0.1 for
-q < 0.01 alone. An average recovers u_1 as p -> -infinity; p = 0, the plain mean of the phi_i, is drawn beside the two.
+geometric spectrum of ratio q the latter is ``(1 - q)/(1 - q^M)``, so its distance is about ``sqrt(q)``: below 0.1 only
+for q < 0.01. An average recovers u_1 as p -> -infinity; p = 0, the plain mean of the phi_i, is drawn as well.
 
-Two sweeps: over M on the singular values 2d/(i+1) of the paper's Figure 3, and over q at M = d. In each the clients
-recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squares from m samples with noise, where
-``w_i`` is made from the length of the estimate. On the same data run FLUTE (k = 1, the paper's step 0.03) from its
-small Gaussian B and W, FedRep (k = 1) from the direction of that B, and FedRep from each of the averages, at half the
-step that is best on u_1 itself, ``M / lambda_1^2``. All sizes but the example's own are chosen here.
+There are two sweeps: over M on the singular values 2d/(i+1) of the paper's Figure 3, and over q at M = d. In each the
+clients recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squares from m samples with noise;
+then ``w_i`` is computed from the length of the estimate. On the same data, FLUTE (k = 1, the paper's step size 0.03)
+runs from its small Gaussian B and W. FedRep (k = 1) runs from the direction of that B, and from each of the averages.
+FedRep's step size is half the one that is best on u_1 itself, ``M / lambda_1^2``. All sizes except the example's own
+are our choice.
 
 Figures
 -------
-"" : The distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, over the number
-    of clients and the spectrum's ratio; solid: the closed form of exact phi_i. Noise variance 0.3 where there are
-    samples.
-"rounds" : How many rounds FedRep at k = 1 needs to distance 0.1 from a random start and from each average; above the
-    last round: not reached. Noise variance 0.3 where there are samples.
+"" : Distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, against the number
+    of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %. Solid: closed form for exact phi_i.
+    Noise variance 0.3 with samples.
+"rounds" : Number of rounds in which FedRep at k = 1 reaches distance 0.1, from a random B and from each average,
+    against the number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %; above the last
+    round: not reached. Noise variance 0.3 with samples.
 
 References: Liu, Shen and Yang 2024, Example 1; their C.1 for the spectrum, the step and the noise.
 """
@@ -52,7 +54,7 @@ from ._flute import FLUTE_STEP, spectrum
 SUMMARY = "FLUTE paper, Example 1: which averages of local representations recover the top direction"
 
 POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
-"""The average's name, and p of its ``w_i ~ lambda_i^p``."""
+"""Name of each average, and the power p in ``w_i ~ lambda_i^p``."""
 FIRST, SECOND = tuple(POWERS)[:2]
 
 QUOTED = partial(quoted, "FLUTE paper, Example 1", threshold=True)
@@ -60,16 +62,16 @@ DEVIATES = QUOTED("B = [(1/M) sum_i u_i], which deviates significantly from the 
 HEAVIER = QUOTED("u_1 will have a heavier weight in the aggregated representation, which will eventually help recover")
 
 RECOVERED, FAR = 0.1, 0.5
-"""A direction within the one distance counts as recovered; beyond the other, 30 degrees, as far."""
+"""A direction counts as recovered within the first distance, and as far beyond the second, 30 degrees."""
 POPULATION = 0
-"""Stands for the number of samples where clients recover their phi_i exactly."""
+"""The number of samples that stands for clients that recover their phi_i exactly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """One spectrum, known exactly or from samples; the ratio is 0 for the spectrum 2d/(i+1).
 
-    Of its sizes k = 1 and M <= d are in the example, no others.
+    The example fixes only k = 1 and M <= d; the other sizes are our choice.
     """
 
     n_samples: int = POPULATION
@@ -82,10 +84,10 @@ class Example:
     seed: int = 0
 
     def run(self) -> list[dict[str, Any]]:
-        """Return the distances from u_1: of averages, of FLUTE and of FedRep, and how long FedRep takes from each."""
+        """Return the distances from u_1 of averages, FLUTE and FedRep, and FedRep's rounds from each initial B."""
         M, d = self.n_clients, self.dim
         values = d * self.ratio ** np.arange(M) if self.ratio else np.array(spectrum("2d/(i+1)", d))[:M]
-        seed = (self.seed, M, round(1e6 * self.ratio))  # one truth for all sample counts
+        seed = (self.seed, M, round(1e6 * self.ratio))  # one ground truth for all sample counts
         U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, d, M)))
         noise = 0.0 if self.n_samples == POPULATION else math.sqrt(0.3)
         problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
@@ -125,24 +127,24 @@ def cells(quick: bool) -> dict[str, list[Example]]:
 
 
 AVERAGES = dict(zip(POWERS, KINDS, strict=False))
-"""Looks of the averages."""
+"""Colours and markers of the averages."""
 NAMES = dict(zip(POWERS, ("average, w = λ", "average, w = √(λ/M)", "average, w = 1"), strict=True))
 LOWEST = 1e-4
-"""Distances below this are drawn here."""
+"""Smaller distances are drawn at this one."""
 SWEEPS = {
     "clients": ("n_clients", "clients M, λ = 2d/(i+1)", "linear", (2, 10)),
     "ratio": ("ratio", "ratio q of λ = d, dq, dq², ..; M = d", "log", (0.005, 0.15, 0.5, 0.9)),
 }
-"""What moves in each sweep, its axis, and the points at which claims are judged; the first average is at every M."""
+"""Varied column of each sweep, axis, scale, and points of claims; the first average is judged at every M."""
 
 
 def told(samples: int) -> str:
-    """Return what a title calls the data."""
+    """Return the name of the data in titles."""
     return "φ known exactly" if samples == POPULATION else f"least squares, m = {samples}"
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
+    """Draw distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
     table = tables["directions"]
     shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": told, "sharex": "row", "sharey": True}
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
@@ -170,7 +172,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
-    """Draw a method's medians with 10-90 % over its sweep, where there are any, and return the sweep's points."""
+    """Draw a method's finite medians with 10-90 % over its sweep; return the sweep's points."""
     moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
     method = part.rows[0]["method"]
     ax.set(xlabel=xlabel, xscale=xscale)
@@ -188,7 +190,7 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Return what Example 1 says, and what the learners do on its data."""
+    """Judge the claims of Example 1, and the algorithms on its data."""
     found = []
     for (samples, sweep, clients, ratio), part in tables["directions"].by("n_samples", "sweep", "n_clients", "ratio"):
         own = dict(part.by("method"))
@@ -204,18 +206,21 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         if samples == POPULATION:
             gaps = np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0)
             text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
-            said = {"source": OWN_PREDICTION, "statistic": "largest difference of the three distances from theirs"}
+            said = {
+                "source": OWN_PREDICTION,
+                "statistic": "largest difference of a distance from its closed form",
+            }
             found.append(judge_identity(gaps, tolerance=1e-12, text=text, where=where, **said))
-        text, paired = f"With {SECOND} the average is nearer to u_1 than with {FIRST}", "share of paired trials"
-        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=paired))
+        text, paired = f"With {SECOND} the average is closer to u_1 than with {FIRST}", "share of paired trials with"
+        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=f"{paired} the smaller distance"))
         statistic = f"share of trials in which the distance is below {RECOVERED:g}"
-        for name in (SECOND, "FLUTE", "FedRep"):  # the paper says that a weight helps recover it
+        for name in (SECOND, "FLUTE", "FedRep"):  # the paper claims only that the weight helps to recover u_1
             text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
             found.append(most(at[name] < RECOVERED, source=OWN_THRESHOLD, text=text, statistic=statistic))
-        text = f"FLUTE is nearer to u_1 than the average with {SECOND}"
-        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=paired))
-        text = f"The heavier weight helps: FedRep gets to u_1 sooner from the average with {SECOND} than {FIRST}"
-        statistic = f"{paired} with fewer rounds to distance {RECOVERED:g}"
+        text, statistic = f"FLUTE is closer to u_1 than the average with {SECOND}", f"{paired} the smaller distance"
+        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=statistic))
+        text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
+        statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
         taken = (own[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
         found.append(less(*taken, source=HEAVIER, text=text, statistic=statistic))
     return found

@@ -1,23 +1,26 @@
 """FLUTE paper, Figure 1: the mean client error of FLUTE, FedRep and FedRep (RI) against rounds, Gaussian regressors.
 
-The truth is the paper's, phi_i ~ N(0, I_d). Its d, k, n, m, sigma, its step and its rounds are not in the text. Chosen
-here, after its Figure 3: d = 10, n = 30, m = 20, noise variance 0.3, k in {2, 4, 6, 8}. Varied: m = 100; no noise; all
-sizes doubled. Everybody takes part, on one fixed data set, for 600 rounds, by when the tuned runs have settled. FLUTE
-starts at its small Gaussian B and W, FedRep at the method of moments, FedRep (RI) at the Q factor of FLUTE's B.
+The ground truth is the paper's, phi_i ~ N(0, I_d). The text gives neither d, k, n, m and sigma nor the step size and
+the rounds. Our choice follows its Figure 3: d = 10, n = 30, m = 20, noise variance 0.3, k in {2, 4, 6, 8}. The
+variations are m = 100, no noise, and all sizes doubled. Every round has full participation, on one fixed data set, for
+600 rounds, by when the tuned runs have converged. FLUTE starts from its small Gaussian B and W, FedRep from the method
+of moments, FedRep (RI) from the Q factor of FLUTE's B.
 
-Steps: each method's is tuned on separate trials over one common grid, for the mean of log10 error over the first 300
-rounds (fast and low) in nine of ten trials; beside it, all methods at the step 0.03 of the paper's Figure 3, once with
-FedRep's own mean over clients and once with a sum over clients, as FLUTE has it (`experiments._flute_compared`).
+The step size of each method is tuned on separate trials over one common grid, for the smallest 90 % quantile of the
+mean of log10 error over the first 300 rounds (fast and low). All methods also run at the step size 0.03 of the paper's
+Figure 3: once with FedRep's own mean over clients, and once with a sum over clients, as in FLUTE
+(`experiments._flute_compared`).
 
-"Fewer rounds" means fewer to 95 % of the way, trial by trial, from the error at B = 0 to the largest of the three tuned
-methods' final errors, so that one level serves all speeds, every tuned method gets there, and levels compare across k.
+"Fewer rounds" means fewer rounds to 95 % of the way, trial by trial, from the error at B = 0 to the largest final error
+of the three tuned methods. Thus one level serves all speeds, every tuned method reaches it, and levels are comparable
+across k.
 
 Figures
 -------
-"*" : The mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at tuned steps and at the
-    paper's 0.03; median and 10-90 % over trials.
-"tuning" : What the steps were chosen by: the mean of log10 error over the rounds that nine of ten separate trials stay
-    below; circled: the chosen step; thin line: 0.03.
+"*" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at tuned step sizes and at the
+    paper's 0.03. Lines: median over trials; shaded: 10-90 %.
+"tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean of log10 error
+    over rounds. Circled: the selected step size; thin line: 0.03.
 
 References: Liu, Shen and Yang 2024, section 7.1 and Figure 1.
 """
@@ -43,10 +46,10 @@ VARIATIONS: dict[str, dict[str, Any]] = {
     "noiseless": {"noise_variance": [0.0]},
     "doubled": {"dim": [20], "n_clients": [60], "n_samples": [40], "rank": [2 * k for k in RANKS]},
 }
-"""What a variation has in the place of the main setting's sizes, none of which are the paper's."""
+"""Sizes of each variation that differ from the main setting's; none are given in the paper."""
 
 FIGURES = {"main": "", "m = 100": "m100"}
-"""What the names of a variation's figures end in, where not its own name."""
+"""Suffixes of figure names, for variations whose suffix is not their own name."""
 
 SPEED_LABELS = dict(zip(SPEEDS, ("steps tuned", "$\\eta$ = 0.03", "$\\eta$ = 0.03, all sum"), strict=True))
 
@@ -61,7 +64,7 @@ class Variation(Comparison):
 
 
 def cells(quick: bool) -> dict[str, list[Variation]]:
-    """Return the variations; a quick run has fewer trials, rounds and steps, two ranks and two variations."""
+    """Return the variations; quick: fewer trials, rounds and step sizes, two ranks and two variations."""
     base, ranks, names = Variation(rank=0), RANKS, list(VARIATIONS)
     if quick:
         base = replace(base, trials=5, rounds=40, tuning_trials=2, tuning_rounds=40, step_sizes=STEP_SIZES[2:-1:5])
@@ -71,14 +74,14 @@ def cells(quick: bool) -> dict[str, list[Variation]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the curves of each variation, a row for each speed, and the tuning."""
+    """Draw the curves of each variation, with a row for each speed, and the tuning."""
     runs = tables["runs"].assign(steps=lambda one: SPEED_LABELS[one["speed"]])
     figures = {FIGURES.get(name, name): curves_figure(part, "steps") for name, part in runs.by("variation")}
     return {**figures, "tuning": tuning_figure(runs, "variation")}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of Figure 1, for each variation, rank and speed."""
+    """Judge the paper's claims on Figure 1, for each variation, rank and speed."""
     settings = at_speeds(tables["runs"], "{variation}, k = {rank}", "variation", "rank")
     variations = at_speeds(tables["runs"], "{variation}", "variation")
     return [

@@ -1,32 +1,33 @@
 """FLUTE paper, Figure 3: the mean client error of FLUTE, FedRep and FedRep (RI) against rounds, on a given spectrum.
 
 The paper's parameters (Appendix C.1): d = 10, k in {2, 4, 6, 8}, n in {15, 30}, m in {12, 20}, noise variance 0.3, step
-0.03, alpha = 1/(10 d). Its text of the singular values has lost a character, "the i-th singular value to be 2d i+1":
-both 2d/(i+1) and 2d-i+1 are shown. The number of rounds is not given: 600 here. By then the tuned runs have settled for
-m = 20; for m = 12, hardly above d, FLUTE's error passes through a minimum and still rises at k = 6 and 8 (the claims on
-final errors say where a run is not at rest). Everybody takes part, on one fixed data set. All ranks of one (n, m), and
-both spectra, see the same draws. The methods start as in `experiments.flute_fig1`, each in its own way.
+size 0.03, alpha = 1/(10 d). Its text on the singular values has lost a character, "the i-th singular value to be
+2d i+1": both 2d/(i+1) and 2d-i+1 are shown. The paper does not give the number of rounds: 600 here. By then the tuned
+runs have converged for m = 20. For m = 12, hardly above d, FLUTE's error passes through a minimum and still rises at
+k = 6 and 8 (the claims on final errors have a note if a run has not converged). Every round has full participation, on
+one fixed data set. All ranks of one (n, m), and both spectra, use the same draws. The methods start as in
+`experiments.flute_fig1`, each from its own initialisation.
 
-"The learning rate is 0.03" leaves open whether FedRep has it too, and FedRep averages over clients where FLUTE sums.
-So all methods are shown at the step 0.03, with both of FedRep's conventions, and at tuned steps, found as in
-`experiments.flute_fig1`, which also says what "fewer rounds" means.
+"The learning rate is 0.03" leaves open whether it applies to FedRep, and FedRep averages over clients where FLUTE sums.
+Therefore all methods are shown at the step size 0.03, with both of FedRep's conventions, and at tuned step sizes. Both
+tuning and "fewer rounds" are as in `experiments.flute_fig1`.
 
-The error at a fixed spectrum falls with n by itself, as ||phi_i|| does like n^(-1/2): the claim that more clients help
-is judged on the error and on its ratio to the truncation's own error, (1/n) sum ||(Phi_k)_i - phi_i||.
+The error at a fixed spectrum falls with n by itself, like ||phi_i|| with n^(-1/2). The claim that more clients help is
+therefore judged on the error and on its ratio to the truncation's own error, (1/n) sum ||(Phi_k)_i - phi_i||.
 
-The ``factor`` table holds FLUTE at step 0.03 with the data gradient of the paper's main text, twice that of its
-analysis (and of everything else here): which share of the trials diverges.
+The ``factor`` table holds FLUTE at step size 0.03 with the data gradient of the paper's main text. This is twice the
+gradient of the paper's analysis, which everything else here uses. The table shows the share of trials that diverge.
 
 Figures
 -------
-"*tuning" : What the steps were chosen by: the mean of log10 error over the rounds that nine of ten separate trials stay
-    below; circled: the chosen step; thin line: 0.03.
-"*ranks" : Against k: rounds to 95 % of the way at each speed (above the last round: not reached), and final errors at
-    tuned steps over the truncation's own.
-"flat*" : The mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values 2d-i+1, for each
-    k, n and m; median and 10-90 % over trials.
-"*" : The mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values 2d/(i+1), for each k,
-    n and m; median and 10-90 % over trials.
+"*tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean of log10 error
+    over rounds. Circled: the selected step size; thin line: 0.03.
+"*ranks" : Rounds to 95 % of the way at each speed (above the last round: not reached), and final errors at tuned step
+    sizes divided by the truncation's own, against k. Markers: median over trials; bars: 10-90 %.
+"flat*" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values 2d-i+1, for each k, n
+    and m. Lines: median over trials; shaded: 10-90 %.
+"*" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values 2d/(i+1), for each k, n
+    and m. Lines: median over trials; shaded: 10-90 %.
 
 References: Liu, Shen and Yang 2024, Appendix C.1 and Figure 3.
 """
@@ -69,25 +70,25 @@ STEP = quoted("FLUTE paper, C.1, with equations (3) and (5)", "The learning rate
 
 FIGURES = dict(zip(SPECTRA, ("", "flat"), strict=True))
 SPEED_FIGURES = dict(zip(SPEEDS, ("tuned", "", "summed"), strict=True))
-"""What the names of figures say of a spectrum, and of a speed."""
+"""Parts of figure names for each spectrum and each speed."""
 
 SIZES = ("spectrum", "n_clients", "n_samples")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Doubled(Setting):
-    """FLUTE at the paper's step with the main text's gradient, twice that of its analysis."""
+    """FLUTE at the paper's step size with the main text's gradient, twice that of its analysis."""
 
     rounds: int = 600
 
     def run(self) -> dict[str, Any]:
-        """Return the final errors, NaN where a trial diverged."""
+        """Return the final errors, NaN for diverged trials."""
         flute = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, gradient_factor=2)
         return {"final": self.final(flute, self.rounds)}
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
-    """Return the settings, and those with the doubled gradient; a quick run has one spectrum, two ranks and one m."""
+    """Return the settings, and those with the doubled gradient; quick: one spectrum, two ranks and one m."""
     sizes: dict[str, Any] = {"spectrum": SPECTRA, "n_clients": (15, 30), "n_samples": (12, 20), "rank": (2, 4, 6, 8)}
     base, doubled = (kind(n_clients=0, n_samples=0, rank=0) for kind in (Comparison, Doubled))
     if quick:
@@ -98,7 +99,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the curves of each spectrum and speed, what the claims speak of against k, and the tuning."""
+    """Draw the curves of each spectrum and speed, rounds and final errors against k, and the tuning."""
     figures = {}
     runs = tables["runs"].assign(sizes=lambda one: f"n = {one['n_clients']}, m = {one['n_samples']}")
     for name, table in runs.by("spectrum"):
@@ -109,7 +110,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def ranks_figure(table: lf.Table) -> Any:
-    """Return, against k, rounds to the level at each speed, and final errors relative to the truncation's own."""
+    """Draw rounds to the level at each speed, and final errors divided by the truncation's own, against k."""
     last, error = int(table["round"][-1]), "error / truncation's"
     panels = table.assign(panel=lambda one: f"rounds, {one['speed']}")
     panels += table.where(speed=TUNED).assign(panel=lambda one: error)
@@ -132,7 +133,7 @@ def ranks_figure(table: lf.Table) -> Any:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of Figure 3, for each spectrum, setting and speed."""
+    """Judge the paper's claims on Figure 3, for each spectrum, setting and speed."""
     runs, told = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
     pairs, settings = at_speeds(runs, told, *SIZES), at_speeds(runs, told + ", k = {rank}", *SIZES, "rank")
     flute = runs.where(method=FLUTE, speed=list(SPEEDS[:2]))
@@ -148,7 +149,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def falls_with_n(where: str, table: lf.Table, *, relative: bool) -> Finding:
-    """Return the claim that FLUTE's error falls with n: the error itself, or relative to the truncation's."""
+    """Judge whether FLUTE's error falls with n: the error itself, or divided by the truncation's."""
     (few, small), (many, large) = (
         (n, worst(part["final"]) / (part["truncation"] if relative else 1.0)) for n, part in table.by("n_clients")
     )
@@ -167,7 +168,7 @@ def falls_with_n(where: str, table: lf.Table, *, relative: bool) -> Finding:
 
 
 def completes(where: str, table: lf.Table) -> Finding:
-    """Return the claim that FLUTE with the main text's gradient completes at the paper's step."""
+    """Judge whether FLUTE with the main text's gradient completes at the paper's step size."""
     lost = np.atleast_2d(np.isnan(table["final"]))
     shares = lost.mean(axis=1)
     told = ", ".join(f"{100 * each:.0f} %" for each in shares)
@@ -175,8 +176,8 @@ def completes(where: str, table: lf.Table) -> Finding:
         ~lost[shares.argmax()],
         0.5,
         source=STEP,
-        text="FLUTE with the main text's gradient (factor 2) completes at the step 0.03",
+        text="FLUTE with the main text's gradient (factor 2) does not diverge at the step size 0.03",
         where=where,
-        statistic="share of trials that do not diverge, at the worst of the ranks",
+        statistic="share of trials that do not diverge, at the worst rank",
         detail=f"diverged: {told} at k = {', '.join(str(k) for k in table.values('rank'))}",
     )

@@ -1,23 +1,25 @@
-"""FLUTE paper, Figure 4: three pairs of weights.
+"""FLUTE paper, Figure 4: the error of FLUTE for three pairs of weights gamma1, gamma2.
 
-The setting (its C.1): d = 10, k = 6, n = 10, m in {8, 9, 10, 11}, gamma1 = 2 gamma2, gamma2 and (2/3) gamma2. The
-paper does not say which truth, noise and steps: taken are those of its Figure 3, which the text puts just before
-(singular values 2d/(i+1), noise variance 0.3, eta = 0.03, start 1/(10 d)), with Gaussian phi_i as a variant, gamma2 =
-1/8 and 2000 rounds. Beside the paper's step each pair has one of its own, tuned on separate trials per m.
+The setting (its C.1): d = 10, k = 6, n = 10, m in {8, 9, 10, 11}, gamma1 = 2 gamma2, gamma2 and (2/3) gamma2. The paper
+does not give the ground truth, the noise and the step sizes. They are taken from its Figure 3, which comes just before
+in the text: singular values 2d/(i+1), noise variance 0.3, eta = 0.03, initialisation 1/(10 d). A variant has Gaussian
+phi_i. gamma2 = 1/8, and there are 2000 rounds. Each pair also runs at its own step size, tuned on separate trials per
+m.
 
-References beside the three: the truncation Phi_k, exact heads on U_k (Oracle), and a ridge regression of every client
-by itself. Since ``||B'B||^2 + ||W'W||^2 = 2 ||B W'||^2 + ||B'B - W'W||^2`` and factors can be balanced, what FLUTE
-minimises is ``sum_i f_i(theta_i) + (2 gamma2 - gamma1) ||Theta||^2`` over Theta of rank k: gamma1 < 2 gamma2 is a
-ridge of ``2 (2 gamma2 - gamma1)`` per client, and Local only with this ridge is the same without the limit on the rank.
+References for the three pairs are the truncation Phi_k, exact heads on U_k (Oracle), and a ridge regression of each
+client without federation. Since ``||B'B||^2 + ||W'W||^2 = 2 ||B W'||^2 + ||B'B - W'W||^2`` and factors can be balanced,
+FLUTE minimises ``sum_i f_i(theta_i) + (2 gamma2 - gamma1) ||Theta||^2`` over Theta of rank k. Thus gamma1 < 2 gamma2 is
+a ridge of ``2 (2 gamma2 - gamma1)`` per client, and Local only with this ridge is the same without the limit on the
+rank.
 
 Figures
 -------
-"" : The mean client error of FLUTE against rounds under three pairs of weights, for each m, at the paper's step and at
-    tuned ones, on the singular values 2d/(i+1); horizontal: what the references reach.
-"gaussian" : The mean client error of FLUTE against rounds under three pairs of weights, for each m, at the paper's step
-    and at tuned ones, for Gaussian phi_i; horizontal: what the references reach.
-"tuning" : What each pair's step was chosen by: the final error that nine of ten separate trials stay below; circled:
-    the chosen step.
+"" : Mean client error of FLUTE against rounds for three pairs of weights and each m, at the paper's step size and at
+    tuned ones, on the singular values 2d/(i+1). Lines: median over trials; shaded: 10-90 %. Horizontal: references.
+"gaussian" : Mean client error of FLUTE against rounds for three pairs of weights and each m, at the paper's step size
+    and at tuned ones, for Gaussian phi_i. Lines: median over trials; shaded: 10-90 %. Horizontal: references.
+"tuning" : Tuning criterion of each pair against step size: the 90 % quantile of the final error over separate tuning
+    trials. Circled: the selected step size.
 
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2") and Figure 4.
 """
@@ -48,13 +50,13 @@ PAIRS = {"gamma1 = 2 gamma2": 2.0, "gamma1 = gamma2": 1.0, "gamma1 = (2/3) gamma
 """The paper's three pairs: gamma1 in units of gamma2."""
 
 BEST = "gamma1 = gamma2"
-BEYOND = ", at an m on which the paper says nothing"
+BEYOND = ", at an m that the paper's claim does not cover"
 TRUTHS = {SPECTRA[0]: "spectrum", "": "gaussian"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(Weighted):
-    """The error of one pair of weights, at the paper's step or at a step that is tuned on separate trials."""
+    """The error of one pair of weights, at the paper's step size or at one tuned on separate trials."""
 
     pair: str = BEST
     step: str = "paper"
@@ -63,7 +65,7 @@ class Curve(Weighted):
     tuning_trials: int = 10
 
     def run(self) -> dict[str, Any]:
-        """Run the trials that count, and the references."""
+        """Tune the step size if asked to, then run the trials and the references."""
         weights = {"gamma1": PAIRS[self.pair] * GAMMA2, "gamma2": GAMMA2}
         algorithm: lf.Algorithm = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, **weights)
         columns: dict[str, Any] = {"step_size": FLUTE_STEP}
@@ -85,7 +87,7 @@ class Curve(Weighted):
 
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
-    """Return the paper's curves, of both truths; a quick run has fewer trials, rounds and steps."""
+    """Return the paper's curves, for both ground truths; quick: fewer trials, rounds and step sizes."""
     base = Curve(n_samples=0)
     if quick:
         base = replace(base, trials=6, tuning_trials=2, rounds=60, step_sizes=base.step_sizes[3::4])
@@ -99,7 +101,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 # --- figures -------------------------------------------------------------------------------------------------
 
 LOOKS = shades(PAIRS)
-"""The looks of FLUTE's pairs, by gamma1."""
+"""Colours and markers of FLUTE's pairs, by gamma1."""
 
 SYMBOLS = dict(zip(PAIRS, ("γ₁ = 2 γ₂", "γ₁ = γ₂", "γ₁ = (2/3) γ₂"), strict=True))
 
@@ -108,11 +110,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "ridge": ("local ridge 1/4", look("ridge") | {"marker": ""}),
     "truncation": ("truncation $\\Phi_k$", {"color": "0.35", "linestyle": (0, (4, 2)), "linewidth": 0.7}),
 }
-"""How reference lines are called and drawn."""
+"""Labels and styles of the reference lines."""
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the paper's figure, the same for Gaussian phi_i, and the tuning."""
+    """Draw the paper's figure, the same for Gaussian phi_i, and the tuning."""
     curves = tables["curves"]
     panels = {"column": "n_samples", "title": "m = {}", "by": "pair", "labels": SYMBOLS, "looks": LOOKS}
     tried = tuning_figure(curves.where(spectrum=SPECTRA[0], step=TUNED), "final mean client error", **panels)
@@ -121,7 +123,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def curves_figure(table: lf.Table) -> Any:
-    """Return the curves of one truth: a column for each m, a row for each step."""
+    """Draw the curves of one ground truth: a column for each m, a row for each step size."""
     rounds = table["round"]
     wanted = np.geomspace(rounds[1], rounds[-1], 40)  # evenly spaced on a logarithmic axis
     drawn = np.unique(1 + np.abs(rounds[1:] - wanted[:, None]).argmin(axis=1))
@@ -143,7 +145,7 @@ def curves_figure(table: lf.Table) -> Any:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return what the paper says of Figure 4, and how a local ridge does beside it."""
+    """Judge the paper's claims on Figure 4, and FLUTE against a local ridge."""
     found = []
     for (spectrum, step, m), part in tables["curves"].by("spectrum", "step", "n_samples"):
         best, edge = part.where(pair=BEST), [row["pair"] for row in part.rows if row.get("at_edge")]
@@ -151,7 +153,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         said = {
             "where": f"{TRUTHS[spectrum]}, {step} step: m = {m}",
             "note": joined(
-                "" if claimed else "the paper speaks of m = 8, 9, 10",
+                "" if claimed else "the paper's claim covers m = 8, 9, 10",
                 f"best step at the edge of the grid: {', '.join(edge)}" if edge else "",
             ),
         }
@@ -170,7 +172,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         local = f"FLUTE at {beats} a local ridge of the same strength, without federation"
         sentences.append((local, "nobody: the simplest rival of the sentence above", "final", best["ridge"]))
         for text, source, column, errors in sentences:
-            told = "final" if column == "final" else "least recorded"
+            told = "final" if column == "final" else "smallest recorded"
             statistic = f"share of paired trials in which the {told} error is smaller"
             pair = worst(best[column]), worst(errors)
             found.append(smaller(*pair, text=text, source=source, statistic=statistic, **said))

@@ -1,23 +1,23 @@
-"""FLUTE against FedRep where the empirical risk has many minima: whether the method decides which one is reached.
+"""FLUTE against FedRep when the empirical risk has many minima: whether the method decides which one is reached.
 
 The FLUTE paper's Figure 1 with few samples for the rank: d = 10, n = 30, phi_i ~ N(0, I_d), noise variance 0.3, one
-fixed data set, k = 8 at m = 12; k = 4 at m = 20 as the contrast. At gamma1 = 2 gamma2 the stationary points of FLUTE
-that have rank k are those of the empirical risk over Theta of rank k, and so are FedRep's with exact heads. There are
-many of them. Every method runs from several starts on each data set: FLUTE from small Gaussian B and W, FedRep (RI)
-from the Q factor of the same B; FedRep once, from the method of moments, as in Figure 1.
+fixed data set, k = 8 at m = 12. The contrast is k = 4 at m = 20. At gamma1 = 2 gamma2, FLUTE's stationary points of
+rank k are the stationary points of the empirical risk over Theta of rank k. So are FedRep's with exact heads. There
+are many of them. FLUTE and FedRep (RI) run from several initialisations on each data set: FLUTE from small Gaussian B
+and W, FedRep (RI) from the Q factor of the same B. FedRep runs once, from the method of moments, as in Figure 1.
 
-Runs go on until they have settled: over a block of rounds the empirical risk with exact heads at B changes by less than
-1e-9 of itself, its gradient by B is below 1e-6 of what its terms would give, and FLUTE's own predictors are those of
-exact heads to 1e-6. Runs that have not settled by the last round are counted apart. Two end points are the same minimum
-if their predictors differ by less than 1e-3 of their length and their risks by less than 1e-6. Steps: the one that has
-brought the gradient lowest in nine of ten runs after a block of rounds on separate data sets. Starts on one data set
-are a cluster: intervals are over data sets.
+Runs continue until they have converged ("settled"). Over a block of rounds, the relative change of the empirical risk
+with exact heads at B must be below 1e-9. Its gradient by B must be below 1e-6 of the size of its terms, and FLUTE's own
+predictors must equal those of exact heads to 1e-6. Runs that have not settled by the last round are counted separately.
+Two final points are the same minimum if their predictors differ by less than 1e-3 of their length and their risks by
+less than 1e-6. The step size is the one with the smallest 90 % quantile of the gradient after a block of rounds on
+separate data sets. Initialisations on one data set are a cluster: intervals are over data sets.
 
 Figures
 -------
-"" : The end error of every settled run above that of the run with the least risk on the same data set, a mark for each
-    start, data sets in the order of their spread. Noise variance 0.3; runs go on in blocks of rounds until they have
-    settled.
+"" : Relative excess (per cent) of each settled run's final error over that of the run with the smallest empirical risk
+    on the same data set. One marker per initialisation; data sets are sorted by spread. Noise variance 0.3; runs
+    continue in blocks of rounds until they have settled.
 
 References: Liu, Shen and Yang 2024, section 7.1, Figure 1.
 """
@@ -40,17 +40,17 @@ from linfed.theory import at_exact_heads
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, METHODS
 
-SUMMARY = "FLUTE paper, Figure 1's setting: how many minima there are, and which FLUTE and FedRep reach"
+SUMMARY = "FLUTE paper, Figure 1's setting: how many minima there are, and which of them FLUTE and FedRep reach"
 
 CHANGE, GRADIENT, HEADS = 1e-9, 1e-6, 1e-6
-"""What a settled run is below: change of the risk over a block, relative gradient, FLUTE's distance to exact heads."""
+"""Limits for a settled run: change of the risk over a block, relative gradient, FLUTE's distance to exact heads."""
 SAME_POINT, SAME_RISK = 1e-3, 1e-6
 """Relative distances of predictors and of risks below which two end points are one minimum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """All data sets and starts of one method in one setting, after Figure 1."""
+    """All data sets and initialisations of one method in one setting, after Figure 1."""
 
     method: str = FLUTE
     n_samples: int
@@ -75,7 +75,7 @@ class Ends:
         return final.B, final.W
 
     def begin(self, trials: int, seed: Any) -> tuple[Any, lf.GivenSamples, Any, Any]:
-        """Return truths (T, n, d), samples, B and heads of all data sets and starts; starts of a data set in turn."""
+        """Return ground truths (T, n, d), samples, B and heads; runs are sorted by data set, then initialisation."""
         problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, noise_std=math.sqrt(0.3))
         samples = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
         none: dict[str, Any] = {"rounds": 0, "trials": trials}
@@ -91,7 +91,7 @@ class Ends:
         return Phi, lf.GivenSamples(X, y), orthonormalize(B) if self.method == FEDREP_RI else B, W
 
     def tuned(self) -> float:
-        """Return the step whose gradient is the lowest in nine of ten runs after a block, on separate data sets."""
+        """Return the step size with the smallest 90 % quantile of the gradient after a block, on separate data sets."""
         _, data, B, W = self.begin(self.tuning_trials, (self.seed, self.n_samples, 1))
         found = []
         for step in self.step_sizes:
@@ -101,7 +101,7 @@ class Ends:
         return self.step_sizes[int(np.argmin(found))]
 
     def run(self) -> dict[str, Any]:
-        """Run every start until it has settled, or to the last round."""
+        """Run from every initialisation until the run has settled, or to the last round."""
         step = self.tuned()
         Phi, data, B, W = self.begin(self.trials, (self.seed, self.n_samples))
         value, gradient, Theta = at_exact_heads(data, B)
@@ -134,7 +134,7 @@ class Ends:
 
 
 def cells(quick: bool) -> dict[str, list[Ends]]:
-    """Return the methods' ends with few samples for the rank, and in the contrast."""
+    """Return all methods with few samples for the rank, and in the contrast."""
     base = Ends(n_samples=12, rank=8)
     if quick:
         base = replace(base, trials=5, starts=2, block=60, blocks=3, tuning_trials=2, step_sizes=(0.03, 0.7))
@@ -142,7 +142,7 @@ def cells(quick: bool) -> dict[str, list[Ends]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the end error of every settled run, data set by data set, relative to the data set's least risk's."""
+    """Draw the final error of every settled run, relative to that of the smallest risk on the same data set."""
     shifts = {FLUTE: -0.2, FEDREP_RI: 0.0, FEDREP: 0.2}
     with lf.page(tables["ends"], column="setting", title="{}", height=2.9) as sheet:
         for ax, part in sheet:
@@ -168,11 +168,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 ACROSS = "FLUTE and FedRep (RI), one start"
 MOMENTS = "FLUTE and FedRep"
 WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
-"""Pairs of runs on one data set: of two methods, and of one."""
+"""Names of pairs of runs on one data set: of two methods, and of one method."""
 
 
 def pairs_of(part: lf.Table) -> lf.Table:
-    """Return whether both runs of each pair settled, and at one minimum, and the first's excess: (trials, couples)."""
+    """Return for each pair whether both settled, whether at one minimum, and the excess of the first run."""
     runs, each = dict(part.by("method")), list(range(part.rows[0]["starts"]))
     later, earlier = np.tril_indices(len(each), -1)
     chosen = {
@@ -193,7 +193,7 @@ def pairs_of(part: lf.Table) -> lf.Table:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Return how often two runs settle at one minimum, whether the method decides it, and who ends lower."""
+    """Judge how often two runs settle at one minimum, whether the method decides it, and which one ends lower."""
     found = []
     for setting, part in tables["ends"].by("setting"):
         told = [f"{own['method']} {own['settled'].sum()} of {own['settled'].size}" for own in part]
@@ -202,7 +202,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
 
 
 def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
-    """Return the findings of a setting's pairs; those of runs that have not settled do not count."""
+    """Return the findings on the pairs of a setting; pairs with a run that has not settled are left out."""
     once, lower = [], []
     for pair, of in pairs.by("pair"):
         settled, differ = of["settled"], of["settled"] & ~of["same"]
@@ -226,9 +226,9 @@ def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
     parting = judge(
         difference,
         source=OWN_THRESHOLD,
-        text="From one start FLUTE and FedRep part as often as one method does from two",
+        text="FLUTE and FedRep from one start reach different minima as often as one method from two starts",
         where=setting,
-        statistic="share of settled pairs at the same minimum, two methods less two starts; interval over data sets",
+        statistic="share of settled pairs at the same minimum, two methods minus two starts; interval over data sets",
         least=-0.1,
         most=0.1,
         detail=shares,

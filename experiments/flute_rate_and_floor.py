@@ -1,15 +1,15 @@
-"""FLUTE at the step of Theorem 5.5: how fast the error falls and where it ends, beside predictions that are not fitted.
+"""FLUTE at the step size of Theorem 5.5: rate and floor of its error, against predictions without fitted parameters.
 
-The runs are those of `experiments._flute_followed`, without the two that are there to be found out. What stands beside
-them has no free parameter: the derivative's rate ``1 - eta Delta / 2`` (`linfed.theory.flute_local_rate`) and the floor
-to first order (`linfed.theory.truncation_floor`). The theorem's bound is drawn with the least constant that passes; its
-proof takes fresh samples in every round, which are held against the reused ones of Algorithm 1.
+The runs are those of `experiments._flute_followed`, without the negative controls. The predictions are the rate of the
+derivative, ``1 - eta Delta / 2`` (`linfed.theory.flute_local_rate`), and the floor to first order
+(`linfed.theory.truncation_floor`). The theorem's bound is drawn with the smallest constant with which it holds. Its
+proof takes fresh samples in every round; they are compared with the reused samples of Algorithm 1.
 
 Figures
 -------
-"" : The error against rounds on fixed and on fresh samples, beside the population's, with the predicted rate and
-    floors, and the theorem's bound with each run's own least constant, up to the round that its m covers. Noise std
-    0.5.
+"" : Error against rounds on fixed and on fresh samples, and on the population. Dotted: predicted rate; short dashes:
+    predicted floors; long dashes: the theorem's bound with each run's own smallest constant, up to the round that its m
+    covers. Lines: median over trials; shaded: 10-90 %. Noise std 0.5.
 
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
@@ -28,18 +28,18 @@ from linfed.theory import flute
 
 from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, settings, trace_of
 
-SUMMARY = "FLUTE at Theorem 5.5's step: the rate and the floor of its error, predicted, and fresh against reused data"
+SUMMARY = "FLUTE at Theorem 5.5's step size: predicted rate and floor of its error, and fresh against reused samples"
 
 KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples every round (the proof)"}
 
 
 def cells(quick: bool) -> dict[str, list[Followed]]:
-    """Return the runs in which the theorem's conditions hold and m is not too small."""
+    """Return the runs without the negative controls."""
     return {"runs": [run for run in settings(quick) if run.name not in SPOILT]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the errors on each kind of data beside the population's, the bound, the predicted rate and floors."""
+    """Draw the errors on each kind of data and on the population, with the bound, the predicted rate and floors."""
     base = tables["runs"].where(name=BASE)
     looks = shades(sorted({m for m in base.values("n_samples") if m}))
     population, last = base.where(data=POPULATION), base.where(data=FIXED)["round"][-1]
@@ -72,9 +72,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def bound(one: lf.Table, population: flute.FluteTrace) -> tuple[Any, Any]:
-    """Return the rounds of which the theorem speaks, and its bound with the least constant that passes up to there.
+    """Return the rounds that the theorem covers, and its bound with the smallest constant that holds in them.
 
-    The run has the setting of the population's, whose trace it takes but for what the bound is held against.
+    The run has the setting of the population's, whose trace supplies everything except rounds, error and entry time.
     """
     trace = replace(population, rounds=one["round"], error=one["error"], entry=one["entry"])
     rounds = trace.rounds[(trace.rounds > trace.entry.min()) & (trace.rounds <= one["covered"])]
@@ -84,7 +84,7 @@ def bound(one: lf.Table, population: flute.FluteTrace) -> tuple[Any, Any]:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Return the rates and the floors against their predictions, and fresh samples against reused ones."""
+    """Judge the rates and the floors against their predictions, and fresh samples against reused ones."""
     table = tables["runs"]
     population = [(trace_of(one), one["setting"]) for one in table.where(data=POPULATION)]
     fixed = {one["n_samples"]: trace_of(one) for one in table.where(name=BASE, data=FIXED)}

@@ -1,20 +1,22 @@
-"""FLUTE paper, Theorem 5.1: how the error that is left depends on m, n, d and the gap, at a fixed spectrum.
+"""FLUTE paper, Theorem 5.1: how the final error depends on m, n, d and the gap, at a fixed spectrum.
 
 The theorem's per-client samples for an error epsilon grow like ``max(d, n) / (n epsilon^2) (lambda_1 / Delta)^10``, so
-the error should fall at least like ``sqrt(max(d, n) / (n m))`` and grow at most like ``Delta^-5``. Here every run goes
-on until it has settled, on one fixed data set per client: what is left is the distance of the empirical risk's
-minimiser from the truncation, whatever the step, so the step is one half instead of the theorem's (which one setting
-uses, to show that it ends at the same place). The spectrum is (1, 1, t, t, t), k = 2, ``t = 1 - Delta/2``, Delta = 1.4
-unless it moves; label noise of standard deviation 1 dominates what the model cannot express, but in the noiseless
-sweep, which is another regime. Samples are drawn in law (``in_law=True``): m costs nothing.
+the error should fall at least like ``sqrt(max(d, n) / (n m))`` and grow at most like ``Delta^-5``. Every run continues
+until it has converged, on one fixed data set per client. The final error is then the distance of the empirical risk's
+minimiser from the truncation, whatever the step size. Therefore the step size is one half instead of the theorem's; one
+setting uses the theorem's, to show that it converges to the same point.
 
-Beside the fitted exponents stand those of `linfed.theory.truncation_floor`, which has no free parameter: in homogeneous
-noise it is ``noise_std sqrt(k (d + n - k) / (n m))`` times what close singular values add.
+The spectrum is (1, 1, t, t, t), k = 2, ``t = 1 - Delta/2``, with Delta = 1.4 unless varied. Label noise of standard
+deviation 1 dominates the error of the rank-k model, except in the noiseless sweep, which is another regime. Samples are
+drawn in distribution (``in_law=True``), at a cost independent of m.
+
+The fitted exponents are compared with those of `linfed.theory.truncation_floor`, which has no fitted parameter: in
+homogeneous noise it is ``noise_std sqrt(k (d + n - k) / (n m))`` times a factor for close singular values.
 
 Figures
 -------
-"" : The error that is left, against m, n, d and the gap, and over what is predicted of it without a free parameter,
-    with the exponents of both; runs go on until they have settled.
+"" : Final error of converged runs, against m, n, d and the gap, and the same divided by its prediction without fitted
+    parameters, with the exponents of both. Markers: median over trials; bars: 10-90 %.
 
 References: Liu, Shen and Yang 2024, Theorem 5.1 and Remarks 5.2, 5.3, 5.7.
 """
@@ -49,15 +51,15 @@ BOUNDS = {
     "Delta": (-5.0, "at least", "As the gap closes the error grows at most like Delta^-5", CLOSING),
     "n, noiseless": (0.0, "at most", "Without noise the error does not grow with n", INDEPENDENT),
 }
-"""The exponents of the theorem's bound: the error falls at least, or grows at most, so fast; and the paper's words."""
+"""Exponents of the theorem's bound, as limits on how the error falls or grows; text of the claim; quotation."""
 
 MARGIN = 0.03
-"""By how much an exponent may miss what is said of it: a sharp law lies at its edge, and no interval at one side."""
+"""Margin of a claimed exponent: if a bound is sharp, no interval lies on one side of its exponent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """One point of a sweep, run until it has settled."""
+    """One point of a sweep, run until it has converged."""
 
     sweep: str = ""
     n_clients: int = 20
@@ -72,22 +74,22 @@ class Floor:
 
     @property
     def spectrum(self) -> tuple[float, ...]:
-        """Singular values of the truths."""
+        """Singular values of the ground truths."""
         return (1.0,) * self.rank + (1.0 - self.gap / 2.0,) * 3
 
     @property
     def rounds(self) -> int:
-        """Enough to leave the small start, and then to settle at the rate ``1 - eta Delta / 2`` to nine digits."""
+        """Rounds to leave the small initialisation, and to converge at rate ``1 - eta Delta / 2`` to nine digits."""
         start = math.log(10.0 * self.dim) / math.log1p(self.step * (1.0 - self.gap / 4.0))
         return math.ceil(3.0 * start + 21.0 / (self.step * self.gap / 2.0))
 
     @property
     def cost(self) -> float:
-        """Long runs first."""
+        """Relative run time: long runs start first."""
         return self.rounds * self.n_clients * self.dim**2
 
     def run(self) -> dict[str, Any]:
-        """Return the floor of every trial, measured and predicted."""
+        """Return the measured and the predicted floor of every trial."""
         sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "spectrum": self.spectrum}
         problem = lf.UnderParameterized(**sizes, noise_std=self.noise_std)
         algorithm = lf.FLUTE(rank=self.rank, step_size=self.step)
@@ -116,15 +118,15 @@ SWEEPS = {
     "Delta": ("gap", (0.1, 0.2, 0.4, 0.8, 1.6), (0.4, 0.8, 1.6), {"n_samples": 1_000_000}),
     "n, noiseless": ("n_clients", (8, 16, 32, 64, 128), (8, 32, 128), {"noise_std": 0.0}),
 }
-"""What moves in each sweep, through which values, and which in a quick run; what stays."""
+"""Varied field of each sweep, its values, its values in a quick run, and changes from the base setting."""
 OTHER = ("Delta", "n, noiseless")
-"""Sweeps at another spectrum, or another noise, than the others."""
+"""Sweeps whose spectrum, or noise, differs from that of the others."""
 LABELS = {"n_samples": "samples m", "n_clients": "clients n", "dim": "dimension d", "gap": "gap $\\Delta$"}
 SLOW = "the theorem's step"
 
 
 def cells(quick: bool) -> dict[str, list[Floor]]:
-    """Return the points of every sweep, and one at the theorem's step."""
+    """Return the points of every sweep, and one at the theorem's step size."""
     base = Floor(trials=6) if quick else Floor()
     floors = []
     for sweep, (moves, values, few, stays) in SWEEPS.items():
@@ -134,7 +136,7 @@ def cells(quick: bool) -> dict[str, list[Floor]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the floors of every sweep with their prediction."""
+    """Draw the floors of every sweep with their prediction."""
     import matplotlib.pyplot as plt
 
     table = tables["floors"]
@@ -159,7 +161,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Return the theorem's exponents as bounds, its constant, the predictions, and the step's part in it."""
+    """Judge the theorem's exponents as bounds, its constant, the predictions, and the influence of the step size."""
     table = tables["floors"]
     bounds, predictions = [], []
     for sweep, (moves, *_) in SWEEPS.items():
@@ -176,7 +178,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             said = {"text": text, "where": fixed, "source": f"{source}; the margin is an {OWN_THRESHOLD}", "note": note}
             bounds.append(judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **said))
         where = f"{sweep}: {fixed}"
-        exponent, floor = (f"The {what} is that of the first-order law" for what in ("exponent", "floor"))
+        exponent, floor = (f"The {what} is that of the first-order prediction" for what in ("exponent", "floor"))
         predictions += [
             judge_predicted_exponent(at, measured, predicted, margin=MARGIN, text=exponent, where=where, note=note),
             judge_farthest_off(measured, predicted, least=0.9, most=1.1, text=floor, where=where),
@@ -187,7 +189,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         np.abs(slow["error"] / fast["error"] - 1.0),
         tolerance=1e-6,
         source=OWN_PREDICTION,
-        text="The floor does not depend on the step",
+        text="The floor does not depend on the step size",
         where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
         statistic="largest relative difference on the same data",
     )
@@ -195,7 +197,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
 
 
 def stays_at(part: lf.Table) -> str:
-    """Return the clients and dimensions of a sweep that do not move, in words, and whether there is no noise."""
+    """Return the fixed numbers of clients and dimensions of a sweep, as text, and whether there is no noise."""
     sizes = {name: part.values(column) for name, column in (("n", "n_clients"), ("d", "dim"))}
     values = {name: found[0] for name, found in sizes.items() if len(found) == 1}
     words = [f"{name} = {value:,}" for name, value in values.items()]
@@ -219,10 +221,10 @@ def _power(table: lf.Table) -> lf.Finding:
 
 
 def _one_constant(table: lf.Table) -> lf.Finding:
-    """Judge whether one constant serves ``sqrt(max(d, n) / (n m))``, as far as the law behind it lets it.
+    """Judge whether one constant fits ``sqrt(max(d, n) / (n m))``, as far as the first-order prediction allows.
 
-    ``d + n - k`` lies between the maximum and twice that, and singular values t below the first k add up to the factor
-    ``(1 + t^2) / (1 - t^2)^2``: constants may differ by the root of both.
+    ``d + n - k`` lies between the maximum and twice the maximum, and singular values t below the first k contribute at
+    most the factor ``(1 + t^2) / (1 - t^2)^2``: constants may differ by the square root of the product.
     """
     alike = table.where(sweep=[sweep for sweep in SWEEPS if sweep not in OTHER])
     (gap,) = alike.values("gap")
@@ -233,5 +235,5 @@ def _one_constant(table: lf.Table) -> lf.Finding:
         alike["error"].T / bound,
         most=most,
         source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
-        text="At a fixed spectrum and noise one constant serves sqrt(max(d, n) / (n m)) for all m, n and d",
+        text="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
     )

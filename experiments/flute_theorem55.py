@@ -1,18 +1,19 @@
-"""FLUTE paper, Theorem 5.5: the recursion, the region, the entry time T_R and the bound, at the theorem's own step.
+"""FLUTE paper, Theorem 5.5: recursion, region, entry time T_R and bound, at the theorem's own step size.
 
-The runs are those of `experiments._flute_followed`. The theorem wants m to grow like ``(1 - eta Delta/16)^(-2T)``: with
-m fixed it covers rounds up to ``T(m) = log m / (-2 log(1 - eta Delta/16))`` (its other factors left out). With the
-constant of its proof the bound says nothing there: it stays above the error of predicting 0. The least constant that
-passes up to T(m) is therefore reported, and that it is nearly the same for all m is no finding: at T(m) the bound has
-fallen to ``m^-1/2`` of its scale by the definition of T(m), and so has the floor. What the error does in its place is
-the question of `experiments.flute_rate_and_floor`.
+The runs are those of `experiments._flute_followed`. The theorem requires m to grow like ``(1 - eta Delta/16)^(-2T)``;
+for a fixed m it covers rounds up to ``T(m) = log m / (-2 log(1 - eta Delta/16))`` (without its other factors). With the
+constant of its proof the bound is trivial there: it stays above the error of predicting 0. Therefore the smallest
+constant with which the bound holds up to T(m) is reported. It hardly varies with m, but this follows from the
+definition of T(m): there the bound has fallen to ``m^-1/2`` of its scale, and so has the floor. The actual behaviour of
+the error is the subject of `experiments.flute_rate_and_floor`.
 
 Figures
 -------
 "region" : The three quantities that the theorem's region bounds, against rounds, on the population and on fixed samples
-    of the base setting; median over trials; dashed: the region's bounds. Noise std 0.5.
-"constants" : The least constant with which the bound holds up to the round that m covers, in 95 % of the trials,
-    setting by setting. Noise std 0.5.
+    of the base setting. Lines: median over trials; dashed: the region's bounds; shaded: outside the region. Noise std
+    0.5.
+"constants" : Smallest constant with which the bound holds in 95 % of the trials up to the round that m covers, for each
+    setting, with 95 % intervals. Noise std 0.5.
 
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
@@ -31,31 +32,31 @@ from linfed.theory import flute
 
 from ._flute_followed import ALLOWED, BASE, FIXED, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
 
-SUMMARY = "FLUTE paper, Theorem 5.5: recursion, region, entry time and bound, with the constants that would pass"
+SUMMARY = "FLUTE paper, Theorem 5.5: recursion, region, entry time and bound, with the smallest constants that hold"
 
 TITLES = {
     "largest": "$\\sigma_1^2(\\Theta)$ $\\leq 2\\lambda_1'$",
     "rest": "$\\sigma_1^2(\\Theta_{res})$ $\\leq \\lambda_k'-\\Delta/2$",
     "smallest": "$\\sigma_k^2(\\Theta_k)$ $\\geq \\Delta/4$",
 }
-"""What bounds the region."""
+"""Titles of the panels, with the bounds of the region."""
 RANGE = (3e-6, 20.0)
-"""Of the heights of its three panels."""
+"""Limits of the vertical axes of the three panels."""
 
 
 def cells(quick: bool) -> dict[str, list[Followed]]:
-    """Return the runs, with those that are there to be found out."""
+    """Return the runs, with the negative controls."""
     return {"runs": settings(quick)}
 
 
 def region_bounds(one: lf.Table) -> dict[str, float]:
-    """Return what bounds the region in a setting, from its singular values: ``lambda' = 2 lambda``."""
+    """Return the bounds of the region in a setting, from its singular values: ``lambda' = 2 lambda``."""
     values, gap = 2.0 * one["singular_value"], one["gap"]
     return {"largest": 2.0 * values[0], "rest": values[one["rank"] - 1] - gap / 2.0, "smallest": gap / 4.0}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the region, and the constants that would pass."""
+    """Draw the region, and the smallest constants."""
     import matplotlib.pyplot as plt
 
     table = tables["runs"]
@@ -93,7 +94,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Return the theorem's statements with their judgements."""
+    """Judge the theorem's statements."""
     table = tables["runs"]
     found, beyond, constants = [], [], []
     for one in table:

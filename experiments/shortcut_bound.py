@@ -1,16 +1,17 @@
-"""The shortcut draft's proof, held against runs: its identities (9) to (21), and the terms of its bound (22).
+"""The shortcut draft's proof, checked in runs: its identities (9) to (21), and the terms of its bound (22).
 
-n = 100, d = 20, k = 2, m = 60 fixed samples, heads of length sqrt 2, shortcuts of root mean square length 0.7, start at
-distance 0.5, eta = 0.3, without noise and with 0.1. The closed form (2) to (5) in both orders, the joint ridge, and
-gradient steps with a small shortcut step. The identities of the heads, (9), (16), (17), and of the shortcuts, (18), are
-those of (2) and (3) and judged for these alone; those of the step, (19) to (21), and the bound (22) hold for every
-solver. As printed (7), (9) and (15) have a sign wrong: the printed (9) is judged, too.
+n = 100, d = 20, k = 2, m = 60 fixed samples, heads of length sqrt 2, shortcuts of root mean square length 0.7, initial
+distance 0.5, eta = 0.3, without noise and with noise 0.1. The methods are the closed form (2) to (5) in both orders,
+the joint ridge, and gradient steps with a small shortcut step size. The identities of the heads, (9), (16), (17), and
+of the shortcuts, (18), follow from (2) and (3) and are judged only for these. Those of the update of B, (19) to (21),
+and the bound (22) hold for every solver. As printed, (7), (9) and (15) have a wrong sign: the printed (9) is judged as
+well.
 
-The bound's terms, each with its factor ||R^{-1}||, say what a proof has to control (`linfed.theory.shortcut`).
+The bound's terms, each with its factor ||R^{-1}||, show what a proof has to control (`linfed.theory.shortcut`).
 
 Figures
 -------
-"" : The terms of the bound (22) against rounds, for each solver, with noise, beside the distance; median over
+"" : Terms of the bound (22) against rounds, for each solver, with noise, and the subspace distance (black). Median over
     trials.
 
 References: the shortcut draft, (7) to (22); docs/shortcut.md.
@@ -40,12 +41,12 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
 TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, strict=False))
-"""The look of each term of (22)."""
+"""Colour and marker of each term of (22)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Equations:
-    """One method at one noise level, followed round by round."""
+    """One method at one noise level, recorded round by round."""
 
     method: str = CLOSED
     noise_std: float = 0.0
@@ -58,7 +59,7 @@ class Equations:
     seed: int = 0
 
     def run(self) -> dict[str, Any]:
-        """Follow a run, and take every equation's two sides."""
+        """Run the method, and return both sides of every equation in every round."""
         size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
         problem = lf.SharedWithShortcuts(**size, shortcut_norm=0.7, noise_std=self.noise_std)
         algorithm = lf.FedRepShortcut(rank=self.rank, step_size=0.3, init=lf.AtDistance(0.5), **METHODS[self.method])
@@ -70,17 +71,17 @@ class Equations:
 
 
 def cells(quick: bool) -> dict[str, list[Equations]]:
-    """Return every method without noise and with."""
+    """Return every method, without and with noise."""
     base = Equations(n_clients=40, rounds=40, trials=5) if quick else Equations()
     return {"terms": lf.grid(base, method=tuple(METHODS), noise_std=(0.0, 0.1))}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the terms of (22) against rounds, with noise."""
+    """Draw the terms of (22) against rounds, with noise."""
     table = tables["terms"].where(noise_std=max(tables["terms"].values("noise_std")))
     with lf.page(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
         for ax, row in sheet:
-            # (2)-(5) moves B in every second round only, and its terms with it: dots, not lines.
+            # (2)-(5) updates B only in every second round, and with it its terms: dots instead of lines.
             for term, (colour, _, _) in TERMS.items():
                 values = np.median(row[term], axis=0)
                 shown = values > 1e-7
@@ -92,7 +93,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the draft's equations with their judgements."""
+    """Judge the draft's equations."""
     out = []
     for row in tables["terms"]:
         series = {name: row[name] for name in SERIES if name in row.columns}

@@ -1,28 +1,33 @@
-"""The shortcut draft: whether its Algorithm 1 and its closed form (2)-(5) learn B, and what a ridge changes.
+"""The shortcut draft: whether its Algorithm 1 and its closed form (2)-(5) learn B, and the effect of a ridge.
 
-The draft has no experiments, so the setting is chosen here: d = 20 and k = 2 as in the FedRep paper's Figure 1, n = 50
-clients (more than d, so that the shortcuts have full rank), m on both sides of d, heads of length sqrt(2), shortcuts of
-root mean square length 0.5, full participation. B starts at a random subspace in every method. One data set per client
-(``fixed``); for one m, with noise, also new samples in every round (``fresh``).
+The draft has no experiments, so the setting is our choice: d = 20 and k = 2 as in the FedRep paper's Figure 1, m below
+and above d, and n = 50 clients (more than d, so that the shortcuts have full rank). Heads have length sqrt(2),
+shortcuts have root mean square length 0.5, and all clients take part. B starts at a random subspace in every method.
+There is one data set per client (``fixed``); for one m, with noise, also new samples in every round (``fresh``).
 
-Methods: Algorithm 1 as drafted (one step size for head, shortcut and B), the same with a step of its own for the
-shortcut, of at most 0.03; (2)-(5), whose order is jacobi, and its gauss-seidel form; the joint minimiser
-with a ridge on the shortcut; FedRep, which ignores the shortcuts; Local only. The joint method is refitted without the
-ridge at the end, and measured before and after. Step sizes and the ridge are tuned on separate trials over one grid,
-for the least parameter error after the last round (before the refit) in nine of ten trials; the joint method's step is
-the grid's times (1 + ridge) / ridge, as the ridge slows B by that factor. (2)-(5) alternates between two states
-(docs/shortcut.md): only even rounds are recorded.
+The methods:
+
+- Algorithm 1 as drafted (one step size for head, shortcut and B), and with a separate step size for the shortcut, of at
+  most 0.03;
+- (2)-(5), whose order is jacobi, and its gauss-seidel form;
+- the joint minimiser with a ridge on the shortcut, refitted without the ridge at the end and measured before and after;
+- FedRep, which ignores the shortcuts, and Local only.
+
+Step sizes and the ridge are tuned on separate trials over one grid, for the smallest 90 % quantile of the parameter
+error after the last round (before the refit). The joint method's step size is the grid's times (1 + ridge) / ridge,
+because the ridge slows B by that factor. (2)-(5) alternates between two states (docs/shortcut.md): only even rounds are
+recorded.
 
 Figures
 -------
-"" : Distance, parameter error and the shortcuts' error against rounds on fixed data with noise, for each m; circles:
-    refitted without the ridge; median and 10-90 % over trials.
-"noiseless" : Distance, parameter error and the shortcuts' error against rounds on fixed data without noise, for each m;
-    circles: refitted without the ridge; median and 10-90 % over trials.
-"fresh" : Distance, parameter error and the shortcuts' error against rounds on new samples in every round; circles:
-    refitted without the ridge; median and 10-90 % over trials.
-"tuning" : What steps and ridge were chosen by: the final parameter error that nine of ten separate trials stay below,
-    at the best of the other parameters; circled: chosen.
+"" : Subspace distance, parameter error and the shortcuts' error against rounds, on fixed data with noise, for each m.
+    Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge.
+"noiseless" : Subspace distance, parameter error and the shortcuts' error against rounds, on fixed data without noise,
+    for each m. Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge.
+"fresh" : Subspace distance, parameter error and the shortcuts' error against rounds, on new samples in every round.
+    Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge.
+"tuning" : Tuning criterion against step size: the 90 % quantile of the final parameter error over separate tuning
+    trials, at the best values of the other parameters. Circled: the selected step size.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -43,7 +48,7 @@ from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
 
 from ._shortcut import LEARNED, Sized
 
-SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m on both sides of d"
+SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m below and above d"
 
 DRAFTED, SMALL = "Algorithm 1", "Algorithm 1, small"
 JACOBI, SEIDEL, JOINT = "(2)-(5)", "(2)-(5), gauss-seidel", "joint ridge"
@@ -54,12 +59,12 @@ DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
 QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
 FLOOR = 1e-3
-"""Errors below are drawn here: without noise some methods are exact."""
+"""Smaller errors are drawn at this one: without noise some methods are exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(Sized):
-    """One method on one kind of data; all sizes are chosen here: the draft names none."""
+    """One method on one kind of data; all sizes are our choice, because the draft gives none."""
 
     data: str = FIXED
     n_samples: int = 40
@@ -74,14 +79,14 @@ class Curve(Sized):
 
     @property
     def settings(self) -> list[dict[str, float]]:
-        """The settings to try, none where there is nothing to tune (the gauss-seidel form never moves B)."""
+        """The tuning grid, empty if there is nothing to tune (the gauss-seidel form never changes B)."""
         axes = {"step_size": () if self.method in (SEIDEL, "LocalOnly") else self.step_sizes}
         axes |= {"shortcut_step_size": self.shortcut_step_sizes} if self.method == SMALL else {}
         axes |= {"ridge": self.ridges} if self.method == JOINT else {}
         return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
 
     def at(self, step_size: float = 1.0, ridge: float = 0.0, **shortcut: float) -> lf.Algorithm:
-        """Return the method at a setting; the joint form's step is that of the grid over how much the ridge slows B."""
+        """Return the method at a setting; the joint form's step size is the grid's times (1 + ridge) / ridge."""
         if self.method == "LocalOnly":
             return lf.LocalOnly()
         if self.method == "FedRep":
@@ -94,7 +99,7 @@ class Curve(Sized):
         return self.algorithm_1(step_size, solver=lf.ClosedForm(order=order))
 
     def run(self) -> dict[str, Any]:
-        """Tune on separate trials, then run the trials that count; what the refit makes of them stands by itself."""
+        """Tune on separate trials, then run the trials; the errors after the refit are separate columns."""
         problem = lf.SharedWithShortcuts(**self.whole, shortcut_norm=0.5, noise_std=self.noise_std)
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
@@ -122,7 +127,7 @@ class Curve(Sized):
 
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
-    """Return every method on fixed data, and for one m, with noise, on new samples."""
+    """Return every method on fixed data and, for one m with noise, on new samples."""
     grid: dict[str, Any] = {"n_samples": (10, 40, 100), "noise_std": (0.0, 0.1), "method": METHODS}
     if quick:
         tried = {"step_sizes": (0.1, 0.3), "shortcut_step_sizes": (0.003, 0.01), "ridges": (0.1, 0.3)}
@@ -132,7 +137,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return dist and errors against rounds with noise, without, on fresh data, and the tuning."""
+    """Draw distances and errors against rounds with noise, without, and on new samples, and the tuning."""
     table, below = tables["curves"], f"; errors below {FLOOR:g} are drawn there"
     fixed, found = table.where(data=FIXED), {}
     side_by_side = {"column": "n_samples", "row": "quantity", "title": "m = {}", "sharex": True, "sharey": "row"}
@@ -156,7 +161,7 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
     with lf.page(three, **panels) as sheet:
         for ax, part in sheet:
             _draw(ax, part, part.rows[0]["quantity"])
-        for ax, part in sheet:  # the scales are settled by now
+        for ax, part in sheet:  # after all panels are drawn, the shared scales are fixed
             if (name := part.rows[0]["quantity"]) != ERROR or "row" not in panels:
                 numbered_ticks(ax)
             if name == DIST:
@@ -168,13 +173,13 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
 
 
 def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
-    """Draw a quantity of all methods that have it against rounds, and what the refit makes of it."""
+    """Draw a quantity against rounds for all methods that have it, and its value after the refit."""
     for turn, (method, one) in enumerate(part.by("method")):
         if quantity not in one.columns:
             continue
         rounds, values, last = one["round"], np.maximum(one[quantity], FLOOR), one["rounds"]
         shape = {"markevery": slice(turn % 6, None, 6)}
-        if rounds[-1] < last:  # one round says all
+        if rounds[-1] < last:  # methods that run for one round
             rounds, values, shape = np.array([0, last]), values[:, [-1, -1]], {"markevery": slice(0)}
         draw_curve(rounds, values, ax=ax, label=NAMES[method], ylabel="", method=method, options=shape)
         if f"refitted_{quantity}" in one.columns:
@@ -184,13 +189,13 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
 
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"
-LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit the last batch alone"
+LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit only the last batch"
 AIM = "the draft's aim"
 LEARNT = f"{AIM}; what counts as learned is an {OWN_THRESHOLD}"
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return which methods learn B, whose errors are below whose, and what the refit does."""
+    """Judge which methods learn B, which have smaller errors, and the effect of the refit."""
     learned, errors, falling, refit = [], [], [], []
     for (data, d, m, noise), part in tables["curves"].by("data", "dim", "n_samples", "noise_std"):
         where = f"m = {m}, noise {noise:g}{', fresh' if data == FRESH else ''}"
@@ -201,7 +206,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         for name in METHODS[:-1]:
             dist, note = found[name][DIST], notes[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else "")
             said = {"text": f"{NAMES[name]} learns B", "where": where, "source": LEARNT, "note": note}
-            statistic = "share of trials whose dist ends below half its start"
+            statistic = "share of trials whose final dist is below half the initial one"
             learned.append(share(dist[:, -1] < LEARNED * dist[:, 0], 0.5, statistic=statistic, **said))
         for name, rival in itertools.product((DRAFTED, SMALL, JOINT), ("FedRep", "LocalOnly")):
             text, edges = f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}", found[name]["at_edge"]
@@ -210,11 +215,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             statistic = "share of paired trials in which the final error is smaller"
             said = {"text": text, "where": where, "source": AIM, "note": note}
             errors.append(smaller(end[name], end[rival], statistic=statistic, **said))
-        if noise == 0 and m >= d:  # the error can go on falling
+        if noise == 0 and m >= d:  # only then can the error keep falling
             values = found[SMALL][ERROR]
             gained = -np.log10(worst(values[:, -1] / values[:, values.shape[1] // 2]))
             measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
-            text = "Without noise the parameter error of Alg. 1, small shortcut steps, goes on falling"
+            text = "Without noise the parameter error of Alg. 1, small shortcut steps, keeps falling"
             statistic = "factors of ten gained over the second half of the rounds, median"
             said = {"text": text, "where": where, "source": OWN_THRESHOLD}
             falling.append(judge(measured, statistic=statistic, least=0.1, **said))
@@ -224,6 +229,6 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         same = data == FIXED and m >= d and (gap < 1e-6 or noise == 0)
         note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
         said = {"text": "The refit lowers the parameter error of the joint ridge", "where": where, "note": note}
-        statistic = "share of trials in which it is smaller after the refit"
+        statistic = "share of trials in which the error is smaller after the refit"
         refit.append(smaller(after, before, statistic=statistic, source=OWN_PREDICTION, **said))
     return learned + errors + falling + refit

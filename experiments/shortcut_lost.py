@@ -1,19 +1,19 @@
-"""How fast the shortcut draft's (2) to (5) lose a B near B*: the rounds until dist passes 0.5, over m and eta.
+"""How fast the shortcut draft's (2) to (5) lose a B near B*: the rounds until the distance exceeds 0.5, over m and eta.
 
 d = 20, k = 2, n = 50, heads of length sqrt(2), shortcuts of root mean square length 0.5, noise std 0.1; B starts at a
-stated distance. Fixed samples and new ones in every round; beside them more clients; and from the same start two
-rivals, the gauss-seidel order and FedRep. A run that has not passed 0.5 by the last round is censored: an infinite
-number of rounds, counted, and never left out.
+given distance. Samples are fixed, or new in every round; some settings have more clients. Two competitors start from
+the same B: the gauss-seidel order and FedRep. A run that has not exceeded 0.5 by the last round is censored: its number
+of rounds is infinite, and it is counted and not left out.
 
-The prediction for fixed samples has no free parameter (`linfed.theory.shortcut_loss_rounds`): of the two parts by which
-B leaves span(B*), the mean of the moves alone would take some ``m/(eta (k + 1))`` rounds, the wander, which is the same
-in all of them, ``sqrt(m n)/eta``: the shorter of the two counts. (On new samples the wander of one move is not that of
-the next.)
+The prediction for fixed samples has no fitted parameter (`linfed.theory.shortcut_loss_rounds`). B leaves span(B*) in
+two ways. The mean of the updates would take about ``m/(eta (k + 1))`` rounds. Their random part, which repeats in every
+round, would take ``sqrt(m n)/eta``. The shorter of the two counts. (On new samples the random parts of different
+updates are independent.)
 
 Figures
 -------
-"" : The rounds in which (2) to (5) lose a B near B*, until dist passes 0.5, against m, for each step; lines: predicted;
-    median and 10-90 % over trials.
+"" : Number of rounds until the updates (2)-(5), started near B*, exceed subspace distance 0.5, against m, for several
+    step sizes. Markers: median over trials; bars: 10-90 %; lines: prediction.
 
 References: shortcut draft, (2) to (5); docs/shortcut.md, section 2.
 """
@@ -35,7 +35,7 @@ from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, short
 
 from ._shortcut import LEARNED, Sized
 
-SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, beside a prediction"
+SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, measured and predicted"
 
 FIXED, FRESH = ("fixed", "fresh")
 WORDS = {FIXED: "fixed", FRESH: "new"}
@@ -47,7 +47,7 @@ THEORY = (("predicted", "predicted, fixed samples", 1.0, "-"), ("mean_alone", "$
 
 @dataclass(frozen=True, kw_only=True)
 class Loss(Sized):
-    """One method from one start, at one step and one number of samples; all sizes are chosen here."""
+    """One method from one initial B, at one step size and number of samples; all sizes are our choice."""
 
     method: str = CLOSED
     kind: str = FIXED
@@ -59,7 +59,7 @@ class Loss(Sized):
     seed: int = 0
 
     def run(self) -> dict[str, Any]:
-        """Run until every trial has passed `LEARNED` or the rounds are over."""
+        """Run until every trial has exceeded distance `LEARNED`, or to the last round."""
         problem = lf.SharedWithShortcuts(**self.whole, noise_std=self.noise_std, shortcut_norm=0.5)
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
         world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
@@ -81,7 +81,7 @@ class Loss(Sized):
 
 
 def cells(quick: bool) -> dict[str, list[Loss]]:
-    """Return (2) to (5) over m and eta on both kinds of samples, beside them more clients, and the rivals."""
+    """Return (2) to (5) over m and eta on both kinds of samples and with more clients, and the competitors."""
     base, many, rival_rounds = (Loss(rounds=60, trials=5), 60, 10) if quick else (Loss(), 200, 200)
     samples, some = ((40, 10), (10,)) if quick else ((160, 80, 40, 20, 10), (160, 40, 10))
     steps, starts = ((0.1, 0.3), (0.3,)) if quick else ((0.03, 0.1, 0.3, 1.0), (0.05, 0.3))
@@ -93,7 +93,7 @@ def cells(quick: bool) -> dict[str, list[Loss]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the rounds against m, a line for each step, with what is predicted."""
+    """Draw the rounds against m, with a line for each step size, and the predictions."""
     table = fewest(tables["rounds"].where(method=CLOSED))
     table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
     looks = shades(sorted(table.values("step_size")))
@@ -119,12 +119,12 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def fewest(table: lf.Table) -> lf.Table:
-    """Return the rows of the fewest clients: there are more beside them to see whether the clients' number matters."""
+    """Return the rows with the fewest clients; the others only show whether the number of clients matters."""
     return table.where(n_clients=min(table.values("n_clients")))
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return whether B is lost, on which time scale in m and eta, and whether rivals lose it."""
+    """Judge whether B is lost, on which time scale in m and eta, and whether competitors lose it."""
     table = tables["rounds"]
     closed, rivals = fewest(table.where(method=CLOSED)), table.where(method=[SEIDEL, FEDREP])
     slow = closed.where(step_size=[eta for eta in closed.values("step_size") if eta < 1])
@@ -135,16 +135,16 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         where = f"{kind} samples, start {start:g}, eta {eta:g}"
         passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.by("n_samples"))}
         few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
-        said = {"where": where, "note": f"{where}: censored, passed are {', '.join(few)}" if few else ""}
+        said = {"where": where, "note": f"{where}: some are censored; passed: {', '.join(few)}" if few else ""}
         said |= {"statistic": "share of runs, over all m, that passed 0.5 within the rounds", "source": OWN_PREDICTION}
         out.append(share(np.isfinite(part["lost"]), 0.9, text="(2) to (5) lose a B near B*", **said))
     for (method, kind), part in rivals.by("method", "kind"):
         said = {"where": f"{method}, {kind} samples", "source": OWN_PREDICTION}
-        said |= {"statistic": f"share that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
-        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same start a rival does not lose it", **said))
+        said |= {"statistic": f"share of runs that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
+        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same B a competitor does not lose it", **said))
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
-    out += exponents(many, "n_samples", 1.0, "grow like m on new ones, m > d")
-    out += exponents(fixed, "step_size", -1.0, "go like (1 - eta)/eta on fixed samples")
+    out += exponents(many, "n_samples", 1.0, "grow like m on new samples, m > d")
+    out += exponents(fixed, "step_size", -1.0, "scale like (1 - eta)/eta on fixed samples")
     known = table.where(method=CLOSED, kind=FIXED, step_size=slow.values("step_size"))
     for (n, start, eta), part in known.by("n_clients", "start", "step_size"):
         lost = part["lost"]
@@ -154,7 +154,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def exponents(table: lf.Table, along: str, claimed: float, law: str) -> list[Finding]:
-    """Judge the exponent of the moves in m or in eta/(1 - eta) for each start and step, or m."""
+    """Judge the exponent of the updates in m or in eta/(1 - eta), for each initial distance and step size, or m."""
     out, in_step = [], along == "step_size"
     for (start, other), part in sorted(table.by("start", "n_samples" if in_step else "step_size")):
         where = f"start {start:g}, {f'm = {other}' if in_step else f'eta {other:g}'}"

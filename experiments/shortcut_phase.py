@@ -1,29 +1,34 @@
-"""Where B is learned, and where the shortcut swallows it: the shortcut draft's Algorithm 1, and a joint ridge.
+"""Where the shortcut draft's Algorithm 1 and a joint ridge learn B, and where the learned shortcut absorbs it.
 
-Heat maps of the dist after a fixed number of rounds, over the size of the shortcuts and over what holds the learned
-shortcut back: ``tau_s eta_s``, the number of shortcut steps times their size, in Algorithm 1; the ridge in the joint
-closed form. d = 20, k = 2, n = 50, m = 100, fixed data, heads of length sqrt(2), noise std 0.1; B starts at a random
-subspace. Three kinds of truth: shortcuts orthogonal to B* and exactly uncorrelated with the heads, where the conditions
-under which the top-k subspace of Phi* is span(B*) can be met to the letter (docs/shortcut.md); orthogonal to B* and
-drawn independently of the heads; and drawn without regard to B*.
+Heat maps show the distance after a fixed number of rounds, over the size of the shortcuts and over what restrains the
+learned shortcut. In Algorithm 1 that is ``tau_s eta_s``, the number of shortcut steps times their size; in the joint
+closed form it is the ridge. The setting is d = 20, k = 2, n = 50, m = 100, fixed data, heads of length sqrt(2) and
+noise std 0.1. B starts at a random subspace. There are three kinds of ground truth:
 
-Three predictions lie on the maps, none with a free parameter. For Algorithm 1 the same algorithm on the exact moments
-of the same truths (m to infinity, no noise), from the same starts. For the ridge the distance of the top-k subspace of
-Phi*, whatever the ridge. And the size at which ``lambda_min(Gamma) = lambda_max((1/n) sum s_i* s_i*')``.
+- shortcuts orthogonal to B* and exactly uncorrelated with the heads, for which the conditions under which the top-k
+  subspace of Phi* is span(B*) can be met exactly (docs/shortcut.md);
+- shortcuts orthogonal to B* and independent of the heads;
+- shortcuts independent of B*.
 
-The ridge slows B by the factor ridge / (1 + ridge). In the main maps its step is divided by that factor, so
-that the rounds are enough for all; a further map keeps the step as it is. Another runs Algorithm 1 with several
-shortcut steps in a round, of the same product.
+Three predictions are drawn on the maps, none with a fitted parameter. For Algorithm 1: the same algorithm on the exact
+moments of the same ground truths (m to infinity, no noise), from the same initial B. For the ridge: the distance of the
+top-k subspace of Phi*, whatever the ridge. For both: the size at which
+``lambda_min(Gamma) = lambda_max((1/n) sum s_i* s_i*')``.
 
-Beside each prediction of a map stands the best that a rule without the data set could do, in hindsight. The settings
-that work best are searched for in `experiments.shortcut_search`.
+The ridge slows B by the factor ridge / (1 + ridge). In the main maps the step size is divided by that factor, so that
+the rounds are enough for all ridges; a further map keeps the plain step size. Another map runs Algorithm 1 with several
+shortcut steps in a round, with the same product.
+
+Every prediction is compared with the best that a rule independent of the data set could do, chosen in hindsight. The
+best settings are searched for in `experiments.shortcut_search`.
 
 Figures
 -------
-"" : The dist at the end over the shortcuts' size and what holds the learned ones back, median over trials, for each
-    kind of truth, with where it passes 0.5 and the predictions of that.
-"steps" : The dist at the end over the shortcuts' size and what holds the learned ones back, with several shortcut steps
-    in a round, and with the ridge at a plain step; lines: where it passes 0.5, and predictions of that.
+"" : Final subspace distance over the size of the shortcuts and over what restrains the learned ones, for each kind of
+    ground truth. Numbers and colours: median over trials; lines: where it passes 0.5, measured and predicted.
+"steps" : Final subspace distance over the size of the shortcuts and over what restrains the learned ones, with several
+    shortcut steps in a round, and with the ridge at a plain step size. Numbers and colours: median over trials; lines:
+    where it passes 0.5, measured and predicted.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -46,7 +51,7 @@ from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
 
 from ._shortcut import LEARNED, Sized
 
-SUMMARY = "Shortcut draft: where B is learned, over the shortcuts' size, their steps, and a ridge on them"
+SUMMARY = "Shortcut draft: where B is learned, over the size of the shortcuts, their step size, and a ridge on them"
 
 TRUTHS = {
     "uncorrelated": "orthogonal, exactly uncorrelated",
@@ -59,9 +64,9 @@ CLOSED = (JOINT, PLAIN)
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Sized):
-    """One family of algorithms on one kind of truth; all sizes are chosen here: the draft names none.
+    """One family of algorithms on one kind of ground truth; all sizes are our choice, because the draft gives none.
 
-    `sizes` are those of the shortcuts; `held` is what holds the learned ones back, ``tau_s eta_s`` or the ridge.
+    `sizes` are those of the shortcuts; `held` are the values that restrain the learned ones, ``tau_s eta_s`` or ridge.
     """
 
     family: str = GRADIENT
@@ -83,7 +88,7 @@ class Map(Sized):
         return self.algorithm_1(self.step_size, solver=solver)
 
     def ends(self, worlds: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Return the final dist and parameter error, (trials, size, back) each, of a problem and data for each size."""
+        """Return final distance and parameter error, each (trials, size, back), for one problem and data per size."""
         run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
         run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
         columns = [self.algorithm(back) for back in self.held]
@@ -92,7 +97,7 @@ class Map(Sized):
         return [np.moveaxis(np.array(values), -1, 0) for values in ends]
 
     def run(self) -> dict[str, Any]:
-        """Run every point of the map, and what predicts it, from the same starts."""
+        """Run every point of the map, and its predictions, from the same initial B."""
         kind = {
             "orthogonal": self.truth != "any",
             "uncorrelated": self.truth == "uncorrelated",
@@ -117,7 +122,7 @@ class Map(Sized):
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
-    """Return the maps: both families on every kind of truth, several steps and a plain step on one."""
+    """Return the maps: both families on every kind of ground truth, several steps and a plain step on one kind."""
     steps, ridges = Map(), Map(family=JOINT, step_size=0.5, held=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
         few: dict[str, Any] = {"sizes": (0.5, 3.0), "trials": 4}
@@ -128,7 +133,7 @@ def cells(quick: bool) -> dict[str, list[Map]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the maps over the three kinds of truth, and those with several shortcut steps and with a plain step."""
+    """Draw the maps for the three kinds of ground truth, and those with several shortcut steps and a plain step."""
     table, size, figures = tables["map"], "root mean square length of $s_i^*$", {}
     main: dict[str, Any] = {"column": "truth", "row": "family", "title": TRUTHS.get, "height": 5.4}
     steps: dict[str, Any] = {"column": "family", "title": "{}", "height": 3.2}
@@ -169,21 +174,21 @@ def draw(ax: Any, row: lf.Table) -> Any:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return how the predictions agree, where B is learned and lost, and the corners of the maps."""
+    """Judge the predictions, the condition for learning B, and the corners of the maps."""
     agree, lines, conditions, corners = [], [], [], []
     own = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
     for row in tables["map"]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
         ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if family in CLOSED else ""
-        text = f"The population tells where B is learned{ridge}"
+        text = f"The population predicts where B is learned{ridge}"
         statistic = "share of the map's points, in each trial, on the same side of dist = 0.5"
         detail = f"median |difference| {np.median(np.abs(dist - predicted)):.2g}"
         note = "small ridges slow B: the rounds are too few" if family == PLAIN else ""
         hits, said = (dist < LEARNED) == (predicted < LEARNED), {"text": text, "where": where, "statistic": statistic}
         trials = range(len(hits))
         agree.append(share(hits, 0.9, clusters=trials, detail=detail, note=note, **said, **own))
-        text = "The population of each data set's own truth tells where B is learned better than any common size"
+        text = "The population of each data set's own truth predicts better than any common size where B is learned"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
         lines += line_findings(row["told"], fixed=common, text=text, where=where)
         if family not in (GRADIENT, JOINT):

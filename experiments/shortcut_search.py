@@ -1,19 +1,20 @@
-"""Whether the learned shortcuts pay: the shortcut draft's best settings against FedRep with one personal fit.
+"""Whether learned shortcuts pay: the shortcut draft's best settings against FedRep with one personal fit.
 
-d = 20, k = 2, n = 50, m on both sides of d, fixed data, heads of length sqrt(2), shortcuts drawn without regard to B*,
+d = 20, k = 2, n = 50, m below and above d, fixed data, heads of length sqrt(2), shortcuts drawn independently of B*,
 noise std 0.1; B starts at a random subspace.
 
-The settings that work best are searched for: all pairs of steps for B and for the shortcut in Algorithm 1, of steps and
-ridges in the joint form, for the least median parameter error after the last round on separate trials. The rival to
-beat is FedRep with one personal ridge fit at its end (`lf.Personalised`), searched for over as many pairs of steps and
-ridges; FedRep alone has the same steps to choose from. The joint form's step is the grid's times (1 + ridge) / ridge,
-as the ridge slows B by that factor; it is refitted without the ridge at the end, and measured before and after.
+The best setting has the smallest median parameter error after the last round on separate trials. For Algorithm 1 the
+search covers all pairs of step sizes for B and for the shortcut; for the joint form, all pairs of step sizes and
+ridges. The main competitor is FedRep with one personal ridge fit at its end (`lf.Personalised`), searched over as many
+pairs of step sizes and ridges; FedRep without a fit has the same step sizes. The joint form's step size is the grid's
+times (1 + ridge) / ridge, because the ridge slows B by that factor. The joint form is refitted without the ridge at the
+end, and measured before and after.
 
 Figures
 -------
-"" : Final parameter error of the best settings found, for two forms of the shortcut, two sizes of the true shortcuts
-    and m below and above d, against FedRep with one personal ridge fit, FedRep, and Local only. Points are medians,
-    bars the 10-90 % band.
+"" : Final parameter error of the best settings found, for two forms of the shortcut, two sizes of the true shortcuts,
+    and m below and above d, against FedRep with one personal ridge fit, FedRep, and Local only. Markers: median over
+    trials; bars: 10-90 %.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -34,23 +35,23 @@ from linfed.statistics.intervals import median_interval, quantiles, worst
 
 from ._shortcut import Sized
 
-SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fit, m on both sides of d"
+SUMMARY = "Shortcut draft: its best settings against FedRep with one personal fit, for m below and above d"
 
 FAMILIES = GRADIENT, JOINT = ("Algorithm 1", "joint ridge")
 DIST, ERROR = "subspace_distance", "parameter_error"
 OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
 METHODS = (OWN, FIT, FEDREP, LOCAL)
 DRAWN = {FIT: KINDS[1]}
-"""The look of a method that has none of its own."""
-SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's", FEDREP: "FedRep's"}
-"""What a search tunes, and how its notes call that."""
+"""Colour and marker of the method that the package's styles do not cover."""
+SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's setting", FEDREP: "FedRep's setting"}
+"""The tuned methods, and their names in notes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Sized):
-    """One family's search on one number of samples and size of shortcuts; all sizes are chosen here.
+    """The search of one family at one number of samples and one size of shortcuts; all sizes are our choice.
 
-    `tried` is what holds the learned shortcuts back, their steps or the ridge; the fit's are the `ridges`.
+    `tried` are the values that restrain the learned shortcuts, step sizes or ridges; `ridges` are those of the fit.
     """
 
     family: str = GRADIENT
@@ -65,7 +66,7 @@ class Search(Sized):
     seed: int = 0
 
     def settings(self, method: str) -> list[dict[str, float]]:
-        """Return what is tried of a method, all with the same steps on B."""
+        """Return the tuning grid of a method, with the same step sizes on B for all methods."""
         held = {OWN: self.tried, FIT: self.ridges, FEDREP: (np.nan,)}[method]
         return [{"step_size": step, "held": back} for step, back in itertools.product(self.steps, held)]
 
@@ -79,11 +80,11 @@ class Search(Sized):
         return lf.Personalised(base=fedrep, ridge=held) if method == FIT else fedrep
 
     def run(self) -> list[dict[str, Any]]:
-        """Find the settings of least final parameter error on separate trials, and run them beside Local only."""
+        """Find the settings with the smallest final parameter error on separate trials; run them and Local only."""
         problem = lf.SharedWithShortcuts(**self.whole, shortcut_norm=self.size, noise_std=self.noise_std)
         world: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": (self.seed, self.n_samples)}
         world |= {"rounds": self.rounds, "record_every": self.rounds}
-        # No margin for ties: what is to be told apart is smaller.
+        # No margin for ties: the differences of interest are smaller.
         score: dict[str, Any] = {"metric": ERROR, "score": "final", "margin": 0.0}
         alone = lf.simulate(lf.LocalOnly(), problem, trials=self.trials, metrics=[ERROR], **world)
         rows = [{"method": LOCAL, "error": alone.metrics[ERROR][:, -1]}]
@@ -112,7 +113,7 @@ def cells(quick: bool) -> dict[str, list[Search]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Return the final parameter error of each method at its best setting, for every family, size and m."""
+    """Draw the final parameter error of each method at its best setting, for every family, size and m."""
     table = tables["search"]
     settings = [(family, size) for family in table.values("family") for size in table.values("size")]
     labels = [f"{family}\nsize {size:g}" for family, size in settings]
@@ -133,7 +134,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge whether the setting that the search found beats Local only and FedRep, and one fit at FedRep's B."""
+    """Judge the best setting found against Local only, FedRep, and one personal fit at FedRep's B."""
     out = []
     for (family, size, m), part in tables["search"].by("family", "size", "n_samples"):
         best = {method: part.where(method=method) for method in SEARCHED}
@@ -146,9 +147,19 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         setting = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
         fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
         for name, statistic, theirs, detail in (
-            ("Local only", "Local only's error over its error, median", part.where(method=LOCAL)["error"], setting),
-            ("FedRep", "FedRep's error over its error, median", best[FEDREP]["error"], setting),
-            ("one personal fit at FedRep's B", "the fit's error over its error, median of paired trials", fitted, fits),
+            (
+                "Local only",
+                "Local only's error divided by its error, median",
+                part.where(method=LOCAL)["error"],
+                setting,
+            ),
+            ("FedRep", "FedRep's error divided by its error, median", best[FEDREP]["error"], setting),
+            (
+                "one personal fit at FedRep's B",
+                "the fit's error divided by its error, median of paired trials",
+                fitted,
+                fits,
+            ),
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
             source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
@@ -156,8 +167,10 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             out.append(judge(median_interval(theirs / trained), least=1.0, strict=True, **told))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
-        text = "One personal fit at FedRep's B keeps at least nine tenths of what the shortcuts gain over FedRep"
-        statistic = "its gain over FedRep in the parameter error, as a share of theirs; median of paired trials, "
+        text = "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep"
+        statistic = (
+            "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
+        )
         told = {"text": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
         told |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
         out.append(judge(median_interval(kept), least=0.9, **told, **said))

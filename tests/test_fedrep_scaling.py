@@ -157,6 +157,6 @@ def of_kappa(power):
 )
 def test_only_what_is_printed_with_theta_is_judged_from_both_sides(power, bounded, tight, total):
     found = of_kappa(power)
-    assert found["The least m grows at most as Theorem 1's in kappa"] is bounded
+    assert found["The smallest m grows in kappa at most as fast as Theorem 1's"] is bounded
     assert found["Theorem 1's m is tight in kappa"] is tight
-    assert found["The samples per client over rounds that grow like kappa^2 grow like kappa^4"] is total
+    assert found["Over rounds that grow like kappa^2 the samples per client grow like kappa^4"] is total

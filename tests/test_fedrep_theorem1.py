@@ -459,9 +459,9 @@ def test_experiment_rejects_constants_that_are_false():
         claims = SAMPLES.claims({"least": lf.Table(rows), **nothing})
         return {claim.text: claim.verdict for claim in claims}
 
-    enough, tight = "C = 1 is enough", "Theorem 1's m is tight in kappa, up to half a power"
-    bounded = "The least m - k grows with kappa at most as Theorem 1's does, by half a power more"
-    asked = "The samples that a run needs are what Theorem 1 asks for, up to one constant to a factor of 10"
+    enough, tight = "C = 1 is sufficient", "Theorem 1's m is tight in kappa, up to half a power"
+    bounded = "The smallest m - k grows with kappa at most half a power faster than Theorem 1's m"
+    asked = "The smallest m is proportional to Theorem 1's m, to a factor of 10"
     true, loose = found(12.0, 162.0), found(120.0, 120.0)
     assert {true[text] for text in (enough, tight, bounded, asked)} == {Verdict.SUPPORTED}
     # Fewer samples than a sufficient condition asks for do not refute it: 120 of 1600.

@@ -574,7 +574,7 @@ def test_a_bound_that_holds_no_longer_beyond_the_covered_round():
         found = theory.judge_beyond(trace, "w", until=20, allowed=0.1, note="m covers 20")
         assert (found.verdict, found.detail) == (verdict, detail)
         least = theory.least_constant(trace, allowed=0.1, until=20)[0]
-        assert found.note == f"m covers 20; its least constant up to there is {least:.2g}"
+        assert found.note == f"m covers 20; its smallest constant up to there is {least:.2g}"
 
 
 def falling(rate, last=24_000, **changes):

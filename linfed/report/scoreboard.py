@@ -48,7 +48,7 @@ class Sentence(NamedTuple):
 FIG1, FIG3, FIG4 = "fedrep-fig1", "fedrep-fig3", "fedrep-fig4"
 FEWER = "A client needs fewer samples with FedRep than with"
 AT_STEP, TUNED = ("0.03: ", "all at the paper's step 0.03"), ("tuned: ", "every method at its best step")
-TIGHT = "Theorem 1's m is tight to a factor of 10: one c serves, and a tenth of it nowhere"
+TIGHT = "Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none"
 SEARCHED = "The best setting found has a smaller parameter error than "
 
 SENTENCES = (
@@ -63,27 +63,29 @@ SENTENCES = (
     Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20", main=True),
     Sentence(
         "fedrep-theorem1",
-        "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round, if m is what it asks for with C = 1",
+        "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round, if m is the theorem's with C = 1",
         said="the distance falls geometrically, by (10)",
         main=True,
     ),
     Sentence(
         "fedrep-samples",
-        "With Theorem 1's m, c = 1, half of the runs come from distance 0.9 to 0.01 in all settings",
+        "With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
         main=True,
     ),
     Sentence("fedrep-samples", TIGHT, main=True),
-    Sentence("fedrep-samples", "The least m grows at most as Theorem 1's in kappa"),
+    Sentence("fedrep-samples", "The smallest m grows in kappa at most as fast as Theorem 1's"),
     Sentence("fedrep-samples", "Theorem 1's m is tight in kappa"),
-    Sentence("fedrep-samples", "The samples per client over rounds that grow like kappa^2 grow like kappa^4"),
-    Sentence("fedrep-samples", "Where d / p rules the samples per client over a fixed number of rounds grow like k"),
-    Sentence("fedrep-samples", "With many clients the least m grows like log(n) + d/n"),
+    Sentence("fedrep-samples", "Over rounds that grow like kappa^2 the samples per client grow like kappa^4"),
+    Sentence(
+        "fedrep-samples", "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"
+    ),
+    Sentence("fedrep-samples", "With many clients the smallest m grows like log(n) + d/n"),
     Sentence("fedrep-pays", f"{FEWER} least squares without federation", "noise std 0.3, n = 50", main=True),
     Sentence("fedrep-pays", f"{FEWER} the best ridge without federation", "noise std 0.3, n = 50", main=True),
     Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", main=True, among=AT_STEP),
     Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", main=True, among=TUNED),
-    Sentence("flute-fig1", "FLUTE ends below FedRep", among=AT_STEP),
-    Sentence("flute-fig1", "FLUTE ends below FedRep", among=TUNED),
+    Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=AT_STEP),
+    Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=TUNED),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k", among=AT_STEP),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k", among=TUNED),
     Sentence("flute-fig3", "FLUTE's final error falls with n", main=True, among=AT_STEP),
@@ -91,13 +93,13 @@ SENTENCES = (
     Sentence("flute-fig4", "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"),
     Sentence("flute-digits", "FLUTE is more accurate than FedRep", main=True),
     Sentence("flute-digits", "FLUTE is more accurate than the best of the other baselines", main=True),
-    Sentence("flute-digits", "The gain of FLUTE over FedRep grows with the classes per client"),
+    Sentence("flute-digits", "The gain of FLUTE over FedRep grows with the number of classes per client"),
     Sentence("flute-digits", "FLUTE is more accurate than the same algorithm without its penalty on neural collapse"),
     Sentence("flute-classification", "FLUTE is more accurate than FedRep"),
     Sentence("flute-classification", "FLUTE is more accurate than the best of the other baselines"),
     Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges"),
     Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges, beyond the paper's m"),
-    Sentence("flute-example1", "With w = sqrt(lambda/M) the average is nearer to u_1 than with w = lambda", main=True),
+    Sentence("flute-example1", "With w = sqrt(lambda/M) the average is closer to u_1 than with w = lambda", main=True),
     Sentence("flute-example1", "The average with w = sqrt(lambda/M) recovers u_1", main=True),
     Sentence("flute-theorem51", "The error falls at least like m^-1/2", main=True),
     Sentence(

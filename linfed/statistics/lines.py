@@ -97,12 +97,12 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **said: Any) -> list[Fin
         shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
         whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
         fields = {
-            "statistic": f"share of {told} that the line tells, less that of {fixed}",
+            "statistic": f"share of {told} that the line predicts, minus that of {fixed}",
             "source": OWN_PREDICTION,
             "least": 0.0,
             "strict": True,
             "detail": f"{' against '.join(shares)} of {points.sum():.0f}{whole if told == AMONG[0] else ''}",
-            "vacuous": "both tell the same of every point" if same else "",
+            "vacuous": "both predict the same for every point" if same else "",
         }
         out.append(judge((estimate, *interval), **fields | said))
     return out

@@ -36,7 +36,7 @@ def judge_predicted_exponent(
         "most": margin,
         "theorem": True,
         "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
-        "statistic": "fitted exponent less the predicted one",
+        "statistic": "fitted exponent minus the predicted one",
         "detail": f"measured {estimate:.3f}, predicted {foreseen:.3f}",
     }
     return judge((estimate - foreseen, low - foreseen, high - foreseen), **fields | said)
@@ -71,7 +71,7 @@ def judge_farthest_off(
     fields = {
         "theorem": True,
         "source": f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
-        "statistic": "measured over predicted root mean square, at the point that is farthest off",
+        "statistic": "measured divided by predicted root mean square, at the worst point",
     }
     interval = bootstrap_interval(farthest, groups, paired=True, vectorized=True, resamples=500)
     found = float(farthest(*groups)), *interval
@@ -106,7 +106,7 @@ def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Fi
         "most": most,
         "theorem": True,
         "where": f"{len(groups)} settings",
-        "statistic": "largest least constant over the smallest",
+        "statistic": "largest constant divided by the smallest",
         "detail": f"constants from {medians.min():.3g} to {medians.max():.3g}",
     }
     interval = bootstrap_interval(spread, groups, paired=True, vectorized=True, resamples=500)

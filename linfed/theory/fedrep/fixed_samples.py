@@ -1,4 +1,4 @@
-"""FedRep on fixed samples: the minimum of the empirical risk, its risk for clients, and the samples needed to learn B."""
+"""FedRep on fixed samples: the minimum of the empirical risk, the risk of clients, and the samples needed."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def judge_theorem1(
         failed,
         allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
         text=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round"
-        + (f", if m is what it asks for with C = {constant:g}" if assumed else ""),
+        + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
         where=where,
         source=f"{who}; C = {constant:g} is an {OWN_THRESHOLD}" if assumed else f"nobody: {who} under hypotheses only",
         theorem=assumed,
@@ -135,7 +135,7 @@ def judge_looseness(run: Theorem1Run, where: str, *, exponent: float = PRINTED, 
         theorem=True,
         text=f"The distance falls at the bound's rate or faster, exponent {_EXPONENTS.get(exponent, exponent)}",
         where=where,
-        statistic="log rate of the run over that of the bound, median over trials",
+        statistic="log rate of the run divided by that of the bound, median over trials",
         source=_SAYS if exponent == PRINTED else _TO_T,
         note=note,
     )
@@ -203,7 +203,7 @@ def judge_same_batch(gaps: Array, inverse: Array, where: str) -> list[Finding]:
         judge_identity(
             inverse - 1.0,
             tolerance=IDENTITY_TOLERANCE,
-            text="||R^-1|| <= 1, so that T/2 may be T",
+            text="||R^-1|| <= 1, so that T may replace T/2",
             where=where,
             statistic="largest ||R^-1|| - 1",
             source=source,

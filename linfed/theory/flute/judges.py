@@ -189,7 +189,7 @@ def judge_constant(
         text=f"The constant of Theorem 5.5's proof, 4 x {PROOF_CONSTANT:g}, is tight to a factor of 10",
         where=where,
         statistic=(
-            f"least constant with which its bound holds in {100 * (1 - allowed):g} % of trials, up to the covered round"
+            f"smallest constant with which the bound holds in {100 * (1 - allowed):g} % of trials, to the covered round"
         ),
         hypotheses=(step_hypothesis(trace), *hypotheses),
         note=note,
@@ -210,12 +210,12 @@ def judge_beyond(
     return judge_failures(
         bound_ratios(trace) > constant,
         theorem=False,
-        text="The bound goes on holding beyond the round that m covers (the theorem does not say so)",
+        text="The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
         source="nobody: what the theorem leaves open",
         where=where,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
-        note=joined(note, f"its least constant up to there is {constant:.2g}"),
+        note=joined(note, f"its smallest constant up to there is {constant:.2g}"),
     )
 
 
@@ -236,9 +236,9 @@ def judge_local_rate(trace: FluteTrace, where: str) -> Finding:
         most=1.01,
         theorem=True,
         source=f"{OWN_PREDICTION}; the 1 % is an {OWN_THRESHOLD}",
-        text="Near the truncation the error falls by 1 - eta Delta / 2 a round",
+        text="Near the truncation the error falls by the factor 1 - eta Delta / 2 a round",
         where=where,
-        statistic="measured log rate over the predicted one, median over trials",
+        statistic="measured log rate divided by the predicted one, median over trials",
         detail=f"{np.median(predicted / promised):.1f} times faster than the theorem's 1 - eta Delta/16",
     )
 
@@ -252,9 +252,9 @@ def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, where: str) -> F
         theorem=True,
         source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
         note="a mean of norms is below their root mean square",
-        text="With m fixed the error ends at a floor that the perturbation of the truncation predicts",
+        text="With m fixed the final error is the floor that perturbation of the truncation predicts",
         where=where,
-        statistic="final error over predicted root mean square, median over trials",
+        statistic="final error divided by predicted root mean square, median over trials",
     )
 
 
@@ -268,7 +268,7 @@ def judge_fresh(fresh: FluteTrace, reused: FluteTrace, where: str) -> Finding:
         source="own reading of the proof of the FLUTE paper's Theorem 5.5, which treats samples as fresh",
         text="Reused samples cost no more than fresh ones (the proof treats them as fresh)",
         where=where,
-        statistic="error with fresh samples over error with one data set, median over trials",
+        statistic="error with fresh samples divided by error with one data set, median over trials",
         detail=f"averaging over 4 / (eta Delta) rounds would give {averaged:.2g}",
     )
 
@@ -304,7 +304,7 @@ def judge_unbounded(
     sets = np.broadcast_to(np.arange(line.size).reshape(line.shape), happened.shape)
     same, near = happened == (excess > line), np.abs(excess - line) < margin
     said = {"text": text, "where": where, "source": OWN_PREDICTION}
-    whole = "share of data sets (m, trial) in which it is so at every excess of the grid"
+    whole = "share of data sets (m, trial) for which this holds at every excess of the grid"
     return [
         share(same.ravel(), 0.95, clusters=sets.ravel(), statistic="share of (data set, excess) pairs", **said),
         share(
@@ -336,7 +336,7 @@ def judge_divergence(
     list of Finding
         Findings of `judge_unbounded`, then one finding for each direction.
     """
-    both = "Diverging and being unbounded below are the same"
+    both = "A run diverges iff the objective is unbounded below"
     above = excess > threshold[..., None]
     sets = np.broadcast_to(np.arange(threshold.size).reshape(threshold.shape)[..., None], above.shape)
     found = judge_unbounded(diverged, excess, threshold, where, text=both, margin=margin)

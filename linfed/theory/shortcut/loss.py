@@ -111,9 +111,9 @@ def judge_loss_rounds(lost: Array, predicted: Array, where: str) -> Finding:
         median_interval(ratios),
         least=1.0,
         most=2.0,
-        text="The prediction without a free parameter tells the rounds, to a constant between 1 and 2",
+        text="The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
         where=where,
-        statistic="moves until dist > 0.5 over those predicted, median of all runs, censored ones infinite",
+        statistic="updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite",
         source=f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s",
         detail=f"{np.isinf(ratios).sum()} of {len(ratios)} censored",
     )

@@ -178,7 +178,7 @@ def judge_bound(trace: ShortcutTrace, where: str) -> Finding:
         tolerance=IDENTITY_TOLERANCE,
         text="dist stays below the sum of its terms (22)",
         where=where,
-        statistic="dist over the sum of the terms, less 1, the worst round",
+        statistic="dist divided by the sum of the terms, minus 1, worst round",
         source="shortcut draft, equation (22)",
         vacuous="" if says.any() else "the sum is nowhere below 1",
     )

@@ -51,14 +51,14 @@ class Clock(lf.Algorithm):
 class Clocked(Clock, lf.FedRep):
     """FedRep that records the time at the start of every step."""
 
-    asks = lf.FedRep.asks
+    requires = lf.FedRep.requires
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFLUTE(Clock, lf.FLUTE):
     """FLUTE that records the time at the start of every step."""
 
-    asks = lf.FLUTE.asks
+    requires = lf.FLUTE.requires
 
 
 def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: str, trials: int = 1) -> Side:

@@ -39,7 +39,7 @@ class Second:
         end = time.perf_counter() + 1.0
         while time.perf_counter() < end:
             pass
-        return {"value": lf.Along(np.full((20, 101), float(self.number)), round=range(101))}
+        return {"value": lf.LabeledArray(np.full((20, 101), float(self.number)), round=range(101))}
 
 
 @dataclass(frozen=True)

@@ -106,17 +106,17 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
     """Return the claims as tables, one per text and source."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for claim in claims:
-        groups.setdefault((claim["text"], claim["source"]), []).append(claim)
+        groups.setdefault((claim["claim"], claim["source"]), []).append(claim)
     lines = ["## Claims\n"]
     for (text, source), group in groups.items():
         lines += [f"**{escaped(text)}** {chips(group)}\n", f"Source: {escaped(source)}\n"]
         rows = (
             (
                 chip(one["verdict"]),
-                escaped(one["where"]),
+                escaped(one["setting"]),
                 escaped(one["statistic"]),
                 f"{number(one['estimate'])} \\[{number(one['low'])}, {number(one['high'])}\\]",
-                escaped(one["said"]),
+                escaped(one["claimed_range"]),
                 escaped("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
             )
             for one in group
@@ -142,7 +142,19 @@ def shown(value: Any) -> str:
 def as_csv(claims: list[dict[str, Any]]) -> str:
     """Return the claims as CSV."""
     out = io.StringIO()
-    columns = ("text", "where", "statistic", "estimate", "low", "high", "said", "verdict", "source", "detail", "note")
+    columns = (
+        "claim",
+        "setting",
+        "statistic",
+        "estimate",
+        "low",
+        "high",
+        "claimed_range",
+        "verdict",
+        "source",
+        "detail",
+        "note",
+    )
     writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(claims)

@@ -2,7 +2,7 @@
 
 Run ``python docs/pictures.py`` (about half a minute), optionally with the names of some pictures. The ``plot`` of each
 experiment draws the committed tables, and the picture is saved with a palette of 256 colours. Each picture contains the
-hash of its tables, which `tests/test_numbers.py` checks, and the sizes for its caption, which `tests/test_looks.py`
+hash of its tables, which `tests/test_numbers.py` checks, and the sizes for its caption, which `tests/test_legend.py`
 checks.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import matplotlib as mpl
 from PIL.PngImagePlugin import PngInfo
 
-from linfed.figures.png import shrunk
+from linfed.figures.png import shrink_png
 from linfed.figures.style import style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import load
@@ -104,7 +104,7 @@ def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
     experiment, _, width = PICTURES[name]
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
-    image = shrunk(drawn, width)
+    image = shrink_png(drawn, width)
     carried = PngInfo()
     carried.add_text(DIGEST, digest(experiment))
     carried.add_text(SIZES, sizes)

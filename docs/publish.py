@@ -197,10 +197,10 @@ def reduced(key: str, table: lf.Table) -> lf.Table:
 
 def begun(value: Any, count: int) -> Any:
     """Return a value of a row with only the first `count` points along rounds."""
-    if not isinstance(value, lf.Along) or "round" not in value.axes:
+    if not isinstance(value, lf.LabeledArray) or "round" not in value.axes:
         return value
     kept = value.values.take(range(count), axis=value.names.index("round"))
-    return lf.Along(kept, **{name: one[:count] if name == "round" else one for name, one in value.axes.items()})
+    return lf.LabeledArray(kept, **{name: one[:count] if name == "round" else one for name, one in value.axes.items()})
 
 
 def smaller(value: Any, deciles: bool = False, beside: bool = False) -> Any:
@@ -213,16 +213,16 @@ def smaller(value: Any, deciles: bool = False, beside: bool = False) -> Any:
         return smaller(np.quantile(value, shares))
     if deciles:
         axes = {"quantile": shares, **value.axes} if beside else value.axes
-        return smaller(lf.Along(np.quantile(value.values, shares, axis=0), **axes))
+        return smaller(lf.LabeledArray(np.quantile(value.values, shares, axis=0), **axes))
     if isinstance(value, np.ndarray):
         return rounded(value)
-    if not isinstance(value, lf.Along):
+    if not isinstance(value, lf.LabeledArray):
         return value
     values, axes = value.values, dict(value.axes)
     if "round" in axes:
         kept = kept_rounds(len(axes["round"]))
         values, axes["round"] = values.take(kept, axis=value.names.index("round")), axes["round"][kept]
-    return lf.Along(rounded(values), **axes)
+    return lf.LabeledArray(rounded(values), **axes)
 
 
 def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list[Path]:

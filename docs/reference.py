@@ -17,6 +17,12 @@ from typing import Any, NamedTuple
 from gallery import COMMITTED, changed, escaped, table
 
 import linfed as lf
+import linfed.algorithms.initial
+import linfed.prediction
+import linfed.problems
+import linfed.simulation.engines
+import linfed.simulation.loop
+import linfed.statistics.findings
 
 
 class Group(NamedTuple):
@@ -34,11 +40,11 @@ GROUPS = {
         (
             "simulate",
             "iterate",
-            "Round",
+            "simulation.loop.Round",
             "Result",
             "Status",
             "METRICS",
-            "ENGINES",
+            "simulation.engines.ENGINES",
             "shortcut_error",
             "subspace_distance",
         ),
@@ -48,7 +54,7 @@ GROUPS = {
         "Ground truths: regressors, noise and the distribution of the samples.",
         (
             *("SharedRepresentation", "UnderParameterized", "SharedWithShortcuts", "GivenTruth", "Problem", "Truth"),
-            *("Classes", "ClassTruth"),
+            *("Classes", "problems.ClassTruth"),
             *("Gaussian", "Rademacher", "UniformCube", "UniformSphere", "Design"),
         ),
     ),
@@ -72,12 +78,12 @@ GROUPS = {
                 "FedAvg",
                 "FedPer",
                 "LocalOnly",
-                "Personalised",
+                "Personalized",
                 "Oracle",
             ),
             *("LGFedAvg", "FedRoD", "FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
             *("PooledLeastSquares", "ExactHeads", "GradientHeads", "ClosedForm", "GradientSteps", "ALGORITHMS"),
-            *("Algorithm", "State", "Asks"),
+            *("Algorithm", "State", "Requires"),
         ),
     ),
     "initialisations": Group(
@@ -85,44 +91,64 @@ GROUPS = {
         "Initial values of B, and of B with the heads.",
         (
             *("Moments", "RandomSubspace", "AtDistance", "GivenSubspace", "TrueSubspace", "Initial"),
-            *("SmallRandom", "GivenFactors", "InitialFactors"),
+            *("SmallRandom", "GivenFactors", "algorithms.initial.InitialFactors"),
         ),
     ),
     "studies": Group(
         "Studies",
         "Grids of runs, tables of their results, figures and verdicts.",
         (
-            *("Run", "grid", "sweep", "Store", "Table", "Along", "page", "curves", "tune", "Tuned", "Tuning"),
-            *("RoundsTo", "Finding", "Hypothesis", "Verdict"),
+            *(
+                "Run",
+                "grid",
+                "sweep",
+                "Store",
+                "Table",
+                "LabeledArray",
+                "panels",
+                "plot_curves",
+                "tune",
+                "Tuned",
+                "TuningResult",
+            ),
+            *("RoundsTo", "Finding", "statistics.findings.Hypothesis", "statistics.findings.Verdict"),
         ),
     ),
     "sizes": Group(
         "Predictions and smallest sizes",
         "Predictions of runs, and the samples, clients or rounds that a run needs.",
-        ("predict", "Prediction", "Quantity", "least", "above", "below", "fit"),
+        ("predict", "prediction.Prediction", "prediction.Quantity", "find_smallest", "above", "below", "fit_power_law"),
     ),
     "errors": Group(
         "Errors and warnings",
         "Errors and warnings of the package. Invalid arguments raise ValueError or TypeError.",
-        ("EngineError", "LawError", "SizeError", "SweepError", "DivergenceWarning", "EdgeWarning", "StoreWarning"),
+        (
+            "EngineError",
+            "NoPredictionError",
+            "SizeError",
+            "SweepError",
+            "DivergenceWarning",
+            "GridEdgeWarning",
+            "StoreWarning",
+        ),
     ),
     "theory-fedrep": Group(
         "Theory of FedRep",
         "State evolution, floors, stability edges, step-size schedules and Theorem 1.",
         (
             *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
-            *("theory.second_order_evolution", "theory.SecondOrder", "theory.typical_distance"),
+            *("theory.second_order_evolution", "theory.SecondOrder", "theory.median_distance"),
             *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size", "theory.near_truth_threshold"),
-            *("theory.local_factor", "theory.local_floor", "theory.local_best_step", "theory.stability_edge"),
+            *("theory.near_truth_factor", "theory.near_truth_floor", "theory.local_best_step", "theory.stability_edge"),
             *("theory.best_step_schedule", "theory.mean_squared_sine", "theory.largest_sine"),
             *("theory.schedule_asymptote", "theory.known_heads_bound", "theory.refitted_heads_limit"),
             *("theory.gradient_heads_evolution", "theory.GradientHeadsEvolution"),
-            *("theory.unnormalised_evolution", "theory.UnnormalisedEvolution", "theory.norm_growth"),
-            *("theory.under_parameterised_evolution", "theory.UnderParameterisedEvolution"),
-            *("theory.under_parameterised_floor", "theory.UnderParameterisedFloor"),
+            *("theory.unnormalized_evolution", "theory.UnnormalizedEvolution", "theory.norm_growth"),
+            *("theory.under_parameterized_evolution", "theory.UnderParameterizedEvolution"),
+            *("theory.under_parameterized_floor", "theory.UnderParameterizedFloor"),
             *("theory.fixed_sample_floor", "theory.FixedSampleFloor", "theory.fixed_sample_edge"),
             *("theory.fixed_samples_needed", "theory.fedrep_bound_rounds"),
-            *("theory.federation_pays_from", "theory.fedrep_bound", "theory.fedrep_step_limit"),
+            *("theory.break_even_clients", "theory.fedrep_bound", "theory.fedrep_step_limit"),
             *("theory.fedrep_least_samples", "theory.fedrep_predicted_samples"),
             *("theory.theorem1_run", "theory.Theorem1Run", "theory.at_exact_heads", "theory.AtExactHeads"),
         ),
@@ -133,7 +159,7 @@ GROUPS = {
         (
             *("theory.flute_trace", "theory.FluteTrace", "theory.ThetaCoordinates", "theory.flute_bound"),
             *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
-            *("theory.flute_divergence_threshold", "theory.flute_worst_ray", "theory.flute_population_minimiser"),
+            *("theory.flute_divergence_threshold", "theory.flute_worst_ray", "theory.flute_population_minimizer"),
             *("theory.flute_relative_gradient", "theory.truncation_error", "theory.truncation_floor"),
             "theory.average_direction_distance",
         ),
@@ -166,20 +192,32 @@ GROUPS = {
         ),
     ),
 }
-CONSTANTS = ("ALGORITHMS", "ENGINES", "METRICS")
+CONSTANTS = ("ALGORITHMS", "simulation.engines.ENGINES", "METRICS")
 """Public names that are dictionaries."""
 MODULE = ("theory",)
 """Public names that are modules; the groups contain the names in these modules."""
 
+FURTHER = (
+    "simulation.engines.ENGINES",
+    "statistics.findings.Hypothesis",
+    "statistics.findings.Verdict",
+    "prediction.Quantity",
+    "prediction.Prediction",
+    "simulation.loop.Round",
+    "algorithms.initial.InitialFactors",
+    "problems.ClassTruth",
+)
+"""Names in groups that are not at the top level."""
+
 
 def public() -> set[str]:
     """Return every public name, in the form used in `GROUPS`."""
-    return {*lf.__all__, *(f"theory.{name}" for name in lf.theory.__all__)} - {*MODULE}
+    return {*lf.__all__, *(f"theory.{name}" for name in lf.theory.__all__), *FURTHER} - {*MODULE}
 
 
 def listed(name: str) -> Iterator[str]:
     """Yield the entries of a constant as lines of reStructuredText."""
-    value = getattr(lf, name)
+    value = operator.attrgetter(name)(lf)
     yield from (name, "-" * len(name), "")
     for key, about in value.items():
         yield f"- ``{key!r}``: {about if isinstance(about, str) else about.summary}"

@@ -28,7 +28,7 @@ from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
 from linfed.report.theory import sections
 from linfed.statistics.quantiles import quantiles
-from linfed.sweeps.progress import about
+from linfed.sweeps.progress import format_duration
 
 TOP = Path(__file__).resolve().parent.parent
 COMMITTED = TOP / "results" / "committed"
@@ -42,7 +42,7 @@ def record(experiment: str) -> dict[str, Any]:
     """Return the committed record of an experiment, with NaN for numbers of findings that are not finite."""
     found = json.loads((COMMITTED / f"{experiment}.json").read_text(encoding="utf-8"))
     for one in found["claims"]:
-        one |= {key: np.nan for key in ("estimate", "low", "high", "least", "most") if one[key] is None}
+        one |= {key: np.nan for key in ("estimate", "low", "high", "claimed_low", "claimed_high") if one[key] is None}
     return found
 
 
@@ -81,9 +81,9 @@ def claims(
     found = [
         one
         for one in record(experiment)["claims"]
-        if one["text"] == text
-        and any(matches(setting, one["where"]) for setting in settings or ["*"])
-        and not (without and matches(without, one["where"]))
+        if one["claim"] == text
+        and any(matches(setting, one["setting"]) for setting in settings or ["*"])
+        and not (without and matches(without, one["setting"]))
         and matches(statistic, one["statistic"])
     ]
     if not found:
@@ -95,7 +95,9 @@ def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Mapping[
     """Return the only finding of `claims`; raise a LookupError if there are several."""
     found = claims(experiment, text, *settings, **chosen)
     if len(found) > 1:
-        raise LookupError(f"{experiment}: {text!r} was judged in {[one['where'] for one in found]}: choose one setting")
+        raise LookupError(
+            f"{experiment}: {text!r} was judged in {[one['setting'] for one in found]}: choose one setting"
+        )
     return found[0]
 
 
@@ -109,7 +111,7 @@ def table(name: str, **values: Any) -> lf.Table:
 
     ``table(...)["column"]`` is the value of a single row, or the stacked values of several rows.
     """
-    return _table(name).where(**values)
+    return _table(name).select(**values)
 
 
 def shared(experiment: str, table: str) -> Mapping[str, Any]:
@@ -119,7 +121,7 @@ def shared(experiment: str, table: str) -> Mapping[str, Any]:
 
 def full_run_time(experiment: str) -> str:
     """Return the run time of the committed run as in `linfed list`: "about 80 s"."""
-    return about(record(experiment)["seconds"])
+    return format_duration(record(experiment)["seconds"])
 
 
 @functools.cache
@@ -137,13 +139,13 @@ def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
 
 def scoreboard(*, short: bool = False) -> str:
     """Return the scoreboard as a Markdown table; if `short`, only the main rows."""
-    rows = board.rows(board.records(COMMITTED))
+    rows = board.rows(board.to_records(COMMITTED))
     return board.markdown((row for row in rows if row.main or not short), short=short)
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
     """Return the theoretical claims by section and experiment."""
-    return sections(board.records(COMMITTED))
+    return sections(board.to_records(COMMITTED))
 
 
 def module(name: str) -> Any:
@@ -313,4 +315,6 @@ def fill(text: str, width: int) -> str:
 def statements_table(statements: Sequence[Any]) -> str:
     """Return theoretical claims as a Markdown table."""
     header = ("claim", "source", "verdicts", "measured in the setting nearest to failing", "setting")
-    return markdown_table(header, [(one.text, one.source, one.verdict, one.measured, one.where) for one in statements])
+    return markdown_table(
+        header, [(one.claim, one.source, one.verdict, one.measured, one.setting) for one in statements]
+    )

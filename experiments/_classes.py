@@ -27,7 +27,7 @@ from scipy import stats
 
 import linfed as lf
 from linfed.algorithms.general_flute import random_heads
-from linfed.figures.style import label, look
+from linfed.figures.style import label, line_style
 from linfed.plotting.panels import Figures
 from linfed.simulation.class_metrics import mean_of_those
 
@@ -150,7 +150,7 @@ class Contest(ABC):
         return {
             "partition": self.partition,
             **tuning.columns(),
-            **{name: lf.Along(curve[:, shown], round=result.rounds[shown]) for name, curve in curves.items()},
+            **{name: lf.LabeledArray(curve[:, shown], round=result.rounds[shown]) for name, curve in curves.items()},
             **{f"final_{name}": curve[:, -1] for name, curve in curves.items()},
             "own_classes": 100.0 * result.metrics["own_class_accuracy"][:, -1],
             "diverged": np.isnan(curves["accuracy"][:, -1]),
@@ -159,7 +159,7 @@ class Contest(ABC):
 
 def held_out_error(result: lf.Result) -> Any:
     """Return each trial's share of misclassified held-out samples, averaged over clients; NaN if the trial diverged."""
-    return 1.0 - mean_of_those(result.clients("accuracy"))
+    return 1.0 - mean_of_those(result.per_client("accuracy"))
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -169,19 +169,19 @@ NAMES = {"accuracy": "accuracy (%)", "global_nc2": "Global NC2", "local_nc2": "L
 
 def figures(runs: lf.Table) -> Figures:
     """Draw final accuracies, accuracies against rounds, and NC2, for the fewest and the most clients."""
-    clients = runs.values("n_clients")
-    drawn = runs.where(n_clients=[min(clients), max(clients)])
-    shown, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.values("rank"))
-    ranks = [f"k = {rank}\n{NAMES['accuracy']}" for rank in runs.values("rank")]
+    clients = runs.unique("n_clients")
+    drawn = runs.select(n_clients=[min(clients), max(clients)])
+    shown, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.unique("rank"))
+    ranks = [f"k = {rank}\n{NAMES['accuracy']}" for rank in runs.unique("rank")]
     with along_rounds(drawn, "rank", len(ranks)) as accuracy:
         accuracy.curves("round", "accuracy", order=shown)
         accuracy.label("round", *ranks, yscale="linear", ylim=(45, 101))
         accuracy.legend(medians(runs))
     kinds = ("global_nc2", "local_nc2")
-    with along_rounds(drawn.where(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
+    with along_rounds(drawn.select(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
         for line, name in enumerate(kinds):
             for ax, part in collapse.row(line):
-                lf.curves(ax, part, "round", name, order=COLLAPSING)
+                lf.plot_curves(ax, part, "round", name, order=COLLAPSING)
         collapse.label("round", *(NAMES[name] for name in kinds), yscale="linear")
         collapse.legend(f"k = {low}; {medians(runs)}")
     return {"": accuracies(drawn), "curves": accuracy.figure, "nc2": collapse.figure}
@@ -189,7 +189,7 @@ def figures(runs: lf.Table) -> Figures:
 
 def along_rounds(runs: lf.Table, row: str | int, lines: int) -> Any:
     """Return a grid of panels with a column for each partition and `lines` rows."""
-    return lf.page(runs, column="partition", row=row, title="{}", height=0.9 + 1.6 * lines, sharey="row")
+    return lf.panels(runs, column="partition", row=row, title="{}", height=0.9 + 1.6 * lines, sharey="row")
 
 
 def medians(runs: lf.Table) -> str:
@@ -199,15 +199,15 @@ def medians(runs: lf.Table) -> str:
 
 def accuracies(runs: lf.Table) -> Any:
     """Draw the mean accuracy of every method: a column of panels for each partition, a row for each rank."""
-    ranks, lines = runs.values("rank"), {"own_classes": (4, 2), "bayes": (1, 1)}
+    ranks, lines = runs.unique("rank"), {"own_classes": (4, 2), "bayes": (1, 1)}
     height = 1.0 + 1.9 * len(ranks)
-    with lf.page(runs, column="partition", row="rank", title="{}", height=height, sharex="col") as sheet:
+    with lf.panels(runs, column="partition", row="rank", title="{}", height=height, sharex="col") as sheet:
         for ax, part in sheet:
             for place, row in enumerate(reversed(part.rows)):
                 mean, error = mean_error(row["final_accuracy"])
-                shape = look(str(row["method"])) | {"linestyle": "none", "capsize": 1.5, "markersize": 4}
+                shape = line_style(str(row["method"])) | {"linestyle": "none", "capsize": 1.5, "markersize": 4}
                 ax.errorbar(mean, place, xerr=error, **shape)
-            (one,) = part.where(method=FEDAVG).rows
+            (one,) = part.select(method=FEDAVG).rows
             for name, dashes in lines.items():
                 if name in one:
                     ax.axvline(np.nanmean(one[name]), color="0.4", linewidth=0.8, linestyle=(0, dashes), zorder=0)

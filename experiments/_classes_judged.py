@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
-from linfed.reproduction.caveats import lost
-from linfed.statistics.findings import OWN_PREDICTION, Finding, joined, judge, quoted
+from linfed.reproduction.caveats import diverged_note
+from linfed.statistics.findings import OWN_PREDICTION, Finding, cite, join_notes, judge
 
 from ._classes import (
     BASELINES,
@@ -29,19 +29,19 @@ from ._classes import (
 TABLE1 = "FLUTE paper, section 7.2, Table 1, of CIFAR and a CNN, asked of a linear representation"
 C2 = "FLUTE paper, C.2, of CIFAR and a CNN, asked of a linear representation"
 """The paper claims nothing about other data and models; whether its findings carry over is our own question."""
-OUTPERFORM = quoted(
+OUTPERFORM = cite(
     TABLE1,
     "FLUTE and FLUTE* consistently outperform other baseline algorithms in all experiments conducted on CIFAR-10 and "
     "CIFAR-100 datasets",
 )
 ALL_COLUMNS = f"{TABLE1}: in all eight columns"
-GAIN_GROWS = quoted(TABLE1, "the gain of FLUTE and FLUTE* becomes more prominent with larger N and m")
-CLOSER = quoted(
+GAIN_GROWS = cite(TABLE1, "the gain of FLUTE and FLUTE* becomes more prominent with larger N and m")
+CLOSER = cite(
     C2,
     "the gaps between FedRep* and FLUTE* in terms of Averaged Local NC2 are significantly larger than those in terms "
     "of Global NC2",
 )
-TOGETHER = quoted(C2, "these two metrics are positively correlated")
+TOGETHER = cite(C2, "these two metrics are positively correlated")
 POINTS = "mean difference in accuracy over paired trials, percentage points"
 
 
@@ -63,16 +63,16 @@ def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[f
 
 def edge(row: Any) -> str:
     """Return a note on tuned values at the edge of a grid of more than two values; otherwise empty."""
-    ends = [name for name in ("step_size", "collapse_penalty") if name in row["at_edge"].split(", ")]
+    ends = [name for name in ("step_size", "collapse_penalty") if name in row["at_grid_edge"].split(", ")]
     return f"{' and '.join(ends)} of {told(row['method'])} at the edge of the grid" if ends else ""
 
 
 def judged(runs: lf.Table) -> list[Finding]:
     """Return the findings on the paper's claims and on the further baselines, for every setting and rank."""
     out: list[Finding] = []
-    for (partition, rank), part in runs.by("partition", "rank"):
+    for (partition, rank), part in runs.groupby("partition", "rank"):
         out += in_setting(part, f"k = {rank}, {partition}")
-    for rank, part in runs.by("rank"):
+    for rank, part in runs.groupby("rank"):
         out += growths(part, f"k = {rank}")
     return out
 
@@ -83,25 +83,25 @@ def best_tuned(part: lf.Table, methods: Sequence[str]) -> str:
     return str(min(rows, key=lambda row: row["score"].values[row["best"]])["method"])
 
 
-def in_setting(part: lf.Table, where: str) -> list[Finding]:
+def in_setting(part: lf.Table, place: str) -> list[Finding]:
     """Return the findings of one setting at one rank."""
     out: list[Finding] = []
     row = {str(one["method"]): one for one in part.rows}
     end = {name: one["final_accuracy"] for name, one in row.items()}
 
-    def above(first: Any, second: Any, text: str, methods: Sequence[str], **said: Any) -> None:
+    def above(first: Any, second: Any, text: str, methods: Sequence[str], **fields: Any) -> None:
         found, vacuous = difference(first, second)
-        rows = part.where(method=list(methods))
+        rows = part.select(method=list(methods))
         said = {
             "source": OWN_PREDICTION,
             "statistic": POINTS,
-            "note": joined(*map(edge, rows.rows), lost(rows)),
-            **said,
+            "note": join_notes(*map(edge, rows.rows), diverged_note(rows)),
+            **fields,
         }
-        out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, text=text, where=where, **said))
+        out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, claim=text, setting=place, **said))
 
-    def more_accurate(one: str, other: str, text: str, **said: Any) -> None:
-        above(end[one], end[other], text, (one, other), **said)
+    def more_accurate(one: str, other: str, text: str, **fields: Any) -> None:
+        above(end[one], end[other], text, (one, other), **fields)
 
     best = best_tuned(part, BASELINES)
     more_accurate(FLUTE, FEDREP, "FLUTE is more accurate than FedRep", source=OUTPERFORM)
@@ -121,10 +121,10 @@ def in_setting(part: lf.Table, where: str) -> list[Finding]:
     masked = [row[name]["own_classes"] for name in (FEDAVG, top)]
     text = "Restricted to the client's own classes, FedAvg is more accurate than the best other method"
     above(*masked, text, (FEDAVG, top), detail=told(top))
-    return out + collapse(row, where)
+    return out + collapse(row, place)
 
 
-def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
+def collapse(row: Mapping[str, Any], place: str) -> list[Finding]:
     """Return the findings on NC2 in one setting."""
     kinds = ("global", "local")
 
@@ -143,20 +143,20 @@ def collapse(row: Mapping[str, Any], where: str) -> list[Finding]:
         for kind, gap in zip(kinds, gaps(far, near), strict=True):
             found, vacuous = difference(gap, np.zeros(len(gap)))
             text = f"{near} has a smaller {kind.capitalize()} NC2 than {rival}"
-            said = {"text": text, "where": where, "source": source, "statistic": statistic}
-            out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, **said))
+            fields = {"claim": text, "setting": place, "source": source, "statistic": statistic}
+            out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields))
     of_all, of_own = gaps(FEDREP_STAR, FLUTE_STAR)
     found, vacuous = difference(of_own, of_all)
     if np.nanmean(of_own) <= 0:
         vacuous = "FLUTE* does not have the smaller Local NC2"
-    said = {"text": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "where": where}
-    said |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}
-    out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, **said))
+    fields = {"claim": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "setting": place}
+    fields |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}
+    out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields))
     both = np.array([[row[name][f"{kind}_nc2"].values[:, 1:] for kind in kinds] for name in COLLAPSING])
     found, vacuous = correlations(both)
-    said = {"text": "Global and Local NC2 are positively correlated along the rounds", "where": where}
-    said |= {"source": TOGETHER, "statistic": "correlation along the rounds, mean over trials and methods"}
-    return [*out, judge(found, least=0.0, strict=True, vacuous=vacuous, **said)]
+    fields = {"claim": "Global and Local NC2 are positively correlated along the rounds", "setting": place}
+    fields |= {"source": TOGETHER, "statistic": "correlation along the rounds, mean over trials and methods"}
+    return [*out, judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields)]
 
 
 def correlations(curves: Any) -> tuple[tuple[float, float, float], str]:
@@ -167,15 +167,15 @@ def correlations(curves: Any) -> tuple[tuple[float, float, float], str]:
     return difference(of_trials, np.zeros(len(of_trials)))
 
 
-def growths(part: lf.Table, where: str) -> list[Finding]:
+def growths(part: lf.Table, setting: str) -> list[Finding]:
     """Return the findings on whether the gains grow with the number of clients and of classes per client."""
     out: list[Finding] = []
     sizes = ((one["n_clients"], one["classes_per_client"], one["partition"]) for one in part.rows)
     cells = {(n, own): partition for n, own, partition in sizes if own}
     for one, rival in ((FLUTE, FEDREP), (FLUTE_STAR, FEDREP_STAR)):
         gain = {
-            key: part.where(partition=partition, method=one)["final_accuracy"]
-            - part.where(partition=partition, method=rival)["final_accuracy"]
+            key: part.select(partition=partition, method=one)["final_accuracy"]
+            - part.select(partition=partition, method=rival)["final_accuracy"]
             for key, partition in cells.items()
         }
         for less, more in [(a, b) for a in cells for b in cells]:
@@ -185,10 +185,14 @@ def growths(part: lf.Table, where: str) -> list[Finding]:
             found, vacuous = difference(gain[more], gain[less], paired=False)
             what = ("number of clients", "number of classes per client")[axis[0]]
             fixed = ("c_i", "n")[axis[0]]
-            at = f"{where}, {fixed} = {less[1 - axis[0]]}: {more[axis[0]]} against {less[axis[0]]}"
-            said = {"text": f"The gain of {one} over {rival} grows with the {what}", "where": at, "source": GAIN_GROWS}
-            said["statistic"] = "difference of the mean gains in accuracy, percentage points"
-            out.append(judge(found, least=0.0, strict=True, vacuous=vacuous, **said))
+            at = f"{setting}, {fixed} = {less[1 - axis[0]]}: {more[axis[0]]} against {less[axis[0]]}"
+            fields = {
+                "claim": f"The gain of {one} over {rival} grows with the {what}",
+                "setting": at,
+                "source": GAIN_GROWS,
+            }
+            fields["statistic"] = "difference of the mean gains in accuracy, percentage points"
+            out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields))
     return out
 
 

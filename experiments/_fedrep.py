@@ -157,8 +157,8 @@ class Clients(Tuned):
         errors = self.squared_error(result.client_risks())
         floor = lf.theory.single_model_floor(self.problem.truth(seed, range(self.trials)))
         return columns | {
-            "curve": lf.Along(self.squared_error(result.metrics["risk"]), round=result.rounds),
-            "squared_error": lf.Along(errors, client=range(self.n_clients)),
+            "curve": lf.LabeledArray(self.squared_error(result.metrics["risk"]), round=result.rounds),
+            "squared_error": lf.LabeledArray(errors, client=range(self.n_clients)),
             "mean": errors.mean(axis=1),
             "median": np.median(errors, axis=1),
             "single_model_floor": self.squared_error(floor),

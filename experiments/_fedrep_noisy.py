@@ -19,7 +19,7 @@ from linfed.statistics.intervals import Measured, bootstrap_interval
 
 from ._fedrep_rivals import Student, mean_square
 
-NEAR: dict[str, Any] = {"least": 0.9, "most": 1.1}
+NEAR: dict[str, Any] = {"claimed_low": 0.9, "claimed_high": 1.1}
 OWN: dict[str, Any] = {"source": f"{OWN_PREDICTION}, without a free parameter; 10 % is an {OWN_THRESHOLD}"}
 
 
@@ -106,8 +106,8 @@ class Noisy:
         if predicted:
             path = lf.theory.mean_squared_sine(result.algorithm.step_size, **self.whole)[result.rounds]
         return {
-            "mean_square": lf.Along(result.metrics["mean_square"], round=result.rounds),
-            "predicted": lf.Along(path, round=result.rounds),
+            "mean_square": lf.LabeledArray(result.metrics["mean_square"], round=result.rounds),
+            "predicted": lf.LabeledArray(path, round=result.rounds),
             "bound": float(lf.theory.known_heads_bound(N, **known, eigenvalues=lam).mean()),
             "limit": float(limit().mean()),
             "limit_of_a": float(limit(scale=scale).mean()),
@@ -116,9 +116,9 @@ class Noisy:
 
 def at_the_end(result: lf.Result) -> Any:
     """Return the mean squared sines at the end of a run, (trials,)."""
-    B = orthonormalize(result.final.served().array("B"))
+    B = orthonormalize(result.final.for_prediction().array("B"))
     if result.engine == "chain":  # the first axes of its frame span B*
-        outside = B[:, result.algorithm.columns :]
+        outside = B[:, result.algorithm.learned_rank :]
     else:
         truth = result.problem.truth(result.seed, range(result.trials))
         outside = B - truth.B @ (truth.B.mT @ B)

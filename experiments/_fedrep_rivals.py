@@ -24,14 +24,14 @@ class KnownHeads(Scheduled):
     step_size: StepSize
     init: Any
 
-    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+    requires: ClassVar[lf.Requires] = lf.Requires.FEATURES
     summary: ClassVar[str] = "gradient steps on B at heads that are given"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step_size", checked_step_size("step_size", self.step_size))
 
     @property
-    def initialisation(self) -> Any:
+    def initialization(self) -> Any:
         """The initial B and the true heads."""
         return self.init
 
@@ -43,7 +43,7 @@ class KnownHeads(Scheduled):
     def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
         """Return the state after one gradient step on B."""
         B = state.array("B")
-        gradient = batch.project(B).representation_gradient(state.of_clients("W", batch.active))
+        gradient = batch.project(B).representation_gradient(state.take_clients("W", batch.active))
         return state.update(B=B - self.step_in(batch) * gradient)
 
 
@@ -53,12 +53,12 @@ class RefittedEvery(lf.FedRep):
 
     every: int = 10
 
-    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+    requires: ClassVar[lf.Requires] = lf.Requires.FEATURES
 
     def step(self, state: lf.State, batch: Any, rng: Any) -> lf.State:
         """Return the state after one round; the heads follow the rotation of B's columns."""
         B = state.array("B")
-        features, W = batch.project(B), state.of_clients("W", batch.active)
+        features, W = batch.project(B), state.take_clients("W", batch.active)
         fit = features.fit() if batch.round % self.every == 1 else AtHeads(features, W)
         B, R = qr_positive(B - self.step_in(batch) * fit.representation_gradient())
         new = state.update(B=B, W=fit.W, active=batch.active)
@@ -76,7 +76,7 @@ class WithMean(lf.State):
 class OfMean(WithMean):
     """A state that predicts with the mean of B (trials, d, k)."""
 
-    def served(self) -> lf.State:
+    def for_prediction(self) -> lf.State:
         """Return the state with the mean instead of B."""
         return lf.State(B=self.mean, W=self.W)
 
@@ -90,7 +90,7 @@ class Averaged(lf.FedRep):
 
     after: int = 0
 
-    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+    requires: ClassVar[lf.Requires] = lf.Requires.FEATURES
 
     def initial_state(self, start: Any) -> lf.State:
         """Return FedRep's initial state, with B as its mean."""
@@ -119,7 +119,7 @@ class MatrixStep(lf.FedRep):
     spread: float
     least: float = 0.1
 
-    asks: ClassVar[lf.Asks] = lf.Asks.FEATURES
+    requires: ClassVar[lf.Requires] = lf.Requires.FEATURES
 
     def initial_state(self, start: Any) -> lf.State:
         """Return FedRep's initial state, with a mean second moment of 0."""
@@ -153,6 +153,6 @@ def mean_square(state: lf.State, truth: lf.Truth | None) -> Any:
     """Return the mean squared sine of the principal angles between B*, and B as used for prediction."""
     assert truth is not None
     assert truth.B is not None
-    B = orthonormalize(state.served().array("B"))
+    B = orthonormalize(state.for_prediction().array("B"))
     outside = B - truth.B @ (truth.B.mT @ B)
     return np.square(outside).sum(axis=(-2, -1)) / B.shape[-1]

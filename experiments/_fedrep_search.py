@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.cells.smallest_size import Least
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, look, same_scale
+from linfed.cells.smallest_size import SmallestSize
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, same_scale
 from linfed.plotting.panels import drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.theory.fedrep.arguments import set_share
@@ -103,7 +103,7 @@ class Need:
         return 1.0 / (c * (1.0 + f) + g)
 
     @property
-    def search(self) -> Least:
+    def search(self) -> SmallestSize:
         """The search for the smallest m or the fewest rounds."""
         kappa = self.kappa if self.rank > 1 else 1.0
         sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
@@ -117,11 +117,11 @@ class Need:
             seed=(self.seed, self.n_clients, self.dim, self.rank),
             engine="chain" if fresh and self.dim >= 3 * self.rank else "auto",
         )
-        return Least(
+        return SmallestSize(
             base=run,
             path=self.asks,
             reaches=lf.below("subspace_distance", self.level),
-            most=4096,
+            upper=4096,
             resolution=self.resolution,
             trials=self.trials,
             step_size=self.step_size,
@@ -129,7 +129,7 @@ class Need:
         )
 
     def run(self) -> dict[str, Any]:
-        """Return the result of `lf.least` with the columns of predictions."""
+        """Return the result of `lf.find_smallest` with the columns of predictions."""
         return {**self.search.run(), **self.said}
 
     def stages(self) -> Generator[Sequence[Any], Sequence[Any], dict[str, Any]]:
@@ -202,7 +202,7 @@ def covered(row: dict[str, Any]) -> bool:
 
 def many_clients(table: lf.Table) -> lf.Table:
     """Return the settings with many clients at the theorem's step size, or all settings without any such."""
-    table = table.where(panel=["base", "n"], step=THEOREM)
+    table = table.select(panel=["base", "n"], step=THEOREM)
     return chosen(table, lambda row: row["n_clients"] >= MANY_CLIENTS * row["dim"]) or table
 
 
@@ -213,7 +213,7 @@ def clients_of(table: lf.Table) -> str:
 
 def samples_of(table: lf.Table) -> str:
     """Return the number of samples at which the fewest rounds are searched for, as text."""
-    return f"m = {table.where(panel='base')['start']:,}"
+    return f"m = {table.select(panel='base')['start']:,}"
 
 
 def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> Finding:
@@ -227,11 +227,11 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
     beside = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
     return judge(
         (middle, min(ends), max(ends)),
-        text=text,
-        most=most,
+        claim=text,
+        claimed_high=most,
         source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
         statistic="factor between measured and predicted, worst setting",
-        where=f"{len(rows)} settings{beside}",
+        setting=f"{len(rows)} settings{beside}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",
     )
 
@@ -247,8 +247,8 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
     figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
     for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
         below.sharex(ax)
-        rows = sorted(table.where(panel=beside(panel)).rows, key=lambda row: row[field])
-        if not table.where(panel=panel):
+        rows = sorted(table.select(panel=beside(panel)).rows, key=lambda row: row[field])
+        if not table.select(panel=panel):
             alone = "base setting alone" if rows else "not run"
             ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
         for step, colour in COLOURS.items():
@@ -303,7 +303,7 @@ def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str
     """Draw crossings with their intervals, censored ones as arrows at their bounds, and the predictions."""
     known = [row for row in rows if not row["censored"]]
     ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in known]).reshape(-1, 2).T
-    shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
     x, y = ([row[name] for row in known] for name in (field, "crossing"))
     ax.errorbar(x, y, yerr=np.maximum(ends, 0), label=text, **shape)
     for row in rows:
@@ -328,6 +328,6 @@ def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
         [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
     )
     middle, low, high = ratios.reshape(-1, 3).T
-    shape = {**look("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
     ax.errorbar([row[field] for row in known], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
     ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")

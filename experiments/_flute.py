@@ -72,7 +72,7 @@ class Setting:
         """Return the mean client errors after some rounds, (trials,); NaN where a trial diverged."""
         return self.simulate(algorithm, rounds).metrics["mean_client_error"][:, -1]
 
-    def tune(self, algorithm: lf.Algorithm, **options: Any) -> lf.Tuning:
+    def tune(self, algorithm: lf.Algorithm, **options: Any) -> lf.TuningResult:
         """Tune an algorithm's step size on separate trials, by the 90 % quantile of the score."""
         given = {"data": lf.FixedSamples(self.n_samples), "metric": "mean_client_error", "seed": self.streams}
         return lf.tune(algorithm, self.problem, quantile=0.9, **given, **options)

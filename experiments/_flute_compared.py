@@ -20,9 +20,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.plotting.panels import steps
-from linfed.reproduction.caveats import edges, lost, unsettled
+from linfed.reproduction.caveats import diverged_note, edge_note, unsettled_note
 from linfed.statistics import gains
-from linfed.statistics.findings import Finding, joined, quoted
+from linfed.statistics.findings import Finding, cite, join_notes
 from linfed.statistics.intervals import quantiles
 
 from ._flute import FEDREP, FEDREP_RI, FLUTE, FLUTE_STEP, METHODS, RIVALS, SPEEDS, STEP_SIZES, TUNED, Setting
@@ -37,14 +37,14 @@ TIE = 1e-3
 """Final errors within this relative distance count as equal: both runs are at the same stationary point."""
 
 FIG1, FIG3 = "FLUTE paper, section 7.1, Figure 1", "FLUTE paper, C.1, Figure 3"
-MUCH_FEWER = quoted(FIG1, "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations")
-OUTPERFORMS = quoted(FIG1, "as the learning progresses over more epochs, FLUTE eventually outperforms FedRep")
-SMALL_RANK = quoted(
+MUCH_FEWER = cite(FIG1, "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations")
+OUTPERFORMS = cite(FIG1, "as the learning progresses over more epochs, FLUTE eventually outperforms FedRep")
+SMALL_RANK = cite(
     FIG1,
     "the performance gain of FLUTE is more pronounced [...] where k is relatively small. As k increases, the gap "
     "between the convergence rates of FLUTE and FedRep narrows",
 )
-GAP_SHRINKS = quoted(
+GAP_SHRINKS = cite(
     FIG3, "an increase in k results in a diminishing discrepancy in convergence speeds between FLUTE and FedRep"
 )
 """Quotations of the paper."""
@@ -99,7 +99,7 @@ def measured(curve: Any, start: Any, end: Any) -> dict[str, Any]:
     filled, last = np.nan_to_num(curve, nan=np.inf), curve.shape[1] - 1
     kept = np.unique(np.concatenate([[0], np.geomspace(1, last, 60).astype(int)]))
     return {
-        "error": lf.Along(quantiles(curve[:, kept]), quantile=(0.5, 0.1, 0.9), round=kept),
+        "error": lf.LabeledArray(quantiles(curve[:, kept]), quantile=(0.5, 0.1, 0.9), round=kept),
         "final": curve[:, -1],
         "least": filled.min(axis=1),
         "least_round": filled.argmin(axis=1),
@@ -113,10 +113,12 @@ def measured(curve: Any, start: Any, end: Any) -> dict[str, Any]:
 
 def curves_figure(table: lf.Table, row: str) -> Any:
     """Return the curves and reference lines: a column for each rank, a row for each value of a column of the table."""
-    values = table.values(row)
-    with lf.page(table, column="rank", row=row, title="k = {}", height=0.9 + 1.35 * len(values), sharex=True) as sheet:
+    values = table.unique(row)
+    with lf.panels(
+        table, column="rank", row=row, title="k = {}", height=0.9 + 1.35 * len(values), sharex=True
+    ) as sheet:
         for ax, part in sheet:
-            lf.curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" with the saved quantiles
+            lf.plot_curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" with the saved quantiles
             for name, line, style in (
                 ("oracle", "oracle (exact heads on $U_k$)", (0, (1, 1))),
                 ("truncation", "truncation $\\Phi_k$", (0, (5, 2))),
@@ -132,16 +134,16 @@ def curves_figure(table: lf.Table, row: str) -> Any:
 def common(table: lf.Table) -> str:
     """Return the sizes that all rows of a table share, without the rank, as text."""
     names = {"d": "dim", "n": "n_clients", "m": "n_samples", "noise variance": "noise_variance"}
-    found = {name: table.values(column) for name, column in names.items()}
+    found = {name: table.unique(column) for name, column in names.items()}
     return ", ".join(f"{name} = {values[0]:g}" for name, values in found.items() if len(values) == 1)
 
 
 def tuning_figure(table: lf.Table, row: str) -> Any:
     """Return the tuning curves: a row for each value of a column of the table, a column for each of its ranks."""
-    tuned = table.where(speed=TUNED)
-    ranks = {value: part.values("rank") for value, part in tuned.by(row)}
+    tuned = table.select(speed=TUNED)
+    ranks = {value: part.unique("rank") for value, part in tuned.groupby(row)}
     turns = tuned.assign(turn=lambda one: ranks[one[row]].index(one["rank"]))
-    with lf.page(turns, column="turn", row=row, height=0.9 + 1.35 * len(ranks), sharex=True) as sheet:
+    with lf.panels(turns, column="turn", row=row, height=0.9 + 1.35 * len(ranks), sharex=True) as sheet:
         for ax, part in sheet:
             steps(ax, part)
             ax.axvline(FLUTE_STEP, color="0.6", linewidth=0.6, zorder=0)
@@ -157,24 +159,26 @@ def tuning_figure(table: lf.Table, row: str) -> Any:
 
 def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Table]]:
     """Return a table for each speed and value of some columns, with its name from the format string `told`."""
-    found = [(speed, part) for speed in SPEEDS for _, part in runs.where(speed=speed).by(*names)]
+    found = [(speed, part) for speed in SPEEDS for _, part in runs.select(speed=speed).groupby(*names)]
     return [(f"{speed}: {told.format_map(part.rows[0])}", part) for speed, part in found]
 
 
 def duel(table: lf.Table, rival: str, column: str) -> Any:
     """Return a column of FLUTE and of its competitor, (2, trials)."""
-    return np.stack([table.where(method=method)[column] for method in (FLUTE, rival)])
+    return np.stack([table.select(method=method)[column] for method in (FLUTE, rival)])
 
 
 def note(table: lf.Table) -> str:
     """Return caveats on rows at one speed: diverged trials, step sizes at the edge of the grid."""
-    return joined(lost(table, "its tuned step" if table.rows[0]["speed"] == TUNED else "step 0.03"), edges(table))
+    return join_notes(
+        diverged_note(table, "its tuned step" if table.rows[0]["speed"] == TUNED else "step 0.03"), edge_note(table)
+    )
 
 
 def note_on(table: lf.Table, rival: str) -> str:
     """Return the caveats on FLUTE and a competitor, at the smallest and the largest rank."""
-    ranks = table.values("rank")
-    return joined(*(note(table.where(rank=k, method=[FLUTE, rival])) for k in (min(ranks), max(ranks))))
+    ranks = table.unique("rank")
+    return join_notes(*(note(table.select(rank=k, method=[FLUTE, rival])) for k in (min(ranks), max(ranks))))
 
 
 def order_claims(settings: list[tuple[str, lf.Table]]) -> list[Finding]:
@@ -183,7 +187,7 @@ def order_claims(settings: list[tuple[str, lf.Table]]) -> list[Finding]:
     return [*(needs_fewer(*setting, FEDREP_RI) for setting in settings), *ends]
 
 
-def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
+def ends_below(setting: str, table: lf.Table, rival: str) -> Finding:
     """Return the finding on smaller final errors than a competitor's.
 
     Ties are counted and left out; diverged trials have the largest errors.
@@ -191,45 +195,45 @@ def ends_below(where: str, table: lf.Table, rival: str) -> Finding:
     return gains.judge_lower_end(
         duel(table, rival, "final"),
         tie=TIE,
-        text=f"FLUTE has a smaller final error than {rival}",
-        where=where,
+        claim=f"FLUTE has a smaller final error than {rival}",
+        setting=setting,
         statistic="share of paired trials with the smaller final error "
         f"(ties excluded: within {100 * TIE:g} %, the same stationary point)",
         source=OUTPERFORMS,
-        note=joined(unsettled(table.where(method=[FLUTE, rival]), "error"), note_on(table, rival)),
+        note=join_notes(unsettled_note(table.select(method=[FLUTE, rival]), "error"), note_on(table, rival)),
     )
 
 
-def needs_fewer(where: str, table: lf.Table, rival: str) -> Finding:
+def needs_fewer(setting: str, table: lf.Table, rival: str) -> Finding:
     """Return the finding on fewer rounds than a competitor to the middle share of the way.
 
     Its note lists other shares with another verdict, and counts trials without a level to reach.
     """
-    said = {
-        "text": f"FLUTE needs fewer rounds than {rival}",
-        "where": where,
+    fields = {
+        "claim": f"FLUTE needs fewer rounds than {rival}",
+        "setting": setting,
         "statistic": f"share of paired trials with fewer rounds to {100 * WAY[1]:g} % of the way from the "
         "initial error to the largest final error of the three tuned methods (ties excluded)",
         "source": MUCH_FEWER,
     }
-    found = {share: gains.judge_fewer_rounds(duel(table, rival, f"rounds_to_{share}"), **said) for share in WAY}
-    main, aimless = found[WAY[1]], np.isnan(table.where(method=FLUTE)[LEVEL])
+    found = {share: gains.judge_fewer_rounds(duel(table, rival, f"rounds_to_{share}"), **fields) for share in WAY}
+    main, aimless = found[WAY[1]], np.isnan(table.select(method=FLUTE)[LEVEL])
     others = [
         f"to {100 * share:g} % of the way the verdict is {one.verdict.value}"
         for share, one in found.items()
         if one.verdict is not main.verdict
     ]
     told = f"in {aimless.sum()} of {len(aimless)} trials a tuned method ends above B = 0: no level, left out"
-    return replace(main, note=joined(*others, told if aimless.any() else "", note_on(table, rival)))
+    return replace(main, note=join_notes(*others, told if aimless.any() else "", note_on(table, rival)))
 
 
-def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Finding:
+def gains_more(setting: str, table: lf.Table, rival: str, *, signed: bool) -> Finding:
     """Return the finding on a larger gain in rounds at the smallest of the table's ranks, at one speed.
 
     The gain is the competitor's median divided by FLUTE's. If `signed` is False it is the gap: the larger of the two
     medians divided by the smaller.
     """
-    rounds = {k: duel(part, rival, LEVEL) for k, part in table.by("rank")}
+    rounds = {k: duel(part, rival, LEVEL) for k, part in table.groupby("rank")}
     mine, other = gains.lower_median(np.nan_to_num(rounds[min(rounds)], nan=np.inf))
     text = (
         "FLUTE's gain in rounds over {} is larger" if signed else "The gap between the speeds of FLUTE and {} shrinks"
@@ -240,24 +244,24 @@ def gains_more(where: str, table: lf.Table, rival: str, *, signed: bool) -> Find
         int(table["round"][-1]),
         name="k",
         signed=signed,
-        text=text.format(rival) + (" for small k" if signed else " with k"),
-        where=where,
+        claim=text.format(rival) + (" for small k" if signed else " with k"),
+        setting=setting,
         source=SMALL_RANK if signed else GAP_SHRINKS,
         statistic=f"{'gain' if signed else 'gap'} at the smallest k divided by that at the largest; a gain is the "
         "competitor's median rounds divided by FLUTE's"
         + ("" if signed else ", a gap the larger of the two divided by the smaller"),
-        note=joined(none if signed and not mine < other else "", note_on(table, rival)),
+        note=join_notes(none if signed and not mine < other else "", note_on(table, rival)),
     )
 
 
-def ends_lower(where: str, table: lf.Table, rival: str) -> Finding:
+def ends_lower(setting: str, table: lf.Table, rival: str) -> Finding:
     """Return the finding on a larger gain in the final error at the smallest rank, at one speed."""
     return gains.judge_more_reduction(
-        {k: duel(part, rival, "final") for k, part in table.by("rank")},
+        {k: duel(part, rival, "final") for k, part in table.groupby("rank")},
         name="k",
         tie=TIE,
-        text=f"FLUTE's gain in the final error over {rival} is larger for small k",
-        where=where,
+        claim=f"FLUTE's gain in the final error over {rival} is larger for small k",
+        setting=setting,
         source=SMALL_RANK,
         statistic="median gain in per cent of the competitor's error (0 for a tie), smallest k minus largest k",
         note=note_on(table, rival),

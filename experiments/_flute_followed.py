@@ -78,11 +78,11 @@ class Followed:
             "step_size": step,
             "covered": covered,
             "bound_ratio": bound_ratios(trace, until=covered),
-            "singular_value": lf.Along(spectrum, index=range(len(spectrum))),
+            "singular_value": lf.LabeledArray(spectrum, index=range(len(spectrum))),
             "entry": trace.entry,
             "entered": trace.entered,
             **floor,
-            **{name: lf.Along(values, round=trace.rounds) for name, values in followed.items()},
+            **{name: lf.LabeledArray(values, round=trace.rounds) for name, values in followed.items()},
         }
 
 

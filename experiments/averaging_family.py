@@ -35,12 +35,12 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.algorithms.averaging.scaffold import Controlled
+from linfed.algorithms.averaging.scaffold import ScaffoldState
 from linfed.algorithms.models import weighted_mean
 from linfed.figures.style import draw_level
 from linfed.numerics.linalg import take_clients
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, share, smaller
+from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, judge_share, judge_smaller
 from linfed.statistics.intervals import first_round_below, median_ratio
 
 SUMMARY = "The averaging family: fixed points, drift, variance and floats sent of its seven algorithms"
@@ -53,7 +53,7 @@ ROLEX, FILLED, SCAVAR, HALF = ("FedRolex", "FedRolex, zero-filled", "FedSCAVAR",
 SINGLE, PRINTED = ("FedAvg, K = 1", "SCAFFOLD, printed weights")
 
 
-class PrintedState(Controlled):
+class PrintedState(ScaffoldState):
     """State of SCAFFOLD that updates c with the participants' weights times p/n, as printed in the source."""
 
     def mean(self, values: Any, active: Any = None) -> Any:
@@ -67,7 +67,7 @@ class PrintedState(Controlled):
 class PrintedScaffold(lf.SCAFFOLD):
     """SCAFFOLD with the weights printed in its source."""
 
-    asks = lf.SCAFFOLD.asks
+    requires = lf.SCAFFOLD.requires
 
     def initial_state(self, start: Any) -> PrintedState:
         """Return SCAFFOLD's initial state, with the printed mean."""
@@ -141,8 +141,8 @@ class Family:
         rounds = np.arange(0, self.rounds + 1, 5)
         sent = rounds * self.participants * sum(self.algorithm.communication(dim=self.dim))
         curves = {name: np.stack([one[name] for one in found]) for name in found[0]}
-        out = {name: lf.Along(curves.pop(name)[:, rounds], round=rounds) for name in ("to_best", "to_own")}
-        return {"setting": self.setting, **out, **curves, "floats_sent": lf.Along(sent, round=rounds)}
+        out = {name: lf.LabeledArray(curves.pop(name)[:, rounds], round=rounds) for name in ("to_best", "to_own")}
+        return {"setting": self.setting, **out, **curves, "floats_sent": lf.LabeledArray(sent, round=rounds)}
 
     def trial(self, trial: int) -> dict[str, Any]:
         """Run one trial."""
@@ -195,21 +195,21 @@ SHOWN = (AVG, PROX, SCAFFOLD, VARP, CLUSTER, ROLEX, SCAVAR)
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distances from the optimum and from the own limit against rounds, and the first against floats sent."""
     figures, runs = {}, tables["runs"]
-    base, steps = runs.rows[0], max(runs.values("local_steps"))
+    base, steps = runs.rows[0], max(runs.unique("local_steps"))
     ends: dict[str, Any] = {"local_steps": steps, "participants": base["n_clients"], "counts": "unequal"}
     varied = [row["setting"] for row in runs.rows if any(row[name] == end for name, end in ends.items())]
-    runs = runs.where(setting=[base["setting"], *varied])
+    runs = runs.select(setting=[base["setting"], *varied])
     runs = runs.assign(panel=lambda row: row["setting"].replace(", h = 1", ""))
     for key, x, y, ylabel in (
         ("", "round", "to_best", "distance from the optimum"),
         ("own", "round", "to_own", "distance from the own end"),
         ("floats", "floats_sent", "to_best", "distance from the optimum"),
     ):
-        chosen = runs.where(method=list(SHOWN)) if y == "to_best" else runs.where(method=KNOWN)
-        with lf.page(chosen, column="panel", title="{}", height=2.8, sharey=True) as sheet:
+        chosen = runs.select(method=list(SHOWN)) if y == "to_best" else runs.select(method=KNOWN)
+        with lf.panels(chosen, column="panel", title="{}", height=2.8, sharey=True) as sheet:
             sheet.curves(x, y, order=SHOWN, at=slice(0, DRAWN))
             for ax, part in sheet:
-                known = part.where(method=AVG)
+                known = part.select(method=AVG)
                 level = known["drift"] if y == "to_best" else np.sqrt(known["spread"])
                 if np.isfinite(level).all() and np.median(level) > 0:
                     draw_level(ax, float(np.median(level)), "")
@@ -227,15 +227,15 @@ SOURCE = "own expectation; the source prints the algorithm without a claim"
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Return the findings on each algorithm's purpose and on the predictions, in every setting."""
     out = []
-    for where, part in tables["runs"].by("setting"):
-        row = {name: part.where(method=name) for name in METHODS}
+    for where, part in tables["runs"].groupby("setting"):
+        row = {name: part.select(method=name) for name in METHODS}
         some = part.rows[0]["participants"] < part.rows[0]["n_clients"]
         end = {name: one["end"] for name, one in row.items()}
         settled = {name: one["settled"] for name, one in row.items()}
         same = part.rows[0]["local_steps"] == 1
 
-        def lower(one: str, other: str, text: str, source: str, values: Any = end, where: str = where) -> Finding:
-            return smaller(values[one], values[other], text=text, where=where, source=source,
+        def lower(one: str, other: str, text: str, source: str, values: Any = end, setting: str = where) -> Finding:
+            return judge_smaller(values[one], values[other], claim=text, setting=setting, source=source,
                            statistic="share of paired trials with the smaller final distance")  # fmt: skip
 
         if not same and not some:
@@ -252,7 +252,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             called = "SCAFFOLD with the printed weights" if name == PRINTED else name
             text, source = f"{called} converges to the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
             statistic = f"share of trials whose final distance from the optimum is below {EXACT:g}"
-            out.append(share(end[name] < EXACT, 0.9, text=text, where=where, source=source, statistic=statistic))
+            out.append(
+                judge_share(end[name] < EXACT, 0.9, claim=text, setting=where, source=source, statistic=statistic)
+            )
         if some:
             text = "FedVARP converges closer to its own limit than FedAvg"
             out.append(lower(VARP, AVG, text, f"{SOURCE}, Algorithm 5", settled))
@@ -262,25 +264,25 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             out.append(lower(VARP, CLUSTER, text, OWN_PREDICTION, settled))
         statistic = f"share of trials whose final mean square about FedAvg's fixed point is below {EXACT**2:g}"
         text = "FedVARP converges to the fixed point of FedAvg with full participation"
-        said = {"text": text, "where": where, "source": OWN_PREDICTION, "statistic": statistic}
-        out.append(share(settled[VARP] < EXACT**2, 0.9, **said))
+        fields = {"claim": text, "setting": where, "source": OWN_PREDICTION, "statistic": statistic}
+        out.append(judge_share(settled[VARP] < EXACT**2, 0.9, **fields))
         for name in (AVG, PROX):
             predicted = row[name]["spread"]
             if np.isfinite(predicted).all() and predicted.min() > 0:
-                said = {"text": f"{name}'s stationary variance is the predicted one", "where": where}
-                said |= {
+                fields = {"claim": f"{name}'s stationary variance is the predicted one", "setting": where}
+                fields |= {
                     "statistic": "mean square about the limit divided by the predicted one, median over trials",
                     "source": OWN_PREDICTION,
                 }
-                out.append(judge(median_ratio(settled[name], predicted), least=0.9, most=1.1, **said))
+                out.append(judge(median_ratio(settled[name], predicted), claimed_low=0.9, claimed_high=1.1, **fields))
         text = "FedRolex with half the model has a larger final distance from the optimum than FedAvg"
         out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
         reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
         said = {
-            "text": "FedSCAVAR needs fewer rounds than SCAFFOLD",
-            "where": where,
+            "claim": "FedSCAVAR needs fewer rounds than SCAFFOLD",
+            "setting": where,
             "source": f"{SOURCE}, Algorithm 8",
         }
         said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
-        out.append(smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
+        out.append(judge_smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
     return out

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level, label, look
+from linfed.figures.style import draw_level, label, line_style
 from linfed.plotting.panels import Figures, as_one
-from linfed.search.selection import at_edge, smallest, within
+from linfed.search.selection import at_grid_edge, smallest, within
 from linfed.statistics.findings import Finding
 
 from ._fedrep import FEDAVG, QUICK, Clients
@@ -51,8 +51,10 @@ class OneLayer(Clients):
         worst = [lf.theory.fedavg_rate(A, local_steps=local_steps, **setting).max() for setting in settings]
         scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
         best = smallest(settings, within(scores))
-        columns = {**settings[best], "best": best, "at_edge": ", ".join(at_edge(settings, [best]))}
-        return self.algorithm(self.steps[best]), columns | {"score": lf.Along(scores, setting=range(len(scores)))}
+        columns = {**settings[best], "best": best, "at_grid_edge": ", ".join(at_grid_edge(settings, [best]))}
+        return self.algorithm(self.steps[best]), columns | {
+            "score": lf.LabeledArray(scores, setting=range(len(scores)))
+        }
 
     def run(self) -> dict[str, Any]:
         """Return the errors of the clients and of the predicted fixed point, its rate, and the distances from it."""
@@ -72,7 +74,7 @@ class OneLayer(Clients):
         return found | {
             "fixed_point_squared_error": np.vecdot(difference, difference).mean(axis=-1),
             "rate": lf.theory.fedavg_rate(A, **setting),
-            "distance": lf.Along(way.metrics["mean_client_error"] / length, round=way.rounds),
+            "distance": lf.LabeledArray(way.metrics["mean_client_error"] / length, round=way.rounds),
         }
 
 
@@ -87,31 +89,31 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors with the fixed points and the distances from them, and the errors against rounds."""
     table = tables["curves"]
     trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
-    with lf.page(table, column="n_samples", title="m = {}", height=2.3, sharey=True) as ways:
+    with lf.panels(table, column="n_samples", title="m = {}", height=2.3, sharey=True) as ways:
         for ax, part in ways:
-            lf.curves(ax, part, "round", "curve", order=("FedRep",))
+            lf.plot_curves(ax, part, "round", "curve", order=("FedRep",))
             as_one(ax, part, "round", "curve", ("FedAvg", *ONE_LAYER))
             draw_level(
-                ax, float(np.median(part.where(method="FedAvg")["single_model_floor"])), label="single-model floor"
+                ax, float(np.median(part.select(method="FedAvg")["single_model_floor"])), label="single-model floor"
             )
-            shape = look("Oracle") | {"marker": "", "zorder": 1.5}
-            ax.axhline(float(np.median(part.where(method="Oracle")["mean"])), label=label("Oracle"), **shape)
+            shape = line_style("Oracle") | {"marker": "", "zorder": 1.5}
+            ax.axhline(float(np.median(part.select(method="Oracle")["mean"])), label=label("Oracle"), **shape)
         ways.label("round", "mean squared error of clients")
         ways.legend(trials)
-    with lf.page(table, column="n_samples", title="m = {}", row=2, height=3.8, sharex=True, sharey="row") as sheet:
+    with lf.panels(table, column="n_samples", title="m = {}", row=2, height=3.8, sharex=True, sharey="row") as sheet:
         for (upper, part), (lower, _) in zip(sheet.row(0), sheet.row(1), strict=True):
-            lf.curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
-            for row in part.where(method=list(ONE_LAYER)):
-                shape = {"color": look(row["method"])["color"], "linestyle": ":", "zorder": 3}
+            lf.plot_curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
+            for row in part.select(method=list(ONE_LAYER)):
+                shape = {"color": line_style(row["method"])["color"], "linestyle": ":", "zorder": 3}
                 told = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
                 upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=told, **shape)
-                lf.curves(lower, row, "round", "distance")
+                lf.plot_curves(lower, row, "round", "distance")
                 logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
                 fit = np.exp(np.median(logs, axis=0))
                 shown = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
                 lower.plot(row["round"], shown, color="black", linewidth=0.6, label="predicted rate")
             draw_level(
-                upper, float(np.median(part.where(method="FedAvg")["single_model_floor"])), label="single-model floor"
+                upper, float(np.median(part.select(method="FedAvg")["single_model_floor"])), label="single-model floor"
             )
             upper.set_yscale("linear")
         sheet.label("round", "mean squared\nerror of clients", "relative distance from\nthe fixed point")
@@ -121,10 +123,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def draw_floor(ax: Any, part: lf.Table) -> None:
     """Draw the smallest error of any single model for all clients."""
-    floor = np.median(part.where(method="FedAvg")["single_model_floor"])
+    floor = np.median(part.select(method="FedAvg")["single_model_floor"])
     draw_level(ax, float(floor), label="single-model floor")
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claim on FedAvg with more samples, at the fixed point of one local step."""
-    return more_samples(tables["curves"].where(method="FedAvg, one layer"), ", at the fixed point")
+    return more_samples(tables["curves"].select(method="FedAvg, one layer"), ", at the fixed point")

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, look, plain_ticks, style
+from linfed.figures.style import PAGE_WIDTH, line_style, plain_ticks, style
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.simulation.participation import n_participants
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, quoted, share
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge, judge_share
 from linfed.statistics.intervals import least_passing, median_interval
 from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs, theorem1_tail
 
@@ -56,7 +56,7 @@ DRAWN = "drawn"
 """Name of the settings drawn at random, on which a prediction of the smallest m is judged."""
 TAILS = ((2, 4), (2, 10), (2, 50), (5, 10), (10, 10), (10, 50), (20, 50))
 RULES = {"needed": "Theorem 1's m", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
-ASKS = quoted("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
+ASKS = cite("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
 TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
 RIVALS = (("rival", RIVAL, "k + 2 + d k / p"), ("predicted", PREDICTED, "predicted"))
 """Rules other than the theorem's: column, line style and name."""
@@ -95,7 +95,7 @@ class Least(Setting):
         predicted = theorem1.fedrep_predicted_samples(step_size=step, smallest=weak, allowed=ALLOWED, **sizes)
         tried = sorted(failed)
         least = least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
-        counts = {"failed": lf.Along([failed[m] for m in tried], tried=tried)}
+        counts = {"failed": lf.LabeledArray([failed[m] for m in tried], tried=tried)}
         names = dict(zip(("least", "least_low", "least_high"), least, strict=True))
         return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}
 
@@ -264,36 +264,36 @@ def constants(table: lf.Table) -> Any:
     """Draw the smallest constants of Theorem 1 and of the other rules against each varied size."""
     import matplotlib.pyplot as plt
 
-    names = [name for name in NAMES if len(table.where(name=name))]
+    names = [name for name in NAMES if len(table.select(name=name))]
     figure, axes = plt.subplots(
         1, len(names), figsize=(PAGE_WIDTH, 2.3), layout="constrained", sharey=True, squeeze=False
     )
     for ax, name in zip(axes[0], names, strict=True):
-        rows = list(table.where(name=name))
+        rows = list(table.select(name=name))
         x = moved(ax, rows, name)
         for base, method, text in (("needed", THEOREM, "Theorem 1"), *RIVALS):
             found = np.array([constant(row, base) for row in rows])
             middle, low, high = np.where(np.isfinite(found), found, np.nan).T
             ax.errorbar(
-                x, middle, yerr=(middle - low, high - middle), **{**look(method), "capsize": 1.5, "label": text}
+                x, middle, yerr=(middle - low, high - middle), **{**line_style(method), "capsize": 1.5, "label": text}
             )
     plain_ticks(axes[0, 0])
     axes[0, 0].set_ylabel("least constant that passes")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return drawn_from(figure, table.where(name=names))
+    return drawn_from(figure, table.select(name=names))
 
 
 def rules(table: lf.Table) -> Any:
     """Draw the smallest m of the settings drawn at random against the m of each rule."""
     import matplotlib.pyplot as plt
 
-    rows = list(table.where(name=DRAWN)) or list(table)
+    rows = list(table.select(name=DRAWN)) or list(table)
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
     for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
         said, found = np.array([[row[base], row["least"]] for row in rows]).T
         ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
         low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
-        shape = {**look(method), "linestyle": "none", "elinewidth": 0.7}
+        shape = {**line_style(method), "linestyle": "none", "elinewidth": 0.7}
         ax.errorbar(said, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
         line = [min(said.min(), found.min()), max(found.max(), 10.0)]
         ax.plot(line, line, color="0.35", linewidth=0.7)
@@ -311,22 +311,22 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     table, out = tables["least"], []
     statistic = f"smallest constant with which the bound holds in {100 * (1 - ALLOWED):g} % of the trials"
     for row in table:
-        fields = {"where": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
+        fields = {"setting": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
         detail = f"m = {row['least']:g} of {row['needed']:.4g}"
-        out.append(judge(constant(row), most=1.0, text="C = 1 is sufficient", detail=detail, **fields))
+        out.append(judge(constant(row), claimed_high=1.0, claim="C = 1 is sufficient", detail=detail, **fields))
     for row in tables["tail"]:
         out.append(
             judge(
                 constant(row),
-                most=1.0,
-                text="C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
-                where=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
+                claimed_high=1.0,
+                claim="C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
+                setting=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
                 statistic="smallest constant with which a first round fails no more often, by importance sampling",
                 source=f"{ASKS}; the 1 is an {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
                 detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
             )
         )
-    seen, unseen = [row for row in table if row["name"] != DRAWN], list(table.where(name=DRAWN))
+    seen, unseen = [row for row in table if row["name"] != DRAWN], list(table.select(name=DRAWN))
     for rows, which in ((seen, "all but the drawn ones"), (unseen, "drawn at random")):
         where = f"{len(rows)} settings, {which}"
         if rows:
@@ -334,7 +334,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             out += [spread(rows, where, base, text) for base, text in RULES.items()]
             out += predicted(rows, where, note)
     for name, least, claimed in (("condition", 4.0, 4.0), ("start", 0.8, 2.0), ("rank", 2, 3.0)):
-        rows = [row for row in table.where(name=name) if row[name] >= least]
+        rows = [row for row in table.select(name=name) if row[name] >= least]
         out += growth(name, rows[0], rows[-1], claimed) if len(rows) > 1 else []
     for row in tables["sizes"]:
         for start, word in (("random", "random B"), ("half", "distance 0.5")):
@@ -342,9 +342,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             out.append(
                 judge(
                     median_interval(row[f"needed_{start}"] / row["m"]),
-                    most=1.0,
-                    text="The paper's figures have at least the m that Theorem 1 requires with C = 1",
-                    where=f"Figure {row['figure']}: n = {row['n_clients']:,}, p = {row['participants']:,}, {word}",
+                    claimed_high=1.0,
+                    claim="The paper's figures have at least the m that Theorem 1 requires with C = 1",
+                    setting=f"Figure {row['figure']}: n = {row['n_clients']:,}, p = {row['participants']:,}, {word}",
                     statistic="m of the theorem divided by m of the figure, median over trials",
                     source=OWN_THRESHOLD,
                     detail=f"m = {np.median(row[f'needed_{start}']):.3g}; over searched sets {searched_for:.3g}",
@@ -353,28 +353,30 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     return out
 
 
-def predicted(rows: list[lf.Table], where: str, note: str) -> list[Finding]:
+def predicted(rows: list[lf.Table], place: str, note: str) -> list[Finding]:
     """Judge how close the predicted smallest m is: in the worst setting, and in most settings."""
     middle, low, high = np.array([constant(row, "predicted") for row in rows]).T
     factor = np.exp(np.abs(np.log(middle)))
     ends = max(1.0, np.maximum(low, 1.0 / high).max()), np.maximum(high, 1.0 / low).max()
-    said = {"where": where, "source": f"{OWN_PREDICTION}, without a fitted number", "note": note}
+    fields = {"setting": place, "source": f"{OWN_PREDICTION}, without a fitted number", "note": note}
     text = "`fedrep_predicted_samples` predicts the smallest m to a factor of"
     return [
-        judge((factor.max(), *ends), most=3.0, text=f"{text} 3", statistic="factor, worst setting", **said),
-        share(factor <= 2.0, 0.75, text=f"{text} 2 in three of four settings", statistic="share of settings", **said),
+        judge((factor.max(), *ends), claimed_high=3.0, claim=f"{text} 3", statistic="factor, worst setting", **fields),
+        judge_share(
+            factor <= 2.0, 0.75, claim=f"{text} 2 in three of four settings", statistic="share of settings", **fields
+        ),
     ]
 
 
-def spread(rows: list[lf.Table], where: str, base: str, text: str) -> Finding:
+def spread(rows: list[lf.Table], setting: str, base: str, text: str) -> Finding:
     """Judge how much the smallest constant in front of a rule varies over settings."""
     found = np.log10([constant(row, base) for row in rows]).T
     width = np.ptp(found[0]), max(0.0, found[1].max() - found[2].min()), found[2].max() - found[1].min()
     return judge(
         width,
-        most=1.0,
-        text=f"The smallest m is proportional to {text}, to a factor of 10",
-        where=where,
+        claimed_high=1.0,
+        claim=f"The smallest m is proportional to {text}, to a factor of 10",
+        setting=setting,
         statistic="orders of magnitude between the smallest constants of two settings, at most",
         source=TIGHT if base == "needed" else f"{OWN_PREDICTION}, without a fitted number",
         detail=f"from {10 ** found[0].min():.2g} to {10 ** found[0].max():.2g}",
@@ -391,16 +393,22 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
     with np.errstate(divide="ignore", invalid="ignore"):
         powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
     told = "1 / E0" if name == "start" else NAMES[name]
-    said = {"where": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
+    fields = {"setting": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
     text = f"The smallest m - k grows with {told} at most half a power faster than Theorem 1's m"
     return [
-        judge(tuple(powers), most=claimed + 0.5, text=text, source=f"{ASKS}; the half is an {OWN_THRESHOLD}", **said),
         judge(
             tuple(powers),
-            least=claimed - 0.5,
-            most=claimed + 0.5,
-            text=f"Theorem 1's m is tight in {told}, up to half a power",
+            claimed_high=claimed + 0.5,
+            claim=text,
+            source=f"{ASKS}; the half is an {OWN_THRESHOLD}",
+            **fields,
+        ),
+        judge(
+            tuple(powers),
+            claimed_low=claimed - 0.5,
+            claimed_high=claimed + 0.5,
+            claim=f"Theorem 1's m is tight in {told}, up to half a power",
             source=TIGHT,
-            **said,
+            **fields,
         ),
     ]

@@ -40,15 +40,15 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import draw_level, label
 from linfed.plotting.panels import Figures, as_one, tuning_figure
-from linfed.reproduction.caveats import edges, lost
-from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
-from linfed.statistics.intervals import clustered_share, median_ratio, worst
+from linfed.reproduction.caveats import diverged_note, edge_note
+from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
+from linfed.statistics.intervals import clustered_share, median_ratio, nan_as_worst
 
 from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients, true_noise
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
 
-paper = partial(quoted, "FedRep paper, Figure 1")
+paper = partial(cite, "FedRep paper, Figure 1")
 FEDREP_SMALL = paper("FedRep exploits a common representation of the clients to achieve small error in all cases")
 FEDAVG_CANNOT = paper("FedAvg cannot overcome client heterogeneity even when the number of training samples is large")
 OWN_READING = "own reading of the FedRep paper's Figure 1"
@@ -70,40 +70,40 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors with the paper's and with the notebook's conventions, and the tuning."""
     table, figures = tables["clients"].assign(noise_variance=true_noise), {}
     panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}", "height": 2.3, "sharey": True}
-    for preset, part in table.assign(ordered=ordered).by("preset"):
+    for preset, part in table.assign(ordered=ordered).groupby("preset"):
         factor, ylabel = DRAWN[preset]
-        with lf.page(part, **panels) as sheet:
+        with lf.panels(part, **panels) as sheet:
             sheet.curves("share", "ordered", order=[name for name in METHODS if name not in ONE_MODEL])
             for ax, panel in sheet:
                 as_one(ax, panel, "share", "ordered", ONE_MODEL)
-                floor = np.median(panel.where(method="FedAvg")["single_model_floor"])
+                floor = np.median(panel.select(method="FedAvg")["single_model_floor"])
                 draw_level(ax, factor * float(floor), label="single-model floor")
             sheet.label("clients by error (%)", ylabel.format("client"))
             sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
         figures["" if preset == PAPER else preset] = sheet.figure
-    tried = tuning_figure(table.where(preset=PAPER), "final client error", x="steps", log=True, **panels)
+    tried = tuning_figure(table.select(preset=PAPER), "final client error", x="steps", log=True, **panels)
     return figures | {"tuning": tried}
 
 
-def ordered(row: lf.Table) -> lf.Along:
+def ordered(row: lf.Table) -> lf.LabeledArray:
     """Return the errors of each trial's clients in ascending order."""
     errors = DRAWN[row["preset"]][0] * np.sort(row["squared_error"])
-    return lf.Along(errors, share=100 * (row["client"] + 0.5) / row["n_clients"])
+    return lf.LabeledArray(errors, share=100 * (row["client"] + 0.5) / row["n_clients"])
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 1, with its own conventions (preset ``paper``) and with the notebook's."""
     found = []
-    for preset, table in tables["clients"].by("preset"):
-        for m, part in table.by("n_samples"):
-            said = {"where": f"{preset}: m = {m}", "source": FEDREP_SMALL}
+    for preset, table in tables["clients"].groupby("preset"):
+        for m, part in table.groupby("n_samples"):
+            fields = {"setting": f"{preset}: m = {m}", "source": FEDREP_SMALL}
             found += [
-                smaller(
+                judge_smaller(
                     *(errors(part, name, "median") for name in ("FedRep", rival)),
-                    text=f"FedRep has a smaller error than {label(rival)}",
+                    claim=f"FedRep has a smaller error than {label(rival)}",
                     statistic="share of paired trials in which the median client's error is smaller",
                     note=note(part, "FedRep", rival),
-                    **said,
+                    **fields,
                 )
                 for rival in ("FedAvg", "LocalOnly", *(("FedPer",) if preset == NOTEBOOK else ()))
             ]
@@ -111,52 +111,54 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             found.append(
                 judge(
                     clustered_share(fedrep < np.minimum(fedavg, local)),
-                    text="FedRep has the smallest of the three errors, client by client",
+                    claim="FedRep has the smallest of the three errors, client by client",
                     statistic="share of clients for which FedRep has the smallest error",
-                    least=0.5,
+                    claimed_low=0.5,
                     strict=True,
                     note=note(part, "FedRep", "FedAvg"),
-                    **said,
+                    **fields,
                 )
             )
         ruled = "at m = d least squares interpolates: single clients with huge errors dominate the mean"
-        found += more_samples(table.where(method="FedAvg"), ", best step" if preset == PAPER else "")
+        found += more_samples(table.select(method="FedAvg"), ", best step" if preset == PAPER else "")
         found += [
-            smaller(
-                worst(after[client]),
-                worst(before[client]),
+            judge_smaller(
+                nan_as_worst(after[client]),
+                nan_as_worst(before[client]),
                 source=OWN_READING,
-                text="Local only improves with m",
-                where=f"{preset}: m = {large} against {small}",
+                claim="Local only improves with m",
+                setting=f"{preset}: m = {large} against {small}",
                 statistic=f"share of trials in which the {client} client's error is smaller at the larger m",
                 note=ruled if client == "mean" else "",
             )
             for client in ("median", "mean")
-            for (small, before), (large, after) in itertools.pairwise(table.where(method="LocalOnly").by("n_samples"))
+            for (small, before), (large, after) in itertools.pairwise(
+                table.select(method="LocalOnly").groupby("n_samples")
+            )
         ]
     return found
 
 
 def errors(part: lf.Table, method: str, column: str = "squared_error") -> Any:
     """Return a method's errors, with diverged ones as the largest, (trials,) or (trials, clients)."""
-    return worst(part.where(method=method)[column])
+    return nan_as_worst(part.select(method=method)[column])
 
 
 def more_samples(table: lf.Table, told: str) -> list[Finding]:
     """Judge that one form of FedAvg gains nothing, or hardly anything, from the largest m over the smallest."""
-    (small, before), *others = table.by("n_samples")
+    (small, before), *others = table.groupby("n_samples")
     if not others:
         return []
     large, after = others[-1]
-    measured = median_ratio(worst(after["mean"]), worst(before["mean"]))
+    measured = median_ratio(nan_as_worst(after["mean"]), nan_as_worst(before["mean"]))
     return [
         judge(
             measured,
-            text=text,
-            where=f"{table.rows[0]['preset']}: m = {large} against {small}{told}",
+            claim=text,
+            setting=f"{table.rows[0]['preset']}: m = {large} against {small}{told}",
             statistic="median mean-client error at the larger m divided by that at the smaller",
             source=source,
-            least=reference,
+            claimed_low=reference,
             note=note(before, before["method"]),
         )
         for text, reference, source in (
@@ -173,7 +175,7 @@ def more_samples(table: lf.Table, told: str) -> list[Finding]:
 def note(part: lf.Table, *methods: str) -> str:
     """Return caveats on the given methods: trials that diverged, step sizes at the edge of the grid."""
     notes = []
-    for row in (part.where(method=name) for name in methods):
-        lowest = edges(row) and row["method"] == "FedAvg" and row["best"] == 0
-        notes += [lost(row), edges(row) + (": the less it moves from 0, the better" if lowest else "")]
-    return joined(*notes)
+    for row in (part.select(method=name) for name in methods):
+        lowest = edge_note(row) and row["method"] == "FedAvg" and row["best"] == 0
+        notes += [diverged_note(row), edge_note(row) + (": the less it moves from 0, the better" if lowest else "")]
+    return join_notes(*notes)

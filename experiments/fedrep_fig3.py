@@ -30,8 +30,8 @@ from typing import Any
 import linfed as lf
 from linfed.figures.style import draw_level
 from linfed.plotting.panels import Figures
-from linfed.reproduction.caveats import edges
-from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
+from linfed.reproduction.caveats import edge_note
+from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import first_round_below
 
@@ -39,7 +39,7 @@ from ._fedrep import NOTEBOOK, PAPER, Setting, true_noise
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
 
-paper = partial(quoted, "FedRep paper, section 5.1, Figure 3")
+paper = partial(cite, "FedRep paper, section 5.1, Figure 3")
 MORE_CLIENTS = paper("by increasing the number of nodes n, clients converge to the true representation faster")
 FASTEST = paper("FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD")
 MORE_UPDATES = paper(
@@ -103,7 +103,7 @@ class Curve(Setting):
         return tuning.columns() | {
             "pair": pairs[tuning.best],
             "participants": result.participants,
-            "distance": lf.Along(distance, round=recorded),
+            "distance": lf.LabeledArray(distance, round=recorded),
             **{f"rounds_to_{level:g}": first_round_below(recorded, distance, level) for level in (0.1, NEAR)},
         }
 
@@ -120,11 +120,13 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance with the paper's conventions, and its square with the notebook's."""
     figures = {}
-    for preset, table in tables["curves"].assign(noise_variance=true_noise).by("preset"):
+    for preset, table in tables["curves"].assign(noise_variance=true_noise).groupby("preset"):
         power, told = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
-        with lf.page(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
+        with lf.panels(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
             for ax, part in sheet:
-                lf.curves(ax, part, "round", "distance", order=METHODS, scale=lambda values, power=power: values**power)
+                lf.plot_curves(
+                    ax, part, "round", "distance", order=METHODS, scale=lambda values, power=power: values**power
+                )
                 draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, which steps are tuned for")
             sheet.label("round", "squared subspace distance" if power == 2 else "subspace distance to B*")
             sheet.legend(f"{told}median and 10-90 % of {table.rows[0]['trials']} trials")
@@ -135,47 +137,47 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 3, with its own conventions (preset ``paper``) and with the notebook's."""
     found = []
-    for preset, table in tables["curves"].by("preset"):
-        fedrep = table.where(method="FedRep")
+    for preset, table in tables["curves"].groupby("preset"):
+        fedrep = table.select(method="FedRep")
         found += [
-            smaller(
+            judge_smaller(
                 *(part["rounds_to_0.01"] for part in (after, before)),
                 paired=False,
-                text="FedRep converges in fewer rounds with more clients",
+                claim="FedRep converges in fewer rounds with more clients",
                 source=MORE_CLIENTS,
-                where=f"{preset}: n = {large:,} against {small:,}",
+                setting=f"{preset}: n = {large:,} against {small:,}",
                 statistic="P(fewer rounds to distance 0.01)",
                 note=note(before) or note(after),
             )
-            for (small, before), (large, after) in itertools.pairwise(fedrep.by("n_clients"))
+            for (small, before), (large, after) in itertools.pairwise(fedrep.groupby("n_clients"))
         ]
-        rivals = [name for name in table.values("method") if name != "FedRep"]
+        rivals = [name for name in table.unique("method") if name != "FedRep"]
         found += [
-            smaller(
-                *(part.where(method=name)["rounds_to_0.01"] for name in (first, second)),
+            judge_smaller(
+                *(part.select(method=name)["rounds_to_0.01"] for name in (first, second)),
                 source=FASTEST if first == "FedRep" else MORE_UPDATES,
-                text=f"{first} needs fewer rounds than {second}",
-                where=f"{preset}: n = {n:,}",
+                claim=f"{first} needs fewer rounds than {second}",
+                setting=f"{preset}: n = {n:,}",
                 statistic="share of paired trials with fewer rounds to distance 0.01 (ties excluded)",
                 note=note(part),
             )
             for first, second in [METHODS[:2], METHODS[1:], *(("FedRep", name) for name in rivals[2:])]
-            for n, part in table.where(method=[first, second]).by("n_clients")
+            for n, part in table.select(method=[first, second]).groupby("n_clients")
         ]
         sizes = [row["n_clients"] for row in fedrep.rows if row["participants"] >= row["rank"]]
         if len(sizes) < 2:  # one size alone
             continue
         small, large = sizes[0], sizes[-1]
-        to = {name: part["rounds_to_0.01"] for name, part in table.where(n_clients=[small, large]).by("method")}
+        to = {name: part["rounds_to_0.01"] for name, part in table.select(n_clients=[small, large]).groupby("method")}
         gains = {name: factor_ratio(to["FedRep"], to[name], int(table["round"][-1])) for name in rivals}
         found += [
             judge(
                 measured,
-                text=f"{name} gains less from more clients than FedRep",
+                claim=f"{name} gains less from more clients than FedRep",
                 source=SCALES,
-                where=f"{preset}: n = {small:,} to {large:,}",
+                setting=f"{preset}: n = {small:,} to {large:,}",
                 statistic=f"FedRep's reduction factor of the rounds to distance 0.01 divided by {name}'s",
-                least=1.0,
+                claimed_low=1.0,
                 strict=True,
                 note=told,
             )
@@ -188,4 +190,4 @@ def note(part: lf.Table) -> str:
     """Return caveats on a setting: a hypothesis that fails, step sizes at the edge of the grid."""
     p, k = part.rows[0]["participants"], part.rows[0]["rank"]
     few = f"p = {p} participant a round is fewer than k = {k}: sigma_min = 0, so Theorem 1 cannot apply"
-    return joined(few if p < k else "", edges(part))
+    return join_notes(few if p < k else "", edge_note(part))

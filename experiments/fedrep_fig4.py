@@ -40,15 +40,15 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import COLUMN_WIDTH, draw_curve, label
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.reproduction.caveats import edges, lost
-from linfed.statistics.findings import Finding, joined, judge, quoted, smaller
-from linfed.statistics.intervals import median_interval, worst
+from linfed.reproduction.caveats import diverged_note, edge_note
+from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
+from linfed.statistics.intervals import median_interval, nan_as_worst
 
 from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, Tuned, true_noise
 
 SUMMARY = "FedRep paper, Figure 4: risk on a new client against its samples, FedRep, FedAvg, Local only"
 
-paper = partial(quoted, "FedRep paper, section 5.1, Figure 4", threshold=True)
+paper = partial(cite, "FedRep paper, section 5.1, Figure 4", threshold=True)
 ACCURATE = paper(
     "the representation learned by FedRep allows an accurate model to be found [...] as long as m_new >= k"
 )
@@ -98,9 +98,9 @@ class NewClients(Tuned):
         predicted = [[2 * law(q, n_samples=m) if m >= rank else np.nan for q in QUANTILES] for m in self.n_new]
         length = self.rank if self.preset == PAPER else 1.0  # ||phi||^2 of every client
         return columns | {
-            "squared_error": lf.Along(errors, n_new=self.n_new, client=range(NEW_CLIENTS)),
-            "unexplained": lf.Along(np.median(errors, axis=-1) / length, n_new=self.n_new),
-            "predicted": lf.Along(predicted, n_new=self.n_new, quantile=QUANTILES),
+            "squared_error": lf.LabeledArray(errors, n_new=self.n_new, client=range(NEW_CLIENTS)),
+            "unexplained": lf.LabeledArray(np.median(errors, axis=-1) / length, n_new=self.n_new),
+            "predicted": lf.LabeledArray(predicted, n_new=self.n_new, quantile=QUANTILES),
             "diverged": np.isnan(errors[:, 0, 0]),
         }
 
@@ -119,9 +119,9 @@ def cells(quick: bool) -> dict[str, list[NewClients]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors with the paper's and with the notebook's conventions, and the tuning."""
     table, figures = tables["clients"].assign(noise_variance=true_noise), {}
-    for preset, part in table.by("preset"):
+    for preset, part in table.groupby("preset"):
         factor, ylabel = DRAWN[preset]
-        with lf.page(part, width=COLUMN_WIDTH, height=3.0) as sheet:
+        with lf.panels(part, width=COLUMN_WIDTH, height=3.0) as sheet:
             ax = sheet.axes[0, 0]
             for row in part:
                 method, tried, predicted = row["method"], row["n_new"], row["predicted"][:, row["quantile"] == 0.5]
@@ -141,7 +141,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 4, with its own conventions (preset ``paper``) and with the notebook's."""
-    small, high = {"most": SMALL}, {"least": SMALL}
+    small, high = {"claimed_high": SMALL}, {"claimed_low": SMALL}
     stays = "{}'s error on a new client stays high"
     said = [
         ("FedRep", "from k on", small, "{}'s error on a new client is small once m_new >= k", ACCURATE),
@@ -150,31 +150,31 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         ("LocalOnly", "from d on", small, "{}'s error is small from m_new = d on", LOCAL),
     ]
     found = []
-    for preset, table in tables["clients"].by("preset"):
+    for preset, table in tables["clients"].groupby("preset"):
         found += [
             judge(
                 median_interval(unexplained(row, m)),
-                text=text.format(label(name)),
-                where=f"{preset}: m_new = {m}",
+                claim=text.format(label(name)),
+                setting=f"{preset}: m_new = {m}",
                 statistic="median client's squared error divided by ||phi||^2, median over trials",
                 source=source,
-                note=joined(lost(row), edges(row)),
+                note=join_notes(diverged_note(row), edge_note(row)),
                 **limit,
             )
             for name, which, limit, text, source in said
-            for row in table.where(method=name)
+            for row in table.select(method=name)
             for m in sizes(row)[which]
         ]
         found += [
-            smaller(
-                *(unexplained(table.where(method=name), m) for name in ("FedRep", rival)),
+            judge_smaller(
+                *(unexplained(table.select(method=name), m) for name in ("FedRep", rival)),
                 source=source,
-                text=f"A new client has a smaller error with FedRep's representation than with {label(rival)}",
-                where=f"{preset}: m_new = {m}",
+                claim=f"A new client has a smaller error with FedRep's representation than with {label(rival)}",
+                setting=f"{preset}: m_new = {m}",
                 statistic="share of paired trials in which the median new client's error is smaller",
             )
             for rival, source in (("FedAvg", ACCURATE), ("LocalOnly", LOCAL))
-            for m in sizes(table.where(method="FedRep"))["from k on"]
+            for m in sizes(table.select(method="FedRep"))["from k on"]
         ]
     return found
 
@@ -194,4 +194,4 @@ def of_fedavg(name: str) -> str:
 def unexplained(row: lf.Table, n_new: int) -> Any:
     """Return the median client's error divided by ||phi||^2, (trials,)."""
     (place,) = np.flatnonzero(row["n_new"] == n_new)
-    return worst(row["unexplained"][:, place])
+    return nan_as_worst(row["unexplained"][:, place])

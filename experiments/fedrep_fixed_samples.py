@@ -1,8 +1,9 @@
 """FedRep on one fixed data set per client: how many samples a run needs, against n, d and k.
 
 The smallest m with which half of the runs go from distance 0.9 to 0.01 in 100 rounds on fixed samples without noise, at
-the theorem's step size, found by `lf.least`. It is compared with the prediction from the Marchenko-Pastur distribution
-(`linfed.theory.fixed_samples_needed`), which has no fitted parameter, and with a count of equations and unknowns.
+the theorem's step size, found by `lf.find_smallest`. It is compared with the prediction from the Marchenko-Pastur
+distribution (`linfed.theory.fixed_samples_needed`), which has no fitted parameter, and with a count of equations and
+unknowns.
 
 **Deviations**: the FedRep paper draws fresh samples in every round.
 
@@ -60,7 +61,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["fixed"]
     figure, axes = plt.subplots(1, len(FIXED_IN), figsize=(PAGE_WIDTH, 2.6), layout="constrained", sharey=True)
     for ax, (panel, (field, *_, text)) in zip(axes, FIXED_IN.items(), strict=True):
-        rows = sorted(table.where(panel=beside(panel)).rows, key=lambda row: row[field])
+        rows = sorted(table.select(panel=beside(panel)).rows, key=lambda row: row[field])
         draw_measured(ax, rows, field, "measured", "predicted: Marchenko-Pastur law", "spectral", COLOURS[THEOREM])
         sizes = [row[field] for row in rows]
         counted = [row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"] for row in rows]

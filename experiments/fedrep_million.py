@@ -55,7 +55,7 @@ class Million(Setting):
     def run(self) -> dict[str, Any]:
         """Return measured and predicted distances, seconds since the start, and the peak memory."""
         engines, runs = zip(*(self.one((self.seed, trial)) for trial in range(self.trials)), strict=True)
-        curves = {name: lf.Along([run[name] for run in runs], round=range(self.rounds + 1)) for name in runs[0]}
+        curves = {name: lf.LabeledArray([run[name] for run in runs], round=range(self.rounds + 1)) for name in runs[0]}
         return {"engine": engines[0], "peak_gigabytes": peak_memory() / 1e9, **curves}
 
     def one(self, seed: tuple[int, int]) -> tuple[str, dict[str, Any]]:
@@ -80,12 +80,12 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance against rounds, measured and predicted."""
     table = tables["curves"].assign(ratio=over_predicted)
     shape: dict[str, Any] = {"row": 2, "sharex": True, "height_ratios": (2, 1)}
-    with lf.page(table, width=COLUMN_WIDTH, height=3.2, **shape) as sheet:
+    with lf.panels(table, width=COLUMN_WIDTH, height=3.2, **shape) as sheet:
         (ax, row), (below, _) = sheet
-        lf.curves(ax, row, "round", "distance", labels={"FedRep": "FedRep, exact in law"})
+        lf.plot_curves(ax, row, "round", "distance", labels={"FedRep": "FedRep, exact in law"})
         predicted = np.median(row["predicted"], axis=0)
         ax.plot(row["round"], predicted, color="black", linewidth=0.8, label="state evolution")
-        lf.curves(below, row, "round", "ratio", labels={"FedRep": "_ratio"})
+        lf.plot_curves(below, row, "round", "ratio", labels={"FedRep": "_ratio"})
         below.axhline(1.0, color="black", linewidth=0.8)
         below.set_yscale("linear")
         sheet.label("round", "subspace distance to B*", "measured\nover predicted")
@@ -93,36 +93,36 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-def over_predicted(row: lf.Table) -> lf.Along:
+def over_predicted(row: lf.Table) -> lf.LabeledArray:
     """Return the distances divided by the predicted median, (trials, rounds + 1)."""
-    return lf.Along(row["distance"] / np.median(row["predicted"], axis=0), round=row["round"])
+    return lf.LabeledArray(row["distance"] / np.median(row["predicted"], axis=0), round=row["round"])
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the prediction, the time and the memory."""
     table = tables["curves"]
-    said = {"where": f"{table['engine']} engine, {table['rounds']} rounds", "source": OWN_THRESHOLD}
+    fields = {"setting": f"{table['engine']} engine, {table['rounds']} rounds", "source": OWN_THRESHOLD}
     predicted = {"source": f"{OWN_PREDICTION}, without a free parameter; the factor is an {OWN_THRESHOLD}"}
     return [
         judge(
             largest_factor(table["distance"], table["predicted"]),
-            text="State evolution predicts the distance",
+            claim="State evolution predicts the distance",
             statistic="factor between the measured median and the prediction, worst round",
-            most=1.25,  # its stated error is 5 to 17 % a round, and errors accumulate
-            **said | predicted,
+            claimed_high=1.25,  # its stated error is 5 to 17 % a round, and errors accumulate
+            **fields | predicted,
         ),
         judge(
             median_interval(table["seconds"][:, -1] / table["rounds"]),
-            text="A round takes under 1.5 s",
+            claim="A round takes under 1.5 s",
             statistic="mean time of a round in seconds, median over trials",
-            most=1.5,
-            **said,
+            claimed_high=1.5,
+            **fields,
         ),
         judge(
             (table["peak_gigabytes"],) * 3,
-            text="The whole run takes under 1 GB",
+            claim="The whole run takes under 1 GB",
             statistic="peak memory of the process in gigabytes, measured once",
-            most=1.0,
-            **said,
+            claimed_high=1.0,
+            **fields,
         ),
     ]

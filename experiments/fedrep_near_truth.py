@@ -1,8 +1,8 @@
 """FedRep near B*: how many samples keep the angles of a single run from growing, at the theorem's step size.
 
-Runs start at angles of sine 1e-5 in all directions, without noise, with eta = 1/4 and heads of kappa = 1. `lf.least`
-finds the m at which the largest angle neither grows nor shrinks, to a per cent. It is compared with the threshold in
-mean square (`linfed.theory.near_truth_threshold`), which has no fitted parameter.
+Runs start at angles of sine 1e-5 in all directions, without noise, with eta = 1/4 and heads of kappa = 1.
+`lf.find_smallest` finds the m at which the largest angle neither grows nor shrinks, to a per cent. It is compared with
+the threshold in mean square (`linfed.theory.near_truth_threshold`), which has no fitted parameter.
 
 **Deviations**: an addition; the FedRep paper has no threshold near B*.
 
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.cells.smallest_size import Least
-from linfed.figures.style import PAGE_WIDTH, look
+from linfed.cells.smallest_size import SmallestSize
+from linfed.figures.style import PAGE_WIDTH, line_style
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 
@@ -103,12 +103,12 @@ class Threshold:
     keeps_pieces = True
 
     @property
-    def search(self) -> Least:
+    def search(self) -> SmallestSize:
         """The search, which starts just above the predicted threshold."""
         sizes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "trials"}
         base = Growth(**sizes, n_samples=math.ceil(self.law) + 1)
         reaches = lf.below("growth", 1.0)
-        return Least(base=base, path="n_samples", reaches=reaches, resolution=0.01, trials=self.trials)
+        return SmallestSize(base=base, path="n_samples", reaches=reaches, resolution=0.01, trials=self.trials)
 
     @property
     def law(self) -> float:
@@ -135,7 +135,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     middle, low, high = np.transpose([over(row, row["law"]) for row in table.rows])
     places = np.arange(len(middle))
     figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 2.6), layout="constrained")
-    ax.errorbar(places, middle, yerr=(middle - low, high - middle), **look("FedRep") | {"linestyle": "none"})
+    ax.errorbar(places, middle, yerr=(middle - low, high - middle), **line_style("FedRep") | {"linestyle": "none"})
     ax.axhspan(*RANGE, color="0.9")
     ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
     labels = [
@@ -154,12 +154,12 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         found.append(
             judge(
                 over(row, row["law"]),
-                text="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
-                where=f"{sizes}, k = {row['rank']}",
+                claim="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
+                setting=f"{sizes}, k = {row['rank']}",
                 statistic="m at which the angles of single runs neither grow nor shrink, divided by the predicted one",
                 source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
-                least=RANGE[0],
-                most=RANGE[1],
+                claimed_low=RANGE[0],
+                claimed_high=RANGE[1],
                 detail=f"{row['crossing']:.2f} against {row['law']:.2f}",
             )
         )

@@ -10,7 +10,7 @@ samples and of heads allow, ``1.2/(c (1 + sqrt g)^2 (1 + sqrt(k/n))^2)`` with c 
 ``g = (d-k) k/(n (m-k))``. It takes as many rounds as the slowest directions need, at most a thousand. The relative
 gradient that is left is a column of the table, and so is the risk of the best round, chosen in hindsight.
 
-The predicted break-even has no fitted parameter (`linfed.theory.federation_pays_from`). It is compared with two rules.
+The predicted break-even has no fitted parameter (`linfed.theory.break_even_clients`). It is compared with two rules.
 One is g = 1, from which there are more samples than unknowns. The other is the FedRep paper's ``m ~ log(n) + d/n``,
 with the pair of constants closest to the measured break-even, in hindsight and for each noise level.
 
@@ -45,9 +45,9 @@ import numpy as np
 
 import linfed as lf
 from linfed._types import Array
-from linfed.figures.style import KINDS, label, look
+from linfed.figures.style import KINDS, label, line_style
 from linfed.plotting.panels import Figures, bars, heat_map, level, place
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, Hypothesis, judge, quoted
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, Hypothesis, cite, judge
 from linfed.statistics.intervals import Measured, largest_factor
 from linfed.theory import at_exact_heads
 
@@ -58,7 +58,7 @@ LIMIT = 8_000
 
 FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
 LAW, COUNT, PAPER = "the law", "more samples than unknowns", "log(n) + d/n, best constants"
-HELPS = quoted("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
+HELPS = cite("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
 OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
 NEAR = 1.25
 """The claimed accuracy of a predicted line, as a factor."""
@@ -107,7 +107,7 @@ class Point:
         ridge = theory.best_local_ridge(length, **told)
         alone = [float(theory.local_mean_risk(length, ridge=one, **told)) for one in (0.0, ridge)]
         both = [theory.fixed_sample_edge(rank=self.rank, **told)]
-        both.append(theory.federation_pays_from(min(alone), rank=self.rank, **told))
+        both.append(theory.break_even_clients(min(alone), rank=self.rank, **told))
         edge, pays_from = np.where(np.isfinite(both), both, np.nan).tolist()
         block = max(1, min(self.trials, 2**22 // (self.n_clients * self.n_samples * self.dim)))
         firsts = range(0, self.trials, block)
@@ -194,7 +194,7 @@ def crossing(sizes: Any, values: Array) -> Any:
 def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:
     """Return for each m the number of clients from which a column is below the better local baseline."""
     found = {}
-    for m, row in part.by("n_samples"):
+    for m, row in part.groupby("n_samples"):
         logs = medians(np.log(one[column] / np.minimum(one[RIDGE], one[LEAST])) for one in row)
         ends = interval(crossing([one["n_clients"] for one in row], logs))
         if np.isfinite(ends[0]):
@@ -212,7 +212,7 @@ def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, 
     paper = np.where(reached.any(axis=-1), n[np.argmax(reached, axis=-1)], n[-1])
     gap = np.abs(np.log(paper / [at for at, _, _ in measured.values()])).max(axis=-1)
     best = paper[np.unravel_index(np.argmin(gap), gap.shape)].tolist()
-    unknowns = {one: max(2.0, k * (d - k) / (one - k)) for one in part.values("n_samples") if one > k}
+    unknowns = {one: max(2.0, k * (d - k) / (one - k)) for one in part.unique("n_samples") if one > k}
     return {LAW: law, COUNT: unknowns, PAPER: dict(zip(measured, best, strict=True))}
 
 
@@ -221,19 +221,19 @@ def holds(row: lf.Table) -> bool:
     return bool(row["n_clients"] >= NEAR * row["edge"] and np.isfinite(row["law"]).all())
 
 
-def on_line(measured: dict[int, Measured], line: dict[int, float], where: str, **said: Any) -> list[Finding]:
+def on_line(measured: dict[int, Measured], line: dict[int, float], setting: str, **fields: Any) -> list[Finding]:
     """Judge the distance of the measured break-even from a line, for each m."""
     statistic = "number of clients from which FedRep's excess risk is lower, divided by that of the line"
-    said |= {"statistic": statistic, "least": 1 / NEAR, "most": NEAR}
+    fields |= {"statistic": statistic, "claimed_low": 1 / NEAR, "claimed_high": NEAR}
     out = []
     for m, (n, low, high) in measured.items():
         if m in line:
             detail, ratio = f"{n:.3g} clients, for {line[m]:.3g}", (n / line[m], low / line[m], high / line[m])
-            out.append(judge(ratio, where=f"{where}, m = {m}", detail=detail, **said))
+            out.append(judge(ratio, setting=f"{setting}, m = {m}", detail=detail, **fields))
     return out
 
 
-def risks(part: lf.Table, where: str) -> list[Finding]:
+def risks(part: lf.Table, setting: str) -> list[Finding]:
     """Judge the predicted excess risks: FedRep's where its prediction is claimed, and the best ridge's."""
     own, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
     ends = [np.stack([row[name] for row in own], axis=1) for name in (FEDREP, "law")]
@@ -241,12 +241,12 @@ def risks(part: lf.Table, where: str) -> list[Finding]:
     formula = np.broadcast_to([row["predicted_ridge"] for row in every], ridge.shape)
     left = max(np.quantile(row["gradient"], 0.9) for row in own)
     note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
-    said: dict[str, Any] = {"where": where, "source": OWN, "most": 1.15}
-    said["statistic"] = "factor between the median over trials and the prediction, worst point"
+    fields: dict[str, Any] = {"setting": setting, "source": OWN, "claimed_high": 1.15}
+    fields["statistic"] = "factor between the median over trials and the prediction, worst point"
     text = f"From {NEAR:g} times the edge, up to a sine of 0.37, FedRep's risk is the predicted one"
     return [
-        judge(largest_factor(*ends), text=text, note=note, **said),
-        judge(largest_factor(ridge, formula), text="The best ridge's risk is the predicted one", **said),
+        judge(largest_factor(*ends), claim=text, note=note, **fields),
+        judge(largest_factor(ridge, formula), claim="The best ridge's risk is the predicted one", **fields),
     ]
 
 
@@ -274,7 +274,7 @@ def complexities(part: lf.Table, level: float) -> dict[str, dict[int, Resampled]
     clients, the risk is taken from the largest smaller number of clients.
     """
     aim = level * part.rows[0]["rank"] / 2
-    sizes, found = sorted(part.values("n_clients")), dict[str, dict[int, Resampled]]()
+    sizes, found = sorted(part.unique("n_clients")), dict[str, dict[int, Resampled]]()
 
     def smallest(rows: list[lf.Table], name: str) -> Resampled:
         logs = medians(np.log(row[name] / aim) for row in rows)
@@ -282,8 +282,8 @@ def complexities(part: lf.Table, level: float) -> dict[str, dict[int, Resampled]
 
     for n in sizes:
         nearest = []
-        for m in sorted(part.values("n_samples")):
-            rows = [row for row in part.where(n_samples=m) if row["n_clients"] <= n]
+        for m in sorted(part.unique("n_samples")):
+            rows = [row for row in part.select(n_samples=m) if row["n_clients"] <= n]
             nearest += [max(rows, key=lambda row: row["n_clients"])] if rows else []
         own = [row for row in nearest if row["n_clients"] == n]
         for name, rows in ((FEDREP, own), (LEAST, nearest), (RIDGE, nearest)):
@@ -297,7 +297,7 @@ def divided(m: Resampled, alone: Resampled) -> Resampled:
         return m / alone
 
 
-def helps(part: lf.Table, where: str) -> list[Finding]:
+def helps(part: lf.Table, setting: str) -> list[Finding]:
     """Judge whether a client needs fewer samples with FedRep than without, for each n, and the break-even."""
     d, out = part.rows[0]["dim"], []
     found = {name: complexities(part, level) for name, level in LEVELS.items()}
@@ -307,25 +307,30 @@ def helps(part: lf.Table, where: str) -> list[Finding]:
             alone = found["a tenth"][rival][n]
             left, detail = math.log(n) + d / n, f"{m[0]:.3g} for {alone[0]:.3g}; (log(n) + d/n)/d = {small(n, d):.3f}"
             if np.isfinite([m[0], alone[0]]).all():  # both risks are reached on the grid
-                said: dict[str, Any] = {"text": text, "where": f"{where}, n = {n:,}", "source": HELPS, "detail": detail}
-                said["statistic"] = (
+                fields: dict[str, Any] = {
+                    "claim": text,
+                    "setting": f"{setting}, n = {n:,}",
+                    "source": HELPS,
+                    "detail": detail,
+                }
+                fields["statistic"] = (
                     "smallest m for a tenth of the risk of predicting 0, divided by the local baseline's"
                 )
-                said["hypotheses"] = (
+                fields["hypotheses"] = (
                     Hypothesis(text=f"log(n) + d/n <= d/{MUCH_LESS}", left=left, right=d / MUCH_LESS),
                 )
-                out.append(judge(interval(divided(m, alone)), most=1.0, strict=True, **said))
+                out.append(judge(interval(divided(m, alone)), claimed_high=1.0, strict=True, **fields))
         for name, every in found.items():
             n = break_even(every[FEDREP], every[rival])
             if not np.isnan(n[0]):
                 out.append(
                     judge(
                         interval(np.where(np.isinf(n), 0.0, small(n, d))),  # 0 if FedRep needs more on the whole grid
-                        text=f"{text}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
-                        where=f"{where}, {name}",
+                        claim=f"{text}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
+                        setting=f"{setting}, {name}",
                         statistic="(log(n) + d/n)/d at which both need the same m, for a share of predicting 0's risk",
                         source=OWN_THRESHOLD,
-                        least=1 / MUCH_LESS,
+                        claimed_low=1 / MUCH_LESS,
                         detail=f"n = {n[0]:.3g}",
                     )
                 )
@@ -356,7 +361,7 @@ LINES = {LAW: (KINDS[2][0], "-"), COUNT: (KINDS[4][0], ":"), PAPER: ("0.35", "--
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the map with its lines, the sample complexities, and sections through the map."""
     table, trials = tables["map"], f"{tables['map'].rows[0]['trials']} trials"
-    with lf.page(table, column="noise_std", title="noise std {}", height=3.6, sharey=True) as sheet:
+    with lf.panels(table, column="noise_std", title="noise std {}", height=3.6, sharey=True) as sheet:
         images = [draw_map(ax, part) for ax, part in sheet]
         sheet.label("$m/d$", "clients $n$")
         told = "excess risk of FedRep over that of the better\nof ridge and least squares, median"
@@ -364,9 +369,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         bar.set_ticklabels(["0.01", "0.1", "1", "10", "100"])
         blank = f"blank: more than {LIMIT:,} samples, not run"
         sheet.legend(f"{trials}; {blank}; rows and columns are not evenly spaced", ncols=4)
-    chosen = table.where(n_samples=[7, 10, 25, 75])
-    with lf.page(chosen, column="n_samples", row="noise_std", title="m = {}", height=4.2, sharey="row") as second:
-        second.label("clients $n$", *(f"excess risk, noise std {s}" for s in table.values("noise_std")), xscale="log")
+    chosen = table.select(n_samples=[7, 10, 25, 75])
+    with lf.panels(chosen, column="n_samples", row="noise_std", title="m = {}", height=4.2, sharey="row") as second:
+        second.label("clients $n$", *(f"excess risk, noise std {s}" for s in table.unique("noise_std")), xscale="log")
         for ax, part in second:
             draw_section(ax, part)
         second.legend(f"median and 10-90 % of {trials}", ncols=4)
@@ -375,7 +380,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def draw_map(ax: Any, part: lf.Table) -> Any:
     """Draw the log ratio over m and n, with the measured break-even and the lines of the rules."""
-    counts, sizes = part.values("n_samples"), sorted(part.values("n_clients"))
+    counts, sizes = part.unique("n_samples"), sorted(part.unique("n_clients"))
     values = np.full((len(sizes), len(counts)), np.nan)
     for row in part:
         ratio = np.median(row[FEDREP] / np.minimum(row[RIDGE], row[LEAST]))
@@ -409,7 +414,7 @@ def draw_section(ax: Any, part: lf.Table) -> None:
 
 def draw_complexity(table: lf.Table) -> Any:
     """Draw the sample complexities against n, and FedRep's divided by the others against (log(n) + d/n)/d."""
-    with lf.page(table, column="noise_std", title="noise std {}", row=2, height=4.4, sharey="row") as sheet:
+    with lf.panels(table, column="noise_std", title="noise std {}", row=2, height=4.4, sharey="row") as sheet:
         for (ax, part), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
             d = part.rows[0]["dim"]
             found = complexities(part, LEVEL)
@@ -435,7 +440,7 @@ def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
     """Draw finite statistics with their intervals."""
     known = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
     middle, low, high = np.array(list(known.values())).reshape(-1, 3).T
-    shape = look(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
+    shape = line_style(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
     ax.errorbar(list(known), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape)
 
 
@@ -452,11 +457,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     }
     hindsight = "Stopped at its best round, in hindsight, FedRep breaks even at the predicted number of clients"
     out = []
-    for noise, part in tables["map"].by("noise_std"):
+    for noise, part in tables["map"].groupby("noise_std"):
         where, measured = f"noise std {noise}", measured_lines(part)
         rules = lines(part, measured)
         for rule, (text, source) in said.items():
-            out += on_line(measured, rules[rule], where, text=text, source=source)
-        out += on_line(measured_lines(part, "best"), rules[LAW], where, text=hindsight, source=OWN)
+            out += on_line(measured, rules[rule], where, claim=text, source=source)
+        out += on_line(measured_lines(part, "best"), rules[LAW], where, claim=hindsight, source=OWN)
         out += [*risks(part, where), *helps(part, where)]
     return out

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import COLUMN_WIDTH, look
+from linfed.figures.style import COLUMN_WIDTH, line_style
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding, judge
 
@@ -90,13 +90,13 @@ def cells(quick: bool) -> dict[str, list[Refitted]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw both statistics of every setting, divided by their predictions."""
     table = tables["settings"]
-    with lf.page(table, width=COLUMN_WIDTH, height=1.1 + 0.145 * len(table)) as sheet:
+    with lf.panels(table, width=COLUMN_WIDTH, height=1.1 + 0.145 * len(table)) as sheet:
         ax, places = sheet.axes[0, 0], np.arange(len(table))[::-1]
         for turn, (told, (_, _, statistic)) in enumerate(STATISTICS.items()):
             middle, low, high = np.array([statistic(row) for row in table]).T
-            shape = look("", turn) | {"linestyle": "none", "elinewidth": 0.7}
+            shape = line_style("", turn) | {"linestyle": "none", "elinewidth": 0.7}
             ax.errorbar(middle, places - 0.3 * turn, xerr=(middle - low, high - middle), label=told, **shape)
-        ax.axvspan(NEAR["least"], NEAR["most"], color="0.93", zorder=0)
+        ax.axvspan(NEAR["claimed_low"], NEAR["claimed_high"], color="0.93", zorder=0)
         ax.axvline(1.0, color="0.35", linewidth=0.7)
         ax.set_yticks(places, [row["name"] for row in table])
         ax.set_xscale("log")
@@ -113,17 +113,17 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for row in tables["settings"]:
         behind = int(np.sum(row["mean_square"][:, -1] > 2.0 * row["limit"]))
         note = f"{row['name']}: {behind} of {row['trials']} trials end above twice the limit" if behind else ""
-        said = {"where": row["name"], "note": note, **OWN, **NEAR}
+        fields = {"setting": row["name"], "note": note, **OWN, **NEAR}
         found = STATISTICS.values()
-        out += [judge(measured(row), text=text, statistic=told, **said) for text, told, measured in found]
+        out += [judge(measured(row), claim=text, statistic=told, **fields) for text, told, measured in found]
         if row["design"] == "gaussian" and not row["spread"]:
             told = "final mean squared sine divided by the recursion's"
             out.append(
                 judge(
                     over(row, row["predicted"][-1]),
-                    text="The recursion predicts the final angle",
+                    claim="The recursion predicts the final angle",
                     statistic=told,
-                    **said,
+                    **fields,
                 )
             )
     return out

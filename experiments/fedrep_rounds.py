@@ -1,8 +1,8 @@
 """FedRep paper, Theorem 1: how many rounds a run needs, against n, d, k, kappa, p, m, noise and step size.
 
-The fewest rounds with which half of the runs go from distance 0.9 to 0.01, found by `lf.least`. Here m = 60, three
-times the smallest m of the base setting, and the step size is the theorem's, ``1/(4 sigma_max^2)``. The rounds are
-compared with Theorem 1's bound and with `lf.predict`, neither of which has a fitted constant. Samples are fresh in
+The fewest rounds with which half of the runs go from distance 0.9 to 0.01, found by `lf.find_smallest`. Here m = 60,
+three times the smallest m of the base setting, and the step size is the theorem's, ``1/(4 sigma_max^2)``. The rounds
+are compared with Theorem 1's bound and with `lf.predict`, neither of which has a fitted constant. Samples are fresh in
 every round; they are simulated exactly in distribution, in a frame of 3k dimensions whatever d and m.
 
 Figures
@@ -64,22 +64,22 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     source = f"{OWN_PREDICTION}; {MARGIN}"
     return [
         judge_exponent(
-            lf.fit("t ~ n^a", many).exponents["a"],
+            lf.fit_power_law("t ~ n^a", many).exponents["a"],
             0.0,
             kind="equal",
             margin=0.02,
-            text="With many clients the rounds do not depend on n",
-            where=f"{clients_of(many)}; {at}",
+            claim="With many clients the rounds do not depend on n",
+            setting=f"{clients_of(many)}; {at}",
             source=source,
             theorem=False,
         ),
         judge_exponent(
-            lf.fit("t ~ kappa^a", table.where(panel=["base", "kappa"], step=THEOREM)).exponents["a"],
+            lf.fit_power_law("t ~ kappa^a", table.select(panel=["base", "kappa"], step=THEOREM)).exponents["a"],
             2.0,
             kind="equal",
             margin=0.25,
-            text="The rounds grow like kappa^2",
-            where=at,
+            claim="The rounds grow like kappa^2",
+            setting=at,
             source=source,
         ),
         judge_predicted(table, "predicted_crossing", text="lf.predict predicts the fewest rounds", most=1.1),

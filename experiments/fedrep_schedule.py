@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level, look
+from linfed.figures.style import draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding, judge
@@ -62,7 +62,7 @@ GRIDS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
 }
 """The tuned values of a and t0 for each rule; for averages t0 is the round after which they start."""
 
-ABOVE, BELOW = {"least": 1.0, "strict": True}, {"most": 1.0, "strict": True}
+ABOVE, BELOW = {"claimed_low": 1.0, "strict": True}, {"claimed_high": 1.0, "strict": True}
 NO_STEP = "No step size is the best for all directions: {} stays above the limit"
 GRADIENT = "Heads with one gradient step a round"
 SAID: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
@@ -180,14 +180,14 @@ def cells(quick: bool) -> dict[str, list[Rule]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the curves of the rules, divided by the bound of known heads."""
     table = tables["rules"]
-    looks = {rule: look("", turn) for turn, rule in enumerate(table.values("rule"))}
-    with lf.page(table, column="panel", title="{}", height=3.7, sharey=True) as sheet:
+    looks = {rule: line_style("", turn) for turn, rule in enumerate(table.unique("rule"))}
+    with lf.panels(table, column="panel", title="{}", height=3.7, sharey=True) as sheet:
         for ax, part in sheet:
             for row in part:
                 t, mean = row["round"][1:], row["mean_square"].mean(axis=0)[1:]
                 bound = row["bound"] * row["rounds"] / t
                 ax.plot(t, mean / bound, label=row["rule"], markevery=5, **looks[row["rule"]])
-            best = part.where(rule=BEST)
+            best = part.select(rule=BEST)
             draw_level(ax, 1.0, label="bound of known heads")
             ax.axhline(best["limit"] / best["bound"], color="black", linewidth=0.9, label="limit of a round's heads")
             ax.set(xscale="log", yscale="log", ylim=(0.8, 30.0))
@@ -200,10 +200,10 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the final angle of every rule."""
     out = []
     for panel, rule, target, text, limits in SAID:
-        row, best = (tables["rules"].where(panel=panel, rule=one) for one in (rule, BEST))
-        edge = "a" in str(row.rows[0].get("at_edge") or "").split(", ")
-        said: dict[str, Any] = {"text": text, "where": panel, **OWN, **limits}
-        said |= {"statistic": f"final mean squared sine, {rule}, divided by {TARGETS[target]}"}
-        said |= {"note": f"the tuned a of {rule} lies at the edge of its grid" if edge else ""}
-        out.append(judge(over(row, best if target == BEST else row[target]), **said))
+        row, best = (tables["rules"].select(panel=panel, rule=one) for one in (rule, BEST))
+        edge = "a" in str(row.rows[0].get("at_grid_edge") or "").split(", ")
+        fields: dict[str, Any] = {"claim": text, "setting": panel, **OWN, **limits}
+        fields |= {"statistic": f"final mean squared sine, {rule}, divided by {TARGETS[target]}"}
+        fields |= {"note": f"the tuned a of {rule} lies at the edge of its grid" if edge else ""}
+        out.append(judge(over(row, best if target == BEST else row[target]), **fields))
     return out

@@ -104,7 +104,7 @@ class Regime:
         if self.rival == NORMALISED:
             constant = theory.norm_growth(step, noise_std=self.noise_std, **sizes)
             curves |= {"growth": result.metrics["fourth_power"], "claimed_growth": 1.0 + constant * result.rounds}
-        along = {name: lf.Along(curve, round=result.rounds) for name, curve in curves.items()}
+        along = {name: lf.LabeledArray(curve, round=result.rounds) for name, curve in curves.items()}
         return {"step_size": step, "engine": result.engine, **along}
 
     def truth(self) -> lf.GivenTruth:
@@ -125,10 +125,10 @@ class Regime:
             law = theory.gradient_heads_evolution(W, head_steps=self.head_steps, step_size=step, **given)
             return {"predicted": law.distance, "overlooking": self.overlooking(W, step, given)}
         if self.rival == RANK:
-            path = theory.under_parameterised_evolution(W, rank=self.rank, step_size=step, **given)
+            path = theory.under_parameterized_evolution(W, rank=self.rank, step_size=step, **given)
             return {"predicted": path.distance, "overlooking": self.overlooking(W, step, given)}
         if self.rival == NORMALISED:
-            means = theory.unnormalised_evolution(W, step_size=step, **given)
+            means = theory.unnormalized_evolution(W, step_size=step, **given)
             first, lengths = means.distance, means.squared_length
         else:
             first = theory.state_evolution(W, step_size=step, **given).distance
@@ -188,7 +188,7 @@ LINES = {
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the regimes of heads and clients, and those of step sizes, with the ratios to the measurements."""
-    names = tables["curves"].values("regime")
+    names = tables["curves"].unique("regime")
     return {"": drawn(tables["curves"], names[:4]), "steps": drawn(tables["curves"], names[4:])}
 
 
@@ -196,9 +196,9 @@ def drawn(table: lf.Table, names: list[Any]) -> Any:
     """Draw the named regimes."""
     some = lf.Table([row for row in table.rows if row["regime"] in names])
     measured: dict[str, Any] = {"by": "engine", "labels": {"chain": "measured"}, "looks": {"chain": "FedRep"}}
-    with lf.page(some, column="regime", row=2, title="{}", height=3.7, sharex="col") as sheet:
+    with lf.panels(some, column="regime", row=2, title="{}", height=3.7, sharex="col") as sheet:
         for (ax, row), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
-            lf.curves(ax, row, "round", "distance", **measured)
+            lf.plot_curves(ax, row, "round", "distance", **measured)
             for name in (name for name in LINES if name in row.columns):
                 colour, line, text = LINES[name]
                 shape: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 0.9}
@@ -209,35 +209,35 @@ def drawn(table: lf.Table, names: list[Any]) -> Any:
             below.text(0.5, 1.0, f"as if {row['rival']}", color=RIVAL, fontsize=7, **place)
             below.set(ylim=(0.75, 1.25))
         sheet.label("round", "subspace distance to B*", "predicted / measured")
-        sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.values('trials')))} runs", ncols=3)
+        sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.unique('trials')))} runs", ncols=3)
     return sheet.figure
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the predictions and the competing ones in the worst round, and the growth of B without QR."""
     found = []
-    for regime, row in tables["curves"].by("regime"):
+    for regime, row in tables["curves"].groupby("regime"):
         where = f"{regime}: d = {row['dim']}, k = {row['rank']}, m = {row['n_samples']}, {row['trials']} runs"
-        said = {"where": where, "source": OWN_PREDICTION}
+        fields = {"setting": where, "source": OWN_PREDICTION}
         for name in (name for name in WITHIN if name in row.columns):
             level, most = WITHIN[name]
             found.append(
                 judge(
                     off(row, name),
-                    text=f"The {'median run' if name == 'predicted' else '10-90 % band'} is as predicted",
+                    claim=f"The {'median run' if name == 'predicted' else '10-90 % band'} is as predicted",
                     statistic=f"factor between measured and predicted {100 * level:.0f} % quantile, worst round",
-                    most=1.1 if row["rival"] == EXACT else most,
-                    **said | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is an {OWN_THRESHOLD}"},
+                    claimed_high=1.1 if row["rival"] == EXACT else most,
+                    **fields | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is an {OWN_THRESHOLD}"},
                 )
             )
         found += [
             judge(
                 off(row, rival, "predicted"),
-                text=f"A prediction {text} is less accurate",
+                claim=f"A prediction {text} is less accurate",
                 statistic="its largest factor from the measured median, divided by the prediction's",
-                least=1.0,
+                claimed_low=1.0,
                 strict=True,
-                **said | {"where": f"{told}; {where}"},
+                **fields | {"setting": f"{told}; {where}"},
             )
             for rival, text, told in (
                 ("first", "without fluctuations", "as if nothing fluctuated"),
@@ -249,11 +249,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             found += [
                 judge(
                     median_interval((row["growth"][:, -1] - 1) / (row[name][-1] - 1)),
-                    text=text,
+                    claim=text,
                     statistic=f"growth of ||B||^4 in {row['rounds']} rounds divided by that predicted, median run",
-                    least=1 - margin,
-                    most=1 + margin,
-                    **said,
+                    claimed_low=1 - margin,
+                    claimed_high=1 + margin,
+                    **fields,
                 )
                 for name, text, margin in (
                     ("claimed_growth", "Without QR ||B||^4 = 1 + C t", 0.2),

@@ -89,9 +89,9 @@ class Judged(Setting):
             told = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
             told |= {"participants": self.participants, "delta": self.start, "step_size": step}
             found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **told).distance
-            predicted = {"predicted": lf.Along(found, round=run.rounds)}
+            predicted = {"predicted": lf.LabeledArray(found, round=run.rounds)}
         values = {name: getattr(run, name) for name in (*PLAIN, *OF_TRIALS)}
-        return {**values, "needed": needed, "distance": lf.Along(run.distance, round=run.rounds), **predicted}
+        return {**values, "needed": needed, "distance": lf.LabeledArray(run.distance, round=run.rounds), **predicted}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class SameBatch:
         steps = lf.iterate(algorithm, problem, engine="explicit", **run)
         found = theorem1_judges.same_batch_gaps(steps, algorithm)
         rounds = range(1, self.rounds + 1)
-        return {name: lf.Along(x, round=rounds) for name, x in zip(("gap", "inverse"), found, strict=True)}
+        return {name: lf.LabeledArray(x, round=rounds) for name, x in zip(("gap", "inverse"), found, strict=True)}
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
@@ -167,13 +167,13 @@ def curves(table: lf.Table) -> Any:
     """Draw measured distances with the bound at both exponents, and state evolution."""
     import matplotlib.pyplot as plt
 
-    few = table.where(name=FEW, participation=1.0)
-    chosen = [*table.where(name="condition", condition=[1.0, 8.0]), table.where(name="start", start=[0.99, 0.1])]
+    few = table.select(name=FEW, participation=1.0)
+    chosen = [*table.select(name="condition", condition=[1.0, 8.0]), table.select(name="start", start=[0.99, 0.1])]
     rows = [*chosen[:-1], *list(chosen[-1])[-1:], *list(few)[-1:]]
     figure, axes = plt.subplots(1, len(rows), figsize=(PAGE_WIDTH, 2.5), layout="constrained", squeeze=False)
     for ax, row in zip(axes[0], rows, strict=True):
         run, name = run_of(row), row["name"]
-        lf.curves(ax, row, "round", "distance", by="name", labels={name: "measured"}, looks={name: "FedRep"})
+        lf.plot_curves(ax, row, "round", "distance", by="name", labels={name: "measured"}, looks={name: "FedRep"})
         for exponent, line, text in ((theorem1.PRINTED, "-", "bound, T/2"), (theorem1.SAME_BATCH, "--", "bound, T")):
             ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
         ax.plot(run.rounds, row["predicted"], color="black", linewidth=0.9, linestyle=":", label="state evolution")
@@ -192,7 +192,7 @@ def looseness(table: lf.Table) -> Any:
 
     figure, axes = plt.subplots(1, len(MOVES), figsize=(PAGE_WIDTH, 2.3), layout="constrained", sharey=True)
     for ax, name in zip(axes, MOVES, strict=True):
-        rows = list(table.where(name=name))
+        rows = list(table.select(name=name))
         x = moved(ax, rows, name)
         for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
             ratios = np.stack([theorem1_judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
@@ -202,7 +202,7 @@ def looseness(table: lf.Table) -> Any:
     plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center")
-    return drawn_from(figure, table.where(name=list(MOVES)))
+    return drawn_from(figure, table.select(name=list(MOVES)))
 
 
 def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
@@ -217,15 +217,17 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the theorem's bound, its looseness, and the negative controls."""
     runs = tables["runs"]
     held = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
-    spoilt = list(runs.where(name=list(SPOILT)))
+    spoilt = list(runs.select(name=list(SPOILT)))
     out = [theorem1_judges.judge_theorem1(run_of(row), told(row)) for row in held + spoilt]
     out += [theorem1_judges.judge_theorem1(run_of(row), told(row), exponent=theorem1.SAME_BATCH) for row in held]
-    for row in [*runs.where(name=FEW), *spoilt]:
+    for row in [*runs.select(name=FEW), *spoilt]:
         alone = theorem1_judges.judge_theorem1(run_of(row), told(row), assumed=False)
-        out.append(replace(alone, text=f"{alone.text}, whether or not the hypotheses hold"))
-    out.sort(key=lambda finding: (finding.text, -finding.most))  # keeps findings with the same claimed share together
+        out.append(replace(alone, claim=f"{alone.claim}, whether or not the hypotheses hold"))
+    out.sort(
+        key=lambda finding: (finding.claim, -finding.claimed_high)
+    )  # keeps findings with the same claimed share together
     for name in MOVES:
-        for row in runs.where(name=name):
+        for row in runs.select(name=name):
             out += [theorem1_judges.judge_looseness(run_of(row), told(row), exponent=e) for e in (0.5, 1.0)]
     out += rates(runs)
     for row in tables["same_batch"]:
@@ -237,7 +239,7 @@ def rates(runs: lf.Table) -> list[Finding]:
     """Judge how the rate of runs depends on kappa and E_0, against the bound and against one without kappa."""
     out = []
     for name in ("condition", "start"):
-        rows = list(runs.where(name=name))
+        rows = list(runs.select(name=name))
         first, last = (theorem1_judges.rate_ratios(run_of(row)) for row in (rows[0], rows[-1]))
         moved = (rows[-1]["smallest"] / rows[0]["smallest"]) ** 2 if name == "condition" else 1.0
         rules = {"the bound": last / first, "a bound with sigma_min = 1": moved * last / first}
@@ -245,10 +247,10 @@ def rates(runs: lf.Table) -> list[Finding]:
             out.append(
                 judge(
                     median_interval(ratio),
-                    least=0.5,
-                    most=2.0,
-                    text=f"The rate of a run depends on {NAMES[name]} as the rate of {text} does, to a factor of 2",
-                    where=f"{NAMES[name]} {rows[0][name]:g} to {rows[-1][name]:g}",
+                    claimed_low=0.5,
+                    claimed_high=2.0,
+                    claim=f"The rate of a run depends on {NAMES[name]} as the rate of {text} does, to a factor of 2",
+                    setting=f"{NAMES[name]} {rows[0][name]:g} to {rows[-1][name]:g}",
                     statistic="the first rate divided by the second, last setting over first, median over trials",
                     source=OWN_THRESHOLD,
                 )

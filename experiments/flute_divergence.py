@@ -37,15 +37,15 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS
 from linfed.plotting.panels import Figures, bars, heat_map, level, place
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, quoted, share
-from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite, judge_share
+from linfed.statistics.thresholds import AMONG, COUNTED, line_counts, line_findings
 from linfed.theory.flute import judge_divergence, judge_unbounded
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, Weighted
 
 SUMMARY = "FLUTE paper, Appendix C.1: divergence for gamma1 > 2 gamma2, against an objective that is unbounded below"
 
-USUALLY_DIVERGES = quoted(
+USUALLY_DIVERGES = cite(
     "FLUTE paper, C.1, Figure 4",
     "We do not set gamma_1 > 2 gamma_2 because in this setting, ||BW||_F usually diverges",
 )
@@ -95,8 +95,8 @@ class Fate(Weighted):
             "threshold": threshold,
             # The excess above which the step size is too large for a run near the population's minimum.
             "step_edge": np.nan if far else (1.0 - self.step_size * self.problem.spectrum[0]) / 2.0,
-            **{name: lf.Along(values, excess=self.weights) for name, values in of_weights.items()},
-            **{f"{fate}_told": lf.Along(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
+            **{name: lf.LabeledArray(values, excess=self.weights) for name, values in of_weights.items()},
+            **{f"{fate}_told": lf.LabeledArray(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
         }
 
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
@@ -130,12 +130,12 @@ def cells(quick: bool) -> dict[str, list[Fate]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the shares of trials that diverged, with the line above which the objective is unbounded below."""
     phase = tables["phase"]
-    rows, sizes, first = phase["excess"], phase.values("n_samples"), phase.rows[0]
-    titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.by("start")}
+    rows, sizes, first = phase["excess"], phase.unique("n_samples"), phase.rows[0]
+    titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.groupby("start")}
     titles["far"] = "far out on the worst ray, tiny step"
     line = {"color": KINDS[0][0], "marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
     limit = {"color": "black", "linestyle": "--", "linewidth": 1.2}
-    with lf.page(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
+    with lf.panels(phase, column="start", title=titles.get, height=3.4, sharex=True, sharey=True) as sheet:
         for ax, part in sheet:
             image = heat_map(ax, part["diverged"].mean(axis=1).T, [f"{m:,}" for m in sizes], [f"{e:g}" for e in rows])
             ax.tick_params(axis="x", rotation=60)
@@ -160,33 +160,33 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     lines = [
         finding
         for fate, told in FATES.items()
-        for start, part in phase.by("start")
+        for start, part in phase.groupby("start")
         if fate == "diverged" or start == "far"
         for finding in line_findings(
             part[f"{fate}_told"][::-1],  # the largest m first
             fixed="the best excess common to all data sets of the same m, in hindsight",
-            text=f"Each data set's own threshold predicts better than any common one whether a run {told}",
-            where=start,
+            claim=f"Each data set's own threshold predicts better than any common one whether a run {told}",
+            setting=start,
         )
     ]
-    same = (finding for start, part in phase.by("start") for finding in against_the_line(start, part))
-    return [*usually(phase.where(start="paper")), *same, *lines]
+    same = (finding for start, part in phase.groupby("start") for finding in against_the_line(start, part))
+    return [*usually(phase.select(start="paper")), *same, *lines]
 
 
 def usually(phase: lf.Table) -> list[Finding]:
     """Judge the paper's "usually diverges", at its initialisation and step size, for a small and a large excess."""
     rows = phase["excess"]
     return [
-        share(
+        judge_share(
             part["diverged"][:, at],
             0.5,
             source=USUALLY_DIVERGES if m <= PAPERS_MOST else f"{OWN_THRESHOLD}: the paper has m = 8 to {PAPERS_MOST}",
-            text="gamma1 > 2 gamma2 usually diverges" + (", beyond the paper's m" if m > PAPERS_MOST else ""),
-            where=f"excess {rows[at]:g}: m = {m:,}",
+            claim="gamma1 > 2 gamma2 usually diverges" + (", beyond the paper's m" if m > PAPERS_MOST else ""),
+            setting=f"excess {rows[at]:g}: m = {m:,}",
             statistic="share of trials that diverged, from the paper's initialisation at its step size",
         )
         for at in (np.abs(rows - wanted).argmin() for wanted in (0.02, 0.3))
-        for m, part in phase.where(n_samples=[8, 9, 10, 11, 20, 100, 400, 10_000]).by("n_samples")
+        for m, part in phase.select(n_samples=[8, 9, 10, 11, 20, 100, 400, 10_000]).groupby("n_samples")
     ]
 
 
@@ -203,7 +203,7 @@ def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
     )
     over = np.sum(below & (excess > phase.rows[0]["step_edge"]))
     step = f"{told}: {over} of the {below.sum()} lie above the step's limit at the population's minimum"
-    line = {"excess": excess, "threshold": phase["threshold"], "where": told, "margin": MARGIN}
+    line = {"excess": excess, "threshold": phase["threshold"], "setting": told, "margin": MARGIN}
     notes = rest if stuck.any() else "", step if below.any() and start != "far" else ""
     found = judge_divergence(diverged, notes=notes, **line)
     if start == "far":

@@ -43,10 +43,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import KINDS, draw_level, look
+from linfed.figures.style import KINDS, draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, judge_identity, quoted, share, smaller
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, cite, judge_identity, judge_share, judge_smaller
 from linfed.statistics.intervals import first_round_below, quantiles
 
 from ._flute import FLUTE_STEP, spectrum
@@ -57,7 +57,7 @@ POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 """Name of each average, and the power p in ``w_i ~ lambda_i^p``."""
 FIRST, SECOND = tuple(POWERS)[:2]
 
-QUOTED = partial(quoted, "FLUTE paper, Example 1", threshold=True)
+QUOTED = partial(cite, "FLUTE paper, Example 1", threshold=True)
 DEVIATES = QUOTED("B = [(1/M) sum_i u_i], which deviates significantly from the column space of B*")
 HEAVIER = QUOTED("u_1 will have a heavier weight in the aggregated representation, which will eventually help recover")
 
@@ -148,24 +148,24 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["directions"]
     shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": told, "sharex": "row", "sharey": True}
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
-    with lf.page(table, height=4.4, **shape) as distances:
+    with lf.panels(table, height=4.4, **shape) as distances:
         distances.label("", *["distance from u₁"] * 2, yscale="log", ylim=(0.7 * LOWEST, 1.5))
         for ax, part in distances:
-            for name, own in part.by("method"):
+            for name, own in part.groupby("method"):
                 x = _draw(ax, own, "distance", linestyle="none" if name in POWERS else ":")
                 if name in POWERS:
                     ax.plot(x, np.maximum(own["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
             draw_level(ax, RECOVERED)
         distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
     last = table.rows[0]["fedrep_rounds"]
-    table = table.where(method=["FedRep", *POWERS])
+    table = table.select(method=["FedRep", *POWERS])
     table = table.assign(shown=lambda row: np.minimum(row["rounds_to_0.1"], 2.0 * last))
-    with lf.page(table, height=4.2, **shape) as rounds:
+    with lf.panels(table, height=4.2, **shape) as rounds:
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
                 told_start = {"label": "FedRep, random start"} if name == "FedRep" else {}
-                _draw(ax, part.where(method=name), "shown", linestyle=":", **told_start)
+                _draw(ax, part.select(method=name), "shown", linestyle=":", **told_start)
             draw_level(ax, last, "last round" if ax is rounds.axes[0, 0] else "")
         rounds.legend(f"FedRep from each start: {of_trials}; above the last round: not reached")
     return {"": distances.figure, "rounds": rounds.figure}
@@ -182,7 +182,7 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
         median, low, high = found[:, fine]
         above = np.where(np.isfinite(high), high, median) - median
         shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7}
-        shape |= look(AVERAGES.get(method, method)) | {"label": NAMES.get(method, method)}
+        shape |= line_style(AVERAGES.get(method, method)) | {"label": NAMES.get(method, method)}
         shape["fillstyle"] = "none" if method == "FedRep" else "full"
         bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
         ax.errorbar(x[fine], median, yerr=bars, **shape | options)
@@ -192,11 +192,13 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Judge the claims of Example 1, and the algorithms on its data."""
     found = []
-    for (samples, sweep, clients, ratio), part in tables["directions"].by("n_samples", "sweep", "n_clients", "ratio"):
-        own = dict(part.by("method"))
+    for (samples, sweep, clients, ratio), part in tables["directions"].groupby(
+        "n_samples", "sweep", "n_clients", "ratio"
+    ):
+        own = dict(part.groupby("method"))
         at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in own.items()}
         where = f"{told(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
-        most, less = partial(share, least=0.5, where=where), partial(smaller, where=where)
+        most, less = partial(judge_share, least=0.5, where=where), partial(judge_smaller, where=where)
         if sweep == "clients":
             text = f"The average with {FIRST} deviates significantly from u_1"
             statistic = f"share of trials in which its distance is above {FAR:g} (30 degrees)"
@@ -206,11 +208,11 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         if samples == POPULATION:
             gaps = np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0)
             text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
-            said = {
+            fields = {
                 "source": OWN_PREDICTION,
                 "statistic": "largest difference of a distance from its closed form",
             }
-            found.append(judge_identity(gaps, tolerance=1e-12, text=text, where=where, **said))
+            found.append(judge_identity(gaps, tolerance=1e-12, claim=text, setting=where, **fields))
         text, paired = f"With {SECOND} the average is closer to u_1 than with {FIRST}", "share of paired trials with"
         found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=f"{paired} the smaller distance"))
         statistic = f"share of trials in which the distance is below {RECOVERED:g}"

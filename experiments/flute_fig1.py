@@ -76,7 +76,7 @@ def cells(quick: bool) -> dict[str, list[Variation]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the curves of each variation, with a row for each speed, and the tuning."""
     runs = tables["runs"].assign(steps=lambda one: SPEED_LABELS[one["speed"]])
-    figures = {FIGURES.get(name, name): curves_figure(part, "steps") for name, part in runs.by("variation")}
+    figures = {FIGURES.get(name, name): curves_figure(part, "steps") for name, part in runs.groupby("variation")}
     return {**figures, "tuning": tuning_figure(runs, "variation")}
 
 

@@ -32,16 +32,16 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import look, shades
+from linfed.figures.style import line_style, shades
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, quoted, smaller
-from linfed.statistics.intervals import quantiles, worst
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite, join_notes, judge_smaller
+from linfed.statistics.intervals import nan_as_worst, quantiles
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, TUNED, Weighted
 
 SUMMARY = "FLUTE paper, Figure 4: gamma1 against gamma2, three pairs of weights"
 
-EQUAL_BEST = quoted(
+EQUAL_BEST = cite(
     "FLUTE paper, C.1, Figure 4",
     "when N = 8, 9, or 10, gamma_1 = gamma_2 shows the best performance among the three settings",
 )
@@ -76,7 +76,7 @@ class Curve(Weighted):
         result = self.simulate(algorithm, self.rounds, record_every=10)
         error = result.metrics["mean_client_error"]
         return columns | {
-            "error": lf.Along(error, round=result.rounds),
+            "error": lf.LabeledArray(error, round=result.rounds),
             "final": error[:, -1],
             "least": np.where(np.isnan(error), np.inf, error).min(axis=1),
             "diverged": np.isnan(error[:, -1]),
@@ -106,8 +106,8 @@ LOOKS = shades(PAIRS)
 SYMBOLS = dict(zip(PAIRS, ("γ₁ = 2 γ₂", "γ₁ = γ₂", "γ₁ = (2/3) γ₂"), strict=True))
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "oracle": ("oracle (exact heads on $U_k$)", look("Oracle") | {"marker": ""}),
-    "ridge": ("local ridge 1/4", look("ridge") | {"marker": ""}),
+    "oracle": ("oracle (exact heads on $U_k$)", line_style("Oracle") | {"marker": ""}),
+    "ridge": ("local ridge 1/4", line_style("ridge") | {"marker": ""}),
     "truncation": ("truncation $\\Phi_k$", {"color": "0.35", "linestyle": (0, (4, 2)), "linewidth": 0.7}),
 }
 """Labels and styles of the reference lines."""
@@ -117,8 +117,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the paper's figure, the same for Gaussian phi_i, and the tuning."""
     curves = tables["curves"]
     panels = {"column": "n_samples", "title": "m = {}", "by": "pair", "labels": SYMBOLS, "looks": LOOKS}
-    tried = tuning_figure(curves.where(spectrum=SPECTRA[0], step=TUNED), "final mean client error", **panels)
-    figures = {key: curves_figure(curves.where(spectrum=name)) for name, key in ((SPECTRA[0], ""), ("", "gaussian"))}
+    tried = tuning_figure(curves.select(spectrum=SPECTRA[0], step=TUNED), "final mean client error", **panels)
+    figures = {key: curves_figure(curves.select(spectrum=name)) for name, key in ((SPECTRA[0], ""), ("", "gaussian"))}
     return {**figures, "tuning": tried}
 
 
@@ -127,11 +127,13 @@ def curves_figure(table: lf.Table) -> Any:
     rounds = table["round"]
     wanted = np.geomspace(rounds[1], rounds[-1], 40)  # evenly spaced on a logarithmic axis
     drawn = np.unique(1 + np.abs(rounds[1:] - wanted[:, None]).argmin(axis=1))
-    with lf.page(table, column="n_samples", row="step", title="m = {}", height=4.0, sharex=True, sharey=True) as sheet:
+    with lf.panels(
+        table, column="n_samples", row="step", title="m = {}", height=4.0, sharex=True, sharey=True
+    ) as sheet:
         for ax, part in sheet:
-            lf.curves(ax, part, "round", "error", by="pair", at=drawn, labels=SYMBOLS, looks=LOOKS)
+            lf.plot_curves(ax, part, "round", "error", by="pair", at=drawn, labels=SYMBOLS, looks=LOOKS)
             for name, (told, shape) in SHAPES.items():
-                value = float(quantiles(part.where(pair=BEST)[name])[0])
+                value = float(quantiles(part.select(pair=BEST)[name])[0])
                 ax.axhline(value, label=told, zorder=1.5, **{"linewidth": 1.0, **shape})
         told = (f"mean client error\n({step})" for step in (f"step {FLUTE_STEP:g}", "tuned steps"))
         sheet.label("round", *told, xscale="log", yscale="linear")
@@ -147,12 +149,12 @@ def curves_figure(table: lf.Table) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 4, and FLUTE against a local ridge."""
     found = []
-    for (spectrum, step, m), part in tables["curves"].by("spectrum", "step", "n_samples"):
-        best, edge = part.where(pair=BEST), [row["pair"] for row in part.rows if row.get("at_edge")]
+    for (spectrum, step, m), part in tables["curves"].groupby("spectrum", "step", "n_samples"):
+        best, edge = part.select(pair=BEST), [row["pair"] for row in part.rows if row.get("at_grid_edge")]
         claimed = m in (8, 9, 10)
-        said = {
-            "where": f"{TRUTHS[spectrum]}, {step} step: m = {m}",
-            "note": joined(
+        fields = {
+            "setting": f"{TRUTHS[spectrum]}, {step} step: m = {m}",
+            "note": join_notes(
                 "" if claimed else "the paper's claim covers m = 8, 9, 10",
                 f"best step at the edge of the grid: {', '.join(edge)}" if edge else "",
             ),
@@ -163,7 +165,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 f"{beats} {rival}{'' if claimed else BEYOND}",
                 EQUAL_BEST if claimed else OWN_THRESHOLD,
                 column,
-                part.where(pair=rival)[column],
+                part.select(pair=rival)[column],
             )
             for column in ("final", "least")
             for rival in PAIRS
@@ -174,6 +176,6 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         for text, source, column, errors in sentences:
             told = "final" if column == "final" else "smallest recorded"
             statistic = f"share of paired trials in which the {told} error is smaller"
-            pair = worst(best[column]), worst(errors)
-            found.append(smaller(*pair, text=text, source=source, statistic=statistic, **said))
+            pair = nan_as_worst(best[column]), nan_as_worst(errors)
+            found.append(judge_smaller(*pair, claim=text, source=source, statistic=statistic, **fields))
     return found

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import look
+from linfed.figures.style import line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_THRESHOLD, judge, share
+from linfed.statistics.findings import OWN_THRESHOLD, judge, judge_share
 from linfed.statistics.intervals import clustered_difference
 from linfed.theory import at_exact_heads
 
@@ -128,8 +128,8 @@ class Ends:
         return {
             "setting": f"m = {self.n_samples}, k = {self.rank}",
             "step_size": step,
-            "predictors": lf.Along(Theta.reshape(self.trials, -1, self.n_clients, self.dim), **axes),
-            **{name: lf.Along(ends.reshape(self.trials, -1), start=start) for name, ends in found.items()},
+            "predictors": lf.LabeledArray(Theta.reshape(self.trials, -1, self.n_clients, self.dim), **axes),
+            **{name: lf.LabeledArray(ends.reshape(self.trials, -1), start=start) for name, ends in found.items()},
         }
 
 
@@ -144,7 +144,7 @@ def cells(quick: bool) -> dict[str, list[Ends]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the final error of every settled run, relative to that of the smallest risk on the same data set."""
     shifts = {FLUTE: -0.2, FEDREP_RI: 0.0, FEDREP: 0.2}
-    with lf.page(tables["ends"], column="setting", title="{}", height=2.9) as sheet:
+    with lf.panels(tables["ends"], column="setting", title="{}", height=2.9) as sheet:
         for ax, part in sheet:
             settled, risk, error = (
                 np.concatenate([own[name] for own in part], axis=1) for name in ("settled", "risk", "error")
@@ -153,10 +153,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             spread = np.ptp(np.where(settled, error, best[:, None]), axis=1) / best
             place = np.argsort(np.argsort(np.where(settled.any(axis=1), spread, np.inf), kind="stable"))
             for name, shift in shifts.items():
-                own = part.where(method=name)
+                own = part.select(method=name)
                 trial, _ = ended = np.nonzero(own["settled"])
                 above = 100 * (own["error"][ended] / best[trial] - 1)
-                shape = look(name) | {"linestyle": "none", "markersize": 3.5, "alpha": 0.8, "markeredgewidth": 0}
+                shape = line_style(name) | {"linestyle": "none", "markersize": 3.5, "alpha": 0.8, "markeredgewidth": 0}
                 ax.plot(place[trial] + shift, above, label=name, **shape)
             if not settled.any():
                 ax.text(0.5, 0.6, "no run has settled", ha="center", transform=ax.transAxes)
@@ -173,7 +173,7 @@ WITHIN = {FLUTE: "FLUTE, two starts", FEDREP_RI: "FedRep (RI), two starts"}
 
 def pairs_of(part: lf.Table) -> lf.Table:
     """Return for each pair whether both settled, whether at one minimum, and the excess of the first run."""
-    runs, each = dict(part.by("method")), list(range(part.rows[0]["starts"]))
+    runs, each = dict(part.groupby("method")), list(range(part.rows[0]["starts"]))
     later, earlier = np.tril_indices(len(each), -1)
     chosen = {
         ACROSS: ((FLUTE, each), (FEDREP_RI, each)),
@@ -188,14 +188,14 @@ def pairs_of(part: lf.Table) -> lf.Table:
         excess = {"risk": risk[0] / risk[1] - 1.0, "error": error[0] / error[1] - 1.0}
         same, couples = (apart < SAME_POINT) & (np.abs(excess["risk"]) < SAME_RISK), range(apart.shape[1])
         found = {"settled": settled[0] & settled[1], "same": same, **excess}
-        rows.append({"pair": pair, **{name: lf.Along(values, couple=couples) for name, values in found.items()}})
+        rows.append({"pair": pair, **{name: lf.LabeledArray(values, couple=couples) for name, values in found.items()}})
     return lf.Table(rows)
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Judge how often two runs settle at one minimum, whether the method decides it, and which one ends lower."""
     found = []
-    for setting, part in tables["ends"].by("setting"):
+    for setting, part in tables["ends"].groupby("setting"):
         told = [f"{own['method']} {own['settled'].sum()} of {own['settled'].size}" for own in part]
         found += judged(setting, pairs_of(part), f"{setting}: runs that settled: {', '.join(told)}")
     return found
@@ -204,33 +204,33 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
 def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
     """Return the findings on the pairs of a setting; pairs with a run that has not settled are left out."""
     once, lower = [], []
-    for pair, of in pairs.by("pair"):
+    for pair, of in pairs.groupby("pair"):
         settled, differ = of["settled"], of["settled"] & ~of["same"]
-        said = {"where": f"{setting}: {pair}", "source": OWN_THRESHOLD, "note": note}
+        fields = {"setting": f"{setting}: {pair}", "source": OWN_THRESHOLD, "note": note}
         text = "Two runs on one data set settle at the same minimum"
-        said["statistic"] = "share of pairs of settled runs; intervals over data sets"
-        once.append(share(of["same"][settled], 0.95, clusters=np.nonzero(settled)[0], text=text, **said))
-        said["statistic"] = "share of pairs of settled runs at different minima; intervals over data sets"
+        fields["statistic"] = "share of pairs of settled runs; intervals over data sets"
+        once.append(judge_share(of["same"][settled], 0.95, clusters=np.nonzero(settled)[0], claim=text, **fields))
+        fields["statistic"] = "share of pairs of settled runs at different minima; intervals over data sets"
         for name, what in (("risk", "empirical risk"), ("error", "mean client error")):
             if pair in (ACROSS, MOMENTS):
                 text, excess = f"Where they differ, FLUTE's minimum has the lower {what}", of[name][differ]
-                finding = share(excess < 0, 0.5, clusters=np.nonzero(differ)[0], text=text, **said)
+                finding = judge_share(excess < 0, 0.5, clusters=np.nonzero(differ)[0], claim=text, **fields)
                 counts = f"{(excess < 0).sum()} lower, {(excess > 0).sum()} higher, {(settled & of['same']).sum()} tied"
                 lower.append(replace(finding, detail=f"{counts}; {finding.detail}"))
     known = np.any([of["settled"].any(axis=1) for of in pairs], axis=0)
     across, within = (
-        [np.concatenate([of[name] for of in pairs.where(pair=kinds)], axis=1)[known] for name in ("same", "settled")]
+        [np.concatenate([of[name] for of in pairs.select(pair=kinds)], axis=1)[known] for name in ("same", "settled")]
         for kinds in ([ACROSS], list(WITHIN.values()))
     )
     difference, shares = clustered_difference(across, within)
     parting = judge(
         difference,
         source=OWN_THRESHOLD,
-        text="FLUTE and FedRep from one start reach different minima as often as one method from two starts",
-        where=setting,
+        claim="FLUTE and FedRep from one start reach different minima as often as one method from two starts",
+        setting=setting,
         statistic="share of settled pairs at the same minimum, two methods minus two starts; interval over data sets",
-        least=-0.1,
-        most=0.1,
+        claimed_low=-0.1,
+        claimed_high=0.1,
         detail=shares,
         note=note,
     )

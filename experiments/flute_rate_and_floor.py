@@ -40,15 +40,15 @@ def cells(quick: bool) -> dict[str, list[Followed]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors on each kind of data and on the population, with the bound, the predicted rate and floors."""
-    base = tables["runs"].where(name=BASE)
-    looks = shades(sorted({m for m in base.values("n_samples") if m}))
-    population, last = base.where(data=POPULATION), base.where(data=FIXED)["round"][-1]
+    base = tables["runs"].select(name=BASE)
+    looks = shades(sorted({m for m in base.unique("n_samples") if m}))
+    population, last = base.select(data=POPULATION), base.select(data=FIXED)["round"][-1]
     trace, grey = trace_of(population), {"color": "0.45", "linewidth": 1.0}
     spectrum, entry, entered = trace.spectrum[0], trace.entry.min(), float(np.median(trace.entry))
     t = np.linspace(entry, last, 50)
     start = float(np.interp(t[0], trace.rounds, np.median(trace.error, axis=0)))
     local = start * flute.flute_local_rate(spectrum, trace.rank, trace.step_size) ** (t - t[0])
-    with lf.page(base.where(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
+    with lf.panels(base.select(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
         sheet.label("round", "mean distance from the truncation", yscale="log", ylim=(1e-8, 2), xlim=(0, last))
         for ax, part in sheet:
             for one in population + part:
@@ -86,11 +86,11 @@ def bound(one: lf.Table, population: flute.FluteTrace) -> tuple[Any, Any]:
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Judge the rates and the floors against their predictions, and fresh samples against reused ones."""
     table = tables["runs"]
-    population = [(trace_of(one), one["setting"]) for one in table.where(data=POPULATION)]
-    fixed = {one["n_samples"]: trace_of(one) for one in table.where(name=BASE, data=FIXED)}
-    fresh = [one for one in table.where(data=FRESH) if one["n_samples"] in fixed]
+    population = [(trace_of(one), one["setting"]) for one in table.select(data=POPULATION)]
+    fixed = {one["n_samples"]: trace_of(one) for one in table.select(name=BASE, data=FIXED)}
+    fresh = [one for one in table.select(data=FRESH) if one["n_samples"] in fixed]
     return [
         *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
-        *(flute.judge_floor(one["error"][:, -1], one["floor"], one["setting"]) for one in table.where(data=FIXED)),
+        *(flute.judge_floor(one["error"][:, -1], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
         *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
     ]

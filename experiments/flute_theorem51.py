@@ -33,7 +33,7 @@ import linfed as lf
 from linfed.figures.laws import draw_law
 from linfed.figures.style import PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, joined, judge_exponent, judge_identity, quoted
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, cite, join_notes, judge_exponent, judge_identity
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.theory.flute import flute_step_limit
@@ -41,9 +41,9 @@ from linfed.theory.flute import flute_step_limit
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
 
 REMARKS = "FLUTE paper, Remark 5.2"
-SAMPLES = quoted(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
-INDEPENDENT = quoted(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
-CLOSING = quoted("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
+SAMPLES = cite(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
+INDEPENDENT = cite(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
+CLOSING = cite("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
 BOUNDS = {
     "m": (-0.5, "at most", "The error falls at least like m^-1/2", SAMPLES),
     "n above d": (0.0, "at most", "With more clients than dimensions the error does not grow with n", INDEPENDENT),
@@ -143,7 +143,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.0), layout="constrained", height_ratios=(2, 1, 2, 1))
     laws, ratios = axes[::2].ravel()[:-1], axes[1::2].ravel()[:-1]
     for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=False):
-        part = table.where(sweep=sweep)
+        part = table.select(sweep=sweep)
         if len(part) > 1:  # of one point there is no slope
             draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
         ax.set_title(stays_at(part))
@@ -165,32 +165,39 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     table = tables["floors"]
     bounds, predictions = [], []
     for sweep, (moves, *_) in SWEEPS.items():
-        part = table.where(sweep=sweep)
+        part = table.select(sweep=sweep)
         if len(part) < 2:
             continue
         fixed = stays_at(part)
         at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
         lost, moved = int(part["diverged"].sum()), part["moved"].max()
         told = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
-        note = joined(f"{lost} trials diverged" if lost else "", told)
+        note = join_notes(f"{lost} trials diverged" if lost else "", told)
         if sweep in BOUNDS:
             claimed, kind, text, source = BOUNDS[sweep]
-            said = {"text": text, "where": fixed, "source": f"{source}; the margin is an {OWN_THRESHOLD}", "note": note}
-            bounds.append(judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **said))
+            fields = {
+                "claim": text,
+                "setting": fixed,
+                "source": f"{source}; the margin is an {OWN_THRESHOLD}",
+                "note": note,
+            }
+            bounds.append(
+                judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **fields)
+            )
         where = f"{sweep}: {fixed}"
         exponent, floor = (f"The {what} is that of the first-order prediction" for what in ("exponent", "floor"))
         predictions += [
-            judge_predicted_exponent(at, measured, predicted, margin=MARGIN, text=exponent, where=where, note=note),
-            judge_farthest_off(measured, predicted, least=0.9, most=1.1, text=floor, where=where),
+            judge_predicted_exponent(at, measured, predicted, margin=MARGIN, claim=exponent, setting=where, note=note),
+            judge_farthest_off(measured, predicted, claimed_low=0.9, claimed_high=1.1, claim=floor, setting=where),
         ]
-    slow = table.where(sweep=SLOW)
-    fast = table.where(sweep="m", n_samples=slow["n_samples"])
+    slow = table.select(sweep=SLOW)
+    fast = table.select(sweep="m", n_samples=slow["n_samples"])
     step = judge_identity(
         np.abs(slow["error"] / fast["error"] - 1.0),
         tolerance=1e-6,
         source=OWN_PREDICTION,
-        text="The floor does not depend on the step size",
-        where=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
+        claim="The floor does not depend on the step size",
+        setting=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
         statistic="largest relative difference on the same data",
     )
     return [*bounds, _one_constant(table), *predictions, _power(table), step]
@@ -198,24 +205,24 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
 
 def stays_at(part: lf.Table) -> str:
     """Return the fixed numbers of clients and dimensions of a sweep, as text, and whether there is no noise."""
-    sizes = {name: part.values(column) for name, column in (("n", "n_clients"), ("d", "dim"))}
+    sizes = {name: part.unique(column) for name, column in (("n", "n_clients"), ("d", "dim"))}
     values = {name: found[0] for name, found in sizes.items() if len(found) == 1}
     words = [f"{name} = {value:,}" for name, value in values.items()]
     if len(set(values.values())) == 1:
         words = [f"{' = '.join(values)} = {next(iter(values.values())):,}"]
-    return ", ".join([*words, *(["no noise"] if part.values("noise_std") == [0.0] else [])])
+    return ", ".join([*words, *(["no noise"] if part.unique("noise_std") == [0.0] else [])])
 
 
 def _power(table: lf.Table) -> lf.Finding:
     """Judge the exponent of (d + n - k)/(n m) in the floor, over the sweeps in m, n above d and d above n."""
-    law = lf.fit("rms ~ ((d + n - k) / (n m))^a", table.where(sweep=["m", "n above d", "d above n"]))
+    law = lf.fit_power_law("rms ~ ((d + n - k) / (n m))^a", table.select(sweep=["m", "n above d", "d above n"]))
     return judge_exponent(
         law.exponents["a"],
         0.5,
         kind="equal",
         margin=0.05,
-        text="FLUTE's floor is a power of (d + n - k)/(n m)",
-        where=f"{law.points} settings",
+        claim="FLUTE's floor is a power of (d + n - k)/(n m)",
+        setting=f"{law.points} settings",
         source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
     )
 
@@ -226,14 +233,14 @@ def _one_constant(table: lf.Table) -> lf.Finding:
     ``d + n - k`` lies between the maximum and twice the maximum, and singular values t below the first k contribute at
     most the factor ``(1 + t^2) / (1 - t^2)^2``: constants may differ by the square root of the product.
     """
-    alike = table.where(sweep=[sweep for sweep in SWEEPS if sweep not in OTHER])
-    (gap,) = alike.values("gap")
+    alike = table.select(sweep=[sweep for sweep in SWEEPS if sweep not in OTHER])
+    (gap,) = alike.unique("gap")
     t = 1.0 - gap / 2.0
     most = math.sqrt(2.0 * (1.0 + t**2) / (1.0 - t**2) ** 2)
     bound = np.sqrt(np.maximum(alike["dim"], alike["n_clients"]) / (alike["n_clients"] * alike["n_samples"]))
     return judge_one_constant(
         alike["error"].T / bound,
-        most=most,
+        claimed_high=most,
         source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
-        text="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
+        claim="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
     )

@@ -26,7 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, draw_level, look, plain_ticks, shades
+from linfed.figures.style import PAGE_WIDTH, draw_level, line_style, plain_ticks, shades
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.theory import flute
 
@@ -60,8 +60,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     import matplotlib.pyplot as plt
 
     table = tables["runs"]
-    base = table.where(name=BASE, data=[POPULATION, FIXED])
-    looks = shades(sorted({m for m in base.values("n_samples") if m}))
+    base = table.select(name=BASE, data=[POPULATION, FIXED])
+    looks = shades(sorted({m for m in base.unique("n_samples") if m}))
     last = max(one["round"][-1] for one in base)
     region, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.5), layout="constrained")
     bounds = region_bounds(next(iter(base)))
@@ -78,19 +78,19 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         plain_ticks(ax)
     shape = {"loc": "outside upper center", "title": f"median of {base.rows[0]['trials']} trials; shaded: outside"}
     region.legend(*axes[0].get_legend_handles_labels(), ncols=3, **shape)
-    held = list(table.where(step_factor=1.0))
+    held = list(table.select(step_factor=1.0))
     constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(held)), layout="constrained")
     for position, one in enumerate(reversed(held)):
         estimate, low, high = least_constant(one)
         above = math.isinf(high)  # too few trials: an arrow
         reach = estimate if above else max(0.0, high - estimate)
-        shape = look("FLUTE") | {"linestyle": "none", "capsize": 2}
+        shape = line_style("FLUTE") | {"linestyle": "none", "capsize": 2}
         ax.errorbar([estimate], [position], xerr=[[max(0.0, estimate - low)], [reach]], xlolims=above, **shape)
     ax.set_yticks(range(len(held)), [one["setting"] for one in reversed(held)])
     xlabel = "least constant with which the bound holds up to the covered round, in 95 % of trials"
     ax.set(xscale="log", xlabel=xlabel)
     plain_ticks(ax)
-    return {"region": drawn_from(region, base), "constants": drawn_from(constants, table.where(step_factor=1.0))}
+    return {"region": drawn_from(region, base), "constants": drawn_from(constants, table.select(step_factor=1.0))}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
@@ -100,19 +100,19 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     for one in table:
         trace, until = trace_of(one), one["covered"]
         start = flute.init_hypothesis(one["alpha"], one["dim"])
-        said = {"where": one["setting"], "allowed": ALLOWED, "hypotheses": (start,)}
+        fields = {"setting": one["setting"], "allowed": ALLOWED, "hypotheses": (start,)}
         note = "" if until == math.inf else "up to the round that m covers"
         found += [
-            flute.judge_rate(trace, constant=4.0 * flute.PROOF_CONSTANT, until=until, note=note, **said),
+            flute.judge_rate(trace, constant=4.0 * flute.PROOF_CONSTANT, until=until, note=note, **fields),
             flute.judge_recursion(trace, one["setting"]),
-            flute.judge_entry(trace, **said),
-            flute.judge_staying(trace, **said),
+            flute.judge_entry(trace, **fields),
+            flute.judge_staying(trace, **fields),
         ]
         if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
             told = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
-            beyond.append(flute.judge_beyond(trace, until=until, note=told, **said))
+            beyond.append(flute.judge_beyond(trace, until=until, note=told, **fields))
         if one["name"] not in SPOILT:
-            constants.append(flute.judge_constant(trace, until=until, **said))
+            constants.append(flute.judge_constant(trace, until=until, **fields))
     least = [finding.estimate for finding in constants]
     moved = (
         f"it moves from {min(least):.2g} to {max(least):.2g} over these settings; that it hardly moves with m "

@@ -67,7 +67,7 @@ class Equations:
         run = {"data": lf.FixedSamples(self.n_samples), "rounds": self.rounds, "trials": self.trials, "seed": self.seed}
         steps = lf.iterate(algorithm, problem, **run)
         trace = shortcut.shortcut_trace(steps, algorithm, truth, equations=self.method == CLOSED)
-        return {name: lf.Along(values, round=trace.rounds) for name, values in trace.series.items()}
+        return {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
 
 
 def cells(quick: bool) -> dict[str, list[Equations]]:
@@ -78,8 +78,8 @@ def cells(quick: bool) -> dict[str, list[Equations]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the terms of (22) against rounds, with noise."""
-    table = tables["terms"].where(noise_std=max(tables["terms"].values("noise_std")))
-    with lf.page(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
+    table = tables["terms"].select(noise_std=max(tables["terms"].unique("noise_std")))
+    with lf.panels(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
         for ax, row in sheet:
             # (2)-(5) updates B only in every second round, and with it its terms: dots instead of lines.
             for term, (colour, _, _) in TERMS.items():

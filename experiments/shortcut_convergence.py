@@ -41,10 +41,18 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_curve, draw_level, label, look, numbered_ticks
+from linfed.figures.style import draw_curve, draw_level, label, line_style, numbered_ticks
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, joined, judge, share, smaller
-from linfed.statistics.intervals import bootstrap_interval, quantiles, worst
+from linfed.statistics.findings import (
+    OWN_PREDICTION,
+    OWN_THRESHOLD,
+    Finding,
+    join_notes,
+    judge,
+    judge_share,
+    judge_smaller,
+)
+from linfed.statistics.intervals import bootstrap_interval, nan_as_worst, quantiles
 
 from ._shortcut import LEARNED, Sized
 
@@ -120,7 +128,7 @@ class Curve(Sized):
         effort = {"rounds": rounds, "record_every": 6, "trials": self.trials}
         result = lf.simulate(algorithm, problem, metrics=metrics, **effort, **world)
         kept = result.rounds <= self.rounds
-        row |= {name: lf.Along(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
+        row |= {name: lf.LabeledArray(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
         if not kept.all():
             row |= {f"refitted_{name}": values[:, -1] for name, values in result.metrics.items()}
         return row | {"diverged": np.isnan(result.metrics[ERROR][:, -1])}
@@ -139,15 +147,15 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances and errors against rounds with noise, without, and on new samples, and the tuning."""
     table, below = tables["curves"], f"; errors below {FLOOR:g} are drawn there"
-    fixed, found = table.where(data=FIXED), {}
+    fixed, found = table.select(data=FIXED), {}
     side_by_side = {"column": "n_samples", "row": "quantity", "title": "m = {}", "sharex": True, "sharey": "row"}
     for noise, key, more in ((0.1, "", ""), (0.0, "noiseless", below)):
         kind = f"fixed data, noise std {noise:g}"
-        found[key] = _curves(fixed.where(noise_std=noise), kind, more, height=5.6, **side_by_side)
-    if fresh := table.where(data=FRESH):
+        found[key] = _curves(fixed.select(noise_std=noise), kind, more, height=5.6, **side_by_side)
+    if fresh := table.select(data=FRESH):
         kind = f"m = {fresh.rows[0]['n_samples']}, new samples each round, noise std {fresh.rows[0]['noise_std']:g}"
         found["fresh"] = _curves(fresh, kind, height=2.6, column="quantity", title=QUANTITIES.get)
-    tuned = fixed.where(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
+    tuned = fixed.select(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
     told = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
     told += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
     shape = {"xlabel": "step size $\\eta$", "told": told, "ncols": 4, "log": True, "height": 2.4}
@@ -158,7 +166,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
     """Draw the three quantities against rounds."""
     three = sum((table.assign(quantity=lambda _, name=name: name) for name in QUANTITIES), lf.Table())
-    with lf.page(three, **panels) as sheet:
+    with lf.panels(three, **panels) as sheet:
         for ax, part in sheet:
             _draw(ax, part, part.rows[0]["quantity"])
         for ax, part in sheet:  # after all panels are drawn, the shared scales are fixed
@@ -174,7 +182,7 @@ def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
 
 def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
     """Draw a quantity against rounds for all methods that have it, and its value after the refit."""
-    for turn, (method, one) in enumerate(part.by("method")):
+    for turn, (method, one) in enumerate(part.groupby("method")):
         if quantity not in one.columns:
             continue
         rounds, values, last = one["round"], np.maximum(one[quantity], FLOOR), one["rounds"]
@@ -183,7 +191,7 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
             rounds, values, shape = np.array([0, last]), values[:, [-1, -1]], {"markevery": slice(0)}
         draw_curve(rounds, values, ax=ax, label=NAMES[method], ylabel="", method=method, options=shape)
         if f"refitted_{quantity}" in one.columns:
-            circle = {"color": look(method)["color"], "marker": "o", "fillstyle": "none", "linestyle": "none"}
+            circle = {"color": line_style(method)["color"], "marker": "o", "fillstyle": "none", "linestyle": "none"}
             end = max(float(quantiles(one[f"refitted_{quantity}"])[0]), FLOOR)
             ax.plot(last * 1.05, end, clip_on=False, markersize=5, label=f"{NAMES[method]}, refitted", **circle)
 
@@ -197,38 +205,41 @@ LEARNT = f"{AIM}; what counts as learned is an {OWN_THRESHOLD}"
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge which methods learn B, which have smaller errors, and the effect of the refit."""
     learned, errors, falling, refit = [], [], [], []
-    for (data, d, m, noise), part in tables["curves"].by("data", "dim", "n_samples", "noise_std"):
+    for (data, d, m, noise), part in tables["curves"].groupby("data", "dim", "n_samples", "noise_std"):
         where = f"m = {m}, noise {noise:g}{', fresh' if data == FRESH else ''}"
-        found = dict(part.by("method"))
-        end = {name: worst(one[ERROR][:, -1]) for name, one in found.items()}
+        found = dict(part.groupby("method"))
+        end = {name: nan_as_worst(one[ERROR][:, -1]) for name, one in found.items()}
         counts = {name: int(one["diverged"].sum()) for name, one in found.items()}
         notes = {name: f"{count} trials of {name} diverged" if count else "" for name, count in counts.items()}
         for name in METHODS[:-1]:
             dist, note = found[name][DIST], notes[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else "")
-            said = {"text": f"{NAMES[name]} learns B", "where": where, "source": LEARNT, "note": note}
+            fields = {"claim": f"{NAMES[name]} learns B", "setting": where, "source": LEARNT, "note": note}
             statistic = "share of trials whose final dist is below half the initial one"
-            learned.append(share(dist[:, -1] < LEARNED * dist[:, 0], 0.5, statistic=statistic, **said))
+            learned.append(judge_share(dist[:, -1] < LEARNED * dist[:, 0], 0.5, statistic=statistic, **fields))
         for name, rival in itertools.product((DRAFTED, SMALL, JOINT), ("FedRep", "LocalOnly")):
-            text, edges = f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}", found[name]["at_edge"]
-            at_edge = f"{NAMES[name]}: chosen at the edge of its grid: {edges}" if edges else ""
-            note = joined(notes[name], LAST if data == FRESH else "", at_edge)
+            text, edges = (
+                f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}",
+                found[name]["at_grid_edge"],
+            )
+            at_grid_edge = f"{NAMES[name]}: chosen at the edge of its grid: {edges}" if edges else ""
+            note = join_notes(notes[name], LAST if data == FRESH else "", at_grid_edge)
             statistic = "share of paired trials in which the final error is smaller"
-            said = {"text": text, "where": where, "source": AIM, "note": note}
-            errors.append(smaller(end[name], end[rival], statistic=statistic, **said))
+            fields = {"claim": text, "setting": where, "source": AIM, "note": note}
+            errors.append(judge_smaller(end[name], end[rival], statistic=statistic, **fields))
         if noise == 0 and m >= d:  # only then can the error keep falling
             values = found[SMALL][ERROR]
-            gained = -np.log10(worst(values[:, -1] / values[:, values.shape[1] // 2]))
+            gained = -np.log10(nan_as_worst(values[:, -1] / values[:, values.shape[1] // 2]))
             measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
             text = "Without noise the parameter error of Alg. 1, small shortcut steps, keeps falling"
             statistic = "factors of ten gained over the second half of the rounds, median"
-            said = {"text": text, "where": where, "source": OWN_THRESHOLD}
-            falling.append(judge(measured, statistic=statistic, least=0.1, **said))
+            fields = {"claim": text, "setting": where, "source": OWN_THRESHOLD}
+            falling.append(judge(measured, statistic=statistic, claimed_low=0.1, **fields))
         before, after = found[JOINT][ERROR][:, -1], found[JOINT][f"refitted_{ERROR}"]
         local = found["LocalOnly"][ERROR][:, -1]
         gap = np.max(np.abs(after - local) / np.maximum(local, 1e-12))
         same = data == FIXED and m >= d and (gap < 1e-6 or noise == 0)
         note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
-        said = {"text": "The refit lowers the parameter error of the joint ridge", "where": where, "note": note}
+        fields = {"claim": "The refit lowers the parameter error of the joint ridge", "setting": where, "note": note}
         statistic = "share of trials in which the error is smaller after the refit"
-        refit.append(smaller(after, before, statistic=statistic, source=OWN_PREDICTION, **said))
+        refit.append(judge_smaller(after, before, statistic=statistic, source=OWN_PREDICTION, **fields))
     return learned + errors + falling + refit

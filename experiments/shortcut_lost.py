@@ -30,7 +30,7 @@ import linfed as lf
 from linfed.figures.style import draw_level, shades
 from linfed.numerics.linalg import span_distance
 from linfed.plotting.panels import Figures, bars
-from linfed.statistics.findings import OWN_PREDICTION, Finding, share
+from linfed.statistics.findings import OWN_PREDICTION, Finding, judge_share
 from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
 
 from ._shortcut import LEARNED, Sized
@@ -94,13 +94,13 @@ def cells(quick: bool) -> dict[str, list[Loss]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the rounds against m, with a line for each step size, and the predictions."""
-    table = fewest(tables["rounds"].where(method=CLOSED))
+    table = fewest(tables["rounds"].select(method=CLOSED))
     table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
-    looks = shades(sorted(table.values("step_size")))
+    looks = shades(sorted(table.unique("step_size")))
     last, trials = (table.rows[0][name] for name in ("rounds", "trials"))
-    with lf.page(table, column="panel", title="{}", height=2.9, sharey=True) as sheet:
+    with lf.panels(table, column="panel", title="{}", height=2.9, sharey=True) as sheet:
         for ax, part in sheet:
-            for eta, line in part.by("step_size"):
+            for eta, line in part.groupby("step_size"):
                 colour, marker, _ = looks[eta]
                 m, runs = np.atleast_1d(line["n_samples"]), np.minimum(np.atleast_2d(line["lost"]).T, 2.0 * last)
                 dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
@@ -120,33 +120,38 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def fewest(table: lf.Table) -> lf.Table:
     """Return the rows with the fewest clients; the others only show whether the number of clients matters."""
-    return table.where(n_clients=min(table.values("n_clients")))
+    return table.select(n_clients=min(table.unique("n_clients")))
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge whether B is lost, on which time scale in m and eta, and whether competitors lose it."""
     table = tables["rounds"]
-    closed, rivals = fewest(table.where(method=CLOSED)), table.where(method=[SEIDEL, FEDREP])
-    slow = closed.where(step_size=[eta for eta in closed.values("step_size") if eta < 1])
-    fixed = slow.where(kind=FIXED)
-    many = slow.where(kind=FRESH, n_samples=[m for m in closed.values("n_samples") if m > closed.rows[0]["dim"]])
+    closed, rivals = fewest(table.select(method=CLOSED)), table.select(method=[SEIDEL, FEDREP])
+    slow = closed.select(step_size=[eta for eta in closed.unique("step_size") if eta < 1])
+    fixed = slow.select(kind=FIXED)
+    many = slow.select(kind=FRESH, n_samples=[m for m in closed.unique("n_samples") if m > closed.rows[0]["dim"]])
     out = []
-    for (kind, start, eta), part in closed.by("kind", "start", "step_size"):
+    for (kind, start, eta), part in closed.groupby("kind", "start", "step_size"):
         where = f"{kind} samples, start {start:g}, eta {eta:g}"
-        passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.by("n_samples"))}
+        passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.groupby("n_samples"))}
         few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
-        said = {"where": where, "note": f"{where}: some are censored; passed: {', '.join(few)}" if few else ""}
-        said |= {"statistic": "share of runs, over all m, that passed 0.5 within the rounds", "source": OWN_PREDICTION}
-        out.append(share(np.isfinite(part["lost"]), 0.9, text="(2) to (5) lose a B near B*", **said))
-    for (method, kind), part in rivals.by("method", "kind"):
-        said = {"where": f"{method}, {kind} samples", "source": OWN_PREDICTION}
-        said |= {"statistic": f"share of runs that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
-        out.append(share(np.isinf(part["lost"]), 0.9, text="From the same B a competitor does not lose it", **said))
+        fields = {"setting": where, "note": f"{where}: some are censored; passed: {', '.join(few)}" if few else ""}
+        fields |= {
+            "statistic": "share of runs, over all m, that passed 0.5 within the rounds",
+            "source": OWN_PREDICTION,
+        }
+        out.append(judge_share(np.isfinite(part["lost"]), 0.9, claim="(2) to (5) lose a B near B*", **fields))
+    for (method, kind), part in rivals.groupby("method", "kind"):
+        fields = {"setting": f"{method}, {kind} samples", "source": OWN_PREDICTION}
+        fields |= {"statistic": f"share of runs that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
+        out.append(
+            judge_share(np.isinf(part["lost"]), 0.9, claim="From the same B a competitor does not lose it", **fields)
+        )
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
     out += exponents(many, "n_samples", 1.0, "grow like m on new samples, m > d")
     out += exponents(fixed, "step_size", -1.0, "scale like (1 - eta)/eta on fixed samples")
-    known = table.where(method=CLOSED, kind=FIXED, step_size=slow.values("step_size"))
-    for (n, start, eta), part in known.by("n_clients", "start", "step_size"):
+    known = table.select(method=CLOSED, kind=FIXED, step_size=slow.unique("step_size"))
+    for (n, start, eta), part in known.groupby("n_clients", "start", "step_size"):
         lost = part["lost"]
         predicted = np.repeat(part["predicted"], lost.shape[-1])
         out.append(judge_loss_rounds(lost.ravel(), predicted, f"n = {n}, start {start:g}, eta {eta:g}"))
@@ -156,9 +161,12 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 def exponents(table: lf.Table, along: str, claimed: float, law: str) -> list[Finding]:
     """Judge the exponent of the updates in m or in eta/(1 - eta), for each initial distance and step size, or m."""
     out, in_step = [], along == "step_size"
-    for (start, other), part in sorted(table.by("start", "n_samples" if in_step else "step_size")):
+    for (start, other), part in sorted(table.groupby("start", "n_samples" if in_step else "step_size")):
         where = f"start {start:g}, {f'm = {other}' if in_step else f'eta {other:g}'}"
-        said = {"text": f"The rounds until B is lost {law}", "where": where, "last": part.rows[0]["rounds"]}
-        every, lost = (2 if part.rows[0]["kind"] == FIXED else 1), {size: row["lost"] for size, row in part.by(along)}
-        out.append(judge_loss_exponent(lost, claimed, in_step=in_step, every=every, **said))
+        fields = {"claim": f"The rounds until B is lost {law}", "setting": where, "last": part.rows[0]["rounds"]}
+        every, lost = (
+            (2 if part.rows[0]["kind"] == FIXED else 1),
+            {size: row["lost"] for size, row in part.groupby(along)},
+        )
+        out.append(judge_loss_exponent(lost, claimed, in_step=in_step, every=every, **fields))
     return [finding for finding in out if finding]

@@ -45,9 +45,9 @@ import linfed as lf
 from linfed.figures.style import KINDS
 from linfed.numerics.linalg import singular_values
 from linfed.plotting.panels import Figures, heat_map
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, share
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_share
 from linfed.statistics.intervals import median_interval, quantiles
-from linfed.statistics.lines import AMONG, COUNTED, line_counts, line_findings
+from linfed.statistics.thresholds import AMONG, COUNTED, line_counts, line_findings
 
 from ._shortcut import LEARNED, Sized
 
@@ -115,10 +115,13 @@ class Map(Sized):
         spectra = [singular_values(truth.W)[:, -1] / singular_values(truth.S)[:, 0] for truth in truths]
         critical = self.sizes * np.stack(spectra, axis=1)  # lambda_min(Gamma) = lambda_max(mean s s')
         points = {"dist": dist, "error": error, "predicted": predicted}
-        maps = {name: lf.Along(values, size=self.sizes, back=self.held) for name, values in points.items()}
-        of_truths = {"limit": lf.Along(limit, size=self.sizes), "critical": lf.Along(critical, size=self.sizes)}
+        maps = {name: lf.LabeledArray(values, size=self.sizes, back=self.held) for name, values in points.items()}
+        of_truths = {
+            "limit": lf.LabeledArray(limit, size=self.sizes),
+            "critical": lf.LabeledArray(critical, size=self.sizes),
+        }
         lost, said = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
-        return maps | of_truths | {"told": lf.Along(line_counts(lost, said), among=AMONG, count=COUNTED)}
+        return maps | of_truths | {"told": lf.LabeledArray(line_counts(lost, said), among=AMONG, count=COUNTED)}
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
@@ -138,7 +141,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     main: dict[str, Any] = {"column": "truth", "row": "family", "title": TRUTHS.get, "height": 5.4}
     steps: dict[str, Any] = {"column": "family", "title": "{}", "height": 3.2}
     for key, families, panels in (("", [GRADIENT, JOINT], main), ("steps", [SEVERAL, PLAIN], steps)):
-        with lf.page(table.where(family=families), **panels) as sheet:
+        with lf.panels(table.select(family=families), **panels) as sheet:
             sheet.label("", *([size] if key else [f"{family}\n{size}" for family in families]))
             for ax, row in sheet:
                 image = draw(ax, row)
@@ -185,12 +188,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         statistic = "share of the map's points, in each trial, on the same side of dist = 0.5"
         detail = f"median |difference| {np.median(np.abs(dist - predicted)):.2g}"
         note = "small ridges slow B: the rounds are too few" if family == PLAIN else ""
-        hits, said = (dist < LEARNED) == (predicted < LEARNED), {"text": text, "where": where, "statistic": statistic}
+        hits, fields = (
+            (dist < LEARNED) == (predicted < LEARNED),
+            {"claim": text, "setting": where, "statistic": statistic},
+        )
         trials = range(len(hits))
-        agree.append(share(hits, 0.9, clusters=trials, detail=detail, note=note, **said, **own))
+        agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **own))
         text = "The population of each data set's own truth predicts better than any common size where B is learned"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
-        lines += line_findings(row["told"], fixed=common, text=text, where=where)
+        lines += line_findings(row["told"], fixed=common, claim=text, setting=where)
         if family not in (GRADIENT, JOINT):
             continue
         most, least, knob = (0, -1, "tau_s eta_s =") if family == GRADIENT else (-1, 0, "ridge")
@@ -199,14 +205,14 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         statistic = "share of sizes, in each trial, for which both agree; shortcut held back most"
         short = np.sum((dist[..., most] >= LEARNED) & holds)
         detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
-        said = {"text": text, "where": where, "statistic": statistic}
-        conditions.append(share(learned == holds, 0.9, clusters=trials, detail=detail, **said, **own))
+        fields = {"claim": text, "setting": where, "statistic": statistic}
+        conditions.append(judge_share(learned == holds, 0.9, clusters=trials, detail=detail, **fields, **own))
         if row["truth"] != "orthogonal":
             continue
         places = {"small and held back": (0, most), "small and hardly held back": (0, least)}
         for told, (i, j) in {**places, "large, though held back": (-1, most)}.items():
             measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
-            said = {"text": f"B is learned where shortcuts are {told}", "statistic": "median dist"}
-            said |= {"where": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
-            corners.append(judge(measured, most=LEARNED, strict=True, **said))
+            fields = {"claim": f"B is learned where shortcuts are {told}", "statistic": "median dist"}
+            fields |= {"setting": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
+            corners.append(judge(measured, claimed_high=LEARNED, strict=True, **fields))
     return agree + lines + conditions + corners

@@ -5,7 +5,7 @@ noise std 0.1; B starts at a random subspace.
 
 The best setting has the smallest median parameter error after the last round on separate trials. For Algorithm 1 the
 search covers all pairs of step sizes for B and for the shortcut; for the joint form, all pairs of step sizes and
-ridges. The main competitor is FedRep with one personal ridge fit at its end (`lf.Personalised`), searched over as many
+ridges. The main competitor is FedRep with one personal ridge fit at its end (`lf.Personalized`), searched over as many
 pairs of step sizes and ridges; FedRep without a fit has the same step sizes. The joint form's step size is the grid's
 times (1 + ridge) / ridge, because the ridge slows B by that factor. The joint form is refitted without the ridge at the
 end, and measured before and after.
@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import KINDS, LOOKS, label, look
+from linfed.figures.style import KINDS, LOOKS, label, line_style
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, joined, judge
-from linfed.statistics.intervals import median_interval, quantiles, worst
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, join_notes, judge
+from linfed.statistics.intervals import median_interval, nan_as_worst, quantiles
 
 from ._shortcut import Sized
 
@@ -77,7 +77,7 @@ class Search(Sized):
         if method == OWN:
             return self.algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=held))
         fedrep = lf.FedRep(rank=self.rank, step_size=step_size, init="random")
-        return lf.Personalised(base=fedrep, ridge=held) if method == FIT else fedrep
+        return lf.Personalized(base=fedrep, ridge=held) if method == FIT else fedrep
 
     def run(self) -> list[dict[str, Any]]:
         """Find the settings with the smallest final parameter error on separate trials; run them and Local only."""
@@ -115,12 +115,12 @@ def cells(quick: bool) -> dict[str, list[Search]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the final parameter error of each method at its best setting, for every family, size and m."""
     table = tables["search"]
-    settings = [(family, size) for family in table.values("family") for size in table.values("size")]
+    settings = [(family, size) for family in table.unique("family") for size in table.unique("size")]
     labels = [f"{family}\nsize {size:g}" for family, size in settings]
-    with lf.page(table, column="n_samples", title="m = {}", sharey=True) as sheet:
+    with lf.panels(table, column="n_samples", title="m = {}", sharey=True) as sheet:
         for ax, part in sheet:
-            for (family, size, method), row in part.by("family", "size", "method"):
-                shape = look(DRAWN.get(method, method if method in LOOKS else family))
+            for (family, size, method), row in part.groupby("family", "size", "method"):
+                shape = line_style(DRAWN.get(method, method if method in LOOKS else family))
                 name = {OWN: family, FIT: "FedRep + one personal fit"}.get(method, label(method))
                 place = settings.index((family, size)) + 0.15 * (METHODS.index(method) - 1.5)
                 middle, low, high = quantiles(row["error"])
@@ -136,21 +136,21 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the best setting found against Local only, FedRep, and one personal fit at FedRep's B."""
     out = []
-    for (family, size, m), part in tables["search"].by("family", "size", "n_samples"):
-        best = {method: part.where(method=method) for method in SEARCHED}
+    for (family, size, m), part in tables["search"].groupby("family", "size", "n_samples"):
+        best = {method: part.select(method=method) for method in SEARCHED}
         own, fit = best[OWN], best[FIT]
-        edges = [f"{SEARCHED[name]} found at the edge of its grid" for name, one in best.items() if one["at_edge"]]
-        said = {"where": f"m = {m}, size {size:g}: {family}", "note": joined(*edges)}
+        edges = [f"{SEARCHED[name]} found at the edge of its grid" for name, one in best.items() if one["at_grid_edge"]]
+        fields = {"setting": f"m = {m}, size {size:g}: {family}", "note": join_notes(*edges)}
         found = f"eta {own['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {own['held']:g}"
         medians = {method: f"{quantiles(one['error'])[0]:.3g}" for method, one in best.items()}
-        trained, fitted, alone = (worst(one["error"]) for one in best.values())
+        trained, fitted, alone = (nan_as_worst(one["error"]) for one in best.values())
         setting = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
         fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
         for name, statistic, theirs, detail in (
             (
                 "Local only",
                 "Local only's error divided by its error, median",
-                part.where(method=LOCAL)["error"],
+                part.select(method=LOCAL)["error"],
                 setting,
             ),
             ("FedRep", "FedRep's error divided by its error, median", best[FEDREP]["error"], setting),
@@ -163,15 +163,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
             source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
-            told = {"text": text, "statistic": statistic, "source": source, "detail": detail, **said}
-            out.append(judge(median_interval(theirs / trained), least=1.0, strict=True, **told))
+            told = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
+            out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **told))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
         text = "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep"
         statistic = (
             "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
         )
-        told = {"text": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
+        told = {"claim": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
         told |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
-        out.append(judge(median_interval(kept), least=0.9, **told, **said))
+        out.append(judge(median_interval(kept), claimed_low=0.9, **told, **fields))
     return out

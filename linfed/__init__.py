@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.averaging import FedSCAVAR as FedSCAVAR
     from linfed.algorithms.averaging import FedVARP as FedVARP
     from linfed.algorithms.base import Algorithm as Algorithm
-    from linfed.algorithms.base import Asks as Asks
+    from linfed.algorithms.base import Requires as Requires
     from linfed.algorithms.base import State as State
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import GivenFactors as GivenFactors
     from linfed.algorithms.initial import GivenSubspace as GivenSubspace
     from linfed.algorithms.initial import Initial as Initial
-    from linfed.algorithms.initial import InitialFactors as InitialFactors
     from linfed.algorithms.initial import Moments as Moments
     from linfed.algorithms.initial import RandomSubspace as RandomSubspace
     from linfed.algorithms.initial import SmallRandom as SmallRandom
@@ -77,7 +76,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.lgfedavg import LGFedAvg as LGFedAvg
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
-    from linfed.algorithms.personalised import Personalised as Personalised
+    from linfed.algorithms.personalized import Personalized as Personalized
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.algorithms.solvers import ClosedForm as ClosedForm
@@ -91,19 +90,16 @@ if TYPE_CHECKING:
     from linfed.data.splits import classwise_split as classwise_split
     from linfed.data.splits import dirichlet_split as dirichlet_split
     from linfed.errors import DivergenceWarning as DivergenceWarning
-    from linfed.errors import EdgeWarning as EdgeWarning
     from linfed.errors import EngineError as EngineError
-    from linfed.errors import LawError as LawError
+    from linfed.errors import GridEdgeWarning as GridEdgeWarning
+    from linfed.errors import NoPredictionError as NoPredictionError
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
-    from linfed.plotting.panels import curves as curves
-    from linfed.plotting.panels import page as page
-    from linfed.prediction import Prediction as Prediction
-    from linfed.prediction import Quantity as Quantity
+    from linfed.plotting.panels import panels as panels
+    from linfed.plotting.panels import plot_curves as plot_curves
     from linfed.prediction import predict as predict
     from linfed.problems import Classes as Classes
-    from linfed.problems import ClassTruth as ClassTruth
     from linfed.problems import GivenTruth as GivenTruth
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
@@ -115,14 +111,12 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
-    from linfed.search.grid_search import Tuning as Tuning
+    from linfed.search.grid_search import TuningResult as TuningResult
     from linfed.search.levels import above as above
     from linfed.search.levels import below as below
     from linfed.search.selection import RoundsTo as RoundsTo
     from linfed.search.tuning import Tuned as Tuned
     from linfed.search.tuning import tune as tune
-    from linfed.simulation.engines import ENGINES as ENGINES
-    from linfed.simulation.loop import Round as Round
     from linfed.simulation.loop import iterate as iterate
     from linfed.simulation.metrics import METRICS as METRICS
     from linfed.simulation.metrics import shortcut_error as shortcut_error
@@ -131,14 +125,12 @@ if TYPE_CHECKING:
     from linfed.simulation.run import simulate as simulate
     from linfed.simulation.status import Status as Status
     from linfed.statistics.findings import Finding as Finding
-    from linfed.statistics.findings import Hypothesis as Hypothesis
-    from linfed.statistics.findings import Verdict as Verdict
-    from linfed.statistics.fits import fit as fit
-    from linfed.sweeps.find_smallest import least as least
+    from linfed.statistics.fits import fit_power_law as fit_power_law
+    from linfed.sweeps.find_smallest import find_smallest as find_smallest
     from linfed.sweeps.store import Store as Store
     from linfed.sweeps.sweep import sweep as sweep
     from linfed.tables.grid import grid as grid
-    from linfed.tables.labeled_array import Along as Along
+    from linfed.tables.labeled_array import LabeledArray as LabeledArray
     from linfed.tables.table import Table as Table
 
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from linfed.errors import check_choice, check_instance, check_number, shown
+from linfed.errors import check_choice, check_instance, check_number, short_repr
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
@@ -34,7 +34,7 @@ def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, An
         return
     names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     told = ", ".join(
-        f"{name}={shown(value)}" for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items()
+        f"{name}={short_repr(value)}" for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items()
     )
     right = f"write {cls.__name__}({told})" if len(args) <= len(names) else f"its fields are {', '.join(names)}"
     most = f"at most {len(free)} positional argument{'s' * (len(free) > 1)}" if free else "no positional arguments"
@@ -68,7 +68,7 @@ def _value(configuration: Any) -> tuple[Any, ...]:
     )
 
 
-def says_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
+def declared_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
     """Return whether a class defines attribute `said` at or below the latest definition of the methods `known`.
 
     If a subclass overrides one of the methods but not the attribute, the inherited attribute no longer describes it.

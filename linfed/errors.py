@@ -58,7 +58,7 @@ class EngineError(ValueError):
     """
 
 
-class LawError(ValueError):
+class NoPredictionError(ValueError):
     """Raised if no prediction is available for a run; the message gives the assumption that fails.
 
     Examples
@@ -67,7 +67,7 @@ class LawError(ValueError):
     >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
     >>> try:
     ...     lf.predict(lf.FedRoD(rank=2, step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5)
-    ... except lf.LawError:
+    ... except lf.NoPredictionError:
     ...     print("no prediction")
     no prediction
     """
@@ -114,7 +114,7 @@ class SweepError(RuntimeError):
         self.table = table
 
 
-class EdgeWarning(UserWarning):
+class GridEdgeWarning(UserWarning):
     """Warns that the best value of a hyper-parameter is at the edge of its grid: the optimum may lie outside.
 
     Examples
@@ -123,7 +123,7 @@ class EdgeWarning(UserWarning):
     >>> import linfed as lf
     >>> problem, fedrep = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FedRep(rank=2, step_size=1.0)
     >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always", lf.EdgeWarning)
+    ...     warnings.simplefilter("always", lf.GridEdgeWarning)
     ...     tuning = lf.tune(fedrep, problem, grid={"step_size": (0.1, 0.5)}, data=lf.FreshSamples(10), rounds=9)
     >>> len(caught), tuning.algorithm.step_size
     (1, 0.5)
@@ -173,7 +173,7 @@ class WriteError(OSError):
     """Raised if a file could not be written; the previous version is unchanged."""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value's ``repr`` on one line, shortened to `SHOWN` characters."""
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"<array of shape {value.shape}>"
@@ -201,7 +201,7 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
     if isinstance(value, str) and value in names:
         return value
     listed = ", ".join(repr(item) for item in names)
-    raise ValueError(f"{name} = {shown(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
+    raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
 
 
 def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -> list[T]:
@@ -210,14 +210,14 @@ def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -
     known = list(known)
     found = [value for value in values if value in known]
     if not found:
-        raise ValueError(f"{name} = {shown(values)} must contain some of the {what}: {', '.join(map(str, known))}")
+        raise ValueError(f"{name} = {short_repr(values)} must contain some of the {what}: {', '.join(map(str, known))}")
     return found
 
 
 def check_bool(name: str, value: object) -> bool:
     """Return `value` as a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} = {shown(value)} must be True or False")
+        raise ValueError(f"{name} = {short_repr(value)} must be True or False")
     return bool(value)
 
 
@@ -227,7 +227,7 @@ def check_progress(value: object) -> bool:
     The bar is also disabled without a standard error, as in a daemon.
     """
     if value is not None and not isinstance(value, bool | np.bool_):
-        raise ValueError(f"progress = {shown(value)} must be True, False, or None (on a terminal only)")
+        raise ValueError(f"progress = {short_repr(value)} must be True, False, or None (on a terminal only)")
     stream = sys.stderr
     if stream is None or getattr(stream, "closed", False):
         return True
@@ -248,9 +248,9 @@ def is_real(value: object) -> TypeGuard[float]:
 def check_integer(name: str, value: object, minimum: int = 1, maximum: float = LARGEST_INTEGER) -> int:
     """Return `value` as an int within ``[minimum, maximum]``; by default `maximum` is the largest 64-bit integer."""
     if not is_integer(value) or value < minimum:
-        raise ValueError(f"{name} = {shown(value)} must be an integer of at least {minimum}")
+        raise ValueError(f"{name} = {short_repr(value)} must be an integer of at least {minimum}")
     if value > maximum:
-        raise ValueError(f"{name} = {shown(value)} must be an integer from {minimum} to {maximum}")
+        raise ValueError(f"{name} = {short_repr(value)} must be an integer from {minimum} to {maximum}")
     return int(value)
 
 
@@ -266,13 +266,13 @@ def check_number(
     elif maximum < math.inf:
         wanted += f" of at most {maximum:g}"
     if not is_real(value):
-        raise ValueError(f"{name} = {shown(value)} must be {wanted}")
+        raise ValueError(f"{name} = {short_repr(value)} must be {wanted}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number) or not minimum <= number <= maximum or (positive and number <= 0):
-        raise ValueError(f"{name} = {shown(value)} must be {wanted}")
+        raise ValueError(f"{name} = {short_repr(value)} must be {wanted}")
     return number
 
 
@@ -280,7 +280,9 @@ def check_noise_std(value: object) -> float:
     """Return `value` as a standard deviation of at least 0 whose square does not overflow."""
     number = check_number("noise_std", value, minimum=0.0)
     if number > LARGEST_NOISE:
-        raise ValueError(f"noise_std = {shown(value)} must be at most {LARGEST_NOISE:g}: its square would overflow")
+        raise ValueError(
+            f"noise_std = {short_repr(value)} must be at most {LARGEST_NOISE:g}: its square would overflow"
+        )
     return number
 
 
@@ -322,7 +324,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         with np.errstate(over="ignore"):  # a longer float may overflow
             array = np.array(value, dtype=np.float64)
     except MemoryError:
-        raise SizeError(f"{name} = {shown(value)} is too large: no memory is left for a copy") from None
+        raise SizeError(f"{name} = {short_repr(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         if "inhomogeneous" in reason:
@@ -356,7 +358,7 @@ def _no_numbers(name: str, value: object) -> str:
         return _no_numbers(name, array.ravel().tolist())
     if kind in "iuf" or (kind == "O" and is_real(value)):
         return ""
-    return f"{name} holds {shown(next(iter(array.ravel().tolist()), value))}, which is not a number"
+    return f"{name} holds {short_repr(next(iter(array.ravel().tolist()), value))}, which is not a number"
 
 
 def check_unmasked(name: str, value: T) -> T:
@@ -405,7 +407,7 @@ def check_square(name: str, value: object, shapes: Iterable[tuple[str, ...]]) ->
 def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], wanted: str) -> None:
     """Raise unless `value` is an instance of `kind`; `wanted` describes it in the message."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} = {shown(value)} must be {wanted}")
+        raise TypeError(f"{name} = {short_repr(value)} must be {wanted}")
 
 
 def check_returned(
@@ -414,7 +416,7 @@ def check_returned(
     """Raise unless an array returned by an algorithm or an initialisation is real and has the expected shape."""
     wanted = f"{meaning} = {expected}"
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{source} returned {name} = {shown(array)}, expected an array of shape {wanted}")
+        raise TypeError(f"{source} returned {name} = {short_repr(array)}, expected an array of shape {wanted}")
     check_unmasked(f"{name} returned by {source}", array)
     if array.dtype.kind not in kinds:
         raise TypeError(

@@ -132,12 +132,12 @@ class Wrapped(lf.Algorithm):
     inner: lf.Algorithm
 
     @property
-    def columns(self):
-        return self.inner.columns
+    def learned_rank(self):
+        return self.inner.learned_rank
 
     @property
-    def initialisation(self):
-        return self.inner.initialisation
+    def initialization(self):
+        return self.inner.initialization
 
     @property
     def finishes(self):

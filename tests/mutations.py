@@ -354,7 +354,7 @@ MUTATIONS = {
         Mutation("every dimension counts", "(last if dim >= own else 0.0)", "last", "collapse:least"),
         Mutation("penalties as one client's", "/ math.sqrt(c)\n", "/ c\n", "collapse:closed_form"),
     ],
-    "theory/partial.py": [
+    "theory/partial_participation.py": [
         Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial"),
         Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial"),
     ],
@@ -403,7 +403,7 @@ MUTATIONS = {
             "predict_averaging:no_sample",
         ),
     ],
-    "theory/rolling.py": [
+    "theory/fedrolex.py": [
         Mutation("every direction is seen", "sizes > SINGULAR * sizes.max()", "sizes > -1.0", "rolling:no_window"),
         Mutation("zeros count", 'if aggregation == "published":', "if False:", "rolling"),
     ],
@@ -440,17 +440,23 @@ MUTATIONS = {
         ),
     ],
     "cells/smallest_size.py": [
-        Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "least:budget"),
-        Mutation("a few truths for all", "predicted_of = int(row", "predicted_of = 3 or int(row", "least:truths"),
+        Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "find_smallest:budget"),
+        Mutation(
+            "a few truths for all", "predicted_of = int(row", "predicted_of = 3 or int(row", "find_smallest:truths"
+        ),
     ],
     "statistics/crossings.py": [
-        Mutation("a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "least:ties"),
-        Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "least:covers"),
-        Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "least:covers least:spent"),
-        Mutation("one look", "/ (2 * looks)", "/ 2", "least:looks"),
-        Mutation("both mistakes as one", "/ (2 * looks)", "/ looks", "least:looks"),
-        Mutation("predictions sought by doubling", "if self.near else 1.0", "if False else 1.0", "least:near"),
-        Mutation("known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "least:between"),
+        Mutation(
+            "a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "find_smallest:ties"
+        ),
+        Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "find_smallest:covers"),
+        Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "find_smallest:covers find_smallest:spent"),
+        Mutation("one look", "/ (2 * looks)", "/ 2", "find_smallest:looks"),
+        Mutation("both mistakes as one", "/ (2 * looks)", "/ looks", "find_smallest:looks"),
+        Mutation("predictions sought by doubling", "if self.near else 1.0", "if False else 1.0", "find_smallest:near"),
+        Mutation(
+            "known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "find_smallest:between"
+        ),
     ],
     "statistics/fits.py": [
         Mutation("censored on the other side", "out = -beyond *", "out = beyond *", "fits:censored"),
@@ -522,7 +528,10 @@ MUTATIONS = {
         Mutation("a block of one sample", "3.0 * setting.samples * (sizes", "3.0 * (sizes", "sizes"),
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
-            "rows of pseudo-samples", "asks > Asks.QUADRATIC", "asks > Asks.ROWS", "engines:cannot engines:silence"
+            "rows of pseudo-samples",
+            "asks > Requires.QUADRATIC",
+            "asks > Requires.ROWS",
+            "engines:cannot engines:silence",
         ),
     ],
     "simulation/loop.py": [
@@ -575,28 +584,33 @@ MUTATIONS = {
     "theory/fedrep/state_evolution.py": [
         Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
     ],
-    "theory/fedrep/under_parameterised.py": [
+    "theory/fedrep/under_parameterized.py": [
         Mutation(
             "rows below the top subspace are not pulled",
             "middle = kept + eta * c * (weights @ rows.values[k:]) / max(weights.sum(), TINY) * eye",
             "middle = kept",
-            "under_parameterised_evolution:first_round",
+            "under_parameterized_evolution:first_round",
         ),
         Mutation(
             "a floor at a factor of -1",
             "factors.min() <= -1.0",
             "factors.min() < -1.0",
-            "under_parameterised_evolution:minus_one",
+            "under_parameterized_evolution:minus_one",
         ),
         Mutation(
             "any rank above k",
             "<= RANK_TOLERANCE * rows.values[0]",
             "< 0.0",
-            "under_parameterised_evolution:rank_k_without_noise",
+            "under_parameterized_evolution:rank_k_without_noise",
         ),
     ],
     "theory/fedrep/second_order.py": [
-        Mutation("each kick a round late", "kick=kick[..., 1:]", "kick=kick[..., :-1]", "second_order:kick"),
+        Mutation(
+            "each kick a round late",
+            "round_log_variance=kick[..., 1:]",
+            "round_log_variance=kick[..., :-1]",
+            "second_order:kick",
+        ),
         Mutation("tangents in their own unit", "largest < LINEAR**2", "largest < 0.0", "second_order:convergence"),
     ],
     "theory/fedrep/any_heads.py": [
@@ -699,7 +713,7 @@ MUTATIONS = {
     ],
     "sweeps/executors.py": [
         Mutation("cells of a worker that died are lost", "again.extend(line.lost)", "pass", "executors:dies"),
-        Mutation("any number pending", "len(running) < pending and", "", "executors:pending"),
+        Mutation("any number pending", "len(running) < max_pending and", "", "executors:pending"),
     ],
     "sweeps/scheduler.py": [
         Mutation("pieces as they end", "found[piece.part] =", "found[long.found.index(None)] =", "executors:ends"),

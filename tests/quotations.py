@@ -66,16 +66,16 @@ def quotations() -> list[Quotation]:
 
 
 def of_module(path: Path) -> Iterator[Quotation]:
-    """Yield the quotations of a module: arguments of `quoted`, and of partials of it, must be known when it loads."""
+    """Yield the quotations of a module: arguments of `cite`, and of partials of it, must be known when it loads."""
     names = vars(importlib.import_module(".".join(path.relative_to(TOP).with_suffix("").parts)))
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue
         called, given = names.get(node.func.id), [ast.unparse(argument) for argument in node.args]
-        if called is findings.quoted:
+        if called is findings.cite:
             place, words = (eval(text, dict(names)) for text in given)
             yield Quotation(place, words)
-        elif isinstance(called, functools.partial) and called.func is findings.quoted:
+        elif isinstance(called, functools.partial) and called.func is findings.cite:
             yield Quotation(*called.args, *(eval(text, dict(names)) for text in given))
 
 

@@ -10,9 +10,9 @@ import scipy.stats
 from helpers import each
 
 import linfed as lf
-from linfed.algorithms.fedrod import TwoHeads
+from linfed.algorithms.fedrod import FedRoDState
 from linfed.algorithms.initial import as_initial
-from linfed.algorithms.lgfedavg import OwnRepresentations
+from linfed.algorithms.lgfedavg import LGFedAvgState
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg
@@ -113,7 +113,7 @@ def make(name, *, rank, init="random", step_size=RATE):
         return lf.FedRepShortcut(rank=rank, step_size=step_size / 4, init=init, **SHORTCUT[name])
     if name in PERSONALISED:
         base, ridge = PERSONALISED[name]
-        return lf.Personalised(base=make(base, rank=rank, init=init, step_size=step_size), ridge=ridge)
+        return lf.Personalized(base=make(base, rank=rank, init=init, step_size=step_size), ridge=ridge)
     if name in FLUTE:
         return FromHeadsOfZero(rank=rank, step_size=step_size / 5, begin=init, **FLUTE[name])
     kind, options = next((kind, table[name]) for kind, table in KINDS if name in table)
@@ -262,10 +262,10 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     elif name in SHORTCUT:
         state = lf.State(B=world.B[None].copy(), W=rng.standard_normal((1, 4, 2)), S=rng.standard_normal((1, 4, 5)))
     elif name in LGFEDAVG:
-        state = OwnRepresentations(own=rng.standard_normal((1, 4, 5, 2)), W=rng.standard_normal((1, 1, 2)))
+        state = LGFedAvgState(own=rng.standard_normal((1, 4, 5, 2)), W=rng.standard_normal((1, 1, 2)))
     elif name in FEDROD:
         W, V = rng.standard_normal((1, 1, 2)), rng.standard_normal((1, 4, 2))
-        state = TwoHeads(B=world.B[None].copy(), W=W, V=V)
+        state = FedRoDState(B=world.B[None].copy(), W=W, V=V)
     else:
         state = lf.State(S=rng.standard_normal((1, heads, 5)))
     algorithm, batch = make(name, rank=2), ExplicitBatch(X, y, active=active)

@@ -36,10 +36,10 @@ def test_isotropic_heads_have_the_closed_forms(k, participants):
     assert lf.theory.local_best_step(W, **some) == pytest.approx(best, rel=1e-6)
     assert lf.theory.stability_edge(W, **some) == pytest.approx(2 * best, rel=1e-12)
     for step in (0.2, 0.9, 2.5):
-        assert lf.theory.local_factor(W, step_size=step, **some) == pytest.approx(
+        assert lf.theory.near_truth_factor(W, step_size=step, **some) == pytest.approx(
             lf.theory.one_round_factor(step, **told), rel=1e-12
         )
-    X = lf.theory.local_floor(W, step_size=0.4, noise_std=0.3, **some)
+    X = lf.theory.near_truth_floor(W, step_size=0.4, noise_std=0.3, **some)
     floor = lf.theory.noise_floor(0.4, noise_std=0.3, **told)
     assert pytest.approx(floor**2 * np.eye(k), rel=1e-9, abs=1e-15) == X
 
@@ -70,30 +70,30 @@ def test_the_map_is_the_limit_of_the_exact_means(participants):
 def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
     W, some = skewed(12, 3), SIZES | {"participants": 5}
     best, edge = lf.theory.local_best_step(W, **some), lf.theory.stability_edge(W, **some)
-    least = lf.theory.local_factor(W, step_size=best, **some)
+    least = lf.theory.near_truth_factor(W, step_size=best, **some)
     assert best < edge < 2 * best
-    assert lf.theory.local_factor(W, step_size=edge, **some) == pytest.approx(1.0, rel=1e-12)
-    assert all(lf.theory.local_factor(W, step_size=share * best, **some) > least for share in (0.99, 1.01))
-    X = lf.theory.local_floor(W, step_size=best, noise_std=0.1, **some)
+    assert lf.theory.near_truth_factor(W, step_size=edge, **some) == pytest.approx(1.0, rel=1e-12)
+    assert all(lf.theory.near_truth_factor(W, step_size=share * best, **some) > least for share in (0.99, 1.01))
+    X = lf.theory.near_truth_floor(W, step_size=best, noise_std=0.1, **some)
     here = local_map(W, 5)
     drive = best**2 * here.drawn * (SIZES["dim"] - 3) * 0.01 * packed(here.second + 0.01 / here.spare * np.eye(3))
     moved = packed(X) - best * here.linear @ packed(X) + best**2 * here.quadratic @ packed(X)
     assert moved + drive == pytest.approx(packed(X), rel=1e-10)
     stacked = np.stack([W, skewed(12, 3, seed=1)])
-    found = lf.theory.local_factor(stacked, step_size=0.2, **some)
+    found = lf.theory.near_truth_factor(stacked, step_size=0.2, **some)
     assert found.shape == (2,)
-    assert found[0] == lf.theory.local_factor(W, step_size=0.2, **some)
-    assert lf.theory.local_floor(stacked, step_size=0.2, noise_std=0.1, **some).shape == (2, 3, 3)
+    assert found[0] == lf.theory.near_truth_factor(W, step_size=0.2, **some)
+    assert lf.theory.near_truth_floor(stacked, step_size=0.2, noise_std=0.1, **some).shape == (2, 3, 3)
 
 
 def test_heads_that_leave_a_direction_out_have_no_step():
     W = isotropic(1, 3)[:2]
     assert lf.theory.stability_edge(W, **SIZES) == lf.theory.local_best_step(W, **SIZES) == 0.0
-    assert lf.theory.local_factor(W, step_size=0.1, **SIZES) >= 1.0
+    assert lf.theory.near_truth_factor(W, step_size=0.1, **SIZES) >= 1.0
     problem = lf.GivenTruth(B=np.eye(20, 3), W=W, noise_std=0.1)
     found = lf.predict(lf.FedRep(rank=3, step_size=0.1, init=lf.AtDistance(0.5)), problem, data=FRESH, rounds=3)
     assert any("heads span fewer than rank = 3 dimensions" in text for text in found.warnings)
-    assert_one_line(lambda: found.floor, ["W must span R^k", "k = 3", "no floor"], lf.LawError)
+    assert_one_line(lambda: found.floor, ["W must span R^k", "k = 3", "no floor"], lf.NoPredictionError)
 
 
 def test_the_factor_is_that_of_explicit_rounds():
@@ -124,9 +124,9 @@ def test_the_factor_is_that_of_explicit_rounds():
     ratios = result.metrics["squares"][:, 1] / result.metrics["squares"][:, 0]
     error = ratios.std() / np.sqrt(len(ratios))
     assert error < 0.02 * ratios.mean()
-    assert abs(ratios.mean() - lf.theory.local_factor(W, **some)) < 4 * error
+    assert abs(ratios.mean() - lf.theory.near_truth_factor(W, **some)) < 4 * error
     for change in ({"participants": None}, {"dim": 9}, {"n_samples": 8}, {"step_size": 0.45}):
-        assert abs(ratios.mean() - lf.theory.local_factor(W, **some | change)) > 4 * error, change
+        assert abs(ratios.mean() - lf.theory.near_truth_factor(W, **some | change)) > 4 * error, change
 
 
 ONE_OF_FEW = [(5, 5), (4, 3), (40, 10), (5, 3), (9, 4), (3, 3), (2, 1), (1, 1)]
@@ -137,13 +137,15 @@ def test_one_participant_has_an_edge_a_best_step_and_a_floor(n, k):
     """Where fewer clients than k (k + 1)/2 take part one by one, the quadratic part of the map is singular."""
     W, some = skewed(n, k), {"dim": 4 * k, "n_samples": k + 6, "participants": 1}
     edge, best = lf.theory.stability_edge(W, **some), lf.theory.local_best_step(W, **some)
-    factors = [lf.theory.local_factor(W, step_size=share * edge, **some) for share in (0.99, 1.0, 1.01)]
+    factors = [lf.theory.near_truth_factor(W, step_size=share * edge, **some) for share in (0.99, 1.0, 1.01)]
     assert factors[0] < 1.0 < factors[2]
     assert factors[1] == pytest.approx(1.0, abs=1e-9)
     assert 0.0 < best < edge
-    least = lf.theory.local_factor(W, step_size=best, **some)
-    assert least <= min(lf.theory.local_factor(W, step_size=share * edge, **some) for share in np.arange(1, 20) / 20)
-    X = lf.theory.local_floor(W, step_size=best, noise_std=0.1, **some)
+    least = lf.theory.near_truth_factor(W, step_size=best, **some)
+    assert least <= min(
+        lf.theory.near_truth_factor(W, step_size=share * edge, **some) for share in np.arange(1, 20) / 20
+    )
+    X = lf.theory.near_truth_floor(W, step_size=best, noise_std=0.1, **some)
     assert np.linalg.eigvalsh(X)[0] > 0.0
 
 
@@ -199,18 +201,21 @@ def test_the_typical_distance_is_the_median_of_gaussian_tangents():
     X = 1e-4 * np.array([[2.0, 0.6], [0.6, 1.0]])
     rows = normal(10_000, 18, 2, seed=1) @ np.linalg.cholesky(X / 18).T
     largest = np.median(np.linalg.eigvalsh(rows.mT @ rows)[:, -1]) ** 0.5
-    assert lf.theory.typical_distance(X, dim=20) == pytest.approx(largest, rel=0.015)
+    assert lf.theory.median_distance(X, dim=20) == pytest.approx(largest, rel=0.015)
     one = np.sqrt(1e-4 * stats.chi2(19).median() / 19)
-    assert lf.theory.typical_distance([[1e-4]], dim=20) == pytest.approx(one, rel=0.015)
-    assert lf.theory.typical_distance(np.stack([X, 4 * X]), dim=20)[1] == pytest.approx(2 * largest, rel=0.015)
-    assert lf.theory.typical_distance(1e12 * X, dim=20) == pytest.approx(1.0)
-    assert lf.theory.typical_distance(np.zeros((2, 2)), dim=20) == 0.0
-    assert 0 < lf.theory.typical_distance(X, dim=3) < 0.03  # fewer rows than angles
+    assert lf.theory.median_distance([[1e-4]], dim=20) == pytest.approx(one, rel=0.015)
+    assert lf.theory.median_distance(np.stack([X, 4 * X]), dim=20)[1] == pytest.approx(2 * largest, rel=0.015)
+    assert lf.theory.median_distance(1e12 * X, dim=20) == pytest.approx(1.0)
+    assert lf.theory.median_distance(np.zeros((2, 2)), dim=20) == 0.0
+    assert 0 < lf.theory.median_distance(X, dim=3) < 0.03  # fewer rows than angles
 
 
 CALLS = {
-    "no heads": (lambda: lf.theory.local_factor(3.0, step_size=0.1, **SIZES), ["W has shape ()", "(n, k)"]),
-    "step": (lambda: lf.theory.local_factor(skewed(5, 2), step_size=0.0, **SIZES), ["step_size = 0.0", "positive"]),
+    "no heads": (lambda: lf.theory.near_truth_factor(3.0, step_size=0.1, **SIZES), ["W has shape ()", "(n, k)"]),
+    "step": (
+        lambda: lf.theory.near_truth_factor(skewed(5, 2), step_size=0.0, **SIZES),
+        ["step_size = 0.0", "positive"],
+    ),
     "few samples": (lambda: lf.theory.stability_edge(skewed(5, 2), dim=9, n_samples=3), ["n_samples = 3", "rank + 2"]),
     "dimension": (lambda: lf.theory.local_best_step(skewed(5, 2), dim=3, n_samples=9), ["dim = 3", "2 rank = 4"]),
     "participants": (
@@ -218,16 +223,16 @@ CALLS = {
         ["participants = 6", "n_clients = 5"],
     ),
     "beyond the edge": (
-        lambda: lf.theory.local_floor(skewed(5, 2), step_size=9.0, noise_std=0.1, **SIZES),
+        lambda: lf.theory.near_truth_floor(skewed(5, 2), step_size=9.0, noise_std=0.1, **SIZES),
         ["step_size = 9", "stability_edge", "no floor"],
     ),
     "noise": (
-        lambda: lf.theory.local_floor(skewed(5, 2), step_size=0.1, noise_std=-1.0, **SIZES),
+        lambda: lf.theory.near_truth_floor(skewed(5, 2), step_size=0.1, noise_std=-1.0, **SIZES),
         ["noise_std = -1.0"],
     ),
-    "no square": (lambda: lf.theory.typical_distance(np.ones((2, 3)), dim=9), ["X of shape (2, 3)"]),
-    "not positive": (lambda: lf.theory.typical_distance(-np.eye(2), dim=9), ["X of shape (2, 2)", "semidefinite"]),
-    "no room": (lambda: lf.theory.typical_distance(np.eye(2), dim=2), ["dim = 2", "at least 3"]),
+    "no square": (lambda: lf.theory.median_distance(np.ones((2, 3)), dim=9), ["X of shape (2, 3)"]),
+    "not positive": (lambda: lf.theory.median_distance(-np.eye(2), dim=9), ["X of shape (2, 2)", "semidefinite"]),
+    "no room": (lambda: lf.theory.median_distance(np.eye(2), dim=2), ["dim = 2", "at least 3"]),
 }
 
 

@@ -21,7 +21,7 @@ FAMILY = {
     lf.FedRoD: {"rank": 2, "step_size": 0.1},
     lf.FedRolex: {"step_size": 0.1},
     lf.Oracle: {"rank": 2},
-    lf.Personalised: {"base": lf.Oracle(rank=2), "ridge": 0.1},
+    lf.Personalized: {"base": lf.Oracle(rank=2), "ridge": 0.1},
 }
 THREE_CLIENTS = [[0, 1, 2]] * 4
 
@@ -129,9 +129,9 @@ CALLS = {
             (lf.Oracle, "rank", (0, 2.0, None), "integer of at least 1"),
             (lf.FedRolex, "model_share", (1.5, INF, 0.0), "positive finite number of at most 1"),
             (lf.Oracle, "ridge", (-1.0, NAN, "a"), "at least 0"),
-            (lf.Personalised, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
-            (lf.Personalised, "base", (lf.LocalOnly(),), "an algorithm that learns a representation B"),
-            (lf.Personalised, "base", (lf.FedRep, "FedRep", None), "must be an algorithm"),
+            (lf.Personalized, "ridge", (0, -1.0, NAN, "a"), "positive finite number"),
+            (lf.Personalized, "base", (lf.LocalOnly(),), "an algorithm that learns a representation B"),
+            (lf.Personalized, "base", (lf.FedRep, "FedRep", None), "must be an algorithm"),
         )
         for value in values
     },

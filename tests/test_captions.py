@@ -34,7 +34,7 @@ def table(**columns):
 
 
 def plot(tables):
-    with lf.page(tables["a"].where(n_samples=5)) as sheet:
+    with lf.panels(tables["a"].select(n_samples=5)) as sheet:
         pass
     loose, (by_hand, _) = plt.figure(), plt.subplots()
     return {"": sheet.figure, "x-tuning": loose, "y": drawn_from(by_hand, tables["b"])}

@@ -246,7 +246,7 @@ def test_general_flute_goes_down_the_slope_of_its_whole_loss():
     names = dict(zip(("feature_penalty", "head_penalty", "collapse_penalty"), penalties, strict=True))
     algorithm = lf.GeneralFLUTE(rank=K, step_size=ETA, server_step_size=0.0, **names)
     begin = lf.State(B=normal(TRIALS, D, K), W=normal(TRIALS, 5, C, K + 1, seed=1))
-    _, after = run(algorithm, samples, [samples.everyone], begin)
+    _, after = run(algorithm, samples, [samples.all_clients], begin)
     for t in range(TRIALS):
         by_B = []
         for i, (X, y, own) in enumerate(zip(*samples.of(t, range(5)), samples.own(t, range(5)), strict=True)):
@@ -331,7 +331,7 @@ REFUSED = {
     "FedRepShortcut supports only regression": lf.FedRepShortcut(rank=2, step_size=0.1),
     "PooledLeastSquares supports only regression": lf.PooledLeastSquares(),
     "Oracle supports only regression": lf.Oracle(rank=2),
-    "Personalised supports only regression": lf.Personalised(
+    "Personalized supports only regression": lf.Personalized(
         base=lf.FedRep(rank=2, step_size=0.1, heads=lf.GradientHeads()), ridge=0.1
     ),
 }

@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_one_line, assert_same, each
 
 import linfed as lf
-from linfed.algorithms.fedrod import TwoHeads
+from linfed.algorithms.fedrod import FedRoDState
 from linfed.data.sources import Sizes
 from linfed.reproduction.experiments import load
 
@@ -73,11 +73,11 @@ def test_metrics_are_loops_over_clients_and_samples(name):
             found["train_loss"].append(ref.loss(X[t, i], y[t, i], theta))
             found["test_loss"].append(ref.loss(test_X[t, i], test_y[t, i], theta))
             if name in LEARNERS:
-                H = np.broadcast_to(result.final.served().W, (2, 5, 4, 3))[t, i, :, :-1]
+                H = np.broadcast_to(result.final.for_prediction().W, (2, 5, 4, 3))[t, i, :, :-1]
                 found["global_nc2"].append(ref.nc(H, own))
                 found["local_nc2"].append(ref.nc(H, own, len(own)) if len(own) > 1 else np.nan)
         for metric, values in found.items():
-            np.testing.assert_allclose(result.clients(metric)[t], values, rtol=1e-10, err_msg=metric)
+            np.testing.assert_allclose(result.per_client(metric)[t], values, rtol=1e-10, err_msg=metric)
             np.testing.assert_allclose(result.metrics[metric][t, -1], np.nanmean(values), rtol=1e-10, err_msg=metric)
 
 
@@ -115,7 +115,7 @@ def test_a_metric_that_is_absent_says_why(name, algorithm, data, why):
         result.metrics[name]
     assert_one_line(lambda: run(algorithm, data=data, metrics=[name]), [name, why])
     if name not in ("subspace_distance", "parameter_error", "mean_truncation_error"):
-        assert_one_line(lambda: result.clients(name), [name, why])
+        assert_one_line(lambda: result.per_client(name), [name, why])
 
 
 def test_numbers_have_no_accuracy():
@@ -124,8 +124,8 @@ def test_numbers_have_no_accuracy():
     for name in ("accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2"):
         with pytest.raises(KeyError, match="it exists only for classification"):
             result.metrics[name]
-    assert_one_line(lambda: result.clients("accuracy"), ["accuracy", "it exists only for classification"])
-    assert_one_line(lambda: run().clients("acuracy"), ["'acuracy'", "did you mean 'accuracy'"])
+    assert_one_line(lambda: result.per_client("accuracy"), ["accuracy", "it exists only for classification"])
+    assert_one_line(lambda: run().per_client("acuracy"), ["'acuracy'", "did you mean 'accuracy'"])
 
 
 @each("algorithm", [lf.FedPer(rank=2, step_size=1e200), lf.FedAvg(step_size=1e308, local_steps=3)])
@@ -135,7 +135,7 @@ def test_a_run_that_diverges_is_a_result(algorithm):
     assert (result.status_round < 30).all()
     assert np.isnan(result.metrics["accuracy"][:, -1]).all()
     assert np.isfinite(result.metrics["accuracy"][:, 0]).all()
-    assert np.isnan(result.clients("accuracy")).all()
+    assert np.isnan(result.per_client("accuracy")).all()
     assert "2 DIVERGED" in result.summary()
 
 
@@ -164,8 +164,8 @@ def test_a_saved_result_is_the_same(name, tmp_path):
     assert again.problem == PROBLEM
     assert again.problem.classes_per_client == tuple(OWN)
     assert type(again.final) is type(result.final)
-    assert isinstance(again.final, TwoHeads) == (name == "FedRoD")
-    assert np.array_equal(again.clients("accuracy"), result.clients("accuracy"))
+    assert isinstance(again.final, FedRoDState) == (name == "FedRoD")
+    assert np.array_equal(again.per_client("accuracy"), result.per_client("accuracy"))
     assert again.summary() == result.summary()
     assert again.floats_sent.tolist() == result.floats_sent.tolist()
 
@@ -207,7 +207,7 @@ def test_a_sweep_of_classes_is_the_same_in_workers():
         assert row.keys() == twin.keys()
         for name in ALL:
             assert row[name].values.tobytes() == twin[name].values.tobytes()
-    with lf.page(alone, column="problem.classes_per_client") as sheet:
+    with lf.panels(alone, column="problem.classes_per_client") as sheet:
         sheet.curves("round", "accuracy", by="algorithm")
     assert {ax.get_yscale() for ax in sheet.axes.ravel()} == {"linear"}
     plt.close(sheet.figure)
@@ -224,7 +224,7 @@ def test_tuning_makes_no_accuracy_small():
         assert_one_line(lambda own=own: lf.Tuned(base=fedper, **search, **own), wanted)
 
     def error(result):
-        return 1 - result.clients("accuracy").mean(axis=1)
+        return 1 - result.per_client("accuracy").mean(axis=1)
 
     for metric in (error, "test_loss"):
         found = lf.tune(fedper, PROBLEM, metric=metric, score="final", **search, **where)
@@ -238,8 +238,8 @@ def test_tuning_makes_no_accuracy_small():
 def test_no_law_is_known_of_classes(name):
     algorithm = (LEARNERS | WITHOUT_B)[name]
     wanted = ["no prediction is available for 4 classes"]
-    assert_one_line(lambda: lf.predict(algorithm, PROBLEM, data=DATA, rounds=3), wanted, lf.LawError)
-    assert_one_line(lambda: run(algorithm).predict(), wanted, lf.LawError)
+    assert_one_line(lambda: lf.predict(algorithm, PROBLEM, data=DATA, rounds=3), wanted, lf.NoPredictionError)
+    assert_one_line(lambda: run(algorithm).predict(), wanted, lf.NoPredictionError)
 
 
 def test_no_law_is_known_of_gradient_steps_alone():
@@ -247,7 +247,7 @@ def test_no_law_is_known_of_gradient_steps_alone():
     assert_one_line(
         lambda: lf.predict(lf.LocalOnly(step_size=0.1), problem, data=lf.FixedSamples(20), rounds=3),
         ["LocalOnly", "step_size = 0.1", "least squares"],
-        lf.LawError,
+        lf.NoPredictionError,
     )
 
 
@@ -294,7 +294,7 @@ def test_clients_are_asked_of_runs_with_schedules_and_given_participants():
     steps, who = np.linspace(0.3, 0.1, 4), np.tile([[0, 2, 3]], (4, 1))
     result = run(lf.GeneralFLUTE(rank=2, step_size=steps), rounds=4, participation=who)
     for metric in ("accuracy", "global_nc2"):
-        assert np.allclose(result.clients(metric).mean(axis=1), result.metrics[metric][:, -1], rtol=1e-12)
+        assert np.allclose(result.per_client(metric).mean(axis=1), result.metrics[metric][:, -1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["flute-classification", "flute-digits"])
@@ -308,7 +308,7 @@ def test_all_methods_of_a_contest_begin_at_one_model(name):
     for method, cell in cells.items():
         state = next(iter(lf.iterate(cell.algorithm, rounds=1, trials=2, seed=7, **cell.source(2, 7)))).after
         B = state.own[:, 0] if method == "LGFedAvg" else state.B
-        begin[method] = B, np.unique(state.W, axis=1), state.served().predictors()
+        begin[method] = B, np.unique(state.W, axis=1), state.for_prediction().predictors()
     first = begin["FLUTE"]
     assert first[1].shape[1] == 1
     assert np.abs(first[1][..., :-1]).min() > 0

@@ -26,7 +26,7 @@ from linfed import cli
 from linfed.figures import style
 from linfed.reproduction import committed
 from linfed.reproduction.experiments import experiment_files, experiments_folder, load
-from linfed.reproduction.records import claims_of, read_saved
+from linfed.reproduction.records import load_findings, read_saved
 from linfed.reproduction.run import load_tables, settings_of
 from linfed.sweeps import code_hash
 from linfed.sweeps.store import keys_of
@@ -67,8 +67,8 @@ def plot(tables):
 
 def claims(tables):
     low = float(tables["values"]["value"].min())
-    return [judge((low, low, low), text="values are large", where="toy", statistic="least value", source="toy",
-                  least=50.0, strict=True, note="a note")]
+    return [judge((low, low, low), claim="values are large", setting="toy", statistic="least value", source="toy",
+                  claimed_low=50.0, strict=True, note="a note")]
 '''
 
 
@@ -405,7 +405,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     assert [float(record["value"]) for record in records] == [100.0, 100.0, 101.0, 101.0, 102.0, 102.0]
     described, tables = load_tables("toy-one", folder)
     assert tables["values"]["number"].tolist() == [0, 1, 2]
-    np.testing.assert_array_equal(tables["values"].where(number=2)["value"], [102, 102])
+    np.testing.assert_array_equal(tables["values"].select(number=2)["value"], [102, 102])
     assert described["tables"] == {"values": {"rows": 3, "shared": {"trials": 2, "seed": 0, "size": 100}}}
     assert described["quick"] is False
     assert described["claims"][0]["verdict"] == "SUPPORTED"
@@ -429,7 +429,7 @@ def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out")
     assert run(*call) == 0
     before = {path: path.read_bytes() for path in Path("out").iterdir() if path.is_file()}
-    assert run(*call, "--draw") == 0
+    assert run("replot", "toy-one", "--experiments", toy, "--out", "out") == 0
     assert {path: path.read_bytes() for path in Path("out").iterdir() if path.is_file()} == before
     Path("out/toy-one.png").unlink()
     module = sys.modules[f"{toy.name}.toy_one"]
@@ -451,7 +451,7 @@ def test_draw_goes_on_where_a_claim_was_wrong(toy):
     with pytest.raises(ZeroDivisionError):
         run(*call, "--trials", 9)
     module.claims = judged
-    assert run(*call, "--draw") == 0
+    assert run("replot", "toy-one", "--experiments", toy, "--out", "out") == 0
     described = json.loads(Path("out/toy-one.json").read_text())
     assert described["tables"]["values"]["shared"]["trials"] == 9
     assert len(described["claims"]) == 1
@@ -498,11 +498,11 @@ def test_cells_are_used_again_until_the_code_of_their_numbers_changes(toy, capsy
     assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
     module.write_text(module.read_text().replace("self.number + self.size", "self.size + self.number"))
     del sys.modules[f"{toy.name}.toy_one"]  # as a new command begins
-    assert run(*call, "--keep") == 0
+    assert run(*call, "--reuse-stale") == 0
     assert "3 of 3 cells from an earlier run" in capsys.readouterr().out
     assert run(*call) == 0
     assert "earlier run" not in capsys.readouterr().out
-    assert run(*call, "--fresh") == 0
+    assert run(*call, "--recompute") == 0
     assert Path("ran.txt").read_text().split() == ["0", "1", "2"] * 3
 
 
@@ -572,7 +572,10 @@ def test_worker_processes_find_the_experiment(toy):
         (["reproduce", "toy-one", "--shard", "0/2"], ["--shard 0/2", "I from 1 to N"]),
         (["reproduce", "toy-one", "--shard", "3/2"], ["--shard 3/2", "I from 1 to N"]),
         (["reproduce", "toy-one", "--shard", "half"], ["--shard half", "e.g. 1/2"]),
-        (["reproduce", "toy-one", "--keep", "--fresh"], ["--keep and --fresh cannot be combined"]),
+        (
+            ["reproduce", "toy-one", "--reuse-stale", "--recompute"],
+            ["--reuse-stale and --recompute cannot be combined"],
+        ),
         (
             ["reproduce", "toy-one", "--dask", "tcp://x:1", "--workers", "2"],
             ["--dask and --workers cannot be combined"],
@@ -581,9 +584,8 @@ def test_worker_processes_find_the_experiment(toy):
             ["reproduce", "toy-one", "--dask", "nowhere:no"],
             ["--dask nowhere:no must be the address of a Dask scheduler"],
         ),
-        (["reproduce", "toy-one", "--draw", "--trials", "3"], ["--draw", "leave out --trials 3"]),
         (
-            ["reproduce", "toy-one", "--draw", "--out", "empty"],
+            ["replot", "toy-one", "--out", "empty"],
             ["no saved run of 'toy-one'", "linfed reproduce toy-one"],
         ),
         (["replot", "toy-on"], ["'toy-on'", "did you mean 'toy-one'"]),
@@ -764,7 +766,7 @@ def test_verdicts_are_coloured_where_that_is_wanted(variables, coloured, capsys,
 
 
 def test_several_runs_end_with_a_summary(toy, capsys):
-    (toy / "toy_two.py").write_text(TOY.replace("least=50.0", "least=500.0"))
+    (toy / "toy_two.py").write_text(TOY.replace("claimed_low=50.0", "claimed_low=500.0"))
     assert run("reproduce", "all", "--experiments", toy, "--workers", 1) == 0
     last = capsys.readouterr().out.split("\n\n")[-3:]
     assert last == [
@@ -804,5 +806,8 @@ def test_the_record_that_ships_is_that_of_the_committed_runs():
 def test_claims_of_saved_runs_are_the_findings_that_they_were():
     for name in committed.committed_runs():
         described = read_saved(name, ROOT / "results" / "committed")
-        for told, finding in zip(described["claims"], claims_of(described), strict=True):
-            assert (finding.verdict.value, finding.said) == (told["verdict"], told["said"]), (name, told)
+        for told, finding in zip(described["claims"], load_findings(described), strict=True):
+            assert (finding.verdict.value, finding.claimed_range) == (told["verdict"], told["claimed_range"]), (
+                name,
+                told,
+            )

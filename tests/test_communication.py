@@ -29,7 +29,7 @@ SENT = {
     "LocalOnly": (lf.LocalOnly(), 0, 0),
     "Oracle": (lf.Oracle(rank=K), 0, 0),
     "PooledLeastSquares": (lf.PooledLeastSquares(), 10, 65),
-    "Personalised": (lf.Personalised(base=lf.FedRep(rank=K, **STEP), ridge=1.0), 30, 30),
+    "Personalized": (lf.Personalized(base=lf.FedRep(rank=K, **STEP), ridge=1.0), 30, 30),
 }
 
 
@@ -101,7 +101,7 @@ def test_curves_can_be_drawn_against_it():
     run = lf.Run(algorithm=lf.FedAvg(**STEP), problem=problem, data=lf.FixedSamples(5), rounds=4, trials=2)
     table = lf.sweep(lf.grid(run, algorithm=(lf.FedAvg(**STEP), lf.SCAFFOLD(**STEP))))
     assert table.axes("floats_sent") == ("round",)
-    with lf.page(table) as sheet:
+    with lf.panels(table) as sheet:
         sheet.curves("floats_sent", "risk", by="algorithm")
     ends = {line.get_label(): line.get_xdata()[-1] for line in sheet.figure.axes[0].get_lines()}
     assert ends == {"FedAvg": 4 * 8 * 20, "SCAFFOLD": 4 * 8 * 40}

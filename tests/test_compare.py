@@ -7,16 +7,25 @@ import pytest
 
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.report.compare import compare, read, told
+from linfed.report.compare import compare, format_comparison, read
 
 COMMITTED = Path(__file__).parent.parent / "results" / "committed"
 
 
 def claim(text="it falls", *, where="n = 1", verdict="SUPPORTED", estimate=0.9, low=0.8, high=1.0, **changes):
-    said = {"statistic": "share", "source": "a paper", "least": 0.5, "most": None, "said": "at least 0.5"}
+    said = {
+        "statistic": "share",
+        "source": "a paper",
+        "claimed_low": 0.5,
+        "claimed_high": None,
+        "claimed_range": "at least 0.5",
+    }
     numbers = {"estimate": estimate, "low": low, "high": high, "detail": "", "hypotheses": [], "note": ""}
     return (
-        {"text": text, "where": where, "verdict": verdict, "theorem": False, "vacuous": ""} | said | numbers | changes
+        {"claim": text, "setting": where, "verdict": verdict, "theorem": False, "vacuous": ""}
+        | said
+        | numbers
+        | changes
     )
 
 
@@ -28,8 +37,8 @@ def test_a_verdict_that_moved_is_told_once():
     before, after = claim(), claim(verdict="INCONCLUSIVE", estimate=0.6, low=0.4, high=0.75)
     found = compare(runs(before), runs(after))
     assert [(pair.before, pair.after) for pair in found.verdicts] == [(before, after)]
-    assert (found.estimates, found.said, found.compared) == ([], [], 1)
-    text = told(found, "A", "B")
+    assert (found.estimates, found.claimed_range, found.compared) == ([], [], 1)
+    text = format_comparison(found, "A", "B")
     assert "SUPPORTED 0.9 [0.8, 1] -> INCONCLUSIVE 0.6 [0.4, 0.75]" in text
     assert "one: it falls" in text
 
@@ -57,7 +66,7 @@ def test_an_estimate_moved_beyond_both_intervals_or_by_a_share(changes, relative
 
 def test_rounding_is_no_move():
     """An identity's error is a thousand times smaller than what is said of it."""
-    before = claim(estimate=1e-15, low=1e-15, high=1e-15, least=None, most=1e-8)
+    before = claim(estimate=1e-15, low=1e-15, high=1e-15, claimed_low=None, claimed_high=1e-8)
     after = before | {"estimate": 3e-15, "low": 3e-15, "high": 3e-15}
     assert compare(runs(before), runs(after)).estimates == []
     far = before | {"estimate": 3e-9, "low": 3e-9, "high": 3e-9}
@@ -65,9 +74,9 @@ def test_rounding_is_no_move():
 
 
 def test_what_is_said_otherwise_is_told():
-    found = compare(runs(claim()), runs(claim(least=0.6, said="at least 0.6")))
-    assert len(found.said) == 1
-    assert "claimed: at least 0.5 -> at least 0.6" in told(found, "A", "B")
+    found = compare(runs(claim()), runs(claim(claimed_low=0.6, claimed_range="at least 0.6")))
+    assert len(found.claimed_range) == 1
+    assert "claimed: at least 0.5 -> at least 0.6" in format_comparison(found, "A", "B")
 
 
 def test_claims_are_matched_by_what_names_them():
@@ -76,9 +85,9 @@ def test_claims_are_matched_by_what_names_them():
     found = compare(runs(*same, *twice, claim("old")), runs(*twice, *same[::-1], claim("new")))
     assert found.compared == 4
     assert (found.verdicts, found.estimates) == ([], [])
-    assert [one["text"] for one in found.before_only["one"]] == ["old"]
-    assert [one["text"] for one in found.after_only["one"]] == ["new"]
-    assert "only in A: 1 claims\n  one: old (n = 1; share): SUPPORTED" in told(found, "A", "B")
+    assert [one["claim"] for one in found.before_only["one"]] == ["old"]
+    assert [one["claim"] for one in found.after_only["one"]] == ["new"]
+    assert "only in A: 1 claims\n  one: old (n = 1; share): SUPPORTED" in format_comparison(found, "A", "B")
     other = compare(runs(claim(statistic="another")), runs(claim()))
     assert other.compared == 0
 
@@ -99,7 +108,13 @@ def test_the_committed_results_are_themselves():
     records = read(str(COMMITTED))[1]
     found = compare(records, records)
     assert found.compared == sum(len(one["claims"]) for one in records.values()) > 1000
-    assert [found.verdicts, found.estimates, found.said, found.before_only, found.after_only] == [[], [], [], {}, {}]
+    assert [found.verdicts, found.estimates, found.claimed_range, found.before_only, found.after_only] == [
+        [],
+        [],
+        [],
+        {},
+        {},
+    ]
     assert found.remarks == []
 
 

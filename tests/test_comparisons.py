@@ -8,8 +8,8 @@ import pytest
 from linfed.statistics.findings import Verdict
 from linfed.statistics.gains import (
     factor_ratio,
+    format_gain,
     gain_ratio,
-    gain_told,
     judge_fewer_rounds,
     judge_lower_end,
     judge_more_reduction,
@@ -18,7 +18,7 @@ from linfed.statistics.gains import (
     lower_median,
     rounds_to_share,
 )
-from linfed.statistics.lines import best_threshold, line_counts, line_findings
+from linfed.statistics.thresholds import best_threshold, line_counts, line_findings
 
 INF, NAN = np.inf, np.nan
 
@@ -70,9 +70,9 @@ def test_a_rival_that_never_arrives_leaves_the_ratio_open():
     assert (low, high) == (pytest.approx(2.5), INF)
     (estimate, low, high), _ = gain_ratio(known, never, 100)
     assert (low, high) == (0.0, pytest.approx(0.4))
-    assert (gain_told(known, 100), gain_told(never, 100)) == ("4", "> 10")
-    assert gain_told(never[::-1], 100) == "< 0.1"
-    assert gain_told(never[[1, 1]], 100) == "?"
+    assert (format_gain(known, 100), format_gain(never, 100)) == ("4", "> 10")
+    assert format_gain(never[::-1], 100) == "< 0.1"
+    assert format_gain(never[[1, 1]], 100) == "?"
 
 
 def test_a_factor_of_fewer_rounds_against_a_rivals():
@@ -95,16 +95,16 @@ def test_a_factor_of_fewer_rounds_against_a_rivals():
 def test_trials_without_a_level_are_left_out():
     rounds = np.array([[10.0, NAN, 10.0], [40.0, 1.0, 40.0]])
     assert gain_ratio(rounds, rounds, 100)[0] == pytest.approx((1.0, 1.0, 1.0))
-    assert gain_told(rounds, 100) == "4"
+    assert format_gain(rounds, 100) == "4"
     (estimate, low, high), reason = gain_ratio(rounds[:, :2], rounds[:, :2], 100)
     assert math.isnan(estimate)
     assert (low, high, reason) == (0.0, INF, "too few trials have a level to reach")
-    assert gain_told(np.full((2, 3), NAN), 100) == "-"
+    assert format_gain(np.full((2, 3), NAN), 100) == "-"
 
 
 # --- judges of two methods -----------------------------------------------------------------------------------
 
-SAID = {"text": "mine beats the rival", "where": "here", "statistic": "a share", "source": "test"}
+SAID = {"claim": "mine beats the rival", "setting": "here", "statistic": "a share", "source": "test"}
 
 
 def test_rounds_to_a_share_of_the_way():
@@ -182,7 +182,7 @@ def test_a_line_that_knows_each_data_set_is_worth_more_than_one_threshold():
     assert counts.shape == (30, 2, 3)
     assert counts[:, 0, 0].tolist() == counts[:, 0, 1].tolist() == [10] * 30
     assert counts[:, 1, 0].tolist() == [2] * 30
-    said = {"fixed": "a threshold", "text": "it begins there", "where": "here"}
+    said = {"fixed": "a threshold", "claim": "it begins there", "setting": "here"}
     whole, near = line_findings(counts, **said)
     assert (whole.verdict, near.verdict) == (Verdict.SUPPORTED, Verdict.SUPPORTED)
     assert whole.estimate == pytest.approx(1 - counts[:, 0, 2].sum() / 300)
@@ -192,7 +192,7 @@ def test_a_line_that_knows_each_data_set_is_worth_more_than_one_threshold():
 
 def test_a_line_that_is_wrong_or_the_same_is_not_supported():
     starts = np.random.default_rng(3).integers(1, 10, size=30)
-    said = {"fixed": "a threshold", "text": "it begins there", "where": "here"}
+    said = {"fixed": "a threshold", "claim": "it begins there", "setting": "here"}
     wrong = line_findings(line_counts(sets(starts), ~sets(starts)), **said)
     assert wrong[0].verdict is Verdict.NOT_SUPPORTED
     same = line_findings(line_counts(sets([4] * 20), sets([4] * 20)), **said)

@@ -26,7 +26,7 @@ class Scribbler(lf.FedRep):
 
     target: object = None
 
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
         if self.target is not None:
@@ -46,7 +46,7 @@ STATE = {
     "state.B": lambda state, batch: scaled(state.B),
     "state.W": lambda state, batch: scaled(state.W),
     "part of state.B": lambda state, batch: scaled(state.B[:, 0]),
-    "state.of_clients": lambda state, batch: scaled(state.of_clients("W", np.arange(6)[None])),
+    "state.take_clients": lambda state, batch: scaled(state.take_clients("W", np.arange(6)[None])),
     "state.update": lambda state, batch: scaled(state.update(W=state.W).B),
 }
 BATCH = {f"batch.{name}": in_place(name) for name in ("active", "counts")}
@@ -186,7 +186,7 @@ def test_a_gradient_that_is_asked_for_again_is_the_same():
             assert np.array_equal(fit.representation_gradient(), kept)
             return state.update(W=fit.W, active=batch.active)
 
-        asks = lf.Asks.FEATURES
+        requires = lf.Requires.FEATURES
 
     for engine in ("explicit", "compressed", "projected", "chain"):
         run(Twice(rank=2, step_size=0.1), lf.FreshSamples(12), engine=engine)
@@ -213,7 +213,7 @@ class Returns(lf.Algorithm):
     then: object = ...
     last: object = ...
     rank: int = 2
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     @property
     def finishes(self):
@@ -240,8 +240,8 @@ def test_one_update_replaces_what_is_shared_and_scatters_what_is_the_clients():
         for i in range(6):
             expected = seen[t, list(active[t]).index(i)] if i in active[t] else state.seen[t, i]
             assert np.array_equal(new.seen[t, i], expected)
-    assert np.array_equal(new.of_clients("seen", active), seen)
-    assert new.of_clients("S", active) is S
+    assert np.array_equal(new.take_clients("seen", active), seen)
+    assert new.take_clients("S", active) is S
 
 
 @pytest.mark.parametrize("clients", [1, 6])

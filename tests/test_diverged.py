@@ -23,7 +23,7 @@ def cell(step_size=0.3):
 class Jump(lf.FedRep):
     """FedRep whose trials with a random number above a half leave the finite range in the third round."""
 
-    asks = lf.FedRep.asks
+    requires = lf.FedRep.requires
 
     def step(self, state, batch, rng):
         new = super().step(state, batch, rng)
@@ -58,7 +58,7 @@ def test_a_sweep_in_which_none_diverges_is_silent():
 
 def test_the_status_is_that_of_each_trial(table):
     result = some_diverge()[1].simulate()
-    row = table.where(algorithm="Jump")
+    row = table.select(algorithm="Jump")
     assert row["status"].tolist() == [status.name for status in result.status]
     assert row["diverged"].tolist() == [status is lf.Status.DIVERGED for status in result.status]
 
@@ -75,7 +75,7 @@ def test_a_frame_over_rounds_marks_them_and_warns(table):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(table.to_pandas()) == 2 * TRIALS  # which has no metric
-        table.where(algorithm="FedRep").to_pandas("round")
+        table.select(algorithm="FedRep").to_pandas("round")
 
 
 def test_a_result_as_a_frame_marks_them_and_warns():
@@ -92,7 +92,7 @@ def test_a_result_as_a_frame_marks_them_and_warns():
 def test_datasets_mark_them_and_warn(table):
     pytest.importorskip("xarray")
     result = some_diverge()[1].simulate()
-    for made in (table.where(algorithm="Jump").to_xarray, result.to_xarray):
+    for made in (table.select(algorithm="Jump").to_xarray, result.to_xarray):
         with pytest.warns(lf.DivergenceWarning, match="skip NaN") as caught:
             data = made()
         assert caught[0].filename == __file__

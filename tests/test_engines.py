@@ -17,7 +17,7 @@ from linfed.data.projected.source import ProjectedBatch
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg, streams
 from linfed.simulation import engines, job
-from linfed.simulation.engines import ENGINES, Setting, floats_per_trial, open_source
+from linfed.simulation.engines import ENGINES, EngineQuery, floats_per_trial, open_source
 from linfed.simulation.status import Status
 
 
@@ -110,7 +110,7 @@ LEARNERS = {
     "shortcut, joint, refit": lf.FedRepShortcut(
         rank=2, step_size=0.1, solver=lf.ClosedForm(order="joint"), ridge=0.5, refit=True, init=basis(9, 2)
     ),
-    "personalised": lf.Personalised(base=fedrep(), ridge=0.2),
+    "personalised": lf.Personalized(base=fedrep(), ridge=0.2),
     "local only": lf.LocalOnly(),
     "local only, ridge": lf.LocalOnly(ridge=0.1),
     "pooled": lf.PooledLeastSquares(),
@@ -295,7 +295,7 @@ class Renamed(lf.FedRep):
 class Saying(Stepping):
     """A subclass with a step of its own that says what it asks."""
 
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
         return super().step(state, batch, rng)
@@ -469,7 +469,7 @@ def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
 def test_the_chain_refuses_what_happens_at_the_end():
     @dataclass(frozen=True, kw_only=True)
     class Ending(lf.FedRep):
-        asks, finishes = lf.Asks.FEATURES, True
+        requires, finishes = lf.Requires.FEATURES, True
 
     with pytest.raises(lf.EngineError, match=r"final step.*'explicit', 'projected'"):
         simulate(Ending(**PLAIN), truth(), lf.FreshSamples(5), engine="chain")
@@ -533,7 +533,7 @@ def test_a_compressed_batch_has_no_single_samples(data, question):
 def test_an_algorithm_that_asks_for_more_than_it_says_is_told_so():
     @dataclass(frozen=True, kw_only=True)
     class Liar(Own):
-        asks = lf.Asks.FEATURES
+        requires = lf.Requires.FEATURES
 
     with pytest.raises(lf.EngineError, match=r"does not support batch\.gradient"):
         simulate(Liar(), truth(), lf.FreshSamples(12), engine="projected")
@@ -669,15 +669,15 @@ class Watched(lf.Algorithm):
 
     inner: lf.Algorithm
     active: list = field(default_factory=list)
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     @property
-    def initialisation(self):
-        return self.inner.initialisation
+    def initialization(self):
+        return self.inner.initialization
 
     @property
-    def columns(self):
-        return self.inner.columns
+    def learned_rank(self):
+        return self.inner.learned_rank
 
     def initial_state(self, start):
         return self.inner.initial_state(start)
@@ -774,7 +774,7 @@ def test_the_message_is_the_same_however_it_is_asked_for():
 class SecondB(lf.FedRep):
     """Asks at two B in one step, and says that it does not."""
 
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
         W = batch.project(state.B).fit().W
@@ -785,7 +785,7 @@ class SecondB(lf.FedRep):
 class SecondMessage(lf.FedRep):
     """Asks for the messages at two sets of heads in one step, and says that it does not."""
 
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
@@ -798,7 +798,7 @@ class SecondMessage(lf.FedRep):
 class SecondFit(lf.FedRep):
     """Asks for the messages of two fits in one step, and says that it does not."""
 
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
@@ -990,7 +990,9 @@ def test_the_memory_does_not_depend_on_the_samples(engine):
     algorithm, problem = fedrep(), truth()
     sizes = Sizes(n_clients=6, dim=9, participants=6, rounds=5, features=20)
     floats = {
-        floats_per_trial(engine, Setting(algorithm=algorithm, problem=problem, data=lf.FreshSamples(m), sizes=sizes))
+        floats_per_trial(
+            engine, EngineQuery(algorithm=algorithm, problem=problem, data=lf.FreshSamples(m), sizes=sizes)
+        )
         for m in (5, 10**9)
     }
     assert len(floats) == 1
@@ -1004,7 +1006,7 @@ SERVED = {
     for learner, algorithm in LEARNERS.items()
     if not engines.obstacle(
         engine,
-        Setting(
+        EngineQuery(
             algorithm=algorithm,
             problem=truth(),
             data=samples,

@@ -44,7 +44,7 @@ class Watched(Wrapped):
 
     @property
     def asks(self):
-        return self.inner.asks
+        return self.inner.requires
 
     @property
     def init(self):
@@ -63,11 +63,11 @@ class Watched(Wrapped):
 class Weighted(lf.FedRep):
     """FedRep with the message at half the heads, and weights that differ between clients."""
 
-    asks = lf.Asks.FEATURES
+    requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
         features = batch.project(state.B)
-        W = 0.5 * self.heads.solve(features, state.of_clients("W", batch.active), self.step_size).W
+        W = 0.5 * self.heads.solve(features, state.take_clients("W", batch.active), self.step_size).W
         weights = (1.0 + batch.active) / 60.0
         return state.update(B=state.B - features.representation_gradient(W, weights), W=W, active=batch.active)
 
@@ -76,7 +76,7 @@ class Weighted(lf.FedRep):
 class Refitted(lf.FedRep):
     """FedRep that ends with heads for everybody and a last step, on a batch of all clients."""
 
-    asks, finishes = lf.Asks.FEATURES, True
+    requires, finishes = lf.Requires.FEATURES, True
 
     def finish(self, state, batch, rng):
         return self.step(state, batch, rng)

@@ -127,8 +127,8 @@ def test_a_dask_cluster_whose_worker_is_killed_half_way(serial, tmp_path):
         table = lf.sweep(cells, store=store, executor=client.get_executor(pure=False))
         killer.join()
         assert client.submit(int).result() == 0
-    assert len(set(table.where(number=list(range(12)))["pid"])) >= 2
-    assert killed[0] in table.where(number=list(range(12)))["pid"]
+    assert len(set(table.select(number=list(range(12)))["pid"])) >= 2
+    assert killed[0] in table.select(number=list(range(12)))["pid"]
     assert [row["number"] for row in table.rows[-12:]] == list(range(12))
     assert_serial(serial, lf.Store(store).table(CELLS))
 
@@ -216,7 +216,7 @@ class Counting(ThreadPoolExecutor):
 @pytest.mark.parametrize(("pending", "most"), [(None, 6), (5, 5), (1, 1)])
 def test_a_bounded_number_of_cells_is_pending(pending, most, tmp_path):
     with Counting(3) as executor:
-        lf.sweep([Waits(str(tmp_path), number, 0.002) for number in range(40)], executor=executor, pending=pending)
+        lf.sweep([Waits(str(tmp_path), number, 0.002) for number in range(40)], executor=executor, max_pending=pending)
     assert executor.most == most
 
 
@@ -245,7 +245,7 @@ def test_a_worker_that_dies_costs_what_it_was_computing(tmp_path):
     deaths = {3: 1, 5: 99}
     cells = [Waits(str(tmp_path), number, 0.01, deaths=deaths.get(number, 0)) for number in range(9)]
     with pytest.raises(lf.SweepError, match=r"1 of 9 cells raised.*WorkerError: workers = 2: a worker process died"):
-        lf.sweep(cells, workers=2, store=tmp_path / "store", pending=2)
+        lf.sweep(cells, workers=2, store=tmp_path / "store", max_pending=2)
     assert lf.Store(tmp_path / "store").missing(cells) == [cells[5]]
     assert (cells[3].times(), cells[5].times()) == (2, 2)
     assert sum(cell.times() for cell in cells) <= 9 + 2 * 2  # no more than were pending
@@ -312,7 +312,7 @@ def test_a_notebooks_own_metric_is_found_by_workers():
 
 
 def test_a_class_that_cannot_be_sent_is_told(monkeypatch):
-    monkeypatch.setattr(processes, "_interactive", lambda: False)
+    monkeypatch.setattr(processes, "_is_interactive", lambda: False)
 
     @dataclass(frozen=True)
     class Local:
@@ -381,6 +381,6 @@ def test_an_interrupt_cancels_what_is_pending(tmp_path):
             return started[-1]
 
     with Interrupted(1) as executor, pytest.raises(KeyboardInterrupt):
-        lf.sweep([Waits(str(tmp_path), number, 0.1) for number in range(9)], executor=executor, pending=5)
+        lf.sweep([Waits(str(tmp_path), number, 0.1) for number in range(9)], executor=executor, max_pending=5)
     assert [future.cancelled() for future in started] == [False, True, True]
     assert not np.any([Path(tmp_path, f"ran-{number}").exists() for number in range(1, 9)])

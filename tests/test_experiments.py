@@ -93,7 +93,7 @@ def test_quick_run_is_whole(done):
     assert all(len(table) for table in tables.values())
     claims = by_sentence(module.claims(tables))
     assert claims
-    assert all(len(claim.source) > 8 and claim.said for claim in claims)
+    assert all(len(claim.source) > 8 and claim.claimed_range for claim in claims)
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
     for key in drawn:
         stem = f"{name}{'-' + key if key else ''}"
@@ -181,7 +181,7 @@ def exchanged(table, one, other):
 
 
 def judged(claims):
-    return {(claim.text, claim.where): claim.verdict for claim in claims}
+    return {(claim.claim, claim.setting): claim.verdict for claim in claims}
 
 
 def of(done):
@@ -192,7 +192,7 @@ def of(done):
 @speaks_of("fedrep-fig1")
 def test_fig1_methods_see_the_same_trials(done):
     _, tables = of(done)
-    for _, table in tables["clients"].by("preset", "n_samples"):
+    for _, table in tables["clients"].groupby("preset", "n_samples"):
         for row in table:
             np.testing.assert_array_equal(row["single_model_floor"], table["single_model_floor"][0])
 
@@ -200,7 +200,7 @@ def test_fig1_methods_see_the_same_trials(done):
 @speaks_of("fedavg-fixed-point")
 def test_one_layer_fedavg_is_at_its_fixed_point(done):
     module, tables = of(done)
-    table = tables["curves"].where(method=list(module.ONE_LAYER))
+    table = tables["curves"].select(method=list(module.ONE_LAYER))
     assert np.all(table["rate"] < 1)
     fast = table["rate"] ** table["round"][-1] < 1e-11
     assert fast.mean() > 0.5
@@ -212,7 +212,7 @@ def test_one_layer_fedavg_is_at_its_fixed_point(done):
 def test_single_models_stay_above_the_floor(done):
     """By its definition nothing that all clients share is below it: this would find a wrong floor."""
     module, tables = of(done)
-    table = tables["curves"].where(method=["FedAvg", *module.ONE_LAYER])
+    table = tables["curves"].select(method=["FedAvg", *module.ONE_LAYER])
     assert np.all(table["mean"] > table["single_model_floor"])
 
 
@@ -264,7 +264,9 @@ def test_fig4_law_of_new_clients_is_the_measured_one(done):
 def test_fig4_methods_meet_the_same_new_clients(done):
     """Below the rank of B the oracle's and Local only's errors are of one truth: both grow with the same lengths."""
     _, tables = of(done)
-    errors = {name: row["squared_error"][:, 0] for name, row in tables["clients"].where(preset="paper").by("method")}
+    errors = {
+        name: row["squared_error"][:, 0] for name, row in tables["clients"].select(preset="paper").groupby("method")
+    }
     assert np.corrcoef(errors["LocalOnly"].ravel(), errors["Oracle"].ravel())[0, 1] > 0.2
 
 
@@ -280,7 +282,7 @@ def test_fig4_judge_rejects_what_is_false(done):
 @speaks_of("fedrep-fig3")
 def test_fig3_methods_see_the_same_trials(done):
     _, tables = of(done)
-    for _, table in tables["curves"].by("preset", "n_clients"):
+    for _, table in tables["curves"].groupby("preset", "n_clients"):
         for row in table:
             np.testing.assert_array_equal(row["distance"][:, 0], table["distance"][0, :, 0])
 
@@ -330,18 +332,18 @@ def test_fig3_gain_claims_nothing_that_rests_on_rounds_never_reached(fedrep, riv
     jitter = np.random.default_rng(0).integers(0, 3, (2, 2, 50))
     mine, other = np.array([fedrep, rival])[..., None] + jitter
     measured, _ = factor_ratio(mine, other, 200)
-    gain = judge(measured, text="", where="", statistic="", source="test", least=1.0, strict=True)
+    gain = judge(measured, claim="", setting="", statistic="", source="test", claimed_low=1.0, strict=True)
     assert gain.verdict is verdict
 
 
 @speaks_of("fedrep-fig3")
 def test_fig3_notes_are_of_the_setting(done):
     module, tables = of(done)
-    table = tables["curves"].where(preset="paper", method=["FedRep", "GD-GD"])
-    assert "p = 1 participant" in module.note(table.where(n_clients=10))
-    assert "Theorem" not in module.note(table.where(n_clients=100))
-    changed = table.assign(at_edge=lambda row: "step_size" if row["method"] == "GD-GD" else "")
-    assert "GD-GD lies at the edge" in module.note(changed.where(n_clients=100))
+    table = tables["curves"].select(preset="paper", method=["FedRep", "GD-GD"])
+    assert "p = 1 participant" in module.note(table.select(n_clients=10))
+    assert "Theorem" not in module.note(table.select(n_clients=100))
+    changed = table.assign(at_grid_edge=lambda row: "step_size" if row["method"] == "GD-GD" else "")
+    assert "GD-GD lies at the edge" in module.note(changed.select(n_clients=100))
 
 
 # --- statements about every run: one trial of many refutes them ----------------------------------------------
@@ -349,7 +351,7 @@ def test_fig3_notes_are_of_the_setting(done):
 
 def with_values(found, values):
     """Return a column of a row with other values, along the same axes."""
-    return lf.Along(values, **found.axes) if isinstance(found, lf.Along) else values
+    return lf.LabeledArray(values, **found.axes) if isinstance(found, lf.LabeledArray) else values
 
 
 def spoiled(table, column, value, **where):
@@ -386,7 +388,7 @@ def test_theorem51_judges_by_the_worst_trial(done):
         (tables["floors"], Verdict.HOLDS),
         (spoiled(tables["floors"], "error", 1.0, sweep=module.SLOW), Verdict.VIOLATED),
     ):
-        assert {claim.verdict for claim in module.claims({"floors": table}) if claim.text == said} == {verdict}
+        assert {claim.verdict for claim in module.claims({"floors": table}) if claim.claim == said} == {verdict}
 
 
 @speaks_of("flute-theorem51")
@@ -402,7 +404,7 @@ def test_theorem51_judges_reject_what_is_false(done):
     assert verdicts["The error falls at least like m^-1/2", "n = d = 20"] is Verdict.VIOLATED
     assert verdicts["The exponent is that of the first-order prediction", "m: n = d = 20"] is Verdict.VIOLATED
     assert verdicts["The floor is that of the first-order prediction", "m: n = d = 20"] is Verdict.VIOLATED
-    (spread,) = [claim for claim in claims if "one constant fits" in claim.text]
+    (spread,) = [claim for claim in claims if "one constant fits" in claim.claim]
     assert spread.verdict is Verdict.VIOLATED
 
 
@@ -417,9 +419,9 @@ def test_theorem55_judges_reject_what_is_false(done):
 @speaks_of("flute-rate-and-floor")
 def test_rate_and_floor_judges_reject_what_is_false(done):
     module, tables = of(done)
-    false = tables["runs"].assign(error=lambda row: lf.Along(2.0 * row["error"], round=row["round"]))
+    false = tables["runs"].assign(error=lambda row: lf.LabeledArray(2.0 * row["error"], round=row["round"]))
     claims = module.claims({"runs": false})
-    floors = {claim.verdict for claim in claims if claim.text.startswith("With m fixed the final error")}
+    floors = {claim.verdict for claim in claims if claim.claim.startswith("With m fixed the final error")}
     assert floors == {Verdict.VIOLATED}
 
 
@@ -428,7 +430,7 @@ def test_million_judges_reject_what_is_false(done):
     module, tables = of(done)
 
     def thrice(factor, values):  # a median is bounded by six trials or more
-        return lambda row: lf.Along(factor * np.tile(values(row), (3, 1)), round=row["round"])
+        return lambda row: lf.LabeledArray(factor * np.tile(values(row), (3, 1)), round=row["round"])
 
     false = tables["curves"].assign(
         distance=thrice(2.0, lambda row: row["distance"]),
@@ -443,13 +445,13 @@ def test_million_judges_reject_what_is_false(done):
 def test_phase_lines_are_judged_by_data_set(done):
     """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
     module, tables = of(done)
-    phase = tables["phase"].assign(diverged=lambda row: lf.Along(row["unbounded"], excess=row["excess"]))
+    phase = tables["phase"].assign(diverged=lambda row: lf.LabeledArray(row["unbounded"], excess=row["excess"]))
     same = [c for c in module.claims({"phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
-    sets = phase.where(start="far")["threshold"].size
+    sets = phase.select(start="far")["threshold"].size
     assert len(same) == 4
     for claim in same:
         assert f"in {sets} data sets" in claim.detail
-        if claim.text.startswith("A run diverges iff"):
+        if claim.claim.startswith("A run diverges iff"):
             assert (claim.estimate, claim.high) == (1.0, 1.0)
             assert claim.low == pytest.approx(clustered_share(np.ones((sets, 5), dtype=bool))[1])
 
@@ -464,7 +466,7 @@ def test_shortcut_search_judges_the_fit_as_a_rival(done):
         table = tables["search"]
         trial = np.arange(table.rows[0]["trials"])
         false = table.assign(error=lambda row: errors.get(row["method"], 1.0) + 0.0 * trial)
-        return {claim.text: claim for claim in module.claims({"search": false})}
+        return {claim.claim: claim for claim in module.claims({"search": false})}
 
     for fit, first, second in (
         (2.5, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED),
@@ -484,19 +486,19 @@ def test_shortcut_search_tunes_all_rivals_alike(done):
         assert len(own) == len(fit) == 24
         steps = [{setting["step_size"] for setting in settings} for settings in (own, fit, fedrep)]
         assert steps == [set(cell.steps)] * 3
-    for _, part in tables["search"].by("family", "size", "n_samples"):
-        own, fit = (part.where(method=method)["score"] for method in (module.OWN, module.FIT))
+    for _, part in tables["search"].groupby("family", "size", "n_samples"):
+        own, fit = (part.select(method=method)["score"] for method in (module.OWN, module.FIT))
         assert len(own) == len(fit)
 
 
 @speaks_of("shortcut-lost")
 def test_shortcut_lost_judges_reject_what_is_false(done):
     module, tables = of(done)
-    closed = tables["rounds"].where(method=module.CLOSED, kind=module.FIXED)
+    closed = tables["rounds"].select(method=module.CLOSED, kind=module.FIXED)
 
     def verdicts(factor):
         false = closed.assign(lost=lambda row: np.full(row["trials"], factor * (1.5 * row["predicted"] + 0.5)))
-        return {(claim.text, claim.verdict) for claim in module.claims({"rounds": false})}
+        return {(claim.claim, claim.verdict) for claim in module.claims({"rounds": false})}
 
     constant = "The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2"
     lost = "(2) to (5) lose a B near B*"
@@ -514,10 +516,10 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
         moves = 0.05 * c.n_samples**power * (1.0 / c.step_size - 0.999) * (1 + 0.01 * np.arange(c.trials))
         found.append({"lost": 2 * moves - 1, "predicted": 1.0})
     claims = module.claims({"rounds": lf.Table.of(cells, found)})
-    grows = [c for c in claims if c.text == "The rounds until B is lost grow like sqrt(m) on fixed samples"]
+    grows = [c for c in claims if c.claim == "The rounds until B is lost grow like sqrt(m) on fixed samples"]
     assert len(grows) == 6
     assert {claim.verdict for claim in grows} == {verdict}
-    slow = [c for c in claims if "(1 - eta)/eta" in c.text]
+    slow = [c for c in claims if "(1 - eta)/eta" in c.claim]
     assert {claim.verdict for claim in slow} == {Verdict.SUPPORTED}
 
 
@@ -530,7 +532,7 @@ def test_minima_judges_tell_one_from_many(done, same):
         """Return pairs that have settled, two on each of many data sets: a quick run has few, and few that settle."""
 
         def column(value):
-            return lf.Along(np.full((60, 2), value), couple=range(2))
+            return lf.LabeledArray(np.full((60, 2), value), couple=range(2))
 
         columns = {"settled": column(True), "risk": column(-0.1), "error": column(0.1)}
         kinds = (module.ACROSS, module.MOMENTS, *module.WITHIN.values())
@@ -538,7 +540,7 @@ def test_minima_judges_tell_one_from_many(done, same):
 
     verdicts = {}
     for claim in module.judged("here", pairs(lambda pair: same), "made up"):
-        verdicts.setdefault(claim.text, set()).add(claim.verdict)
+        verdicts.setdefault(claim.claim, set()).add(claim.verdict)
     once = verdicts["Two runs on one data set settle at the same minimum"]
     assert once <= {Verdict.INCONCLUSIVE, Verdict.SUPPORTED} if same else once == {Verdict.NOT_SUPPORTED}
     (risk, error) = (
@@ -550,5 +552,5 @@ def test_minima_judges_tell_one_from_many(done, same):
         "FLUTE and FedRep from one start reach different minima as often as one method from two starts"
     ] == {Verdict.SUPPORTED}
     apart = module.judged("here", pairs(lambda pair: pair != module.ACROSS), "made up")
-    (by_method,) = [claim.verdict for claim in apart if "from one start" in claim.text]
+    (by_method,) = [claim.verdict for claim in apart if "from one start" in claim.claim]
     assert by_method is Verdict.NOT_SUPPORTED

@@ -37,7 +37,7 @@ def table(needed, sizes=SIZES):
 
 def found(needed, **changes):
     findings = fedrep_pays.helps(table(needed, **changes), "noise std 0.3")
-    return {one.where.split("n = ")[1]: one for one in findings if one.text == TEXT}, findings
+    return {one.setting.split("n = ")[1]: one for one in findings if one.claim == TEXT}, findings
 
 
 def test_the_smallest_sufficient_samples_are_interpolated_in_logarithms():
@@ -52,7 +52,7 @@ def test_the_smallest_sufficient_samples_are_interpolated_in_logarithms():
 def test_federation_helps_though_it_loses_with_fewer_samples_than_it_needs():
     """With m = 5 and 7 FedRep is far worse than without federation: the sentence is on the samples that are needed."""
     rows = table(lambda n: 20.0)
-    few = rows.where(n_samples=[5, 7]).rows
+    few = rows.select(n_samples=[5, 7]).rows
     assert all((row["FedRep"] > row["LocalOnly"]).all() for row in few)
     by_size, _ = found(lambda n: 20.0)
     assert {by_size[n].verdict for n in ("8", "50", "1,000")} == {Verdict.SUPPORTED}
@@ -75,13 +75,13 @@ def test_few_clients_are_outside_the_sentence(needed):
 
 def test_the_ratio_at_which_both_need_as_many_is_found():
     _, findings = found(lambda n: ALONE * 6.0 / n)
-    ends = [one for one in findings if one.text.startswith(TEXT) and one.where.endswith("a tenth")]
+    ends = [one for one in findings if one.claim.startswith(TEXT) and one.setting.endswith("a tenth")]
     n = 6.0
     assert ends[0].estimate == pytest.approx((math.log(n) + DIM / n) / DIM, rel=0.03)
     assert ends[0].verdict is Verdict.SUPPORTED
     for needed in (lambda n: ALONE * 40.0 / n, lambda n: 1.2 * ALONE):  # too late, and never
         _, findings = found(needed)
-        ends = [one for one in findings if one.text.startswith(TEXT) and one.where.endswith("a tenth")]
+        ends = [one for one in findings if one.claim.startswith(TEXT) and one.setting.endswith("a tenth")]
         assert ends[0].verdict is Verdict.NOT_SUPPORTED
 
 

@@ -91,7 +91,7 @@ def scaled(table, factor):
     for row in table.rows:
         by = factor(row)
         copies = {name: row[name] * by for name in ("crossing", "low", "high") if np.isfinite(row[name])}
-        replicates = lf.Along(row["replicates"].values * by, **row["replicates"].axes)
+        replicates = lf.LabeledArray(row["replicates"].values * by, **row["replicates"].axes)
         rows.append({**row, **copies, "replicates": replicates})
     return lf.Table(rows)
 
@@ -126,7 +126,7 @@ def at_theorems_step(factor):
         need = Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, rounds=math.ceil(40 * kappa**2))
         row = {**dataclasses.asdict(need), **need.said, "censored": ""}
         m = factor(row) * row["claim"]
-        replicates = lf.Along(m * np.exp(np.random.default_rng(0).normal(0, 0.01, 500)), replicate=range(500))
+        replicates = lf.LabeledArray(m * np.exp(np.random.default_rng(0).normal(0, 0.01, 500)), replicate=range(500))
         rows.append({**row, "n_samples": math.ceil(m), "crossing": m, "low": m, "high": m, "replicates": replicates})
     return lf.Table(rows)
 
@@ -143,7 +143,7 @@ def test_a_sufficient_condition_is_not_refuted_by_needing_less():
 
 def of_kappa(power):
     table = at_theorems_step(lambda row: 0.5 * row["kappa"] ** (power - 4))
-    return {one.text: one.verdict for one in fedrep_samples.kappa(table)}
+    return {one.claim: one.verdict for one in fedrep_samples.kappa(table)}
 
 
 @pytest.mark.parametrize(

@@ -440,10 +440,10 @@ def test_experiment_rejects_a_bound_that_is_false():
 
     def verdicts(share):
         def slower(row):
-            return lf.Along(0.5 + share * (row["distance"] - 0.5), round=row["round"])
+            return lf.LabeledArray(0.5 + share * (row["distance"] - 0.5), round=row["round"])
 
         found = BOUND.claims({"runs": table.assign(distance=slower), "same_batch": lf.Table()})
-        return {finding.verdict for finding in found if "^(T/2)" in finding.text}
+        return {finding.verdict for finding in found if "^(T/2)" in finding.claim}
 
     assert verdicts(1.0) == {Verdict.HOLDS}
     assert verdicts(0.01) == {Verdict.VIOLATED}
@@ -457,7 +457,7 @@ def test_experiment_rejects_constants_that_are_false():
         ]
         nothing = {name: lf.Table() for name in ("tail", "sizes")}
         claims = SAMPLES.claims({"least": lf.Table(rows), **nothing})
-        return {claim.text: claim.verdict for claim in claims}
+        return {claim.claim: claim.verdict for claim in claims}
 
     enough, tight = "C = 1 is sufficient", "Theorem 1's m is tight in kappa, up to half a power"
     bounded = "The smallest m - k grows with kappa at most half a power faster than Theorem 1's m"

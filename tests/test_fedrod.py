@@ -168,5 +168,5 @@ def test_schedules_reach_the_personal_heads():
 
 
 def test_no_law_of_averaging_is_told_of_it():
-    with pytest.raises(lf.LawError, match="no prediction is available for algorithm = FedRoD"):
+    with pytest.raises(lf.NoPredictionError, match="no prediction is available for algorithm = FedRoD"):
         lf.predict(lf.FedRoD(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(9), rounds=5)

@@ -14,31 +14,31 @@ from linfed.statistics.findings import (
     Hypothesis,
     Verdict,
     by_sentence,
+    cite,
     findings_table,
-    joined,
+    join_notes,
     judge,
     judge_exponent,
     judge_failures,
     judge_identity,
-    quoted,
-    share,
-    smaller,
+    judge_share,
+    judge_smaller,
 )
 from linfed.statistics.intervals import probability_smaller
 
 HOLDING, FAILING = Hypothesis(text="a <= b", left=1.0, right=2.0), Hypothesis(text="c <= d", left=3.0, right=2.0)
-SAID = {"text": "t", "where": "w", "source": OWN_PREDICTION}
+SAID = {"claim": "t", "setting": "w", "source": OWN_PREDICTION}
 
 
 def finding(low, high, **changes):
-    fields = {"statistic": "s", "estimate": (low + high) / 2, "low": low, "high": high, "least": 0.5}
+    fields = {"statistic": "s", "estimate": (low + high) / 2, "low": low, "high": high, "claimed_low": 0.5}
     return Finding(**SAID | fields | changes)
 
 
 RANGES = {
-    "at least": {"least": 0.5},
-    "at most": {"least": -np.inf, "most": 0.5},
-    "within": {"least": 0.4, "most": 0.6},
+    "at least": {"claimed_low": 0.5},
+    "at most": {"claimed_low": -np.inf, "claimed_high": 0.5},
+    "within": {"claimed_low": 0.4, "claimed_high": 0.6},
 }
 INTERVALS = [
     ("at least", (0.6, 0.9), True),
@@ -69,39 +69,41 @@ def test_the_whole_interval_decides(kind, interval, inside, theorem):
 def test_a_wider_interval_never_turns_into_a_yes():
     """`at most 1.62`, measured 1.64 [1.53, 1.72]: fewer trials used to give more HOLDS."""
     for width in (0.005, 0.05, 0.5):
-        said = finding(1.64 - width, 1.64 + width, least=-np.inf, most=1.62, theorem=True)
+        said = finding(1.64 - width, 1.64 + width, claimed_low=-np.inf, claimed_high=1.62, theorem=True)
         assert said.verdict is (Verdict.VIOLATED if width < 0.02 else Verdict.INCONCLUSIVE)
 
 
 def test_strict_ends_do_not_belong_to_the_range():
-    assert finding(1.0, 1.0, least=1.0).verdict is Verdict.SUPPORTED
-    assert finding(1.0, 1.0, least=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
-    assert finding(0.8, 1.0, least=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
-    assert finding(1.0, 1.2, least=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
-    assert finding(1.0, 1.0, least=-np.inf, most=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(1.0, 1.0, claimed_low=1.0).verdict is Verdict.SUPPORTED
+    assert finding(1.0, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(0.8, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(1.0, 1.2, claimed_low=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
+    assert finding(1.0, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_nothing_is_said_of_an_infinite_end(strict):
-    assert finding(0.6, np.inf, least=0.5, strict=strict).verdict is Verdict.SUPPORTED
-    assert finding(0.4, np.inf, least=0.5, strict=strict).verdict is Verdict.INCONCLUSIVE
-    assert finding(-np.inf, 0.4, least=-np.inf, most=0.5, strict=strict).verdict is Verdict.SUPPORTED
-    assert finding(-np.inf, np.inf, least=0.5, strict=strict, estimate=np.nan).verdict is Verdict.INCONCLUSIVE
-    assert finding(np.inf, np.inf, least=-np.inf, most=0.5, strict=strict).verdict is Verdict.NOT_SUPPORTED
+    assert finding(0.6, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(0.4, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.INCONCLUSIVE
+    assert finding(-np.inf, 0.4, claimed_low=-np.inf, claimed_high=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(-np.inf, np.inf, claimed_low=0.5, strict=strict, estimate=np.nan).verdict is Verdict.INCONCLUSIVE
+    assert (
+        finding(np.inf, np.inf, claimed_low=-np.inf, claimed_high=0.5, strict=strict).verdict is Verdict.NOT_SUPPORTED
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"least": 0.5}, "at least 0.5"),
-        ({"least": 0.5, "strict": True}, "above 0.5"),
-        ({"least": -np.inf, "most": 2.0}, "at most 2"),
-        ({"least": -np.inf, "most": 2.0, "strict": True}, "below 2"),
-        ({"least": 0.8, "most": 1.1}, "0.8 to 1.1"),
+        ({"claimed_low": 0.5}, "at least 0.5"),
+        ({"claimed_low": 0.5, "strict": True}, "above 0.5"),
+        ({"claimed_low": -np.inf, "claimed_high": 2.0}, "at most 2"),
+        ({"claimed_low": -np.inf, "claimed_high": 2.0, "strict": True}, "below 2"),
+        ({"claimed_low": 0.8, "claimed_high": 1.1}, "0.8 to 1.1"),
     ],
 )
 def test_what_is_said_has_a_direction(changes, said):
-    assert finding(0.0, 1.0, **changes).said == said
+    assert finding(0.0, 1.0, **changes).claimed_range == said
 
 
 def test_nothing_measured_is_vacuous_with_the_reason():
@@ -133,8 +135,8 @@ def test_what_comes_first(fails, vacuous, inside):
     ("changes", "message"),
     [
         ({"source": " "}, "source = ' ' must name the source of the claim"),
-        ({"least": -np.inf}, "least and most do not bound the statistic of 't'"),
-        ({"least": 2.0, "most": 1.0}, "least = 2 must be at most most = 1"),
+        ({"claimed_low": -np.inf}, "least and most do not bound the statistic of 't'"),
+        ({"claimed_low": 2.0, "claimed_high": 1.0}, "claimed_low = 2 must be at most claimed_high = 1"),
     ],
 )
 def test_a_finding_says_something_and_who_says_it(changes, message):
@@ -143,9 +145,9 @@ def test_a_finding_says_something_and_who_says_it(changes, message):
 
 
 def test_a_source_quotes_with_its_place():
-    assert quoted("FedRep paper, Figure 3", "faster") == 'FedRep paper, Figure 3: "faster"'
-    assert quoted("p", "w", threshold=True) == 'p: "w"; the number is our own threshold'
-    assert joined("a", "", "b", "a") == "a; b"
+    assert cite("FedRep paper, Figure 3", "faster") == 'FedRep paper, Figure 3: "faster"'
+    assert cite("p", "w", threshold=True) == 'p: "w"; the number is our own threshold'
+    assert join_notes("a", "", "b", "a") == "a; b"
 
 
 # --- judges --------------------------------------------------------------------------------------------------
@@ -154,13 +156,13 @@ def test_a_source_quotes_with_its_place():
 def test_a_share_without_ties_stands_beside_that_of_all_trials():
     first = np.array([1.0] * 12 + [2.0] * 38)
     second = np.array([2.0] * 12 + [2.0] * 38)
-    judged = smaller(first, second, **SAID, statistic="s")
+    judged = judge_smaller(first, second, **SAID, statistic="s")
     assert judged.verdict is Verdict.SUPPORTED
     assert judged.detail == "12 of 12 that differ; 12 of all 50 smaller, 0 larger, 38 tied"
-    apart = smaller(first, second, paired=False, **SAID, statistic="s")
+    apart = judge_smaller(first, second, paired=False, **SAID, statistic="s")
     assert (apart.estimate, apart.low, apart.high) == probability_smaller(first, second)
-    assert (apart.least, apart.strict, apart.detail) == (0.5, True, "")
-    tied = smaller(first, first, **SAID, statistic="s")
+    assert (apart.claimed_low, apart.strict, apart.detail) == (0.5, True, "")
+    tied = judge_smaller(first, first, **SAID, statistic="s")
     assert tied.verdict is Verdict.VACUOUS
     assert tied.vacuous == "all 50 trials tie"
 
@@ -169,12 +171,12 @@ def test_a_share_of_clusters_is_judged_by_its_clusters():
     """All 600 points of six data sets hit: by themselves they say above 0.9, six data sets do not."""
     hits, clusters = np.ones(600, dtype=bool), np.repeat(np.arange(6), 100)
     said = {**SAID, "statistic": "s"}
-    assert share(hits, 0.9, **said).verdict is Verdict.SUPPORTED
-    judged = share(hits, 0.9, clusters=clusters, **said)
+    assert judge_share(hits, 0.9, **said).verdict is Verdict.SUPPORTED
+    judged = judge_share(hits, 0.9, clusters=clusters, **said)
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.detail == "600 of 600 in 6 data sets"
-    assert share(hits.reshape(6, 4, 25), 0.9, clusters=range(6), **said) == judged
-    none = share([], 0.9, **said)
+    assert judge_share(hits.reshape(6, 4, 25), 0.9, clusters=range(6), **said) == judged
+    none = judge_share([], 0.9, **said)
     assert (none.verdict, none.vacuous) == (Verdict.VACUOUS, "there is no such point")
 
 
@@ -188,7 +190,7 @@ def test_failures_have_their_exact_interval(trials):
         assert judged.estimate == count / trials
         assert (judged.low, judged.high) == (pytest.approx(low, abs=1e-12), pytest.approx(high, abs=1e-12))
         assert judged.detail == f"{count} of {trials}"
-        assert judged.said == "at most 0.2"
+        assert judged.claimed_range == "at most 0.2"
         expected = Verdict.VIOLATED if low > 0.2 else Verdict.HOLDS if high <= 0.2 else Verdict.INCONCLUSIVE
         assert judged.verdict is expected
 
@@ -315,12 +317,12 @@ def test_a_hypothesis_holds_up_to_rounding(left, right, holds):
 
 def test_the_table_says_each_sentence_once_with_its_source():
     rows = [
-        judge((0.8, 0.6, 0.9), **SAID | {"text": "A figure's sentence", "where": "n = 1"}, statistic="share",
-              least=0.5, strict=True, detail="8 of 10"),
-        finding(0.6, 0.7, text="A theorem's sentence", where="here", note="so and so", theorem=True),
-        finding(0.1, 0.2, text="A theorem's sentence", where="there, with more", theorem=True),
-        finding(0.1, 0.2, text="A theorem's sentence", where="vacuous", vacuous="no premise", note="so and so"),
-        finding(0.4, 0.6, text="A theorem's sentence", where="failing", hypotheses=(FAILING,), estimate=np.nan),
+        judge((0.8, 0.6, 0.9), **SAID | {"claim": "A figure's sentence", "setting": "n = 1"}, statistic="share",
+              claimed_low=0.5, strict=True, detail="8 of 10"),
+        finding(0.6, 0.7, claim="A theorem's sentence", setting="here", note="so and so", theorem=True),
+        finding(0.1, 0.2, claim="A theorem's sentence", setting="there, with more", theorem=True),
+        finding(0.1, 0.2, claim="A theorem's sentence", setting="vacuous", vacuous="no premise", note="so and so"),
+        finding(0.4, 0.6, claim="A theorem's sentence", setting="failing", hypotheses=(FAILING,), estimate=np.nan),
     ]  # fmt: skip
     lines = findings_table(rows).splitlines()
     assert lines.count("A figure's sentence") == lines.count("A theorem's sentence") == 1
@@ -347,6 +349,6 @@ def test_the_table_says_each_sentence_once_with_its_source():
 
 
 def test_findings_of_one_sentence_come_together():
-    a, b = finding(0.0, 1.0), finding(0.0, 1.0, text="u")
-    moved = dataclasses.replace(a, where="v")
+    a, b = finding(0.0, 1.0), finding(0.0, 1.0, claim="u")
+    moved = dataclasses.replace(a, setting="v")
     assert by_sentence([a, b, moved]) == [a, moved, b]

@@ -181,7 +181,7 @@ def edge(**changes):
 
 
 def pays(rival, **changes):
-    return lf.theory.federation_pays_from(rival, **NOISY_SIZES | changes)
+    return lf.theory.break_even_clients(rival, **NOISY_SIZES | changes)
 
 
 def test_runs_from_the_truth_know_no_edge():

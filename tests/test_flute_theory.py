@@ -665,7 +665,7 @@ def test_a_step_from_the_population_minimiser_moves_nothing(name, shape):
         gradient_factor=factor,
     )
     assert base.step_ratio == pytest.approx(share / factor)
-    least = lf.theory.flute_population_minimiser(truth, 2, gamma1=gamma1, gamma2=gamma2, step_ratio=base.step_ratio)
+    least = lf.theory.flute_population_minimizer(truth, 2, gamma1=gamma1, gamma2=gamma2, step_ratio=base.step_ratio)
 
     def moved(cut):
         B, W = balanced(cut)
@@ -678,7 +678,7 @@ def test_a_step_from_the_population_minimiser_moves_nothing(name, shape):
     assert moved(least) < 1e-12
     if share and gamma1 != 2 * gamma2:
         assert moved(truth.truncated(2)) > 1e-2
-        other = lf.theory.flute_population_minimiser(
+        other = lf.theory.flute_population_minimizer(
             truth, 2, gamma1=gamma1, gamma2=gamma2, step_ratio=0.5 * base.step_ratio
         )
         assert moved(other) > 1e-3
@@ -690,8 +690,8 @@ def test_there_is_no_minimiser_beyond_the_edge():
     truth = made("n < d").truth(0, range(1))
     for gamma1, gamma2, ratio in ((0.75, 0.125, 1.0), (1.0, 0.0, 0.5), (1.5, 0.5, 1.0)):
         with pytest.raises(ValueError, match=r"step_ratio \(2 gamma1 - 4 gamma2\) must be below 1"):
-            lf.theory.flute_population_minimiser(truth, 1, gamma1=gamma1, gamma2=gamma2, step_ratio=ratio)
-        lf.theory.flute_population_minimiser(truth, 1, gamma1=gamma1, gamma2=gamma2, step_ratio=0.99 * ratio)
+            lf.theory.flute_population_minimizer(truth, 1, gamma1=gamma1, gamma2=gamma2, step_ratio=ratio)
+        lf.theory.flute_population_minimizer(truth, 1, gamma1=gamma1, gamma2=gamma2, step_ratio=0.99 * ratio)
 
 
 def objective(B, W, X, y, ratio, gamma1, gamma2):
@@ -823,7 +823,7 @@ def test_divergence_is_judged_on_both_sides_of_each_data_sets_own_threshold():
     assert (near.estimate, whole.estimate, needed.estimate) == (1.0, 0.0, 1.0)
     assert enough.verdict is Verdict.NOT_SUPPORTED
     (outward, *_) = theory.judge_unbounded(~above, excess, threshold, "far", text="outward", margin=0.03)
-    assert (outward.text, outward.where, outward.estimate) == ("outward", "far", 0.0)
+    assert (outward.claim, outward.setting, outward.estimate) == ("outward", "far", 0.0)
 
 
 @pytest.mark.parametrize("factor", [1, 2])

@@ -32,7 +32,7 @@ def test_given_arrays_are_learned(name, algorithm):
     assert np.ptp(data.counts, axis=0).min() > 0, "counts that differ from trial to trial"
     result = lf.simulate(algorithm, data=data, rounds=40, participation=0.5, trials=3, record_every=40)
     assert result.metrics["accuracy"][:, -1].min() > 0.9
-    assert np.allclose(np.nanmean(result.clients("accuracy"), axis=1), result.metrics["accuracy"][:, -1], rtol=1e-12)
+    assert np.allclose(np.nanmean(result.per_client("accuracy"), axis=1), result.metrics["accuracy"][:, -1], rtol=1e-12)
 
 
 def of_trial(samples, trial):
@@ -50,7 +50,7 @@ def test_a_trial_is_what_it_is_alone_with_its_own_counts(name):
     for trial in range(3):
         alone = lf.GivenClasses(*of_trial(data, trial), test=of_trial(data.test, trial), n_classes=3)
         participants = np.stack([step.batch.active[trial] for step in steps[:4]])
-        (same,) = lf.grid(algorithm, init=[first.after.B[trial]]) if algorithm.columns else [algorithm]
+        (same,) = lf.grid(algorithm, init=[first.after.B[trial]]) if algorithm.learned_rank else [algorithm]
         result = lf.simulate(same, data=alone, rounds=4, participation=participants)
         assert set(result.metrics) == set(together.metrics)
         for metric, values in result.metrics.items():
@@ -69,7 +69,7 @@ def test_workers_and_files_change_nothing(tmp_path):
             np.array_equal(values, other.metrics[name], equal_nan=True) for name, values in result.metrics.items()
         )
         assert np.array_equal(result.final.W, other.final.W)
-        assert np.array_equal(result.clients("local_nc2"), other.clients("local_nc2"), equal_nan=True)
+        assert np.array_equal(result.per_client("local_nc2"), other.per_client("local_nc2"), equal_nan=True)
         assert (other.data.n_classes, other.data.test.n_classes) == (3, 3)
         assert np.array_equal(other.data.holds, data.holds)
         assert other.data.test.counts.shape == (3, 6)

@@ -202,8 +202,8 @@ def test_runs_spread_as_predicted(name):
         delta=setting["delta"],
     )
     spread = np.log(measured(run, 2000)).std(axis=0)
-    np.testing.assert_allclose(found.spread[1], spread[1], rtol=0.05)
-    np.testing.assert_allclose(found.spread[2:], spread[2:], rtol=0.2)
+    np.testing.assert_allclose(found.log_std[1], spread[1], rtol=0.05)
+    np.testing.assert_allclose(found.log_std[2:], spread[2:], rtol=0.2)
 
 
 @pytest.mark.long
@@ -255,8 +255,8 @@ def test_trials_schedules_and_starts():
     W = np.stack([normal(9, 2, seed=seed) for seed in (1, 2)])
     setting = {"dim": 12, "n_samples": 6, "rounds": 3, "delta": 0.6}
     both = lf.theory.gradient_heads_evolution(W, step_size=0.2, **setting)
-    assert both.distance.shape == both.head_gap.shape == both.spread.shape == (2, 4)
-    assert both.kick.shape == (2, 3)
+    assert both.distance.shape == both.head_gap.shape == both.log_std.shape == (2, 4)
+    assert both.round_log_variance.shape == (2, 3)
     assert both.N.shape == both.Q.shape == (2, 4, 2, 2)
     one = lf.theory.gradient_heads_evolution(W[1], step_size=[0.2, 0.2, 0.2], head_step_size=0.2, **setting)
     np.testing.assert_array_equal(both.distance[1], one.distance)

@@ -7,6 +7,7 @@ import pytest
 from helpers import Wrapped, assert_same, normal
 
 import linfed as lf
+from linfed.algorithms.initial import InitialFactors
 
 PROBLEM = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.1, init="random")
@@ -39,7 +40,7 @@ class Says(Starts):
     """The same, and says it."""
 
     @property
-    def initialisation(self):
+    def initialization(self):
         return self.begin
 
 
@@ -129,7 +130,7 @@ def test_the_truth_is_needed_where_it_is_asked_for():
 
 
 def test_a_field_named_init_is_no_business_of_the_engines():
-    """`init` may be anything; what counts is what `initialisation` returns, whatever it is called."""
+    """`init` may be anything; what counts is what `initialization` returns, whatever it is called."""
     assert started(Starts(begin="random", init=lf.Moments(clients=99))).trials == 3
     with pytest.raises(lf.EngineError, match="dependent columns"):
         started(Normalised(inner=Says(begin=np.ones((8, 2)))), data=FRESH, engine="chain")
@@ -141,7 +142,7 @@ class Normalised(Wrapped):
     """Normalises its B."""
 
     orthonormalize = True
-    asks = lf.Asks.FEATURES
+    asks = lf.Requires.FEATURES
 
     @property
     def initialisation(self):
@@ -297,7 +298,7 @@ def test_what_an_initialisation_returns_is_checked(name):
     with pytest.raises(kind, match=message):
         started(lf.FedRep(rank=2, step_size=0.1, init=Own()))
 
-    class Own(lf.InitialFactors):
+    class Own(InitialFactors):
         def resolve(self, start, rank):
             return value, np.ones((3, 30, 2))
 
@@ -307,7 +308,7 @@ def test_what_an_initialisation_returns_is_checked(name):
 
 def test_own_factors():
     @dataclasses.dataclass(frozen=True)
-    class Balanced(lf.InitialFactors):
+    class Balanced(InitialFactors):
         needs_batch = True
 
         def resolve(self, start, rank):
@@ -319,7 +320,7 @@ def test_own_factors():
     assert (result.metrics["subspace_distance"] < 0.05).all()
     np.testing.assert_allclose(result.final.B.mT @ result.final.B, result.final.W.mT @ result.final.W, atol=1e-12)
 
-    class Own(lf.InitialFactors):
+    class Own(InitialFactors):
         def resolve(self, start, rank):
             return np.ones((3, 8, 2))
 

@@ -16,6 +16,7 @@ from linfed.algorithms.models import LinearModel, zero_model
 from linfed.data.samples import given_batch
 from linfed.numerics.linalg import orthonormalize, svd
 from linfed.simulation import archive
+from linfed.simulation.engines import ENGINES
 
 PROBLEM = lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.3)
 DATA = lf.FixedSamples(20)
@@ -32,7 +33,7 @@ def local_least_squares():
 # --- what every batch knows ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", lf.ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
     for data in (lf.FreshSamples(20), DATA)[: 1 if engine in ("projected", "chain") else 2]:
         for step in rounds_of(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=data, rounds=3, engine=engine):
@@ -70,7 +71,7 @@ class Mixed(lf.State):
     share: np.ndarray
     per_client: ClassVar = frozenset({"shared", "own", "share"})
 
-    def served(self):
+    def for_prediction(self):
         return lf.State(S=self.share * self.own + (1 - self.share) * self.shared)
 
 
@@ -81,7 +82,7 @@ class APFL(lf.Algorithm):
     step_size: float
     share: float = 0.5
     share_step_size: float = 0.0
-    asks = lf.Asks.QUADRATIC
+    requires = lf.Requires.QUADRATIC
     summary = "a mix of a global and a personal model"
 
     def initial_state(self, start):
@@ -90,7 +91,7 @@ class APFL(lf.Algorithm):
         return Mixed(shared=zero[:, :1].copy(), own=zero, share=share)
 
     def step(self, state, batch, rng):
-        theta, own, a = (state.of_clients(name, batch.active) for name in ("shared", "own", "share"))
+        theta, own, a = (state.take_clients(name, batch.active) for name in ("shared", "own", "share"))
         g = batch.gradient(a * own + (1 - a) * theta)
         slope = np.vecdot(own - theta, g)[..., None]
         return state.update(
@@ -107,7 +108,7 @@ class APFL(lf.Algorithm):
 
 def test_the_mix_of_apfl_is_the_local_least_squares():
     result = run(APFL(step_size=0.3), 3000, record_every=1000)
-    np.testing.assert_allclose(result.final.served().S, local_least_squares(), atol=1e-9)
+    np.testing.assert_allclose(result.final.for_prediction().S, local_least_squares(), atol=1e-9)
     assert np.abs(result.final.own - local_least_squares()).max() > 1e-2
     some = run(APFL(step_size=0.2, share_step_size=0.1), 200, participation=0.25)
     assert 0 <= some.final.share.min() < some.final.share.max() <= 1
@@ -116,7 +117,7 @@ def test_the_mix_of_apfl_is_the_local_least_squares():
 
 def test_what_is_served_is_measured_and_told(tmp_path, monkeypatch):
     result = run(APFL(step_size=0.3), 30, participation=0.5)
-    mix, truth = result.final.served(), PROBLEM.truth(0, range(3))
+    mix, truth = result.final.for_prediction(), PROBLEM.truth(0, range(3))
     assert result.final.S is None
     assert result.final.dim == 6
     np.testing.assert_array_equal(result.final.predictors(), mix.S)
@@ -151,7 +152,7 @@ def test_what_is_served_is_measured_and_told(tmp_path, monkeypatch):
 class Wrong(Mixed):
     """Serves what cannot be predicted with."""
 
-    def served(self):
+    def for_prediction(self):
         return lf.State(S=self.own[..., :3])
 
 
@@ -159,7 +160,7 @@ class Wrong(Mixed):
 class NoState(Mixed):
     """Serves no state."""
 
-    def served(self):
+    def for_prediction(self):
         return self.own
 
 
@@ -179,7 +180,7 @@ def test_what_is_served_is_checked(kind, error, said):
 def test_a_personal_fit_has_no_place_beside_what_is_served():
     @dataclass(frozen=True, kw_only=True, repr=False)
     class Doubled(lf.State):
-        def served(self):
+        def for_prediction(self):
             return lf.State(B=self.B, W=2 * self.W)
 
     class Serves(lf.FedRep):
@@ -189,7 +190,7 @@ def test_a_personal_fit_has_no_place_beside_what_is_served():
     base = Serves(rank=2, step_size=0.1)
     assert np.array_equal(*(f(run(base, 2).final) for f in (lambda s: s.predictors(), lambda s: 2 * s.W @ s.B.mT)))
     with pytest.raises(ValueError, match=r"base = .*Serves.*cannot be personalised: its predictors \(Doubled.served\)"):
-        run(lf.Personalised(base=base, ridge=0.1), 2)
+        run(lf.Personalized(base=base, ridge=0.1), 2)
 
 
 # --- SCAFFOLD: what is shared and what is the clients' in one update ----------------------------------------------
@@ -213,14 +214,14 @@ class SCAFFOLD(lf.Algorithm):
     local_steps: int = 1
     server_step_size: float = 1.0
     init: object = "random"
-    asks = lf.Asks.QUADRATIC
+    requires = lf.Requires.QUADRATIC
     summary = "averaging with control variates"
 
     def __post_init__(self):
         check_fields(self, init=converted(as_initial))
 
     @property
-    def columns(self):
+    def learned_rank(self):
         return self.rank or 0
 
     def initial_state(self, start):
@@ -229,7 +230,7 @@ class SCAFFOLD(lf.Algorithm):
         return Controlled(**begin.arrays(), controls=zero, control=zero[:, :1].copy())
 
     def step(self, state, batch, rng):
-        model, c, own = LinearModel.of(state), state.control, state.of_clients("controls", batch.active)
+        model, c, own = LinearModel.of(state), state.control, state.take_clients("controls", batch.active)
         server = model.shared(state)
         local = model.trained(batch, server, self.step_size, self.local_steps, lambda g, _: g - own + c)
         change = local - server
@@ -272,14 +273,14 @@ class FedRolex(lf.Algorithm):
     rank: int | None = None
     local_steps: int = 1
     init: object = "random"
-    asks = lf.Asks.QUADRATIC
+    requires = lf.Requires.QUADRATIC
     summary = "averaging of rolling sub-models"
 
     def __post_init__(self):
         check_fields(self, init=converted(as_initial))
 
     @property
-    def columns(self):
+    def learned_rank(self):
         return self.rank or 0
 
     def initial_state(self, start):
@@ -344,7 +345,7 @@ class NuclearNorm(lf.Algorithm):
     rank: int
     step_size: float
     weight: float
-    asks = lf.Asks.QUADRATIC
+    requires = lf.Requires.QUADRATIC
     summary = "nuclear-norm regularised least squares"
 
     def initial_state(self, start):
@@ -357,7 +358,7 @@ class NuclearNorm(lf.Algorithm):
 
     def step(self, state, batch, rng):
         held = lf.State(S=state.predictors())
-        theta = held.of_clients("S", batch.active)
+        theta = held.take_clients("S", batch.active)
         moved = held.update(S=theta - self.step_size * batch.gradient(theta), active=batch.active).S
         U, s, Vt = svd(moved)
         return self.split((U * np.maximum(s - self.step_size * self.weight, 0.0)[:, None]) @ Vt)
@@ -480,9 +481,9 @@ def test_fedrep_and_flute_learn_the_representation_of_classes(name, softmax):
 
 def test_what_a_class_says_that_it_asks_must_be_one_of_asks():
     class Careless(lf.FedRep):
-        asks = None
+        requires = None
 
-    with pytest.raises(TypeError, match=r"Careless.asks = None must be one of lf.Asks.GRADIENTS, "):
+    with pytest.raises(TypeError, match=r"Careless.asks = None must be one of lf.Requires.GRADIENTS, "):
         lf.simulate(Careless(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(8), rounds=1)
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from linfed.report.scoreboard import measured
-from linfed.reproduction.records import claims_of, recorded
+from linfed.reproduction.records import finding_to_dict, load_findings
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge
 from linfed.statistics.fits import fit_exponent
@@ -29,8 +29,8 @@ from linfed.statistics.intervals import (
     share_smaller,
     smallest_constant,
 )
-from linfed.statistics.lines import line_findings
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant
+from linfed.statistics.thresholds import line_findings
 
 ERROR_RATE = 1e-4
 """Probability with which each comparison of a measured coverage fails although the interval covers as stated."""
@@ -289,12 +289,12 @@ def of_fit_exponent(rng, trials):
 
 def of_farthest_off(rng, trials):
     roots = np.sqrt(rng.chisquare(5, (trials, 3)) / 5) * [1.0, 1.0, 1.2]
-    found = judge_farthest_off(roots, np.ones((trials, 3)), least=0.9, most=1.1, text="t", where="w")
+    found = judge_farthest_off(roots, np.ones((trials, 3)), claimed_low=0.9, claimed_high=1.1, claim="t", setting="w")
     return found.low, found.high
 
 
 def of_one_constant(rng, trials):
-    found = judge_one_constant(lognormal(rng, trials, 3) * [1.0, 1.5, 2.0], most=2.0, source="s", text="t")
+    found = judge_one_constant(lognormal(rng, trials, 3) * [1.0, 1.5, 2.0], claimed_high=2.0, source="s", claim="t")
     return found.low, found.high
 
 
@@ -312,7 +312,7 @@ def of_factor_ratio(rng, trials):
 def of_lines(rng, trials):
     right = [(rng.random((trials, 10)) < rng.beta(a, 10 - a, (trials, 1))).sum(axis=1) for a in (8, 7)]
     counts = np.repeat(np.stack([np.full(trials, 10), *right], axis=-1)[:, None], 2, axis=1)
-    found = line_findings(counts, fixed="f", text="t", where="w")[0]
+    found = line_findings(counts, fixed="f", claim="t", setting="w")[0]
     return found.low, found.high
 
 
@@ -350,17 +350,19 @@ def test_the_coverage_of_bootstrap_intervals(name, trials):
 def test_infinite_ends_are_judged_printed_and_kept():
     """What needs the infinite end is open; what needs the other is not."""
     ratios = np.arange(1.0, 11.0)
-    said = {"text": "t", "where": "w", "statistic": "s", "source": "o", "theorem": True}
+    said = {"claim": "t", "setting": "w", "statistic": "s", "source": "o", "theorem": True}
     for most, verdict in ((1e6, Verdict.INCONCLUSIVE), (1.0, Verdict.VIOLATED)):
-        found = judge(smallest_constant(ratios, allowed=0.05), most=most, **said)
+        found = judge(smallest_constant(ratios, allowed=0.05), claimed_high=most, **said)
         assert (found.verdict, found.high) == (verdict, np.inf)
         assert "10  [8, inf]" in findings_table([found])
-        kept = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in recorded(found).items()}
+        kept = {
+            k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in finding_to_dict(found).items()
+        }
         kept = json.loads(json.dumps(kept, allow_nan=False))
         assert measured(kept) == "10 [8, -]"
-        again = claims_of({"claims": [kept]})[0]
+        again = load_findings({"claims": [kept]})[0]
         assert (again.verdict, again.low, again.high) == (verdict, 8.0, np.inf)
-    open_ = judge(median_interval(ratios[:5]), least=0.0, **said)
+    open_ = judge(median_interval(ratios[:5]), claimed_low=0.0, **said)
     assert (open_.verdict, open_.low, open_.high) == (Verdict.INCONCLUSIVE, -np.inf, np.inf)
     assert isinstance(open_, Finding)
 

@@ -10,6 +10,7 @@ from threadpoolctl import ThreadpoolController
 
 import linfed as lf
 from linfed.simulation.engines import ENGINES
+from linfed.simulation.loop import Round
 from linfed.simulation.metrics import METRICS, Recorder
 
 SHARED = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
@@ -121,7 +122,7 @@ def test_the_initial_state_is_round_0_and_has_no_batch():
     steps = both("FLUTE, explicit")[1]
     initial, first = next(steps), next(steps)
     for number, step in enumerate([initial, first]):
-        assert isinstance(step, lf.Round)
+        assert isinstance(step, Round)
         assert (step.number, step.alive.shape, step.alive.dtype) == (number, (3,), np.dtype(bool))
         assert not step.alive.flags.writeable
         assert not step.after.B.flags.writeable
@@ -254,7 +255,7 @@ def test_a_batch_answers_until_the_next_round_and_asking_changes_nothing(
     before = None
     for step in rounds_of(algorithm, DENSE, **arguments):
         batch = step.batch
-        chosen = step.before.of_clients("W", batch.active)
+        chosen = step.before.take_clients("W", batch.active)
         messages = batch.gradient(chosen @ np.swapaxes(step.before.B, -1, -2))
         X, y = batch.X, batch.y
         A, b = batch.normal_equations()

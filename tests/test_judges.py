@@ -189,7 +189,7 @@ def test_a_default_that_is_read_is_found(monkeypatch, tmp_path):
     assert wrong == {function.__name__ for function in functions} - {"right"}
 
 
-@pytest.mark.filterwarnings("ignore::linfed.errors.EdgeWarning")  # two steps are tried
+@pytest.mark.filterwarnings("ignore::linfed.errors.GridEdgeWarning")  # two steps are tried
 def test_claims_of_figure_4_are_of_the_tables_sizes():
     """Another k and d: what is said begins at these, and k is among the samples of a new client."""
     module = modules()["experiments.fedrep_fig4"]
@@ -198,7 +198,7 @@ def test_claims_of_figure_4_are_of_the_tables_sizes():
     table = lf.Table.of(cells, [cell.run() for cell in cells])
     places = {}
     for claim in module.claims({"clients": table}):
-        places.setdefault(claim.text, []).append(int(claim.where.rpartition(" ")[2]))
+        places.setdefault(claim.claim, []).append(int(claim.setting.rpartition(" ")[2]))
     tried = [1, 2, 4, 5, 7, 10, 14, 20]
     assert table["n_new"].tolist() == tried
     assert places["FedRep's error on a new client is small once m_new >= k"] == tried[2:]

@@ -124,7 +124,7 @@ def test_there_is_no_distance_of_subspaces():
     assert_one_line(
         lambda: lf.simulate(named, PROBLEM, metrics=["subspace_distance"], **run), ["subspace_distance", "no represent"]
     )
-    assert_one_line(lambda: lf.Personalised(base=named, ridge=0.1), ["base", "learns a representation B"])
+    assert_one_line(lambda: lf.Personalized(base=named, ridge=0.1), ["base", "learns a representation B"])
 
 
 @pytest.mark.parametrize("init", ["moments", lf.AtDistance(0.3), normal(7, 2)])

@@ -246,7 +246,7 @@ def solve_heads(Z, y, counts, ridge=0.0, few=False):
     features, labels = Z.transpose(1, 3, 0, 2).reshape(k, m, -1), y.transpose(2, 0, 1).reshape(m, -1)
     W, residual, deficient = least_squares.head_least_squares(features, labels, counts.ravel(), ridge, few=few)
     shaped = W.T.reshape(trials, p, k), residual.T.reshape(trials, p, m), deficient.reshape(trials, p)
-    return least_squares.Heads(*shaped)
+    return least_squares.HeadSolution(*shaped)
 
 
 @each("name", HEADS)

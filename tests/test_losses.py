@@ -226,7 +226,7 @@ def test_losses_leave_the_run_alone():
     assert np.array_equal(asked.final.B, run(metrics=[]).final.B)
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 @pytest.mark.parametrize("metric", ["train_loss", "test_loss"])
 def test_losses_are_tuned_drawn_told_and_kept(metric, tmp_path):
     grid = {"step_size": [0.01, 0.3]}

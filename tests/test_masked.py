@@ -5,7 +5,7 @@ import pytest
 from helpers import assert_one_line
 
 import linfed as lf
-from linfed.statistics.findings import judge_failures, judge_identity, share
+from linfed.statistics.findings import judge_failures, judge_identity, judge_share
 
 PROBLEM = lf.SharedRepresentation(n_clients=2, dim=6, rank=1)
 FEDREP = lf.FedRep(rank=1, step_size=0.3, init="random")
@@ -37,9 +37,9 @@ MASKED = {
         ),
         "B returned by MaskedStart.resolve must",
     ),
-    "values along an axis": (lambda: lf.Along(VALUES, round=[0, 1]), "values must not be a masked array"),
+    "values along an axis": (lambda: lf.LabeledArray(VALUES, round=[0, 1]), "values must not be a masked array"),
     "labels of an axis": (
-        lambda: lf.Along([[1.0, 0.5]], round=np.ma.array([0, 1], mask=[0, 1])),
+        lambda: lf.LabeledArray([[1.0, 0.5]], round=np.ma.array([0, 1], mask=[0, 1])),
         "round must not be a masked array",
     ),
     "a column": (lambda: lf.Table([{"x": VALUES[0]}]), "x must not be a masked array"),
@@ -55,7 +55,7 @@ MASKED = {
         ),
         "values returned by metric must",
     ),
-    "hits": (lambda: share(np.ma.array([True, False], mask=[0, 1]), 0.5), "hits must not be a masked array"),
+    "hits": (lambda: judge_share(np.ma.array([True, False], mask=[0, 1]), 0.5), "hits must not be a masked array"),
     "failures": (
         lambda: judge_failures(np.ma.array([True, False], mask=[0, 1]), allowed=0.5),
         "failed must not be a masked array",

@@ -7,6 +7,7 @@ import pytest
 from helpers import assert_one_line, assert_same, normal
 
 import linfed as lf
+from linfed.simulation.engines import ENGINES
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=9, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
@@ -47,7 +48,7 @@ def run(metrics, **changes):
 # --- what is recorded ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", lf.ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_function_is_recorded_beside_the_names(engine):
     data = lf.FixedSamples(12) if engine == "compressed" else lf.FreshSamples(5)
     result = run(["risk", error_of_all, "parameter_error", largest_head], engine=engine, data=data)

@@ -31,7 +31,7 @@ FAMILY = {
     "pooled": lf.PooledLeastSquares(),
     "oracle": lf.Oracle(rank=3),
     "oracle, truncated, ridge": lf.Oracle(rank=2, ridge=0.2),
-    "personalised": lf.Personalised(base=lf.FedRep(rank=2, step_size=0.2), ridge=0.4),
+    "personalised": lf.Personalized(base=lf.FedRep(rank=2, step_size=0.2), ridge=0.4),
 }
 RIDGES = {"FedRep, ridge": 0.3, "FedAvg + FT, ridge": 0.3, "local only, ridge": 0.1, "oracle, truncated, ridge": 0.2}
 

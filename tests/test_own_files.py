@@ -22,7 +22,7 @@ from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, find, load_file, summary_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.records import read_saved
-from linfed.reproduction.run import Options, cells_ready
+from linfed.reproduction.run import ReproduceOptions, cells_ready
 
 ROOT = Path(__file__).parent.parent
 
@@ -362,7 +362,7 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
 
 def test_fields_of_every_experiment_can_be_set():
     for file in sorted((ROOT / "experiments").glob("[a-z]*.py")):
-        lists = cells_ready(file, Options(quick=True, set={"trials": 7}))
+        lists = cells_ready(file, ReproduceOptions(quick=True, set={"trials": 7}))
         cells = [cell for own in lists.values() for cell in own]
         assert {cell.trials for cell in cells if hasattr(cell, "trials")} == {7}, file
 
@@ -373,7 +373,7 @@ def test_fields_of_every_experiment_can_be_set():
 def drawn(cells):
     """Return the default figure of cells that nothing was computed for, and its caption."""
     table = lf.Table.of(cells, [{} for _ in cells])
-    ends = lf.Along([[1.0, 0.1], [2.0, 0.2], [3.0, 0.3]], round=[0, 1])
+    ends = lf.LabeledArray([[1.0, 0.1], [2.0, 0.2], [3.0, 0.3]], round=[0, 1])
     rows = [row | {"subspace_distance": ends} for row in table.rows]
     return default_figure(lf.Table(rows), cells)
 
@@ -419,7 +419,7 @@ def test_lines_are_methods_and_panels_what_else_varies(axes, wanted):
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkeypatch):
     tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
     cells = lf.grid(lf.Run(**RUN, rounds=3, trials=2), algorithm=(FEDREP, tuned))
-    with pytest.warns(lf.EdgeWarning):
+    with pytest.warns(lf.GridEdgeWarning):
         table = lf.sweep(cells)
     figure, caption = default_figure(table, cells)
     assert shown(figure)[2] == ["FedRep", "FedRep, tuned"]
@@ -455,7 +455,7 @@ def test_methods_by_name_and_rows_that_lack_the_metric():
             raise AssertionError
 
     cells = [Named(method) for method in ("FedRep", "$mine_")]
-    error = lf.Along(np.ones((2, 3)), round=[0, 1, 2])
+    error = lf.LabeledArray(np.ones((2, 3)), round=[0, 1, 2])
     figure, caption = default_figure(lf.Table.of([*cells, Named("c")], [{"error": error}, {"error": error}, {}]), cells)
     assert shown(figure)[2] == ["FedRep", r"\$mine_"]
     assert "not drawn: rows without error" in caption
@@ -494,6 +494,6 @@ def test_the_file_in_the_guide_runs(monkeypatch):
 def test_the_commands_in_the_guide_can_be_meant():
     page = (ROOT / "docs" / "guide" / "sweeps.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"linfed reproduce fedrep-fig1 --quick (.*)", page)
-    options = Options(quick=True, set=read_settings(settings.replace("--set", "").split()))
+    options = ReproduceOptions(quick=True, set=read_settings(settings.replace("--set", "").split()))
     cells = cells_ready(ROOT / "experiments" / "fedrep_fig1.py", options)["clients"]
     assert {(cell.dim, cell.rank) for cell in cells} == {(30, 4)}

@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_one_line, basis, normal
 
 import linfed as lf
-from linfed.prediction.asked import LAWS
+from linfed.prediction.dispatch import LAWS
 from linfed.prediction.table import ENTRIES, markdown_table
 
 PROBLEM = lf.SharedRepresentation(n_clients=40, dim=30, rank=3, noise_std=0.1)
@@ -67,7 +67,7 @@ def test_the_table_says_what_is_predicted(number):
         found = lf.predict(algorithm, problem, data=data, rounds=3)
         known = []
         for name in ("distance", "low", "high", "floor", "rate", "stability_edge", "best_step"):
-            with suppress(lf.LawError):
+            with suppress(lf.NoPredictionError):
                 known += [name] if getattr(found, name) is not None else []
         assert tuple(known) == entry.predicted, algorithm
 
@@ -183,16 +183,16 @@ def test_what_is_known_near_the_truth_is_the_theorys_own():
     W, sizes = PROBLEM.truth(0, [0]).W[0], {"dim": 30, "n_samples": 10, "participants": 20}
     for algorithm, unit in ((fedrep(), 1), (fedrep(aggregate="sum", step_size=0.025), 20)):
         found = predict(algorithm, participation=20)
-        assert found.rate == pytest.approx(lf.theory.local_factor(W, step_size=0.5, **sizes) ** 0.5)
+        assert found.rate == pytest.approx(lf.theory.near_truth_factor(W, step_size=0.5, **sizes) ** 0.5)
         assert found.stability_edge * unit == pytest.approx(lf.theory.stability_edge(W, **sizes))
         assert found.best_step * unit == pytest.approx(lf.theory.local_best_step(W, **sizes), rel=1e-6)
-        X = lf.theory.local_floor(W, step_size=0.5, noise_std=0.1, **sizes)
-        assert found.floor == pytest.approx(lf.theory.typical_distance(X, dim=30))
+        X = lf.theory.near_truth_floor(W, step_size=0.5, noise_std=0.1, **sizes)
+        assert found.floor == pytest.approx(lf.theory.median_distance(X, dim=30))
         assert found.floor.metric == "subspace_distance"
     scheduled = predict(fedrep(step_size=lambda t: 0.5 / t))
     assert scheduled.best_step == predict().best_step
     for name in ("floor", "rate"):
-        assert_one_line(lambda name=name: getattr(scheduled, name), ["is a schedule", name], lf.LawError)
+        assert_one_line(lambda name=name: getattr(scheduled, name), ["is a schedule", name], lf.NoPredictionError)
 
 
 def test_m_up_to_k_is_no_movement():
@@ -201,11 +201,11 @@ def test_m_up_to_k_is_no_movement():
         run = lf.simulate(fedrep(init=init), PROBLEM, data=lf.FixedSamples(3), rounds=3, trials=2)
         assert found.law == "no movement"
         assert found.distance == pytest.approx(run.metrics["subspace_distance"], rel=1e-9)
-        assert_one_line(lambda found=found: found.rate, ["no prediction of the rate"], lf.LawError)
+        assert_one_line(lambda found=found: found.rate, ["no prediction of the rate"], lf.NoPredictionError)
 
 
 HIGHER = lf.UnderParameterized(n_clients=60, dim=20, spectrum=[9.0, 8.0, 4.0, 3.0], noise_std=0.1)
-UNDER = lf.theory.under_parameterised_evolution
+UNDER = lf.theory.under_parameterized_evolution
 
 
 @pytest.mark.parametrize("name", ["factors", "wide", "tall"])
@@ -228,7 +228,7 @@ def test_a_truth_of_a_higher_rank(name):
     given = predict(fedrep(rank=2, step_size=0.2, init=start), problem, rounds=4)
     assert given.distance == pytest.approx(UNDER(V, step_size=0.2, B0=start, U=U, **setting).distance, rel=0.02)
     del setting["rounds"]
-    floor = lf.theory.under_parameterised_floor(V, step_size=0.2, **setting)
+    floor = lf.theory.under_parameterized_floor(V, step_size=0.2, **setting)
     assert found.floor == pytest.approx(floor.distance, rel=0.02)
     lambdas = np.linalg.svd(V, compute_uv=False) ** 2 / len(V)
     assert found.rate == pytest.approx(1 - 0.2 * 0.8 * (lambdas[1] - lambdas[2]))
@@ -415,7 +415,7 @@ MISSING = {
 @pytest.mark.parametrize("name", MISSING)
 def test_what_is_missing_is_said_in_one_line(name):
     call, fragments = MISSING[name]
-    assert_one_line(call, fragments, lf.LawError)
+    assert_one_line(call, fragments, lf.NoPredictionError)
 
 
 def test_a_step_of_ones_own_has_no_law():
@@ -423,7 +423,7 @@ def test_a_step_of_ones_own_has_no_law():
         def step(self, state, batch, rng):
             return state
 
-    assert_one_line(lambda: predict(Lazy(rank=3, step_size=0.5)), ["no prediction", "Lazy"], lf.LawError)
+    assert_one_line(lambda: predict(Lazy(rank=3, step_size=0.5)), ["no prediction", "Lazy"], lf.NoPredictionError)
 
 
 def test_arguments_are_those_of_simulate():
@@ -492,7 +492,7 @@ def test_heads_that_leave_a_direction_out():
 
 def test_a_quantity_computes_as_its_number():
     found = predict(trials=2).rate
-    assert "theory.local_factor" in found.source
+    assert "theory.near_truth_factor" in found.source
     assert "subspace_distance" in repr(found)
     assert np.array_equal(2 * found, 2 * found.value)
     assert np.array_equal(np.sqrt(found), np.sqrt(found.value))
@@ -517,7 +517,7 @@ def test_a_result_says_what_was_predicted_of_it():
     assert np.array_equal(run.predict().distance, expected.distance)
     assert run.predict(trials=3).distance.shape == (3, 4)
     personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, rounds=1)
-    assert_one_line(personal.predict, ["no prediction", "FedPer"], lf.LawError)
+    assert_one_line(personal.predict, ["no prediction", "FedPer"], lf.NoPredictionError)
 
 
 def test_a_plot_shows_the_prediction():
@@ -540,9 +540,9 @@ def test_a_plot_shows_the_prediction():
 def test_curves_show_a_predicted_column():
     run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3)
     columns = {"error": run.metrics["subspace_distance"], "theory": predict(trials=3).distance}
-    row = {name: lf.Along(values, round=run.rounds) for name, values in columns.items()}
+    row = {name: lf.LabeledArray(values, round=run.rounds) for name, values in columns.items()}
     ax = plt.figure().subplots()
-    lf.curves(ax, lf.Table([{"method": "FedRep", **row}]), "round", "error", predicted="theory")
+    lf.plot_curves(ax, lf.Table([{"method": "FedRep", **row}]), "round", "error", predicted="theory")
     measured, median = ax.get_lines()
     assert measured.get_label() == "FedRep"
     assert (median.get_label(), median.get_color()) == ("predicted", "black")

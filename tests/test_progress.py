@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.sweeps.executors import Means
-from linfed.sweeps.progress import Bar, Work, about, cost_of, is_shown, say, weight_of
+from linfed.sweeps.executors import ExecutionOptions
+from linfed.sweeps.progress import ProgressBar, WorkEstimate, cost_of, format_duration, is_shown, log_status, weight_of
 from linfed.sweeps.scheduler import run_cells
 
 
@@ -46,7 +46,7 @@ def replay(cells, seconds, workers):
         end = heapq.heappop(free) + seconds[i]
         heapq.heappush(free, end)
         ends.append((end, i))
-    work, found = Work(dict(enumerate(cells)), workers), []
+    work, found = WorkEstimate(dict(enumerate(cells)), workers), []
     for count, (end, i) in enumerate(sorted(ends)[:-1], start=1):
         work.finished(i, seconds[i])
         found.append((max(free) - end, work.left(end), end * (len(cells) - count) / count))
@@ -75,8 +75,8 @@ def test_costs_that_say_little_are_believed_little():
 
 def test_nothing_is_said_before_anything_has_ended_but_what_an_earlier_run_knows():
     cells = {0: Costly(4.0), 1: Costly(4.0)}
-    assert Work(cells, 1).left(3.0) is None
-    work = Work(cells, 2)
+    assert WorkEstimate(cells, 1).left(3.0) is None
+    work = WorkEstimate(cells, 2)
     work.known(Costly(4.0), 10.0)
     assert work.left(0.0) == pytest.approx(10.0)
     assert work.left(4.0) == pytest.approx(6.0)  # both are running
@@ -86,13 +86,13 @@ def test_nothing_is_said_before_anything_has_ended_but_what_an_earlier_run_knows
 
 
 def test_a_class_of_which_nothing_has_ended_takes_the_mean_of_all_that_have():
-    work = Work({0: Costly(1.0), 1: Costly(1.0), 2: Other(1e9)}, 1)
+    work = WorkEstimate({0: Costly(1.0), 1: Costly(1.0), 2: Other(1e9)}, 1)
     work.finished(0, 3.0)
     assert work.left(3.0) == pytest.approx(6.0)
 
 
 def test_where_nobody_knows_the_workers_the_work_done_tells():
-    work = Work({i: Costly(1.0) for i in range(40)}, None)
+    work = WorkEstimate({i: Costly(1.0) for i in range(40)}, None)
     for i in range(20):
         work.finished(i, 10.0)
     assert work.left(20.0) == pytest.approx(20.0)
@@ -113,7 +113,7 @@ def test_weights_of_cells():
 
 @pytest.mark.parametrize("progress", [True, False, None])
 def test_the_bar_of_a_sweep(progress, capsys):
-    run_cells([Costly(float(i + 1)) for i in range(4)], means=Means(progress=progress), label="four")
+    run_cells([Costly(float(i + 1)) for i in range(4)], options=ExecutionOptions(progress=progress), label="four")
     shown = capsys.readouterr().err
     if progress:
         assert shown.split("\r")[-1].startswith("four: 100%|")
@@ -125,7 +125,7 @@ def test_the_bar_of_a_sweep(progress, capsys):
 def test_the_bar_says_how_long_it_still_takes(capsys):
     cells = {i: Costly(1.0) for i in range(10)}
     known = [(Costly(1.0), 600.0)]
-    bar = Bar("ten", cells, known, done=1, total=11, workers=2, progress=True)
+    bar = ProgressBar("ten", cells, known, done=1, total=11, workers=2, progress=True)
     bar.close()
     assert "1 of 11 cells, about 50 min left" in capsys.readouterr().err
 
@@ -135,14 +135,14 @@ def test_the_bar_says_how_long_it_still_takes(capsys):
     [(0.0, "1 s"), (7.4, "7 s"), (44.6, "45 s"), (88.0, "90 s"), (241.5, "4 min"), (5300, "88 min"), (9000, "2.5 h")],
 )
 def test_times_are_said_as_one_says_them(seconds, said):
-    assert about(seconds) == f"about {said}"
+    assert format_duration(seconds) == f"about {said}"
 
 
 def test_what_is_done_now_is_said_on_a_terminal_only(capsys, monkeypatch):
-    say("toy", "judging")
+    log_status("toy", "judging")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert is_shown(None)
     assert not is_shown(False)
-    say("toy", "judging")
+    log_status("toy", "judging")
     assert capsys.readouterr().err == "toy: judging\n"

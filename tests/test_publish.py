@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.reproduction.records import recorded
+from linfed.reproduction.records import finding_to_dict
 from linfed.reproduction.run import save_tables
 from linfed.statistics.findings import judge
 
@@ -49,8 +49,10 @@ def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
 
 
 def described(**changes):
-    claim = judge((1.0, 0.9, 1.1), least=0.5, text="it is so", where="n = 1", statistic="share", source="a paper")
-    claims = [recorded(claim) | {"most": None, "hypotheses": []}]  # as JSON has them
+    claim = judge(
+        (1.0, 0.9, 1.1), claimed_low=0.5, claim="it is so", setting="n = 1", statistic="share", source="a paper"
+    )
+    claims = [finding_to_dict(claim) | {"claimed_high": None, "hypotheses": []}]  # as JSON has them
     return {"quick": False, "claims": claims, "commit": "a" * 40} | changes
 
 
@@ -83,7 +85,7 @@ def test_what_is_published(publish, tmp_path):
     for stale in ("old.json", "old-table.npz", "benchmarks.json"):
         (to / stale).write_text("{}")
     distance = np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
-    row = {"n_samples": 5, "error": np.arange(4) / 3, "curve": lf.Along(distance, round=range(0, 1202, 2))}
+    row = {"n_samples": 5, "error": np.arange(4) / 3, "curve": lf.LabeledArray(distance, round=range(0, 1202, 2))}
     save_tables("fedrep-fig1", {"clients": lf.Table([row])}, out)
     record = described(tables={"clients": {"rows": 1, "shared": {}}}, versions={"numpy": "2"}, machine="a machine")
     (out / "fedrep-fig1.json").write_text(json.dumps(record))

@@ -21,7 +21,7 @@ from PIL import Image
 import linfed as lf
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.figures.png import shrunk
+from linfed.figures.png import shrink_png
 from linfed.figures.style import STYLE, style
 from linfed.report import pictures
 from linfed.report.page import page
@@ -53,13 +53,13 @@ class Cell:
         rounds = np.arange(0, 31, 2)
         rate = {"FedRep": 0.8, "FedAvg": 0.95}[self.method]
         start = 1 + np.arange(self.trials)[:, None] / 10
-        return {"error": lf.Along(start * rate**rounds / self.size, round=rounds)}
+        return {"error": lf.LabeledArray(start * rate**rounds / self.size, round=rounds)}
 
 def cells(quick):
     return {"curves": lf.grid(Cell(), method=("FedRep", "FedAvg"), size=(1, 2))}
 
 def plot(tables):
-    with lf.page(tables["curves"], column="size", title="n = {}") as sheet:
+    with lf.panels(tables["curves"], column="size", title="n = {}") as sheet:
         sheet.curves("round", "error")
         sheet.label("round", "error")
         sheet.legend("median and 10-90 %")
@@ -69,13 +69,15 @@ def plot(tables):
     return {"": sheet.figure, "map": map}
 
 def claims(tables):
-    said = dict(statistic="share | of trials", source='a paper, Theorem 1: "errors <fall>"', least=0.5)
+    said = dict(statistic="share | of trials", source='a paper, Theorem 1: "errors <fall>"', claimed_low=0.5)
     failing = Hypothesis(text="eta <= 1", left=2.0, right=1.0)
     return [
-        judge((0.9, 0.8, 1.0), text="FedRep's error falls", where="n = 1", **said),
-        judge((0.4, 0.3, 0.45), text="FedRep's error falls", where="n = 2", note="a *note*", **said),
-        judge((0.6, 0.4, 0.8), text="FedAvg's error falls", where="n = 1", theorem=True, hypotheses=(failing,), **said),
-        judge((float("nan"),) * 3, text="FedAvg's error rises", where="n = 1", **said),
+        judge((0.9, 0.8, 1.0), claim="FedRep's error falls", setting="n = 1", **said),
+        judge((0.4, 0.3, 0.45), claim="FedRep's error falls", setting="n = 2", note="a *note*", **said),
+        judge(
+            (0.6, 0.4, 0.8), claim="FedAvg's error falls", setting="n = 1", theorem=True, hypotheses=(failing,), **said
+        ),
+        judge((float("nan"),) * 3, claim="FedAvg's error rises", setting="n = 1", **said),
     ]
 '''
 
@@ -110,7 +112,7 @@ def written(toy, tmp_path_factory):
     out, said = tmp_path_factory.mktemp("report"), io.StringIO()
     before = list(sys.path)
     with contextlib.redirect_stdout(said):
-        assert run("report", results, "--out", out, "--experiments", folder, "--against", results) == 0
+        assert run("report", results, "--out", out, "--experiments", folder, "--baseline", results) == 0
     sys.path[:] = before
     return out, said.getvalue()
 
@@ -198,7 +200,7 @@ def test_the_page_says_all_that_the_record_does(checked, toy):
     record = json.loads((toy[1] / "toy-fall.json").read_text())
     text = plain_lines(checked.text)
     for claim in record["claims"]:
-        for part in ("text", "where", "statistic", "source", "said", "verdict", "note"):
+        for part in ("claim", "setting", "statistic", "source", "claimed_range", "verdict", "note"):
             assert plain_lines(claim[part]) in text
     for told in ("0.9 [0.8, 1]", "0.4 [0.3, 0.45]", "fails: eta <= 1: 2 > 1", "- [-, -]", "QUICK runs."):
         assert told in text
@@ -249,7 +251,9 @@ def test_a_large_figure_is_a_png(alone, toy, monkeypatch):
             assert one.kind == "image/png"
             drawn = io.BytesIO()
             figure.savefig(drawn, format="png", dpi=200)
-            assert np.array_equal(shrunk(drawn, 1400).convert("RGB"), Image.open(io.BytesIO(one.data)).convert("RGB"))
+            assert np.array_equal(
+                shrink_png(drawn, 1400).convert("RGB"), Image.open(io.BytesIO(one.data)).convert("RGB")
+            )
             assert [one.width, one.height] == pytest.approx(144 * figure.get_size_inches(), abs=0.5)
     plt.close("all")
     assert "data:image/png;base64," in page(found)
@@ -321,9 +325,9 @@ def test_the_command_says_what_it_wrote(written, checked):
         (("report", "other.json"), "FOLDER 'other.json' is not a NAME.json from linfed reproduce"),
         (("compare", "nowhere", "torn"), "A 'nowhere' does not exist"),
         (("compare", "results/quick", "nowhere"), "B 'nowhere' does not exist"),
-        (("compare", "results/quick", "results/quick", "--relative", "-1"), "--relative -1.0 must be at least 0"),
+        (("compare", "results/quick", "results/quick", "--rtol", "-1"), "--rtol -1.0 must be at least 0"),
         (("report", "results/quick", "--experiments", "none"), "--experiments none must be a folder"),
-        (("report", "results/quick", "--against", "nowhere"), "--against 'nowhere' does not exist"),
+        (("report", "results/quick", "--baseline", "nowhere"), "--baseline 'nowhere' does not exist"),
     ],
 )
 def test_mistakes_are_told_in_a_line(arguments, told, tmp_path, monkeypatch, capsys):
@@ -359,7 +363,7 @@ def test_the_theory_of_the_page_is_that_of_the_docs():
     assert found.shown["fedrep-million"].pictures[0].kind == "image/svg+xml"
     statements = sections(found.records)["FedRep"]["fedrep-million"]
     assert statements
-    assert all(f"| {one.text} | {one.source} | {one.verdict} | {one.measured} |" in told for one in statements)
+    assert all(f"| {one.claim} | {one.source} | {one.verdict} | {one.measured} |" in told for one in statements)
 
 
 def test_a_torn_record_is_named(tmp_path):

@@ -201,7 +201,7 @@ SAVED = {
     "pooled": (lf.PooledLeastSquares(weights="samples"), PROBLEM, lf.FixedSamples(3), 0),
     "oracle": (lf.Oracle(rank=1, ridge=0.5), PROBLEM, lf.FixedSamples(3), 0),
     "personalised": (
-        lf.Personalised(base=lf.FedRep(rank=2, step_size=0.1, init=B), ridge=0.5),
+        lf.Personalized(base=lf.FedRep(rank=2, step_size=0.1, init=B), ridge=0.5),
         PROBLEM,
         lf.FixedSamples(3),
         0,

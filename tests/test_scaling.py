@@ -83,7 +83,7 @@ def test_what_is_wrong_is_named(x, values, message):
 
 
 SIZES = np.array([1.0, 3.0, 10.0])
-SAID = {"text": "a law", "where": "here"}
+SAID = {"claim": "a law", "setting": "here"}
 
 
 def measured_with(exponent, level=1.0):
@@ -106,7 +106,7 @@ def test_a_predicted_level_is_judged_where_it_is_farthest_off():
         ((1.3, 1.0, 1.0), 1.3, Verdict.VIOLATED),
         ((1.3, 1.0, 0.5), 0.5, Verdict.VIOLATED),  # by its logarithm
     ):
-        found = judge_farthest_off(measured_with(-0.5) * factors, predicted, least=0.9, most=1.1, **SAID)
+        found = judge_farthest_off(measured_with(-0.5) * factors, predicted, claimed_low=0.9, claimed_high=1.1, **SAID)
         assert found.verdict is verdict
         assert found.estimate == pytest.approx(ratio, rel=0.01)
 
@@ -117,8 +117,8 @@ def test_one_constant_is_judged_by_the_spread_of_many():
         ((2.0, 6.0, 3.0), 3.0, Verdict.VIOLATED),
     ):
         ratios = measured_with(0.0) * factors
-        found = judge_one_constant(ratios, most=1.5, source="own prediction", text="one constant serves")
-        assert (found.verdict, found.where) == (verdict, "3 settings")
+        found = judge_one_constant(ratios, claimed_high=1.5, source="own prediction", claim="one constant serves")
+        assert (found.verdict, found.setting) == (verdict, "3 settings")
         assert found.estimate == pytest.approx(spread, rel=0.01)
 
 

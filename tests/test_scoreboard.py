@@ -17,19 +17,19 @@ def test_every_sentence_is_judged_in_the_committed_runs(runs):
     found = rows(runs)
     for row, sentence in zip(found, SENTENCES, strict=True):
         start, name = sentence.among
-        assert (row.experiment, row.judged) == (sentence.experiment, sentence.text + (f", {name}" if name else ""))
+        assert (row.experiment, row.judged) == (sentence.experiment, sentence.claim + (f", {name}" if name else ""))
         claims = [
             claim
             for claim in runs[row.experiment]["claims"]
-            if claim["text"] == sentence.text and claim["where"].startswith(start)
+            if claim["claim"] == sentence.claim and claim["setting"].startswith(start)
         ]
         assert sum(row.verdicts.values()) == len(claims)
-        assert sentence.where in ("", row.where)
-        assert row.where in {claim["where"] for claim in claims}
+        assert sentence.setting in ("", row.setting)
+        assert row.setting in {claim["setting"] for claim in claims}
 
 
 def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):
-    text = SENTENCES[0].text
+    text = SENTENCES[0].claim
     claims = [
         _claim(text, "m = 5", "VACUOUS", None),
         _claim(text, "m = 10", "SUPPORTED", 0.25),
@@ -37,8 +37,8 @@ def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_some
     ]
     (row,) = rows({"fedrep-fig1": {"claims": [*claims, *_others("fedrep-fig1", text)]}})[:1]
     assert row.verdict == "SUPPORTED 2, VACUOUS 1"
-    assert (row.where, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
-    assert (row.paper, row.said) == ("A paper, Figure 1", "“as 'it' says|so”")
+    assert (row.setting, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
+    assert (row.paper, row.claimed_range) == ("A paper, Figure 1", "“as 'it' says|so”")
     assert "says\\|so" in markdown([row])
     assert "(https://a/fedrep-fig1/)" in markdown([row], "https://a/{}/")
     assert rows({}) == []
@@ -47,8 +47,8 @@ def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_some
 def _claim(text, where, verdict, value):
     shown = {"estimate": value, "low": value, "high": value, "statistic": "a share"}
     return {
-        "text": text,
-        "where": where,
+        "claim": text,
+        "setting": where,
         "verdict": verdict,
         "source": "A paper, Figure 1: \"as 'it' says|so\"",
         **shown,
@@ -57,33 +57,33 @@ def _claim(text, where, verdict, value):
 
 def _others(experiment, text):
     return [
-        _claim(one.text, "", "HOLDS", 0.0) for one in SENTENCES if one.experiment == experiment and one.text != text
+        _claim(one.claim, "", "HOLDS", 0.0) for one in SENTENCES if one.experiment == experiment and one.claim != text
     ]
 
 
 def test_a_row_may_count_the_settings_of_one_kind_only():
     sentence = next(one for one in SENTENCES if one.among[0])
     claims = [
-        _claim(sentence.text, "elsewhere: k = 2", "VIOLATED", 1.0),
-        _claim(sentence.text, f"{sentence.among[0]}k = 2", "SUPPORTED", 0.5),
+        _claim(sentence.claim, "elsewhere: k = 2", "VIOLATED", 1.0),
+        _claim(sentence.claim, f"{sentence.among[0]}k = 2", "SUPPORTED", 0.5),
     ]
-    every = [*claims, *_others(sentence.experiment, sentence.text)]
+    every = [*claims, *_others(sentence.experiment, sentence.claim)]
     found = rows({sentence.experiment: {"quick": True, "claims": every}})
-    row = next(row for row in found if row.judged == f"{sentence.text}, {sentence.among[1]}")
+    row = next(row for row in found if row.judged == f"{sentence.claim}, {sentence.among[1]}")
     assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
 
 
 def test_a_kind_of_settings_that_is_not_there_is_told():
     """Of a full run: a quick one may lack it."""
     sentence = next(one for one in SENTENCES if one.among[0])
-    claims = [_claim(sentence.text, "elsewhere", "HOLDS", 0.0), *_others(sentence.experiment, sentence.text)]
+    claims = [_claim(sentence.claim, "elsewhere", "HOLDS", 0.0), *_others(sentence.experiment, sentence.claim)]
     with pytest.raises(ValueError, match="has no setting that begins with"):
         rows({sentence.experiment: {"claims": claims}})
 
 
 def test_the_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
     """A bound that says nothing in a setting is VACUOUS there, and its row says so."""
-    main = {one.text for one in SENTENCES if one.experiment == "flute-theorem55" and one.main}
+    main = {one.claim for one in SENTENCES if one.experiment == "flute-theorem55" and one.main}
     assert main == {"The error stays below 1,600 x the bound of Theorem 5.5 after T_R"}
 
 

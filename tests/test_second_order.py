@@ -12,7 +12,7 @@ from helpers import assert_one_line, basis, normal
 import linfed as lf
 from linfed.theory.fedrep import second_order
 from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, RoundLaw, mean_map, sine_and_cosine
-from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.state_evolution import RoundSizes
 
 NAN = float("nan")
 SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
@@ -129,7 +129,7 @@ def test_the_moments_are_those_of_the_draws(name):
 
 
 def moments_of(T, W, *, dim, n_samples, step_size, noise_std, participants):
-    setting = Setting.checked(W, dim, n_samples, step_size, noise_std, participants)
+    setting = RoundSizes.checked(W, dim, n_samples, step_size, noise_std, participants)
     return Fluctuations.of(*sine_and_cosine(T[None]), HeadTensors.of(W[None]), setting)
 
 
@@ -152,7 +152,7 @@ def test_the_mean_map_is_that_of_one_round_means(participants):
     S, G = (one[0] for one in sine_and_cosine(T[None]))
     N, Q = lf.theory.one_round_means(G, S @ S, W, **given)
     tensors = HeadTensors.of(W[None])
-    setting = Setting.checked(
+    setting = RoundSizes.checked(
         W, *(given[name] for name in ("dim", "n_samples", "step_size", "noise_std", "participants"))
     )
     got = mean_map(T[None, ..., None], np.square(W).mean(axis=0)[None], tensors.full(), setting)[0, ..., 0]
@@ -214,7 +214,7 @@ def test_the_moments_are_the_sums_over_clients(name):
     n, k, m, noise_std, p = MOMENTS[name]
     W, T = normal(n, k, seed=2), squares(k)
     S, G = (one[0] for one in sine_and_cosine(T[None]))
-    setting = Setting.checked(W, 20, m, 0.7, noise_std, p)
+    setting = RoundSizes.checked(W, 20, m, 0.7, noise_std, p)
     got = moments_of(T, W, dim=20, n_samples=m, step_size=0.7, noise_std=noise_std, participants=p)
     for what, expected in plain_fluctuations(S, G, W, setting).items():
         np.testing.assert_allclose(getattr(got, what)[0], expected, rtol=1e-11, atol=1e-13 * np.abs(expected).max())
@@ -223,8 +223,8 @@ def test_the_moments_are_the_sums_over_clients(name):
 def plain_evolution(W, *, delta, rounds, **given):
     """Return quantiles, spread and kick, (5, rounds + 1), with each point of each round computed by itself."""
     k, d = W.shape[1], given["dim"]
-    setting = Setting.checked(W, d, *(given[x] for x in ("n_samples", "step_size", "noise_std", "participants")))
-    chart, tensors, lower = second_order.Chart.of(k), HeadTensors.of(W[None]), np.tril_indices(k)
+    setting = RoundSizes.checked(W, d, *(given[x] for x in ("n_samples", "step_size", "noise_std", "participants")))
+    chart, tensors, lower = second_order.CholeskyChart.of(k), HeadTensors.of(W[None]), np.tril_indices(k)
     tangent = delta / np.sqrt(1 - delta**2)
     points, centre, response = [tangent * np.eye(k)] * chart.draws, tangent**2 * np.eye(k), np.zeros(chart.linear)
     told = []
@@ -294,9 +294,9 @@ def cholesky(A):
 def few_points(monkeypatch):
     """Let the evolution have 64 points (128 for k = 3), of which one by one is a matter of a second."""
     monkeypatch.setattr(second_order, "DRAWS", 64)
-    second_order.Chart.of.cache_clear()
+    second_order.CholeskyChart.of.cache_clear()
     yield
-    second_order.Chart.of.cache_clear()
+    second_order.CholeskyChart.of.cache_clear()
 
 
 @pytest.mark.usefixtures("few_points")
@@ -306,7 +306,7 @@ def test_the_evolution_is_that_of_single_points(k, participants):
     given = {"dim": 2 * k + 9, "n_samples": k + 8, "step_size": 0.5, "noise_std": 0.2, "participants": participants}
     found = lf.theory.second_order_evolution(W, delta=0.8, rounds=3, **given)
     expected = plain_evolution(along_axes(W), delta=0.8, rounds=3, **given)
-    got = np.array([found.low, found.distance, found.high, found.spread, [0.0, *found.kick]])
+    got = np.array([found.low, found.distance, found.high, found.log_std, [0.0, *found.round_log_variance]])
     np.testing.assert_allclose(got[:, 1:], expected[:, 1:], rtol=1e-10)
     np.testing.assert_allclose(got[:3, 0], 0.8, rtol=1e-14)
 
@@ -317,7 +317,9 @@ def test_drawn_rounds_have_the_moments_of_their_law(d):
     W, T, runs = normal(60, 2, seed=2), squares(2), 10_000
     given = {"n_samples": 12, "step_size": 0.7, "noise_std": 0.3, "participants": 40}
     exact = exact_round(T, W, dim=d, runs=runs, rng=np.random.default_rng(3), **given).reshape(runs, 4)
-    setting = Setting.checked(W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants")))
+    setting = RoundSizes.checked(
+        W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants"))
+    )
     values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))
     X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).drawn(values.mT, np.eye(2)[None])[0]
     drawn = np.einsum("abn,acn->nbc", X, X).reshape(runs, 4)
@@ -391,7 +393,7 @@ def test_runs_follow_the_median_and_the_band(name):
     assert off[0] < 0.07
     assert off[2] < 0.12
     normal_width = np.log(measured[2] / measured[0]) / 2.563
-    np.testing.assert_allclose(found.spread[ROUNDS], normal_width, rtol=0.15)
+    np.testing.assert_allclose(found.log_std[ROUNDS], normal_width, rtol=0.15)
     first = lf.theory.state_evolution(W, rounds=30, delta=delta, **setting).distance[ROUNDS]
     assert name == "anisotropic, some" or np.abs(np.log(first / measured[1])).max() > 0.1
     p = setting.get("participants", len(W))
@@ -416,7 +418,7 @@ def test_without_qr_the_step_anneals_itself():
     given = lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=1.0)
     metrics = lf.simulate(fedrep, given, data=lf.FreshSamples(10), **how).metrics
     setting = {"dim": 60, "n_samples": 10, "rounds": 150, "noise_std": 1.0, "delta": 0.4}
-    found = lf.theory.unnormalised_evolution(truth.W[0], step_size=0.2, **setting)
+    found = lf.theory.unnormalized_evolution(truth.W[0], step_size=0.2, **setting)
     growth = metrics["fourth_power"].mean(axis=0)
     np.testing.assert_allclose(found.squared_length**2, growth, rtol=0.03)
     assert growth[-1] > 3
@@ -433,13 +435,13 @@ def test_without_qr_the_step_anneals_itself():
 def test_with_small_noise_b_hardly_grows():
     """Then it is state evolution, whose distance starts where B starts."""
     W, setting = normal(9, 2, seed=1), SETTING | {"noise_std": 0.0, "step_size": 1e-3}
-    found = lf.theory.unnormalised_evolution(W, delta=0.3, **setting)
+    found = lf.theory.unnormalized_evolution(W, delta=0.3, **setting)
     assert found.squared_length[0] == 1.0
     assert (np.diff(found.squared_length) > 0).all()
     np.testing.assert_allclose(found.distance, lf.theory.state_evolution(W, delta=0.3, **setting).distance, rtol=1e-5)
     starts = np.stack([basis(12, 2)] * 3)
     assert_one_line(
-        lambda: lf.theory.unnormalised_evolution(W, B0=starts, B_star=basis(12, 2, 1), **setting), ["3 trials"]
+        lambda: lf.theory.unnormalized_evolution(W, B0=starts, B_star=basis(12, 2, 1), **setting), ["3 trials"]
     )
 
 
@@ -476,12 +478,12 @@ def test_trials_are_on_their_own_bit_for_bit(monkeypatch):
     starts = np.stack([basis(12, 2, 10 + t) for t in range(3)])
     together = lf.theory.second_order_evolution(heads, delta=0.6, **SETTING)
     assert together.distance.shape == (3, 7)
-    assert together.kick.shape == (3, 6)
+    assert together.round_log_variance.shape == (3, 6)
     shared = lf.theory.second_order_evolution(heads[0], B0=starts, B_star=B_star, **SETTING)
     for t in range(3):
         one = lf.theory.second_order_evolution(heads[t], delta=0.6, **SETTING)
         other = lf.theory.second_order_evolution(heads[0], B0=starts[t], B_star=B_star, **SETTING)
-        for name in ("distance", "low", "high", "spread", "kick"):
+        for name in ("distance", "low", "high", "log_std", "round_log_variance"):
             assert np.array_equal(getattr(together, name)[t], getattr(one, name))
             assert np.array_equal(getattr(shared, name)[t], getattr(other, name))
 
@@ -504,7 +506,7 @@ def test_convergence_goes_on_without_cancellation(far):
     setting = SETTING | {"dim": 30, "noise_std": 0.0, "participants": 40}
     small, tiny = (lf.theory.second_order_evolution(W, delta=delta, **setting) for delta in (1e-3, far))
     np.testing.assert_allclose(small.distance / 1e-3, tiny.distance / far, rtol=1e-4)
-    np.testing.assert_allclose(small.spread, tiny.spread, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(small.log_std, tiny.log_std, rtol=1e-3, atol=1e-6)
 
 
 def test_convergence_goes_on_to_the_end_of_floating_point():
@@ -523,11 +525,11 @@ def test_a_rounds_own_kick_is_that_of_its_step():
     """Small steps add little; after one round from a start that is known it is all the spread there is."""
     W = normal(60, 2, seed=1)
     setting = SETTING | {"dim": 30, "delta": 1e-3, "noise_std": 0.0, "step_size": [1e-4, 0.5, 1e-4], "rounds": 3}
-    kick = lf.theory.second_order_evolution(W, **setting).kick
+    kick = lf.theory.second_order_evolution(W, **setting).round_log_variance
     assert kick.shape == (3,)
     assert np.all(kick[[0, 2]] < 1e-3 * kick[1])
     one = lf.theory.second_order_evolution(W, **setting | {"step_size": 0.5, "rounds": 1})
-    assert one.kick[0] == pytest.approx((2.0 * one.spread[1]) ** 2, rel=1e-4)
+    assert one.round_log_variance[0] == pytest.approx((2.0 * one.log_std[1]) ** 2, rel=1e-4)
 
 
 def test_the_truth_stays_without_noise_and_is_left_with_it():
@@ -546,7 +548,7 @@ def test_small_shapes(n, k, d):
     found = lf.theory.second_order_evolution(
         normal(n, k, seed=3), dim=d, n_samples=k + 4, step_size=0.2, rounds=20, delta=0.5
     )
-    for name in ("distance", "low", "high", "spread", "kick"):
+    for name in ("distance", "low", "high", "log_std", "round_log_variance"):
         assert np.isfinite(getattr(found, name)).all()
     assert (found.low <= found.distance).all()
     assert (found.distance <= found.high).all()

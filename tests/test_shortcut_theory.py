@@ -439,7 +439,7 @@ def test_judges_see_failures():
 
 def test_the_equations_are_judged_by_each_trials_worst_round():
     trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=4, equations=True)
-    found = {claim.text.split(" is ")[0]: claim for claim in theory.judge_equations(trace, "here")}
+    found = {claim.claim.split(" is ")[0]: claim for claim in theory.judge_equations(trace, "here")}
     assert [claim.verdict for claim in found.values()] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.HOLDS]
     assert found["Equation (18)"].detail == "the worst of 3 trials, 3 values"
     shortcuts = trace.shortcuts.copy()
@@ -594,7 +594,7 @@ def test_the_predicted_loss_is_judged_to_a_factor_of_two(factor, verdict):
 
 def test_the_exponent_of_the_loss_leaves_out_sizes_at_which_runs_ended_before():
     spread = 1 + 0.01 * np.arange(16)
-    said = {"text": "it grows", "where": "here", "last": 600}
+    said = {"claim": "it grows", "setting": "here", "last": 600}
     lost = {m: 2 * np.sqrt(m) * spread - 1 for m in (10, 20, 40)}
     assert theory.judge_loss_exponent(lost, 0.5, every=2, **said).verdict is Verdict.SUPPORTED
     assert theory.judge_loss_exponent(lost, 1.0, every=2, **said).verdict is Verdict.NOT_SUPPORTED

@@ -11,7 +11,7 @@ import references as ref
 import linfed as lf
 from linfed.errors import UsageError
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.sweeps.fingerprint import Description
+from linfed.sweeps.fingerprint import Fingerprint
 
 ROUNDS = 6
 SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
@@ -28,7 +28,7 @@ ALGORITHMS = {
     "FedAvg": lf.FedAvg(rank=2, step_size=0.3, local_steps=2, fine_tune=lf.GradientHeads(steps=2)),
     "shortcut": lf.FedRepShortcut(rank=2, step_size=0.3, init="random"),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.03),
-    "personalised": lf.Personalised(base=lf.FedRep(rank=2, step_size=0.3, init="random"), ridge=0.1),
+    "personalised": lf.Personalized(base=lf.FedRep(rank=2, step_size=0.3, init="random"), ridge=0.1),
 }
 
 
@@ -38,13 +38,13 @@ def falling(round_):
 
 
 def with_steps(algorithm, steps):
-    if isinstance(algorithm, lf.Personalised):
+    if isinstance(algorithm, lf.Personalized):
         return dataclasses.replace(algorithm, base=with_steps(algorithm.base, steps))
     return dataclasses.replace(algorithm, step_size=steps)
 
 
 def steps_of(algorithm):
-    return steps_of(algorithm.base) if isinstance(algorithm, lf.Personalised) else algorithm.step_size
+    return steps_of(algorithm.base) if isinstance(algorithm, lf.Personalized) else algorithm.step_size
 
 
 @pytest.fixture(params=ALGORITHMS)
@@ -112,7 +112,7 @@ def test_schedules_are_values():
     assert one == same == pickle.loads(pickle.dumps(one))
     assert hash(one) == hash(same)
     assert one != other
-    assert Description(one).text == Description(same).text != Description(other).text
+    assert Fingerprint(one).text == Fingerprint(same).text != Fingerprint(other).text
     assert one.step_size == STEPS
     array = np.array(STEPS)
     kept = lf.FedRep(rank=2, step_size=array)
@@ -123,11 +123,11 @@ def test_schedules_are_values():
 def test_a_function_is_kept_by_name_and_a_result_knows_its_numbers(tmp_path):
     algorithm = lf.FedRep(rank=2, step_size=falling, init="random")
     assert algorithm == lf.FedRep(rank=2, step_size=falling, init="random")
-    described = Description(algorithm)
+    described = Fingerprint(algorithm)
     assert "falling" in described.text
     assert falling in described.owners  # its code counts
     with pytest.raises(TypeError, match=r"store= cannot identify .*lambda"):
-        Description(lf.FedRep(rank=2, step_size=lambda round_: 0.4 / round_))
+        Fingerprint(lf.FedRep(rank=2, step_size=lambda round_: 0.4 / round_))
     result = lf.simulate(algorithm, PROBLEM, data=DATA, **SETTING)
     assert result.algorithm.step_size == tuple(falling(round_) for round_ in range(1, ROUNDS + 1))
     loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
@@ -142,12 +142,12 @@ def test_schedules_in_a_sweep_and_a_tuning(tmp_path):
         **{"algorithm.step_size": [0.3, STEPS, falling]},
     )
     table = lf.sweep(runs, store=tmp_path / "store")
-    assert table.values("algorithm.step_size") == [0.3, STEPS, "falling"]
+    assert table.unique("algorithm.step_size") == [0.3, STEPS, "falling"]
     for run, row in zip(runs, table, strict=True):
         whole = lf.simulate(run.algorithm, PROBLEM, data=DATA, **SETTING)
         np.testing.assert_array_equal(row["subspace_distance"], whole.metrics["subspace_distance"])
     again = lf.sweep(runs, store=tmp_path / "store")
-    np.testing.assert_array_equal(again.where(step_size=STEPS)["risk"], table.where(step_size=STEPS)["risk"])
+    np.testing.assert_array_equal(again.select(step_size=STEPS)["risk"], table.select(step_size=STEPS)["risk"])
     found = lf.tune(
         runs[0].algorithm, PROBLEM, grid={"step_size": [(1e-3,) * ROUNDS, STEPS]}, data=DATA, rounds=ROUNDS, trials=3
     )

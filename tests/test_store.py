@@ -18,10 +18,10 @@ import pytest
 
 import linfed
 import linfed as lf
-from linfed.cells.smallest_size import Least
+from linfed.cells.smallest_size import SmallestSize
 from linfed.errors import WriteError
 from linfed.sweeps.code_hash import _counted_files, code_digest, statements
-from linfed.sweeps.fingerprint import Description
+from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.store import keys_of
 from tests.helpers import assert_one_line, each
 
@@ -142,13 +142,13 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_equal_values_have_one_text(one, other):
-    assert Description(one).text == Description(other).text
-    json.loads(Description(one).text, parse_constant=pytest.fail)
+    assert Fingerprint(one).text == Fingerprint(other).text
+    json.loads(Fingerprint(one).text, parse_constant=pytest.fail)
 
 
 @each(("one", "other"), DIFFERENT)
 def test_different_values_have_different_texts(one, other):
-    assert Description(one).text != Description(other).text
+    assert Fingerprint(one).text != Fingerprint(other).text
 
 
 def test_what_cannot_be_told_from_others_is_refused(tmp_path):
@@ -163,11 +163,11 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
 
     wrapped = functools.wraps(ran)(lambda: 1)
     for value in (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__})):
-        assert_one_line(lambda v=value: Description(v), ["store= cannot identify", "level of a module"], TypeError)
-    assert_one_line(lambda: Description(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
-    assert_one_line(lambda: Description(itself), ["contain itself"], TypeError)
+        assert_one_line(lambda v=value: Fingerprint(v), ["store= cannot identify", "level of a module"], TypeError)
+    assert_one_line(lambda: Fingerprint(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
+    assert_one_line(lambda: Fingerprint(itself), ["contain itself"], TypeError)
     with (tmp_path / "open").open("w") as file:
-        assert_one_line(lambda: Description(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
+        assert_one_line(lambda: Fingerprint(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
     assert_one_line(lambda: lf.sweep([Of(lambda: 1)], store=tmp_path), ["store= cannot identify"], TypeError)
     assert values(lf.sweep([Of(lambda: 1)])) == [1]
 
@@ -413,7 +413,7 @@ def test_every_module_that_runs_while_a_cell_is_computed_counts():
     cells = [
         replace(run, algorithm=tuned),
         replace(run, data=lf.FixedSamples(n_samples=3)),
-        Least(base=run, path="data.n_samples", reaches=level, least=2, most=8, trials=8, batch=4),
+        SmallestSize(base=run, path="data.n_samples", reaches=level, lower=2, upper=8, trials=8, batch=4),
     ]
     package, files = Path(linfed.__file__).parent, set()
 
@@ -445,15 +445,15 @@ def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp
     monkeypatch.setattr(own_cell, "FACTOR", 7)
     assert len(lf.Store(tmp_path).missing(cells)) == 2
     with pytest.warns(lf.StoreWarning, match="2 of 2 cells were computed by another version of the code"):
-        assert values(lf.sweep(cells, store=tmp_path, keep=True)) == [second[0], first[1]]
+        assert values(lf.sweep(cells, store=tmp_path, reuse_stale=True)) == [second[0], first[1]]
     lf.sweep(cells[:1], store=tmp_path)
     with pytest.warns(lf.StoreWarning, match="1 of 2 cells"):
-        lf.sweep(cells, store=tmp_path, keep=True)
+        lf.sweep(cells, store=tmp_path, reuse_stale=True)
 
 
 def test_fresh_computes_what_is_there(tmp_path):
     cells = [Square(1), Square(2)]
-    assert [ran(cells, tmp_path), ran(cells, tmp_path, fresh=True), ran(cells, tmp_path)] == [2, 2, 0]
+    assert [ran(cells, tmp_path), ran(cells, tmp_path, recompute=True), ran(cells, tmp_path)] == [2, 2, 0]
     assert len(list(tmp_path.glob("*.cell"))) == len(list(tmp_path.glob("aside/*.cell"))) == 2
 
 
@@ -534,8 +534,12 @@ def test_what_is_not_a_file_is_set_aside(make, tmp_path):
 def test_what_a_table_holds_comes_back_to_the_last_bit(tmp_path):
     rows = [
         {"a": 0.1 + 0.2, "b": float("nan"), "c": -0.0, "d": (1, (2.5, None)), "e": True, "f": "\u00fc", "g": 2**70},
-        {"x": np.array([1.0, -0.0, np.nan]), "y": lf.Along(np.zeros((3, 0)), r=[]), "w": np.array(["a", "bc", ""])},
-        {"z": lf.Along(np.arange(6, dtype=np.float32).reshape(3, 2), s=["one", "two"]), "t": np.zeros(3, bool)},
+        {
+            "x": np.array([1.0, -0.0, np.nan]),
+            "y": lf.LabeledArray(np.zeros((3, 0)), r=[]),
+            "w": np.array(["a", "bc", ""]),
+        },
+        {"z": lf.LabeledArray(np.arange(6, dtype=np.float32).reshape(3, 2), s=["one", "two"]), "t": np.zeros(3, bool)},
     ]
     cell = Returns(len(rows))
     with pytest.MonkeyPatch.context() as patch:
@@ -720,7 +724,7 @@ def distance(result):
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_the_pieces_of_a_long_run_are_joined_bit_for_bit(run, pieces, slow, made, tmp_path):
     whole = lf.sweep([run])
     assert made == []
@@ -905,7 +909,7 @@ def test_given_participants_and_metrics_of_any_name_go_in_pieces(slow, tmp_path)
     assert again["last"].shape == (7, 13)
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_threads_do_not_silence_what_comes_after(tmp_path):
     import warnings
 
@@ -936,18 +940,18 @@ def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
     [
         ({"progress": "yes"}, ["progress = 'yes' must be True, False, or None"], ValueError),
         ({"workers": 0}, ["workers = 0", "at least 1"], ValueError),
-        ({"pending": 0}, ["pending = 0", "at least 1"], ValueError),
+        ({"max_pending": 0}, ["max_pending = 0", "at least 1"], ValueError),
         ({"shard": 3}, ["shard = 3 must be (i, n)"], ValueError),
         ({"shard": (3, 2)}, ["shard[0] = 3 must be an integer from 1 to 2"], ValueError),
         ({"shard": (0, 2)}, ["shard[0] = 0"], ValueError),
-        ({"keep": True}, ["keep = True requires store="], ValueError),
-        ({"fresh": True}, ["fresh = True requires store="], ValueError),
+        ({"reuse_stale": True}, ["reuse_stale = True requires store="], ValueError),
+        ({"recompute": True}, ["recompute = True requires store="], ValueError),
         (
-            {"keep": True, "fresh": True, "store": "here"},
-            ["keep = True cannot be combined with fresh = True"],
+            {"reuse_stale": True, "recompute": True, "store": "here"},
+            ["reuse_stale = True cannot be combined with recompute = True"],
             ValueError,
         ),
-        ({"keep": 1, "store": "here"}, ["keep = 1 must be True or False"], ValueError),
+        ({"reuse_stale": 1, "store": "here"}, ["reuse_stale = 1 must be True or False"], ValueError),
         ({"executor": 3}, ["executor = 3 must have a method submit"], TypeError),
         ({"executor": ThreadPoolExecutor}, ["must have a method submit"], TypeError),
         ({"store": 5}, ["store = 5 must be a folder"], ValueError),

@@ -10,7 +10,7 @@ from helpers import assert_one_line, normal
 
 import linfed as lf
 from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
-from linfed.reproduction.caveats import edges, lost, unsettled
+from linfed.reproduction.caveats import diverged_note, edge_note, unsettled_note
 
 # --- grids ---------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,10 @@ class Outer:
             raise ValueError(f"low = {self.low} must be at most size = {self.size}")
 
     def run(self):
-        return {"error": np.full(2, self.size * self.inner.rate), "path": lf.Along(normal(2, 3), round=[0, 1, 2])}
+        return {
+            "error": np.full(2, self.size * self.inner.rate),
+            "path": lf.LabeledArray(normal(2, 3), round=[0, 1, 2]),
+        }
 
 
 def test_grid_has_the_last_axis_fastest():
@@ -89,19 +92,19 @@ def test_a_row_has_the_fields_and_what_was_measured(table):
     assert table["error"].shape == (4, 2)
     assert table["path"].shape == (4, 2, 3)
     assert table["round"].tolist() == [0, 1, 2]
-    (one,) = table.where(size=4, rate=2.0)
+    (one,) = table.select(size=4, rate=2.0)
     assert one["error"].tolist() == [8.0, 8.0]
     assert one["size"] == 4
 
 
 def test_rows_are_chosen_by_value(table):
-    assert table.where(size=[3, 4], rate=0.5)["size"].tolist() == [3, 4]
-    assert table.where(sizes=(1, 2))["size"].tolist() == [3, 3, 4, 4]
-    assert len(table.where(size=5)) == 0
-    assert table.values("rate") == [0.5, 2.0]
-    assert [(key, part["size"].tolist()) for key, part in table.by("rate")] == [(0.5, [3, 4]), (2.0, [3, 4])]
-    assert [key for key, _ in table.by("size", "rate")] == [(3, 0.5), (3, 2.0), (4, 0.5), (4, 2.0)]
-    assert (table.where(size=4) + table.where(size=3))["size"].tolist() == [4, 4, 3, 3]
+    assert table.select(size=[3, 4], rate=0.5)["size"].tolist() == [3, 4]
+    assert table.select(sizes=(1, 2))["size"].tolist() == [3, 3, 4, 4]
+    assert len(table.select(size=5)) == 0
+    assert table.unique("rate") == [0.5, 2.0]
+    assert [(key, part["size"].tolist()) for key, part in table.groupby("rate")] == [(0.5, [3, 4]), (2.0, [3, 4])]
+    assert [key for key, _ in table.groupby("size", "rate")] == [(3, 0.5), (3, 2.0), (4, 0.5), (4, 2.0)]
+    assert (table.select(size=4) + table.select(size=3))["size"].tolist() == [4, 4, 3, 3]
     twice = table.assign(double=lambda row: 2 * row["size"], mean=lambda row: row["error"].mean())
     assert twice["double"].tolist() == [6, 6, 8, 8]
     assert twice["mean"].tolist() == [1.5, 6.0, 2.0, 8.0]
@@ -109,38 +112,38 @@ def test_rows_are_chosen_by_value(table):
 
 def test_rows_of_different_columns_stand_in_one_table():
     table = lf.Table([{"a": 1, "x": 2.0}, {"a": 2, "y": "w"}])
-    assert table.where(x=2.0)["a"] == 1
-    assert table.where(y="w")["a"] == 2
-    assert [key for key, _ in table.by("y")] == [None, "w"]
+    assert table.select(x=2.0)["a"] == 1
+    assert table.select(y="w")["a"] == 2
+    assert [key for key, _ in table.groupby("y")] == [None, "w"]
     with pytest.raises(ValueError, match="some rows have no column 'x'"):
         table["x"]
 
 
 def test_what_a_table_does_not_have(table):
     assert_one_line(lambda: table["eror"], ["'eror'", "did you mean 'error'", "'size'"], KeyError)
-    assert_one_line(lambda: table.where(siz=3), ["'siz'", "did you mean 'size'"], KeyError)
-    assert_one_line(lambda: table.where(round=3), ["'round' is an axis"], KeyError)
-    assert_one_line(lambda: table.where(size=5)["error"], ["empty table", "'error'"], ValueError)
-    assert_one_line(lambda: table.where(error=1.5), ["'error' contains arrays"], KeyError)
-    assert_one_line(lambda: list(table.by("path")), ["'path' contains arrays"], KeyError)
+    assert_one_line(lambda: table.select(siz=3), ["'siz'", "did you mean 'size'"], KeyError)
+    assert_one_line(lambda: table.select(round=3), ["'round' is an axis"], KeyError)
+    assert_one_line(lambda: table.select(size=5)["error"], ["empty table", "'error'"], ValueError)
+    assert_one_line(lambda: table.select(error=1.5), ["'error' contains arrays"], KeyError)
+    assert_one_line(lambda: list(table.groupby("path")), ["'path' contains arrays"], KeyError)
     two = lf.Table([{"a.x": 1, "b.x": 2}])
     assert_one_line(lambda: two["x"], ["'x' may be 'a.x' or 'b.x'"], KeyError)
-    ragged = lf.Table([{"e": lf.Along(normal(2, n), round=range(n))} for n in (2, 3)])
+    ragged = lf.Table([{"e": lf.LabeledArray(normal(2, n), round=range(n))} for n in (2, 3)])
     assert_one_line(lambda: ragged["e"], ["'e' has a different shape in some rows"], ValueError)
     assert_one_line(lambda: ragged["round"], ["different labels along 'round'"], ValueError)
 
 
 def test_values_that_no_row_holds():
     assert_one_line(
-        lambda: lf.Table([{"x": normal(2, 3)}]), ["x must have shape (trials,)", "(2, 3)", "lf.Along"], TypeError
+        lambda: lf.Table([{"x": normal(2, 3)}]), ["x must have shape (trials,)", "(2, 3)", "lf.LabeledArray"], TypeError
     )
-    assert_one_line(lambda: lf.Table([{"x": normal(2), "y": normal(3)}]), ["x 2 and y 3", "lf.Along"])
-    two = {name: lf.Along(normal(2, 2), round=[0, last]) for name, last in (("x", 1), ("y", 2))}
+    assert_one_line(lambda: lf.Table([{"x": normal(2), "y": normal(3)}]), ["x 2 and y 3", "lf.LabeledArray"])
+    two = {name: lf.LabeledArray(normal(2, 2), round=[0, last]) for name, last in (("x", 1), ("y", 2))}
     assert_one_line(lambda: lf.Table([two]), ["y must have the same labels along 'round'"])
-    assert_one_line(lambda: lf.Table([{"x": object()}]), ["x = <object", "lf.Along"], TypeError)
+    assert_one_line(lambda: lf.Table([{"x": object()}]), ["x = <object", "lf.LabeledArray"], TypeError)
     for values, axes in ((normal(2, 3), {"round": [0, 1]}), (normal(2), {}), (normal(2, 3, 4), {"round": range(4)})):
         assert_one_line(
-            lambda values=values, axes=axes: lf.Along(values, **axes), [f"shape {values.shape}"], ValueError
+            lambda values=values, axes=axes: lf.LabeledArray(values, **axes), [f"shape {values.shape}"], ValueError
         )
 
 
@@ -153,15 +156,15 @@ def test_numbers_of_numpy_are_plain():
 def test_a_table_is_what_it_was_when_it_is_loaded(tmp_path, table):
     rows = [
         {"name": "a b/c", "x": 0.1, "none": None, "nan": np.nan, "inf": -np.inf, "t": (1, ("u", 2.5)), "flag": True},
-        {"per": normal(3), "hits": np.array([True, False, True]), "curve": lf.Along(normal(3, 2), round=[0, 5])},
-        {"scores": lf.Along(normal(2, 3), step=[0.1, 0.2], method=["a", "b", "c"])},
+        {"per": normal(3), "hits": np.array([True, False, True]), "curve": lf.LabeledArray(normal(3, 2), round=[0, 5])},
+        {"scores": lf.LabeledArray(normal(2, 3), step=[0.1, 0.2], method=["a", "b", "c"])},
     ]
     for one in (lf.Table(rows), table, lf.Table([])):
         again = lf.Table.load(one.save(tmp_path / "table.npz"))
         assert [list(row) for row in again.rows] == [list(row) for row in one.rows]
         for first, second in zip(one.rows, again.rows, strict=True):
             for name, value in first.items():
-                if isinstance(value, lf.Along):
+                if isinstance(value, lf.LabeledArray):
                     assert value.names == second[name].names
                     assert value.values.tobytes() == second[name].values.tobytes()
                     for axis, labels in value.axes.items():
@@ -197,13 +200,19 @@ def test_csv_has_a_row_per_trial_and_a_file_per_axis(tmp_path, table):
 
 def test_records_along_axes_without_trials():
     table = lf.Table(
-        [{"m": 5, "score": lf.Along([0.3, 0.1], setting=[0, 1]), "tried": lf.Along([1.0, 2.0], setting=[0, 1])}]
+        [
+            {
+                "m": 5,
+                "score": lf.LabeledArray([0.3, 0.1], setting=[0, 1]),
+                "tried": lf.LabeledArray([1.0, 2.0], setting=[0, 1]),
+            }
+        ]
     )
-    assert table.records("setting") == [
+    assert table.to_records("setting") == [
         {"setting": 0, "score": 0.3, "tried": 1.0},
         {"setting": 1, "score": 0.1, "tried": 2.0},
     ]
-    assert table.records() == [{"m": 5}]
+    assert table.to_records() == [{"m": 5}]
 
 
 def test_pandas_and_xarray(table):
@@ -218,12 +227,12 @@ def test_pandas_and_xarray(table):
 
 
 def test_short_names_of_columns_where_they_tell(table):
-    rows = table.records(short=True)
+    rows = table.to_records(short=True)
     assert list(rows[0]) == ["size", "low", "inner", "rate", "name", "sizes", "trial", "error"]
-    assert [row["rate"] for row in rows] == [row["inner.rate"] for row in table.records()]
-    assert table.records()[0]["inner.name"] == "a"  # as ever
-    both = lf.Table([{"a.n": 1, "b.n": 2, "c.r": 3, "d.trial": 4, "p": lf.Along([0.5], r=[7]), "e.x.y": 5}])
-    assert list(both.records(short=True)[0]) == ["a.n", "b.n", "c.r", "d.trial", "y"]
+    assert [row["rate"] for row in rows] == [row["inner.rate"] for row in table.to_records()]
+    assert table.to_records()[0]["inner.name"] == "a"  # as ever
+    both = lf.Table([{"a.n": 1, "b.n": 2, "c.r": 3, "d.trial": 4, "p": lf.LabeledArray([0.5], r=[7]), "e.x.y": 5}])
+    assert list(both.to_records(short=True)[0]) == ["a.n", "b.n", "c.r", "d.trial", "y"]
 
 
 def test_short_names_outside(table, tmp_path):
@@ -233,7 +242,7 @@ def test_short_names_outside(table, tmp_path):
     assert {"inner.rate", "path"} < set(table.to_pandas("round"))
     for index in ("inner.rate", "rate"):  # an index has the name that it was given
         assert dict(table.to_xarray("size", index, short=True).sizes) == {"size": 2, index: 2, "trial": 2, "round": 3}
-    two = table.where(size=3, rate=0.5) + table.where(size=4, rate=2.0)
+    two = table.select(size=3, rate=0.5) + table.select(size=4, rate=2.0)
     assert [set(two.to_xarray("size", short=short)) - {"error", "path"} for short in (True, False)] == [
         {"rate"},
         {"inner.rate"},
@@ -309,12 +318,12 @@ def test_a_tuned_run_is_tune_and_then_simulate():
     assert row["step_size"] == tuning.algorithm.step_size
     assert row["score"].tobytes() == tuning.scores.tobytes()
     assert row["tried_step_size"].tolist() == list(STEPS)
-    assert row["at_edge"] == ""
+    assert row["at_grid_edge"] == ""
     assert row["algorithm.base.step_size"] == 0.5
     assert row["best"] == tuning.best
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_the_tuning_may_be_shorter_than_the_run():
     options = {"data": RUN.data, "rounds": 4, "participation": 0.5, "seed": 5}
     tuning = lf.tune(RUN.algorithm, RUN.problem, grid=TUNED.grid, trials=4, **options)
@@ -325,19 +334,19 @@ def test_the_tuning_may_be_shorter_than_the_run():
 
 def test_a_step_at_the_edge_of_its_grid_is_said_once():
     runs = lf.grid(replace(RUN, algorithm=replace(TUNED, grid={"step_size": (0.01, 0.02)})), seed=(0, 1))
-    with pytest.warns(lf.EdgeWarning, match=r"best step_size is at the edge of its grid in 2 of 2 rows") as caught:
+    with pytest.warns(lf.GridEdgeWarning, match=r"best step_size is at the edge of its grid in 2 of 2 rows") as caught:
         table = lf.sweep(runs)
     assert len(caught) == 1
-    assert table["at_edge"].tolist() == ["step_size"] * 2
-    assert edges(table, "algorithm.base") == "the best step of FedRep lies at the edge of the grid"
-    assert edges(lf.sweep([RUN]), "algorithm") == ""
+    assert table["at_grid_edge"].tolist() == ["step_size"] * 2
+    assert edge_note(table, "algorithm.base") == "the best step of FedRep lies at the edge of the grid"
+    assert edge_note(lf.sweep([RUN]), "algorithm") == ""
 
 
 def test_trials_that_diverged_are_noted():
     table = lf.Table(
         [{"method": name, "diverged": np.arange(4) < count} for name, count in (("LocalOnly", 2), ("FedRep", 0))]
     )
-    assert lost(table) == "2 trials of Local only diverged at its best step"
+    assert diverged_note(table) == "2 trials of Local only diverged at its best step"
 
 
 def test_the_table_is_the_same_wherever_the_cells_run(tmp_path):
@@ -352,11 +361,11 @@ def test_the_table_is_the_same_wherever_the_cells_run(tmp_path):
         tables.append(lf.sweep(runs, executor=executor))
         executor.submit(int)  # it is not shut down
     for other in tables[1:]:
-        other = other.where(n_samples=3) + other.where(n_samples=6)
+        other = other.select(n_samples=3) + other.select(n_samples=6)
         for n in (10, 20):
             for m in (3, 6):
                 for name in ("subspace_distance", "risk"):
-                    one, again = (t.where(n_clients=n, n_samples=m)[name] for t in (tables[0], other))
+                    one, again = (t.select(n_clients=n, n_samples=m)[name] for t in (tables[0], other))
                     assert one.tobytes() == again.tobytes()
     assert [row["n_samples"] for row in tables[0]] == [3, 3, 6, 6]
     assert [row["n_samples"] for row in tables[3]] == [6, 6, 3, 3]
@@ -408,9 +417,9 @@ def drawn():
 
 
 def test_a_page_has_a_panel_for_each_value(drawn):
-    with lf.page(drawn, column="n_samples", row="n_clients", title="m = {}", height=3, sharex=True) as sheet:
+    with lf.panels(drawn, column="n_samples", row="n_clients", title="m = {}", height=3, sharex=True) as sheet:
         for ax, part in sheet:
-            lf.curves(ax, part, "round", "subspace_distance", by="algorithm")
+            lf.plot_curves(ax, part, "round", "subspace_distance", by="algorithm")
         sheet.label("round", "ten", "twenty", yscale="linear")
         sheet.legend("told")
     assert sheet.axes.shape == (2, 2)
@@ -421,46 +430,46 @@ def test_a_page_has_a_panel_for_each_value(drawn):
     (legend,) = sheet.figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["FedRep"]
     line = sheet.axes[1, 0].lines[0]
-    values = drawn.where(n_samples=3, n_clients=20)["subspace_distance"]
+    values = drawn.select(n_samples=3, n_clients=20)["subspace_distance"]
     np.testing.assert_array_equal(line.get_ydata(), np.sort(values, axis=0)[1])
     assert list(line.get_xdata()) == [0, 4, 8, 12]
 
 
 def test_rows_may_be_of_one_table_and_panels_may_be_empty(drawn):
-    with lf.page(drawn.where(n_clients=10), column="n_samples", row=2) as sheet:
+    with lf.panels(drawn.select(n_clients=10), column="n_samples", row=2) as sheet:
         assert [[part["n_samples"] for _, part in sheet.row(i)] for i in (0, 1)] == [[3, 6]] * 2
     assert [ax.get_title() for ax in sheet.axes[0]] == ["n_samples = 3", "n_samples = 6"]
-    lacking = drawn.where(n_clients=10) + drawn.where(n_clients=20, n_samples=3)
-    with lf.page(lacking, column="n_samples", row="n_clients", title=lambda m: f"<{m}>") as sheet:
+    lacking = drawn.select(n_clients=10) + drawn.select(n_clients=20, n_samples=3)
+    with lf.panels(lacking, column="n_samples", row="n_clients", title=lambda m: f"<{m}>") as sheet:
         assert len(list(sheet)) == 3
     assert sheet.axes[0, 1].get_title() == "<6>"
-    with pytest.raises(ValueError, match="must have at least one row"), lf.page(drawn.where(n_clients=3)):
+    with pytest.raises(ValueError, match="must have at least one row"), lf.panels(drawn.select(n_clients=3)):
         pass
 
 
 def test_curves_have_the_order_the_scale_and_the_names_they_are_given(drawn):
-    with lf.page(drawn.where(n_clients=10)) as sheet:
+    with lf.panels(drawn.select(n_clients=10)) as sheet:
         ((ax, part),) = sheet
         options = {"labels": {3: "three"}, "looks": {6: "GD-GD"}, "order": [6, 3], "at": slice(1, None)}
-        lf.curves(ax, part, "round", "risk", by="n_samples", scale=np.sqrt, band=False, linewidth=3.0, **options)
+        lf.plot_curves(ax, part, "round", "risk", by="n_samples", scale=np.sqrt, band=False, linewidth=3.0, **options)
     assert [line.get_label() for line in ax.lines] == ["n_samples = 6", "three"]
     assert ax.lines[0].get_linewidth() == 3.0
     assert not ax.collections
-    values = np.sqrt(drawn.where(n_clients=10, n_samples=6)["risk"])
+    values = np.sqrt(drawn.select(n_clients=10, n_samples=6)["risk"])
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(values, axis=0)[1][1:])
 
 
 def test_tuning_curves_circle_the_chosen_step():
-    tried = lf.Along([0.1, 0.1, 0.2, 0.4], setting=range(4))
-    score = lf.Along([3.0, 2.0, 1.0, np.inf], setting=range(4))
+    tried = lf.LabeledArray([0.1, 0.1, 0.2, 0.4], setting=range(4))
+    score = lf.LabeledArray([3.0, 2.0, 1.0, np.inf], setting=range(4))
     lost_row = {
         "method": "FedAvg",
         "best": 0,
         "tried_step_size": tried,
-        "score": lf.Along([np.inf] * 4, setting=range(4)),
+        "score": lf.LabeledArray([np.inf] * 4, setting=range(4)),
     }
     table = lf.Table([{"method": "FedRep", "best": 2, "tried_step_size": tried, "score": score}, lost_row])
-    with lf.page(table) as sheet:
+    with lf.panels(table) as sheet:
         steps(sheet.axes[0, 0], table)
     line, circle = sheet.axes[0, 0].lines
     assert line.get_xydata().tolist() == [[0.1, 2.0], [0.2, 1.0]]
@@ -470,13 +479,13 @@ def test_tuning_curves_circle_the_chosen_step():
 
 def test_a_level_is_named_in_the_first_column_of_panels():
     table = lf.Table([{"m": m, "floor": m * np.array([1.0, 9.0, 3.0])} for m in (5, 10)])
-    with lf.page(table, column="m", row=2) as sheet:
+    with lf.panels(table, column="m", row=2) as sheet:
         for ax, part in sheet:
             median_level(ax, part, "floor", "floor", below=True)
     assert [line.get_ydata()[0] for ax in sheet.axes[1] for line in ax.lines] == [15.0, 30.0]
     assert [len(ax.texts) for ax in sheet.axes.ravel()] == [1, 0, 1, 0]
     _, ax = plt.subplots()
-    median_level(ax, table.where(m=5), "floor", "floor")
+    median_level(ax, table.select(m=5), "floor", "floor")
     assert ax.texts[0].get_text() == "floor"
     plt.close("all")
 
@@ -497,19 +506,19 @@ def test_heat_maps_bars_and_levels():
 def test_a_note_says_whose_curves_are_not_at_rest():
     ends = {"FLUTE": [0.4, 0.3], "FedRep": [0.3, 0.3], "Oracle": [0.3, 0.4], "FedAvg": [0.3, np.nan]}
     rounds = [0, 5, 10]
-    rows = [{"method": name, "error": lf.Along([[1.0, *end]] * 3, round=rounds)} for name, end in ends.items()]
-    assert unsettled(lf.Table(rows), "error") == (
+    rows = [{"method": name, "error": lf.LabeledArray([[1.0, *end]] * 3, round=rounds)} for name, end in ends.items()]
+    assert unsettled_note(lf.Table(rows), "error") == (
         "not at rest: over the second half of the rounds the error of FLUTE falls and that of Oracle (B*) rises"
     )
-    assert unsettled(lf.Table(rows[1:2]), "error") == ""
-    assert unsettled(lf.Table(rows), "error", change=0.5) == ""
+    assert unsettled_note(lf.Table(rows[1:2]), "error") == ""
+    assert unsettled_note(lf.Table(rows), "error", change=0.5) == ""
 
 
 def test_a_line_has_one_look_on_the_whole_page():
     """In whatever order the panels meet it, and where it is missing."""
     rows = [(10, "a"), (10, "b"), (20, "b"), (20, "a"), (30, "b")]
-    table = lf.Table([{"n": n, "rule": rule, "e": lf.Along(normal(3, 2), round=[0, 1])} for n, rule in rows])
-    with lf.page(table, column="n") as sheet:
+    table = lf.Table([{"n": n, "rule": rule, "e": lf.LabeledArray(normal(3, 2), round=[0, 1])} for n, rule in rows])
+    with lf.panels(table, column="n") as sheet:
         sheet.curves("round", "e", by="rule")
     colours = {(line.get_label(), line.get_color(), line.get_marker()) for ax in sheet.axes[0] for line in ax.lines}
     assert len(colours) == 2
@@ -517,21 +526,22 @@ def test_a_line_has_one_look_on_the_whole_page():
 
 
 def test_a_line_is_one_row_along_the_axis(drawn):
-    with lf.page(drawn) as sheet:
+    with lf.panels(drawn) as sheet:
         ax = sheet.axes[0, 0]
         said = ["4 rows have algorithm = 'FedRep'", "'problem.n_clients' or 'data.n_samples'"]
-        assert_one_line(lambda: lf.curves(ax, drawn, "round", "risk", by="algorithm"), said)
-        one = drawn.where(n_clients=10, n_samples=3)
-        assert_one_line(lambda: lf.curves(ax, one, "round", "diverged", by="rank"), ["'problem.rank'"], KeyError)
+        assert_one_line(lambda: lf.plot_curves(ax, drawn, "round", "risk", by="algorithm"), said)
+        one = drawn.select(n_clients=10, n_samples=3)
+        assert_one_line(lambda: lf.plot_curves(ax, one, "round", "diverged", by="rank"), ["'problem.rank'"], KeyError)
         for y in ("diverged", "participants"):
             assert_one_line(
-                lambda y=y: lf.curves(ax, one, "round", y, by="algorithm"), [f"{y!r} must have the axes", "'round'"]
+                lambda y=y: lf.plot_curves(ax, one, "round", y, by="algorithm"),
+                [f"{y!r} must have the axes", "'round'"],
             )
     figures = plt.get_fignums()
-    with pytest.raises(RuntimeError, match="broken"), lf.page(drawn):
+    with pytest.raises(RuntimeError, match="broken"), lf.panels(drawn):
         raise RuntimeError("broken")
     assert plt.get_fignums() == figures
-    with lf.page(drawn, column="n_samples", title=r"$\frac{1}{2}$") as sheet:
+    with lf.panels(drawn, column="n_samples", title=r"$\frac{1}{2}$") as sheet:
         pass
     assert sheet.axes[0, 0].get_title() == r"$\frac{1}{2}$"
 
@@ -539,7 +549,8 @@ def test_a_line_is_one_row_along_the_axis(drawn):
 def test_rows_that_an_index_does_not_tell_apart_are_no_dataset():
     pytest.importorskip("xarray")
     rows = [
-        {"h": h, "t": "same", "s": v, "e": lf.Along([v, v], r=[0, 1])} for h, v in (("a", 1.0), ("b", 2.0), ("a", 3.0))
+        {"h": h, "t": "same", "s": v, "e": lf.LabeledArray([v, v], r=[0, 1])}
+        for h, v in (("a", 1.0), ("b", 2.0), ("a", 3.0))
     ]
     assert_one_line(lambda: lf.Table(rows).to_xarray("h"), ["rows 0 and 2 have h = 'a'"])
     assert_one_line(lambda: lf.Table(rows).to_xarray(), ["rows 0 and 1 have no index"])
@@ -550,28 +561,28 @@ def test_rows_that_an_index_does_not_tell_apart_are_no_dataset():
 
 def test_a_short_name_is_no_guess():
     table = lf.Table([{"a.x": 1, "b.c.x": n} for n in (1, 2)])
-    for part in (table, table.where(**{"b.c.x": 1})):
-        assert_one_line(lambda part=part: part.values("x"), ["'a.x' or 'b.c.x'"], KeyError)
+    for part in (table, table.select(**{"b.c.x": 1})):
+        assert_one_line(lambda part=part: part.unique("x"), ["'a.x' or 'b.c.x'"], KeyError)
 
 
 def test_several_values_and_nan_are_found():
     table = lf.Table([{"n": n, "t": (n, 1), "x": x} for n, x in ((1, 0.5), (2, np.nan), (3, np.nan))])
     for several in ((1, 3), [1, 3], {1, 3}, range(1, 4, 2), np.array([1, 3])):
-        assert table.where(n=several)["n"].tolist() == [1, 3]
-    assert table.where(t=(2, 1))["n"] == 2
-    assert table.where(t=[(2, 1), (3, 1)])["n"].tolist() == [2, 3]
-    assert table.where(x=np.nan)["n"].tolist() == [2, 3]
-    assert [len(part) for _, part in table.by("x")] == [1, 2]
+        assert table.select(n=several)["n"].tolist() == [1, 3]
+    assert table.select(t=(2, 1))["n"] == 2
+    assert table.select(t=[(2, 1), (3, 1)])["n"].tolist() == [2, 3]
+    assert table.select(x=np.nan)["n"].tolist() == [2, 3]
+    assert [len(part) for _, part in table.groupby("x")] == [1, 2]
 
 
 def test_names_are_not_taken_twice(tmp_path):
     for name in ("trial", "r"):
-        row = {name: 5, "a": lf.Along([1, 2], r=[0, 1])}
+        row = {name: 5, "a": lf.LabeledArray([1, 2], r=[0, 1])}
         assert_one_line(lambda row=row: lf.Table([row]), [f"a column {name!r}", "name of an axis"])
-    assert_one_line(lambda: lf.Along([[1, 2]], trial=[0, 1]), ["must not contain 'trial'"])
-    table = lf.Table([{"a@r": np.zeros(2), "a": lf.Along([[1, 2], [3, 4]], r=[7, 8])}])
+    assert_one_line(lambda: lf.LabeledArray([[1, 2]], trial=[0, 1]), ["must not contain 'trial'"])
+    table = lf.Table([{"a@r": np.zeros(2), "a": lf.LabeledArray([[1, 2], [3, 4]], r=[7, 8])}])
     assert lf.Table.load(table.save(tmp_path / "t.npz"))["a@r"].tolist() == [0.0, 0.0]
-    assert_one_line(lambda: table.records("round"), ["('round',)", "('r',)"], KeyError)
+    assert_one_line(lambda: table.to_records("round"), ["('round',)", "('r',)"], KeyError)
 
     def participants(state, truth):
         return np.zeros(len(state.B))
@@ -585,23 +596,23 @@ def test_arrays_of_other_things_are_refused():
         assert_one_line(
             lambda values=values: lf.Table([{"x": values}]), ["x must be an array of numbers", "got dtype"], TypeError
         )
-    assert_one_line(lambda: lf.Along([None, 1.0], r=[0, 1]), ["dtype object"], TypeError)
+    assert_one_line(lambda: lf.LabeledArray([None, 1.0], r=[0, 1]), ["dtype object"], TypeError)
 
 
 def test_values_of_one_text_are_told_apart():
     given = [lf.GivenSamples(normal(2, 3, 4, seed=seed), normal(2, 3, seed=seed)) for seed in (0, 1, 0)]
     run = lf.Run(algorithm=lf.LocalOnly(), data=given[0], rounds=1)
     table = lf.sweep(lf.grid(run, data=given))
-    assert len(table.values("data")) == 2
+    assert len(table.unique("data")) == 2
     inits = [lf.GivenSubspace(normal(8, 2, seed=seed)) for seed in (0, 1)]
     table = lf.sweep(lf.grid(replace(RUN, rounds=0), **{"algorithm.init": inits}))
-    assert len(table.values("algorithm.init.B")) == 2
+    assert len(table.unique("algorithm.init.B")) == 2
 
 
 def test_a_grid_of_steps_may_hold_none():
     grid = {"heads.step_size": (None, 0.1), "step_size": (0.2, 0.3)}
     base = replace(RUN.algorithm, heads=lf.GradientHeads(steps=2))
-    with pytest.warns(lf.EdgeWarning):
+    with pytest.warns(lf.GridEdgeWarning):
         (row,) = lf.sweep([replace(RUN, algorithm=lf.Tuned(base=base, grid=grid, trials=2))])
     assert np.isnan(row["tried_heads.step_size"]).sum() == 2
     shorter = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.3,)}, trials=2, rounds=0))
@@ -640,7 +651,7 @@ def test_equal_cells_on_threads_have_one_file(tmp_path):
 
 
 def test_grids_of_fields_that_are_called_base():
-    fit = lf.Personalised(base=RUN.algorithm, ridge=0.1)
+    fit = lf.Personalized(base=RUN.algorithm, ridge=0.1)
     assert [one.base.step_size for one in lf.grid(fit, base=lf.grid(RUN.algorithm, step_size=(0.1, 0.2)))] == [0.1, 0.2]
     assert_one_line(lambda: lf.grid(RUN, n_clients=(3,)), ["did you mean 'problem.n_clients'"])
 

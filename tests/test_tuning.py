@@ -19,7 +19,7 @@ def test_best_of_a_grid_is_the_least_score():
     assert tuning.best == np.argmin(tuning.scores) == 1
     assert tuning.algorithm == lf.FedRep(rank=2, step_size=0.5)
     assert tuning.curves.shape == (3, 31)
-    assert tuning.at_edge == ()
+    assert tuning.at_grid_edge == ()
     logs = np.log10(tuning.curves)
     np.testing.assert_allclose(tuning.scores, logs[:, 1:].mean(axis=1))
 
@@ -28,17 +28,23 @@ def test_columns_tell_the_settings_in_other_terms():
     tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 40.0, 0.05]}, **SETTING)
     own = tuning.columns()
     told = tuning.columns([{"per_cent": 100 * step, "size": size} for step, size in ((0.5, 1), (40.0, 2), (0.05, 3))])
-    assert (told["per_cent"], told["size"], told["best"], own["at_edge"], told["at_edge"]) == (50.0, 1, 0, "", "size")
+    assert (told["per_cent"], told["size"], told["best"], own["at_grid_edge"], told["at_grid_edge"]) == (
+        50.0,
+        1,
+        0,
+        "",
+        "size",
+    )
     assert told["tried_per_cent"].values.tolist() == [50.0, 4000.0, 5.0]
     assert np.array_equal(told["score"].values, own["score"].values)
 
 
 def test_edge_of_the_grid_is_reported():
     said = r"best step_size = 0.5 is the largest value of its grid \[0.05, 0.5\].*outside.*extend=True"
-    with pytest.warns(lf.EdgeWarning, match=said):
+    with pytest.warns(lf.GridEdgeWarning, match=said):
         tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 0.05]}, **SETTING)
-    assert tuning.at_edge == ("step_size",)
-    with pytest.warns(lf.EdgeWarning, match="best step_size = 0.5 is the smallest value of its grid"):
+    assert tuning.at_grid_edge == ("step_size",)
+    with pytest.warns(lf.GridEdgeWarning, match="best step_size = 0.5 is the smallest value of its grid"):
         lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 40.0]}, **SETTING)
 
 
@@ -81,10 +87,10 @@ def test_a_tie_that_reaches_an_edge_does_not_warn():
     """Warnings are errors here: the choice is the grid's first step, but those inside are as good."""
     tuning = final_of((1.0, 1.0, 0.9999, 5.0))
     assert tuning.algorithm.step_size == 0.1
-    assert tuning.at_edge == ("step_size",)
-    assert final_of((5.0, 1.0, 1.0, 0.9999)).at_edge == ()
-    with pytest.warns(lf.EdgeWarning, match="0.4 is the largest"):
-        assert final_of((5.0, 1.0, 1.0, 0.98)).at_edge == ("step_size",)
+    assert tuning.at_grid_edge == ("step_size",)
+    assert final_of((5.0, 1.0, 1.0, 0.9999)).at_grid_edge == ()
+    with pytest.warns(lf.GridEdgeWarning, match="0.4 is the largest"):
+        assert final_of((5.0, 1.0, 1.0, 0.98)).at_grid_edge == ("step_size",)
 
 
 def test_exact_heads_on_fixed_data_end_at_one_point_whatever_the_step():
@@ -105,7 +111,7 @@ def test_exact_heads_on_fixed_data_end_at_one_point_whatever_the_step():
     np.testing.assert_allclose(tuning.scores[[0, 2, 3, 4]], tuning.scores[2], rtol=1e-9)
     assert tuning.scores[1] > 1.01 * tuning.scores[2]
     assert tuning.algorithm.step_size == 0.3
-    assert tuning.at_edge == ()
+    assert tuning.at_grid_edge == ()
 
 
 def test_the_margin_of_an_area_is_one_of_the_curve():
@@ -131,7 +137,7 @@ def test_ties_of_several_fields_go_by_the_first_and_then_the_next():
     grid = {"heads.step_size": [None, 0.3, 0.1], "step_size": [0.5, 0.4]}  # None is no number
     tuning = lf.tune(algorithm, PROBLEM, grid=grid, **equal)
     assert tuning.settings[tuning.best] == {"heads.step_size": None, "step_size": 0.4}
-    assert tuning.at_edge == ("step_size",)
+    assert tuning.at_grid_edge == ("step_size",)
     inits = [np.eye(8)[:, 2:4], np.eye(8)[:, :2]]
     assert lf.tune(algorithm, PROBLEM, grid={"init": inits}, **equal).best == 0
     assert lf.tune(algorithm, PROBLEM, grid={"orthonormalize": [True, False]}, **equal).best == 0
@@ -147,7 +153,7 @@ def test_scores_that_are_nan_never_win():
     tuning = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 1e-3, 0.02, 0.4]}, **options)
     assert np.isnan(tuning.scores).tolist() == [True, False, False, True]
     assert tuning.best == 2
-    assert tuning.at_edge == ()
+    assert tuning.at_grid_edge == ()
     with pytest.raises(ValueError, match="diverged or has no score"):
         lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.5, 0.4]}, **options)
 
@@ -190,7 +196,7 @@ def test_a_grid_widens_itself_until_the_best_is_inside(field, values, best, trie
     np.testing.assert_allclose(sorted(found), tried, rtol=1e-14)
     assert found[: len(values)] == values
     assert len(tuning.scores) == len(tuning.curves) == len(found)
-    assert tuning.at_edge == ()
+    assert tuning.at_grid_edge == ()
     assert at_path(tuning.algorithm, field) == found[tuning.best]
     assert tuning.best == np.argmin(tuning.scores)
     if field == "heads.steps":
@@ -200,7 +206,7 @@ def test_a_grid_widens_itself_until_the_best_is_inside(field, values, best, trie
 def test_a_wider_grid_sees_the_same_trials():
     options = {"score": "final", **SETTING}
     wide = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.05, 0.1]}, extend=True, **options)
-    assert wide.at_edge == ()
+    assert wide.at_grid_edge == ()
     assert len(wide.settings) > 3
     whole = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid=wide.settings, **options)
     assert np.array_equal(whole.curves, wide.curves)
@@ -226,14 +232,14 @@ def test_a_grid_of_two_fields_stays_whole_as_it_widens():
     assert len(tried) == len(tuning.settings)
     assert tried == {(a, b) for a, _ in tried for _, b in tried}
     np.testing.assert_allclose([tuning.algorithm.step_size, tuning.algorithm.heads.step_size], [0.8, 0.1])
-    assert tuning.at_edge == ()
+    assert tuning.at_grid_edge == ()
 
 
 def test_a_grid_stops_widening():
-    with pytest.warns(lf.EdgeWarning, match="is the largest value of its grid"):
+    with pytest.warns(lf.GridEdgeWarning, match="is the largest value of its grid"):
         tuning = extended("step_size", [1.0, 1.1], 1e6, margin=0.0)
     assert len(tuning.settings) == 2 + 10
-    with pytest.warns(lf.EdgeWarning, match="the best heads.steps = 1 is the smallest"):
+    with pytest.warns(lf.GridEdgeWarning, match="the best heads.steps = 1 is the smallest"):
         tuning = extended("heads.steps", [1, 2, 3], 0.5, GRADIENT)
     assert [setting["heads.steps"] for setting in tuning.settings] == [1, 2, 3]
 
@@ -273,7 +279,7 @@ def test_tuning_trials_are_not_the_runs():
     assert not np.array_equal(nested.curves, tuning.curves)
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")  # two values have no inside
 def test_all_combinations_and_listed_settings():
     algorithm = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads())
     both = lf.tune(algorithm, PROBLEM, grid={"step_size": [0.3, 0.5], "heads.step_size": [0.2, 0.4]}, **SETTING)
@@ -282,7 +288,7 @@ def test_all_combinations_and_listed_settings():
     np.testing.assert_array_equal(listed.scores, both.scores[1:3])
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")  # two values have no inside
 def test_diverged_settings_never_win():
     algorithm = lf.FedRep(rank=2, step_size=0.1, orthonormalize=False, heads=lf.GradientHeads(step_size=0.1))
     tuning = lf.tune(algorithm, PROBLEM, grid={"step_size": [1e6, 0.1]}, **SETTING)
@@ -292,7 +298,7 @@ def test_diverged_settings_never_win():
         lf.tune(algorithm, PROBLEM, grid={"step_size": [1e6, 1e7]}, **SETTING)
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")  # two values have no inside
 def test_scores_final_and_own():
     grid = {"step_size": [0.05, 0.5]}
     final = lf.tune(lf.FedRep(rank=2, step_size=1.0), PROBLEM, grid=grid, score="final", **SETTING)
@@ -387,7 +393,7 @@ def test_a_metric_of_ones_own_speaks_of_the_fine_tuned_state():
     np.testing.assert_allclose(own.curves[:, 0], known.curves[:, -1], rtol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore::linfed.EdgeWarning")  # two values have no inside
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")  # two values have no inside
 def test_a_metric_of_ones_own_and_diverged_trials():
     algorithm = lf.FedPer(rank=2, step_size=0.1)
     arguments = {**SETTING, "metric": lambda result: result.client_risks().mean(axis=1)}
@@ -439,15 +445,15 @@ def outside(state, truth):
 
 
 def test_a_function_of_state_and_truth_is_the_same_metric_everywhere(tmp_path):
-    """`simulate`, `Run`, `tune`, `Tuned` and `least` take one form; in `tune` it has a curve."""
+    """`simulate`, `Run`, `tune`, `Tuned` and `find_smallest` take one form; in `tune` it has a curve."""
     fedrep, data = lf.FedRep(rank=2, step_size=0.1), SETTING["data"]
-    with pytest.warns(lf.EdgeWarning):
+    with pytest.warns(lf.GridEdgeWarning):
         tuning = lf.tune(fedrep, PROBLEM, grid={"step_size": [0.1, 0.4]}, metric=outside, **SETTING)
     assert tuning.curves.shape == (2, SETTING["rounds"] + 1)
     assert (np.diff(tuning.curves[1]) < 0).any()
     tuned = lf.Tuned(base=fedrep, grid={"step_size": (0.1, 0.4)}, metric=outside, trials=SETTING["trials"])
     run = lf.Run(algorithm=tuned, problem=PROBLEM, data=data, rounds=SETTING["rounds"], metrics=(outside,), trials=3)
-    with pytest.warns(lf.EdgeWarning):
+    with pytest.warns(lf.GridEdgeWarning):
         table = lf.sweep([run], store=tmp_path)
     assert table["step_size"] == tuning.algorithm.step_size
     plain = lf.simulate(
@@ -455,7 +461,7 @@ def test_a_function_of_state_and_truth_is_the_same_metric_everywhere(tmp_path):
     ).metrics["outside"]
     np.testing.assert_array_equal(table["outside"], plain)
     run = replace(run, algorithm=tuning.algorithm, metrics=None, rounds=30)
-    squared = lf.least("data.n_samples", run, reaches=lf.below(outside, 0.04), trials=8)
+    squared = lf.find_smallest("data.n_samples", run, reaches=lf.below(outside, 0.04), trials=8)
     assert squared["low"] < squared["crossing"] <= squared["high"]
 
 

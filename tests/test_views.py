@@ -57,7 +57,7 @@ def test_a_tuning_shows_its_settings_their_scores_and_curves():
     steps = [0.02 * 1.1**power for power in range(30)]
     tuning = lf.tune(FEDREP, PROBLEM, grid={"step_size": [*steps, 1e6]}, data=FRESH, rounds=20, trials=3, margin=0.0)
     html = shown(tuning)
-    chosen, score = tuning.chosen["step_size"], tuning.scores[tuning.best]
+    chosen, score = tuning.best_params["step_size"], tuning.scores[tuning.best]
     assert chosen == tuning.algorithm.step_size == tuning.settings[tuning.best]["step_size"]
     assert f"<td>{chosen}</td><td>{score:.4g}</td><td>chosen</td>" in html
     rows = re.findall(r"<tr><td>([^<]+)</td><td>([^<]+)</td><td>([^<]*)</td></tr>", html)
@@ -65,7 +65,7 @@ def test_a_tuning_shows_its_settings_their_scores_and_curves():
     assert [sign for _, _, sign in rows].count("chosen") == 1
     assert ">tuned metric</text>" in html
     assert curves(html) == 21
-    assert repr(tuning) == f"<Tuning of FedRep: step_size = {chosen}; score {score:.4g}; 31 settings tried>"
+    assert repr(tuning) == f"<TuningResult of FedRep: step_size = {chosen}; score {score:.4g}; 31 settings tried>"
 
 
 def test_a_chosen_setting_is_shown_whatever_its_score():
@@ -78,7 +78,7 @@ def test_a_chosen_setting_is_shown_whatever_its_score():
 
 
 def test_a_tuning_at_an_edge_says_so():
-    with pytest.warns(lf.EdgeWarning):
+    with pytest.warns(lf.GridEdgeWarning):
         tuning = lf.tune(FEDREP, PROBLEM, grid={"step_size": [0.01, 0.02]}, data=FRESH, rounds=5, trials=3)
     assert "step_size is at the edge" in repr(tuning)
 
@@ -86,7 +86,7 @@ def test_a_tuning_at_an_edge_says_so():
 def test_a_tuning_without_curves_shows_its_scores_alone():
     ends = {"metric": lambda result: np.full(3, abs(result.algorithm.step_size - 0.3)), "score": "final"}
     alone = lf.tune(FEDREP, PROBLEM, grid={"step_size": [0.1, 0.3, 0.9]}, data=FRESH, rounds=5, trials=3, **ends)
-    assert alone.chosen == {"step_size": 0.3}
+    assert alone.best_params == {"step_size": 0.3}
     assert "<svg" not in shown(alone)
 
 

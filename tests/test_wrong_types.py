@@ -7,7 +7,7 @@ from helpers import assert_one_line
 
 import linfed as lf
 
-TABLE = lf.Table([{"m": m, "error": lf.Along([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
+TABLE = lf.Table([{"m": m, "error": lf.LabeledArray([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
 RUN = lf.Run(
     algorithm=lf.FedRep(rank=1, step_size=0.3, init="random"),
     problem=lf.SharedRepresentation(n_clients=3, dim=4, rank=1),
@@ -38,7 +38,7 @@ TABLES = {
     "a file that is a number": (lambda: TABLE.to_csv(5), ["path = 5 must be a path"], TypeError),
     "an archive that is a number": (lambda: TABLE.save(5), ["path = 5 must be a path"], TypeError),
     "arrays along axes only": (
-        lambda: lf.Table([{"error": lf.Along([[1.0, 2.0]], round=[0, 1])}]).records(),
+        lambda: lf.Table([{"error": lf.LabeledArray([[1.0, 2.0]], round=[0, 1])}]).to_records(),
         ["records() requires the name of an axis", "records('round')"],
         ValueError,
     ),
@@ -53,7 +53,7 @@ def test_tables(name, tmp_path, monkeypatch):
 
 
 def test_arrays_along_axes_only_are_written_beside_nothing(tmp_path):
-    table = lf.Table([{"error": lf.Along([[1.0, 2.0]], round=[0, 1])}])
+    table = lf.Table([{"error": lf.LabeledArray([[1.0, 2.0]], round=[0, 1])}])
     assert [path.name for path in table.to_csv(tmp_path / "t")] == ["t-round.csv"]
     with pytest.raises(ValueError, match="requires the name of an axis"):
         table.to_pandas()
@@ -61,28 +61,32 @@ def test_arrays_along_axes_only_are_written_beside_nothing(tmp_path):
 
 CURVES = {
     "no axes": (
-        lambda ax: lf.curves(5, TABLE, "round", "error", by="m"),
+        lambda ax: lf.plot_curves(5, TABLE, "round", "error", by="m"),
         ["ax = 5 must be matplotlib Axes"],
         TypeError,
     ),
-    "no table": (lambda ax: lf.curves(ax, 5, "round", "error", by="m"), ["table = 5 must be a lf.Table"], TypeError),
+    "no table": (
+        lambda ax: lf.plot_curves(ax, 5, "round", "error", by="m"),
+        ["table = 5 must be a lf.Table"],
+        TypeError,
+    ),
     "an order that is a number": (
-        lambda ax: lf.curves(ax, TABLE, "round", "error", by="m", order=5),
+        lambda ax: lf.plot_curves(ax, TABLE, "round", "error", by="m", order=5),
         ["order = 5 must be a sequence of values of 'm'"],
         TypeError,
     ),
     "an order of nothing": (
-        lambda ax: lf.curves(ax, TABLE, "round", "error", by="m", order=[]),
+        lambda ax: lf.plot_curves(ax, TABLE, "round", "error", by="m", order=[]),
         ["order = [] must contain some of the values of 'm': 5, 10"],
         ValueError,
     ),
     "an order of others": (
-        lambda ax: lf.curves(ax, TABLE, "round", "error", by="m", order=[1, 2]),
+        lambda ax: lf.plot_curves(ax, TABLE, "round", "error", by="m", order=[1, 2]),
         ["order = [1, 2] must contain some of the values of 'm': 5, 10"],
         ValueError,
     ),
     "a band that is a number": (
-        lambda ax: lf.curves(ax, TABLE, "round", "error", by="m", band=5),
+        lambda ax: lf.plot_curves(ax, TABLE, "round", "error", by="m", band=5),
         ["band = 5 must be True or False"],
         ValueError,
     ),
@@ -97,12 +101,12 @@ def test_curves(name, ax):
 
 
 def test_an_order_of_some_values_draws_them(ax):
-    lf.curves(ax, TABLE, "round", "error", by="m", order=[10, 7])
+    lf.plot_curves(ax, TABLE, "round", "error", by="m", order=[10, 7])
     assert [line.get_label() for line in ax.lines] == ["m = 10"]
 
 
 def opened(*arguments, **options):
-    with lf.page(*arguments, **options):
+    with lf.panels(*arguments, **options):
         pytest.fail("is drawn")
 
 

@@ -12,7 +12,7 @@ from linfed.algorithms.general_flute import GeneralFLUTE
 from linfed.algorithms.lgfedavg import LGFedAvg
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.algorithms.personalised import Personalised
+from linfed.algorithms.personalized import Personalized
 from linfed.algorithms.pooled import PooledLeastSquares
 from linfed.algorithms.shortcut import FedRepShortcut
 
@@ -21,7 +21,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     for cls in (
         *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
-        *(FedPer, LGFedAvg, FedRoD, LocalOnly, PooledLeastSquares, Oracle, Personalised),
+        *(FedPer, LGFedAvg, FedRoD, LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
 }
 """All algorithms by name, for the command line and for results read from files."""
@@ -45,6 +45,6 @@ __all__ = [
     "LGFedAvg",
     "LocalOnly",
     "Oracle",
-    "Personalised",
+    "Personalized",
     "PooledLeastSquares",
 ]

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices, Mask
-from linfed._values import Configuration, says_last
-from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialisation
+from linfed._values import Configuration, declared_last
+from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialization
 from linfed.data.batch import Batch
-from linfed.errors import SizeError, check_instance, shown
+from linfed.errors import SizeError, check_instance, short_repr
 from linfed.numerics.layers import composed, shape_of_client
 from linfed.numerics.linalg import put_clients, take_clients
 from linfed.numerics.streams import TrialRandom
@@ -41,7 +41,7 @@ class State:
     -----
     States are immutable: the loop makes all their arrays read-only. An algorithm that stores more arrays subclasses
     `State`, adds array fields (trials first), and names the fields with a client axis in `per_client`. If the clients'
-    predictors are computed from these arrays, the subclass overrides `served`.
+    predictors are computed from these arrays, the subclass overrides `for_prediction`.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class State:
             return int(self.B.shape[1])
         if self.S is not None:
             return int(self.S.shape[-1]) - (self.S.ndim == 4)
-        served = self.served()
+        served = self.for_prediction()
         return 0 if served is self else served.dim
 
     @property
@@ -78,11 +78,11 @@ class State:
         """Number of classes c; 0 for regression."""
         found = self.S if self.W is None else self.W
         if found is None:
-            served = self.served()
+            served = self.for_prediction()
             return 0 if served is self else served.classes
         return int(found.shape[2]) if found.ndim == 4 else 0
 
-    def served(self) -> State:
+    def for_prediction(self) -> State:
         """Return the state whose B, W, S are the clients' predictors; by default this one.
 
         A subclass whose predictors are computed from its arrays (a mix, a sum of heads) returns them here as a plain
@@ -149,7 +149,7 @@ class State:
             raise ValueError(f"update(active=) got {name} of shape {np.shape(new)}, expected {wanted}")
         return put_clients(held, active, new) if held.shape[1] > 1 else new
 
-    def of_clients(self, name: str, active: Indices) -> Array:
+    def take_clients(self, name: str, active: Indices) -> Array:
         """Return the participants' rows of a per-client array, (trials, p, ...), or the single shared row."""
         held = self.array(name)
         return held if held.shape[1] == 1 else take_clients(held, active)
@@ -179,7 +179,7 @@ class State:
         SizeError
             If the dense array would take more than 8 GB: pass fewer clients, or use the factors B, W, S.
         """
-        served = self.served()
+        served = self.for_prediction()
 
         def chosen(part: Array) -> Array:
             return part if part.shape[1] == 1 or clients is None else part[:, clients]
@@ -213,7 +213,7 @@ def _names(cls: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
-class Start(ChunkSizes, Protocol):
+class InitContext(ChunkSizes, Protocol):
     """Sizes, random numbers and initial factors for `Algorithm.initial_state`, without access to the ground truth."""
 
     @property
@@ -250,15 +250,15 @@ class Start(ChunkSizes, Protocol):
         ...
 
 
-class Asks(IntEnum):
+class Requires(IntEnum):
     """Operations on a batch that an algorithm's steps require: the fewer, the cheaper the engines that support them.
 
     Examples
     --------
     >>> import linfed as lf
-    >>> lf.FedRep(rank=2, step_size=0.5).asks.name
+    >>> lf.FedRep(rank=2, step_size=0.5).requires.name
     'FEATURES'
-    >>> lf.Asks.GRADIENTS < lf.Asks.ROWS
+    >>> lf.Requires.GRADIENTS < lf.Requires.ROWS
     True
     """
 
@@ -295,7 +295,7 @@ class Algorithm(Configuration, ABC):
     ... class OneGradientStep(lf.Algorithm):
     ...     step_size: float
     ...     summary = "one shared predictor, one gradient step per round"
-    ...     asks = lf.Asks.QUADRATIC
+    ...     requires = lf.Requires.QUADRATIC
     ...
     ...     def initial_state(self, start):
     ...         return lf.State(S=start.zeros(1, start.dim))
@@ -313,30 +313,30 @@ class Algorithm(Configuration, ABC):
     """One-line description for lists of algorithms."""
 
     @property
-    def asks(self) -> Asks:
-        """Operations that the steps require of a batch; by default the samples themselves (see `asks_of`)."""
-        return Asks.ROWS
+    def requires(self) -> Requires:
+        """Operations that the steps require of a batch; by default the samples themselves (see `requires_of`)."""
+        return Requires.ROWS
 
     @property
-    def columns(self) -> int:
+    def learned_rank(self) -> int:
         """Columns k of the learned representation B; 0 without one. By default the field `rank`."""
         rank: Any = getattr(self, "rank", 0)
         return int(rank)
 
     @property
     def initial_columns(self) -> int:
-        """Columns of the B that `initialisation` describes; by default the same number as `columns`."""
-        return self.columns
+        """Columns of the B that `initialization` describes; by default the same number as `columns`."""
+        return self.learned_rank
 
     @property
-    def initialisation(self) -> Initialisation | None:
+    def initialization(self) -> Initialization | None:
         """Initialisation of B, if it is one of `linfed.algorithms.initial`: engines and memory depend on it."""
         return None
 
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if the hyper-parameters do not fit a problem of this size; by default if k exceeds d."""
-        if self.columns > dim:
-            raise ValueError(f"rank = {self.columns} must be at most dim = {dim}")
+        if self.learned_rank > dim:
+            raise ValueError(f"rank = {self.learned_rank} must be at most dim = {dim}")
 
     def check_loss(self, classes: int) -> None:
         """Raise if the algorithm does not support samples of `classes` classes (0: regression).
@@ -356,7 +356,7 @@ class Algorithm(Configuration, ABC):
         return False
 
     @abstractmethod
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return the state before the first round."""
 
     @abstractmethod
@@ -383,7 +383,7 @@ class Algorithm(Configuration, ABC):
         ValueError
             If the algorithm learns nothing that new clients can use.
         """
-        state = state.served()
+        state = state.for_prediction()
         if state.B is not None:
             return State(B=state.B, W=batch.project(state.B).fit().W)
         if state.S is None or state.S.shape[1] > 1:
@@ -406,12 +406,12 @@ class Algorithm(Configuration, ABC):
             The mean over all clients if they send unequal amounts. Messages before the first round or after the last
             (initialisation, fine-tuning) do not count. By default NaN for an algorithm without B.
         """
-        size = float(self.columns * dim) or np.nan
+        size = float(self.learned_rank * dim) or np.nan
         return Communication(size, size)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the number of floats in one trial's state and in a step's temporary arrays; by default B and W."""
-        return self.columns * (n_clients + dim)
+        return self.learned_rank * (n_clients + dim)
 
 
 def check_algorithm(algorithm: object) -> None:
@@ -419,16 +419,16 @@ def check_algorithm(algorithm: object) -> None:
     check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
 
 
-def asks_of(algorithm: Algorithm) -> Asks:
+def requires_of(algorithm: Algorithm) -> Requires:
     """Return the operations that an algorithm's steps require of a batch.
 
-    The attribute `asks` of a class describes only the `step` and `finish` that the class defines or inherits. If a
-    subclass overrides one of them without a new `asks`, its steps are assumed to require the samples themselves.
+    The attribute `requires` of a class describes only the `step` and `finish` that the class defines or inherits. If a
+    subclass overrides one of them without a new `requires`, its steps are assumed to require the samples themselves.
     Batches refuse unsupported operations. They cannot detect a step that reads the rows of a compressed batch as
     samples, or the entries of B in the frame of the Markov-chain engine.
     """
-    asks: Any = algorithm.asks
-    if not isinstance(asks, Asks):
-        allowed = ", ".join(f"lf.Asks.{one.name}" for one in Asks)
-        raise TypeError(f"{type(algorithm).__name__}.asks = {shown(asks)} must be one of {allowed}")
-    return asks if says_last(type(algorithm), "asks", ("step", "finish")) else Asks.ROWS
+    asks: Any = algorithm.requires
+    if not isinstance(asks, Requires):
+        allowed = ", ".join(f"lf.Requires.{one.name}" for one in Requires)
+        raise TypeError(f"{type(algorithm).__name__}.asks = {short_repr(asks)} must be one of {allowed}")
+    return asks if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS

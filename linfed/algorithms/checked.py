@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from linfed.algorithms.base import State
-from linfed.errors import check_returned, shown
+from linfed.errors import check_returned, short_repr
 from linfed.numerics.layers import shape_of_client
 
 
@@ -48,11 +48,11 @@ def check_state(
         If `state` is not a `State`, has no predictor, or has arrays of wrong names, types or shapes.
     """
     if not isinstance(state, State):
-        raise TypeError(f"{source} returned {shown(state)}, expected a lf.State")
+        raise TypeError(f"{source} returned {short_repr(state)}, expected a lf.State")
     told = State.__repr__(state)  # the `repr` of a dataclass subclass would show the arrays' numbers
     if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
         raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
-    derived = type(state).served is not State.served
+    derived = type(state).for_prediction is not State.for_prediction
     for name, array in state.arrays().items():
         if derived or name not in ("B", "W", "S"):
             shape = np.shape(array)
@@ -61,9 +61,9 @@ def check_state(
             check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
     if derived:
         source = f"{type(state).__name__}.served"
-    served: object = state.served()
+    served: object = state.for_prediction()
     if not isinstance(served, State):
-        raise TypeError(f"{source} returned {shown(served)}, expected a lf.State")
+        raise TypeError(f"{source} returned {short_repr(served)}, expected a lf.State")
     _check_predictor(served, source, trials=trials, n_clients=n_clients, dim=dim, columns=columns, classes=classes)
     return state
 

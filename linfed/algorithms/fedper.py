@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, positive
-from linfed.algorithms.base import Asks, Start, State
+from linfed.algorithms.base import InitContext, Requires, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
@@ -72,7 +72,7 @@ class FedPer(Scheduled):
     server_step_size: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
 
-    asks: ClassVar[Asks] = Asks.QUADRATIC
+    requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "shared representation, personal heads, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
@@ -86,14 +86,14 @@ class FedPer(Scheduled):
         )
 
     @property
-    def initialisation(self) -> Initial:
+    def initialization(self) -> Initial:
         """Initialisation of B."""
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
         """Accept regression and classification: the steps use only gradients."""
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and all heads at 0."""
         B = start.representation(self.init, self.rank)
         return State(B=B, W=start.zeros(start.n_clients, self.rank))
@@ -101,7 +101,7 @@ class FedPer(Scheduled):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         model, B = LinearModel.of(state), state.array("B")
-        begin = model.vector(B, state.of_clients("W", batch.active))
+        begin = model.vector(B, state.take_clients("W", batch.active))
         local = model.trained(batch, begin, self.step_in(batch), self.local_steps)
         change = weighted_mean((local - begin)[..., : B[0].size], client_weights(batch, "uniform"))
         B = B + self.server_step_size * change.reshape(B.shape)

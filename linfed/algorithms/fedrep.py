@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, instance, one_of
-from linfed.algorithms.base import Asks, Start, State
-from linfed.algorithms.heads import ExactHeads, Heads, check_heads_loss, moved_representation
+from linfed.algorithms.base import InitContext, Requires, State
+from linfed.algorithms.heads import ExactHeads, HeadSolver, check_heads_loss, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
@@ -85,7 +85,7 @@ class FedRep(Scheduled):
     rank: int
     step_size: StepSize
     init: Initial | str | npt.ArrayLike = "moments"
-    heads: Heads = field(default_factory=ExactHeads)
+    heads: HeadSolver = field(default_factory=ExactHeads)
     representation_steps: int = 1
     orthonormalize: bool = True
     aggregate: Literal["mean", "sum"] = "mean"
@@ -99,7 +99,7 @@ class FedRep(Scheduled):
             rank=check_integer,
             step_size=checked_step_size,
             init=converted(as_initial),
-            heads=instance(Heads, "lf.ExactHeads() or lf.GradientHeads(steps=..., step_size=...)"),
+            heads=instance(HeadSolver, "lf.ExactHeads() or lf.GradientHeads(steps=..., step_size=...)"),
             aggregate=one_of("mean", "sum"),
             representation_steps=check_integer,
             orthonormalize=check_bool,
@@ -109,12 +109,12 @@ class FedRep(Scheduled):
             raise ValueError("rotate_heads = True requires orthonormalize = True, whose QR factorisation gives R")
 
     @property
-    def asks(self) -> Asks:
+    def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        return Asks.FEATURES if self.representation_steps == 1 else Asks.QUADRATIC
+        return Requires.FEATURES if self.representation_steps == 1 else Requires.QUADRATIC
 
     @property
-    def initialisation(self) -> Initial:
+    def initialization(self) -> Initial:
         """Initialisation of B."""
         return as_initial(self.init)
 
@@ -124,7 +124,7 @@ class FedRep(Scheduled):
         if classes and self.rotate_heads:
             raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and all heads at 0."""
         B = start.representation(self.init, self.rank)
         return State(B=B, W=start.zeros(start.n_clients, self.rank))
@@ -133,8 +133,8 @@ class FedRep(Scheduled):
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         B = state.array("B")
         step_size = self.step_in(batch)
-        fit = self.heads.solve(batch.project(B), state.of_clients("W", batch.active), step_size)
-        moved = moved_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
+        fit = self.heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
+        moved = update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:

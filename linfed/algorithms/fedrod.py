@@ -10,8 +10,8 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, instance
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.base import Start, State
-from linfed.algorithms.heads import GradientHeads, Heads, check_heads_loss
+from linfed.algorithms.base import InitContext, State
+from linfed.algorithms.heads import GradientHeads, HeadSolver, check_heads_loss
 from linfed.algorithms.models import LinearModel, zero_model
 from linfed.algorithms.step_size import step_at
 from linfed.data.batch import Batch, Features
@@ -21,14 +21,14 @@ from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TwoHeads(State):
+class FedRoDState(State):
     """State with a shared B, the generic head W (trials, 1, k), and personal heads V (trials, n, k)."""
 
     V: Array
 
     per_client: ClassVar[frozenset[str]] = State.per_client | {"V"}
 
-    def served(self) -> State:
+    def for_prediction(self) -> State:
         """Return the predictors ``B (w + v_i)``."""
         return State(B=self.B, W=self.array("W") + self.V)
 
@@ -101,14 +101,14 @@ class FedRoD(Averaging):
     """
 
     rank: int = field()  # required; without `field()` it would inherit the default None of `Averaging`
-    personal: Heads = field(default_factory=GradientHeads)
+    personal: HeadSolver = field(default_factory=GradientHeads)
     balanced: bool = True
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "two-layer averaging plus a personal head per client"
 
     def __post_init__(self) -> None:
-        personal = instance(Heads, "lf.GradientHeads(steps=1) or lf.ExactHeads()")
+        personal = instance(HeadSolver, "lf.GradientHeads(steps=1) or lf.ExactHeads()")
         check_fields(self, rank=check_integer, personal=personal, balanced=check_bool)
         super().__post_init__()
 
@@ -117,10 +117,10 @@ class FedRoD(Averaging):
         super().check_loss(classes)
         check_heads_loss("personal", self.personal, classes)
 
-    def initial_state(self, start: Start) -> TwoHeads:
+    def initial_state(self, start: InitContext) -> FedRoDState:
         """Return B from `init` and all heads at 0."""
         shared = zero_model(start, self.rank, self.init)
-        return TwoHeads(**shared, V=np.repeat(shared["W"], start.n_clients, axis=1))
+        return FedRoDState(**shared, V=np.repeat(shared["W"], start.n_clients, axis=1))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -144,9 +144,9 @@ class FedRoD(Averaging):
         heads = self.personal if self.fine_tune is None else self.fine_tune
         return State(B=state.B, W=state.array("W") + heads.adapt(_residual(state, batch)).W)
 
-    def _fitted(self, heads: Heads, state: State, batch: Batch, step_size: float) -> Array:
+    def _fitted(self, heads: HeadSolver, state: State, batch: Batch, step_size: float) -> Array:
         """Return the updated personal heads of the batch's clients."""
-        return heads.solve(_residual(state, batch), state.of_clients("V", batch.active), step_size).W
+        return heads.solve(_residual(state, batch), state.take_clients("V", batch.active), step_size).W
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size for averaging, and of the personal heads before and after adding the generic head."""

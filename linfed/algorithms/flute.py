@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, non_negative, optional
-from linfed.algorithms.base import Asks, Communication, Start, State
+from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, one_step
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, shown
+from linfed.errors import check_integer, short_repr
 from linfed.numerics.streams import TrialRandom
 
 
 def _one_or_two(name: str, value: object) -> int:
     """Return `value` as an int if it is 1 or 2, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or value not in (1, 2):
-        raise ValueError(f"{name} = {shown(value)} must be 1 or 2")
+        raise ValueError(f"{name} = {short_repr(value)} must be 1 or 2")
     return int(value)
 
 
@@ -92,7 +92,7 @@ class FLUTE(Scheduled):
     init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
     gradient_factor: Literal[1, 2] = 1
 
-    asks: ClassVar[Asks] = Asks.GRADIENTS
+    requires: ClassVar[Requires] = Requires.GRADIENTS
     summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
 
     def __post_init__(self) -> None:
@@ -116,18 +116,18 @@ class FLUTE(Scheduled):
         return self.server_step_size / (step_size * self.gradient_factor)
 
     @property
-    def initialisation(self) -> InitialFactors:
+    def initialization(self) -> InitialFactors:
         """Initialisation of B and W."""
         return as_factors(self.init)
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return B and W from `init`."""
         B, W = start.factors(self.init, self.rank)
         return State(B=B, W=W)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        B, W = state.array("B"), state.of_clients("W", batch.active)
+        B, W = state.array("B"), state.take_clients("W", batch.active)
         step_size = self.step_in(batch)
         local = step_size * self.gradient_factor
         server = step_size if self.server_step_size is None else self.server_step_size

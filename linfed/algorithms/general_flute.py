@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import check_fields, converted, non_negative, optional, positive
-from linfed.algorithms.base import Communication, Start, State
+from linfed.algorithms.base import Communication, InitContext, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
@@ -121,7 +121,7 @@ class GeneralFLUTE(Scheduled):
         )
 
     @property
-    def initialisation(self) -> Initial:
+    def initialization(self) -> Initial:
         """Initialisation of B."""
         return as_initial(self.init)
 
@@ -130,7 +130,7 @@ class GeneralFLUTE(Scheduled):
         if not classes:
             raise ValueError("GeneralFLUTE supports only classification; for regression use lf.FLUTE")
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return B from `init`, and the same random heads for all clients."""
         B = start.representation(self.init, self.rank)
         return State(B=B, W=random_heads(start, start.n_clients, self.rank, self.head_scale))
@@ -138,7 +138,7 @@ class GeneralFLUTE(Scheduled):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         samples, step = of_classes(batch, "GeneralFLUTE"), self.step_in(batch)
-        W, B = state.of_clients("W", batch.active), state.array("B")
+        W, B = state.take_clients("W", batch.active), state.array("B")
         server = step if self.server_step_size is None else self.server_step_size
         target = nc_target(samples.holds)
         for _ in range(self.local_steps):
@@ -173,7 +173,7 @@ class GeneralFLUTE(Scheduled):
         return self.rank * (n_clients + dim + participants * (dim + 4))
 
 
-def random_heads(start: Start, clients: int, rank: int, scale: float = 1.0) -> Array:
+def random_heads(start: InitContext, clients: int, rank: int, scale: float = 1.0) -> Array:
     """Return random softmax heads, (T, clients, c, k + 1), equal for all clients: entries ``N(0, scale^2 / k)``.
 
     The biases are 0. The heads are the first draw from the algorithm's random numbers, so all algorithms that use this

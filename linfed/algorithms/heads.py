@@ -14,7 +14,7 @@ from linfed.errors import check_integer
 from linfed.numerics.layers import head_gram, scaled_by, shape_of_client, summed_outer
 
 
-class Heads(Configuration, ABC):
+class HeadSolver(Configuration, ABC):
     """Base class of the head updates `ExactHeads` and `GradientHeads`."""
 
     @abstractmethod
@@ -32,7 +32,7 @@ class Heads(Configuration, ABC):
 
         Returns
         -------
-        Fit
+        PowerLawFit
             With heads W (T, p, k).
         """
 
@@ -42,7 +42,7 @@ class Heads(Configuration, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactHeads(Heads):
+class ExactHeads(HeadSolver):
     """Heads in closed form: least squares at the shared representation.
 
     Parameters
@@ -92,7 +92,7 @@ class ExactHeads(Heads):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientHeads(Heads):
+class GradientHeads(HeadSolver):
     """Heads by full-gradient steps from each client's last head.
 
     Parameters
@@ -135,10 +135,10 @@ class GradientHeads(Heads):
 
     def solve(self, features: Features, W: Array, step_size: float) -> Fit:
         """Return the heads after the gradient steps from W."""
-        return descended(features, W, step_size if self.step_size is None else self.step_size, self.steps)
+        return gradient_descent(features, W, step_size if self.step_size is None else self.step_size, self.steps)
 
 
-def check_heads_loss(name: str, heads: Heads | None, classes: int) -> None:
+def check_heads_loss(name: str, heads: HeadSolver | None, classes: int) -> None:
     """Raise if heads are fitted by least squares and the task is classification."""
     if classes and isinstance(heads, ExactHeads):
         raise ValueError(
@@ -163,14 +163,14 @@ class AtHeads:
         return self.features.shifted(self.W)
 
 
-def descended(features: Features, W: Array, step_size: float, steps: int) -> AtHeads:
+def gradient_descent(features: Features, W: Array, step_size: float, steps: int) -> AtHeads:
     """Return the heads after gradient steps from W (T, p, k), as a fit."""
     for _ in range(steps):
         W = W - step_size * features.head_gradient(W)
     return AtHeads(features, W)
 
 
-def moved_representation(B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False) -> Array:
+def update_representation(B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False) -> Array:
     """Return B after the participants' local steps at fixed heads and the server's aggregation, before any QR.
 
     Parameters

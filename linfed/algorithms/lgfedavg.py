@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import check_fields, converted, positive
-from linfed.algorithms.base import Asks, Communication, Start, State
+from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
@@ -22,7 +22,7 @@ from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class OwnRepresentations(State):
+class LGFedAvgState(State):
     """State with a personal representation per client, ``own`` (trials, n, d, k), and a shared head W."""
 
     own: Array
@@ -34,7 +34,7 @@ class OwnRepresentations(State):
         """Model that each client trains."""
         return LinearModel.of(State(B=self.own[:, 0], W=self.W))
 
-    def served(self) -> State:
+    def for_prediction(self) -> State:
         """Return the predictors ``B_i w`` as S, without a shared B."""
         model = self.model
         return State(S=model.predictors(model.vector(self.own, self.array("W"))))
@@ -103,7 +103,7 @@ class LGFedAvg(Scheduled):
     server_step_size: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
 
-    asks: ClassVar[Asks] = Asks.QUADRATIC
+    requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "personal representations, shared head, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class LGFedAvg(Scheduled):
         )
 
     @property
-    def columns(self) -> int:
+    def learned_rank(self) -> int:
         """0: there is no shared B."""
         return 0
 
@@ -127,7 +127,7 @@ class LGFedAvg(Scheduled):
         return self.rank
 
     @property
-    def initialisation(self) -> Initial:
+    def initialization(self) -> Initial:
         """Initialisation of all B_i."""
         return as_initial(self.init)
 
@@ -139,16 +139,16 @@ class LGFedAvg(Scheduled):
     def check_loss(self, classes: int) -> None:
         """Accept regression and classification: the steps use only gradients."""
 
-    def initial_state(self, start: Start) -> OwnRepresentations:
+    def initial_state(self, start: InitContext) -> LGFedAvgState:
         """Return the state with all B_i equal to the B of `init` and the head at 0."""
         shared = zero_model(start, self.rank, self.init)
-        return OwnRepresentations(W=shared["W"], own=np.repeat(shared["B"][:, None], start.n_clients, axis=1))
+        return LGFedAvgState(W=shared["W"], own=np.repeat(shared["B"][:, None], start.n_clients, axis=1))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert isinstance(state, OwnRepresentations)
+        assert isinstance(state, LGFedAvgState)
         model, W = state.model, state.array("W")
-        begin = model.vector(state.of_clients("own", batch.active), W)
+        begin = model.vector(state.take_clients("own", batch.active), W)
         local = model.trained(batch, begin, self.step_in(batch), self.local_steps)
         _, change = model.layers(weighted_mean(local - begin, client_weights(batch, "uniform")))
         own, _ = model.layers(local)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._values import check_fields, non_negative, optional, positive
-from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
+from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
@@ -63,7 +63,7 @@ class LocalOnly(Algorithm):
     step_size: float | None = None
     local_steps: int = 1
 
-    asks: ClassVar[Asks] = Asks.QUADRATIC
+    requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "least squares or ridge regression per client, without federation"
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class LocalOnly(Algorithm):
                 "give step_size="
             )
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return the state with all predictors at 0."""
         return State(S=start.zeros(start.n_clients, start.dim))
 
@@ -85,7 +85,7 @@ class LocalOnly(Algorithm):
         """Return the state after the participants' least-squares fits or gradient steps."""
         if self.step_size is None:
             return state.update(S=batch.least_squares(self.ridge), active=batch.active)
-        theta = state.of_clients("S", batch.active)
+        theta = state.take_clients("S", batch.active)
         shrunk = np.ones(theta.shape[-1])
         if theta.ndim == 4:
             shrunk[-1] = 0.0

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.base import Start, State
+from linfed.algorithms.base import InitContext, State
 from linfed.algorithms.initial import Initial
 from linfed.data.batch import Batch
 from linfed.data.classes import of_classes
@@ -170,7 +170,7 @@ def _flat(values: Array) -> Array:
     return values.reshape(*values.shape[:2], -1)
 
 
-def zero_model(start: Start, rank: int | None, init: Initial | str | npt.ArrayLike) -> dict[str, Any]:
+def zero_model(start: InitContext, rank: int | None, init: Initial | str | npt.ArrayLike) -> dict[str, Any]:
     """Return the arrays of the initial shared model: theta = 0, or (with a rank) B from `init` and the head at 0."""
     if rank is None:
         return {"S": start.zeros(1, start.dim)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from linfed._values import check_fields, non_negative
-from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
+from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, TrueSubspace
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
@@ -55,20 +55,20 @@ class Oracle(Algorithm):
     rank: int
     ridge: float = 0.0
 
-    asks: ClassVar[Asks] = Asks.FEATURES
+    requires: ClassVar[Requires] = Requires.FEATURES
     summary: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference"
 
     def __post_init__(self) -> None:
         check_fields(self, rank=check_integer, ridge=non_negative)
 
     @property
-    def initialisation(self) -> Initial:
+    def initialization(self) -> Initial:
         """Initialisation at the true subspace."""
         return TrueSubspace()
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return the true subspace and all heads at 0."""
-        B = start.representation(self.initialisation, self.rank)
+        B = start.representation(self.initialization, self.rank)
         return State(B=B, W=start.zeros(start.n_clients, self.rank))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

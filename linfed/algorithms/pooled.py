@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from linfed._values import check_fields, one_of
-from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State
+from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.algorithms.models import client_weights
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
@@ -50,13 +50,13 @@ class PooledLeastSquares(Algorithm):
 
     weights: Literal["uniform", "samples"] = "uniform"
 
-    asks: ClassVar[Asks] = Asks.QUADRATIC
+    requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "one least-squares model for all clients: a reference"
 
     def __post_init__(self) -> None:
         check_fields(self, weights=one_of("uniform", "samples"))
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return the state with theta at 0."""
         return State(S=np.zeros((start.trials, 1, start.dim)))
 

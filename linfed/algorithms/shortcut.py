@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, converted, instance, non_negative, optional
-from linfed.algorithms.base import Asks, Start, State
-from linfed.algorithms.heads import AtHeads, moved_representation
+from linfed.algorithms.base import InitContext, Requires, State
+from linfed.algorithms.heads import AtHeads, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.solvers import ClosedForm, GradientSteps, Solver
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
@@ -105,7 +105,7 @@ class FedRepShortcut(Scheduled):
     refit: bool = False
     init: Initial | str | npt.ArrayLike = "moments"
 
-    asks: ClassVar[Asks] = Asks.QUADRATIC
+    requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
 
     def __post_init__(self) -> None:
@@ -139,11 +139,11 @@ class FedRepShortcut(Scheduled):
         return self.ridge / self._scales[1] ** 2
 
     @property
-    def initialisation(self) -> Initial:
+    def initialization(self) -> Initial:
         """Initialisation of B."""
         return as_initial(self.init)
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return B from `init`, all heads and shortcuts at 0."""
         B = start.representation(self.init, self.rank)
         shape = start.trials, start.n_clients
@@ -152,11 +152,11 @@ class FedRepShortcut(Scheduled):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B = state.array("B")
-        W, S = state.of_clients("W", batch.active), state.of_clients("S", batch.active)
+        W, S = state.take_clients("W", batch.active), state.take_clients("S", batch.active)
         step_size = self.step_in(batch)
         W, S = self.solver.solve(batch, B, W, S, ridge=self._ridge, step_size=step_size, scales=self._scales)
         features = batch.shifted(S).project(B)
-        moved = moved_representation(B, AtHeads(features, W), step_size, self.representation_steps)
+        moved = update_representation(B, AtHeads(features, W), step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:

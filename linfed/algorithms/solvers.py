@@ -9,7 +9,7 @@ from typing import Literal
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, one_of, optional, positive
-from linfed.algorithms.heads import descended
+from linfed.algorithms.heads import gradient_descent
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
 from linfed.numerics.least_squares import joint_ridge
@@ -111,7 +111,7 @@ class GradientSteps(Solver):
         """Return head and shortcut after their gradient steps."""
         head_step = scales[0] ** 2 * (step_size if self.head_step_size is None else self.head_step_size)
         step = scales[1] ** 2 * (step_size if self.shortcut_step_size is None else self.shortcut_step_size)
-        new_W = descended(batch.shifted(S).project(B), W, head_step, self.head_steps).W
+        new_W = gradient_descent(batch.shifted(S).project(B), W, head_step, self.head_steps).W
         if self.shortcut_steps:
             rest = batch.shifted((new_W if self.order == "gauss-seidel" else W) @ B.mT)
             for _ in range(self.shortcut_steps):

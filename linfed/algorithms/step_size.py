@@ -10,7 +10,7 @@ from linfed._types import Array
 from linfed._values import positive, takes
 from linfed.algorithms.base import Algorithm
 from linfed.data.batch import Batch
-from linfed.errors import check_array, shown
+from linfed.errors import check_array, short_repr
 
 StepSize: TypeAlias = float | Sequence[float] | Array | Callable[[int], float]
 """A positive number, one number per round (rounds,), or a function of the round number, from 1."""
@@ -21,7 +21,7 @@ def checked_step_size(name: str, value: Any) -> StepSize:
     if callable(value):
         if not takes(value, 1):
             raise TypeError(
-                f"{name} = {shown(value)} must be a function of one argument, the round, which counts from 1"
+                f"{name} = {short_repr(value)} must be a function of one argument, the round, which counts from 1"
             )
         return value  # `step_at` checks its return values
     if not isinstance(value, list | tuple) and not getattr(value, "ndim", 0):
@@ -52,7 +52,7 @@ def step_at(step_size: StepSize, round_: int) -> float:
 def one_step(step_size: StepSize, what: str, error: type[ValueError] = ValueError) -> float:
     """Return the constant step size, or raise `error` for a schedule; `what` starts the reason in the message."""
     if not isinstance(step_size, float):
-        raise error(f"step_size = {shown(step_size)} is a schedule: {what} one step for all rounds")
+        raise error(f"step_size = {short_repr(step_size)} is a schedule: {what} one step for all rounds")
     return step_size
 
 

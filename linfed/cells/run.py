@@ -22,7 +22,7 @@ from linfed.simulation.results import Result
 from linfed.simulation.run import simulate, simulate_trials
 from linfed.simulation.status import Status
 from linfed.tables.grid import Cell, Row
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class Run(Configuration):
     - ``participants``: the number of participants per round;
     - ``floats_sent``: the number of floats that server and participants have exchanged so far, along ``round``;
     - ``engine``: the engine used;
-    - for a tuned algorithm, the chosen value of each hyper-parameter (e.g. ``step_size``), ``at_edge``, and the
-      settings tried (`Tuning.columns`).
+    - for a tuned algorithm, the chosen value of each hyper-parameter (e.g. ``step_size``), ``at_grid_edge``, and the
+      settings tried (`TuningResult.columns`).
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Run(Configuration):
     ...     trials=5,
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"problem.n_clients": (50, 100), "data.n_samples": (6, 12)}))
-    >>> table.where(n_clients=100, n_samples=12)["subspace_distance"].shape      # (trials, rounds + 1)
+    >>> table.select(n_clients=100, n_samples=12)["subspace_distance"].shape      # (trials, rounds + 1)
     (5, 41)
     """
 
@@ -125,10 +125,10 @@ class Run(Configuration):
 
     def _row(self, result: Result) -> Row:
         """Return the columns for a result."""
-        metrics = {name: Along(values, round=result.rounds) for name, values in result.metrics.items()}
+        metrics = {name: LabeledArray(values, round=result.rounds) for name, values in result.metrics.items()}
         status = np.array([status.name for status in result.status])
         told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
-        told["floats_sent"] = Along(result.floats_sent, round=result.rounds)
+        told["floats_sent"] = LabeledArray(result.floats_sent, round=result.rounds)
         own = {*told, "status", "diverged", "round", *(field.name for field in fields(self))}
         _beside(dict.fromkeys(own), metrics)
         return {**told, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
@@ -181,6 +181,6 @@ def _joined(name: str, values: list[Any]) -> Any:
     """Join the values of a column over parts of the trials."""
     if name == "trials":
         return sum(values)
-    if isinstance(values[0], Along) and values[0].trials:
-        return Along(np.concatenate([value.values for value in values]), **values[0].axes)
+    if isinstance(values[0], LabeledArray) and values[0].trials:
+        return LabeledArray(np.concatenate([value.values for value in values]), **values[0].axes)
     return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]

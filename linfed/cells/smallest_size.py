@@ -1,4 +1,4 @@
-"""Cell that searches for the smallest size at which a run reaches a level; `linfed.least` makes and sweeps it."""
+"""Cell that searches for the smallest size at which a run reaches a level, for `linfed.find_smallest`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from linfed._types import Array
 from linfed._values import Configuration, check_fields, instance, optional, positive, takes
 from linfed.algorithms.base import Algorithm
 from linfed.cells.run import Part, Run
-from linfed.errors import LawError, SizeError, check_bool, check_integer, check_number, is_integer, is_real, shown
+from linfed.errors import (
+    NoPredictionError,
+    SizeError,
+    check_bool,
+    check_integer,
+    check_number,
+    is_integer,
+    is_real,
+    short_repr,
+)
 from linfed.prediction import predict
 from linfed.search.levels import Level
 from linfed.search.tuning import Tuned
 from linfed.simulation.participation import n_participants
-from linfed.statistics.crossings import Search, crossing_of, replicates_of
+from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of
 from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_cells
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 
 ROUND = "round"
 """Path that stands for the number of rounds, which a single run is enough to find."""
@@ -38,15 +47,15 @@ Rows: TypeAlias = Generator[Sequence[Cell], Sequence[Row], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Least(Configuration):
+class SmallestSize(Configuration):
     """Cell that searches for the smallest size at which one base cell reaches a level.
 
     Parameters
     ----------
     base : Run, or a cell with a field ``trials``
         The base cell. In a custom cell, no trial may depend on the number of trials.
-    path, reaches, share, start, least, most, resolution, confidence, batch, trials, budget, step_size, predicted
-        As in `lf.least`.
+    path, reaches, share, start, lower, upper, resolution, confidence, batch, trials, budget, step_size, predicted
+        As in `lf.find_smallest`.
     """
 
     keeps_pieces = True  # a search with another level or budget reuses the runs
@@ -56,8 +65,8 @@ class Least(Configuration):
     reaches: Level
     share: float = 0.5
     start: float | None = None
-    least: float | None = None
-    most: float | None = None
+    lower: float | None = None
+    upper: float | None = None
     resolution: float = 0.05
     confidence: float = 0.95
     batch: int = 8
@@ -74,8 +83,8 @@ class Least(Configuration):
             share=_inside,
             confidence=_inside,
             start=optional(_size),
-            least=optional(_size),
-            most=optional(_size),
+            lower=optional(_size),
+            upper=optional(_size),
             resolution=positive,
             batch=check_integer,
             trials=check_integer,
@@ -86,7 +95,7 @@ class Least(Configuration):
             raise ValueError(f"batch = {self.batch} must be at most trials = {self.trials}")
         if self.step_size is not None and (not callable(self.step_size) or isinstance(self.base.algorithm, Tuned)):
             raise ValueError(
-                f"step_size = {shown(self.step_size)} must be a function, and cannot be combined with lf.Tuned"
+                f"step_size = {short_repr(self.step_size)} must be a function, and cannot be combined with lf.Tuned"
             )
         if self.predicted and (self.share != 0.5 or self.reaches.metric != "subspace_distance" or not self._is_run):
             raise ValueError(
@@ -100,15 +109,16 @@ class Least(Configuration):
             return
         check_path(self.base, self.path)
         if not self._is_run and "trials" not in {field.name for field in dataclasses.fields(self.base)}:
-            raise TypeError(f"{shown(self.base)} must have a field 'trials', which least sets")
+            raise TypeError(f"{short_repr(self.base)} must have a field 'trials', which least sets")
         if self.start is None and not is_real(at_path(self.base, self.path)):
             raise ValueError(
-                f"{self.path} = {shown(at_path(self.base, self.path))} must be a number to start from; otherwise set "
+                f"{self.path} = {short_repr(at_path(self.base, self.path))} must be a number to start "
+                f"from; otherwise set "
                 "start="
             )
         low, start, high = self._range
         if not low <= start <= high:
-            raise ValueError(f"start = {start:g} must be between least = {low:g} and most = {high:g}")
+            raise ValueError(f"start = {start:g} must be between lower = {low:g} and upper = {high:g}")
         for name, end in (("least", low), ("most", high)):
             try:
                 cell = self._at(end)
@@ -135,8 +145,8 @@ class Least(Configuration):
     @property
     def _range(self) -> tuple[float, float, float]:
         start = at_path(self.base, self.path) if self.start is None else self.start
-        least = (1 if self._whole else start / RANGE) if self.least is None else self.least
-        return least, start, start * RANGE if self.most is None else self.most
+        least = (1 if self._whole else start / RANGE) if self.lower is None else self.lower
+        return least, start, start * RANGE if self.upper is None else self.upper
 
     # --- the search ------------------------------------------------------------------------------------------
 
@@ -165,15 +175,15 @@ class Least(Configuration):
         search = self._of_rounds(row)
         return {**self._answer(search), **columns}
 
-    def _of_rounds(self, row: Row, **other: Any) -> Search:
-        found: Along = self._column(row)
+    def _of_rounds(self, row: Row, **other: Any) -> ThresholdSearch:
+        found: LabeledArray = self._column(row)
         margins = np.minimum.accumulate(self.reaches.margins(found.values), axis=1)
         rounds = [int(one) for one in found.axes["round"]]
-        ends: dict[str, Any] = {"start": rounds[0], "least": rounds[0], "most": rounds[-1]}
+        ends: dict[str, Any] = {"start": rounds[0], "lower": rounds[0], "upper": rounds[-1]}
         search = self._search(**ends | {"batch": self.trials} | other)
         for place, number in enumerate(rounds):
             search.take(number, margins[:, place])
-        search.stopped = "trials"
+        search.stop_reason = "trials"
         return search
 
     def _sizes(self) -> Rows:
@@ -190,13 +200,13 @@ class Least(Configuration):
         near = min(chosen, key=lambda size: (size < min(answer["crossing"], max(chosen)), size))
         return {**answer, **chosen[near]}
 
-    def _search(self, **other: Any) -> Search:
+    def _search(self, **other: Any) -> ThresholdSearch:
         told: dict[str, Any] = (
-            dict(zip(("least", "start", "most"), self._range, strict=True)) if self.path != ROUND else {}
+            dict(zip(("lower", "start", "upper"), self._range, strict=True)) if self.path != ROUND else {}
         )
         told |= {"batch": self.batch, "trials": self.trials}
         told |= {"budget": 16 * self.trials if self.budget is None else self.budget}
-        return Search(
+        return ThresholdSearch(
             whole=True if self.path == ROUND else self._whole,
             share=self.share,
             resolution=self.resolution,
@@ -226,7 +236,7 @@ class Least(Configuration):
         if isinstance(algorithm, Tuned):
             tuning = yield from algorithm.stages(cell.problem, rounds=cell.rounds, **cell._shared())
             algorithm = tuning.algorithm
-            columns = {name: one for name, one in tuning.columns().items() if not isinstance(one, Along)}
+            columns = {name: one for name, one in tuning.columns().items() if not isinstance(one, LabeledArray)}
         elif is_real(step := getattr(algorithm, "step_size", None)):
             columns = {"step_size": float(step)}
         return dataclasses.replace(cell, algorithm=algorithm, **wanted), columns
@@ -245,13 +255,13 @@ class Least(Configuration):
 
     def _margins(self, row: Row, first: int, last: int) -> Array:
         value = self._column(row)
-        margins = self.reaches.misses(value.values if isinstance(value, Along) else value)
+        margins = self.reaches.misses(value.values if isinstance(value, LabeledArray) else value)
         margins = margins if self._is_run else margins[first:]
         if margins.shape != (last - first,):
             raise ValueError(f"{self.reaches.column} must have {last} trials, got {len(margins) + first}")
         return margins
 
-    def _answer(self, search: Search) -> dict[str, Any]:
+    def _answer(self, search: ThresholdSearch) -> dict[str, Any]:
         crossing = float(crossing_of(search.margins, self.share)[0][0])
         sizes = sorted(search.margins)
         low, high = search.interval
@@ -266,13 +276,13 @@ class Least(Configuration):
             "low": low,
             "high": high,
             "censored": censored,
-            "stopped": search.stopped,
+            "stop_reason": search.stop_reason,
             "violations": search.violations,
-            "spent": search.spent if self.path != ROUND else self.trials,
-            "margin": Along(margins, tried=sizes),
-            "count": Along(counted.sum(axis=0), tried=sizes),
-            "reached": Along(np.sum(margins <= 0, axis=0), tried=sizes),
-            "replicates": Along(reps := replicates_of(search.margins, self.share), replicate=range(len(reps))),
+            "total_trials": search.total_trials if self.path != ROUND else self.trials,
+            "margin": LabeledArray(margins, tried=sizes),
+            "count": LabeledArray(counted.sum(axis=0), tried=sizes),
+            "reached": LabeledArray(np.sum(margins <= 0, axis=0), tried=sizes),
+            "replicates": LabeledArray(reps := replicates_of(search.margins, self.share), replicate=range(len(reps))),
         }
 
     def _told(self, crossing: float) -> float:
@@ -292,7 +302,7 @@ class Least(Configuration):
         told = {f"predicted_{name}": answer[name] for name in ("crossing", "low", "high", "censored")}
         told["predicted_trials"] = max(map(len, search.margins.values()))
         why = missing[max(failing, default=min(missing))]
-        return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing": why}
+        return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing_prediction": why}
 
     def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Rows:
         """Search over predictions at several sizes, starting at the measured size unless it is censored."""
@@ -305,7 +315,7 @@ class Least(Configuration):
             run, _ = yield from self._ready(self._at(size))
             (row,) = yield [PredictedRun(of=run, trials=last)]
             search.take(size, self.reaches.misses(row["subspace_distance"].values)[first:])
-            missing[size] = row["missing"]
+            missing[size] = row["missing_prediction"]
         return search, missing
 
     def _predicted_rounds(self, options: dict[str, Any]) -> Rows:
@@ -317,7 +327,7 @@ class Least(Configuration):
             search = self._of_rounds(row, **options)
             wanted = search.wanted()
             if wanted is None or trials == options["trials"]:
-                return search, dict.fromkeys(search.margins, row["missing"])
+                return search, dict.fromkeys(search.margins, row["missing_prediction"])
             trials = wanted[2]
 
 
@@ -341,9 +351,9 @@ class PredictedRun(Configuration):
         try:
             distance = np.atleast_2d(predict(self.of.algorithm, **asked, trials=self.trials).distance)
             missing = ""
-        except LawError as error:
+        except NoPredictionError as error:
             distance, missing = np.full((self.trials, len(rounds)), np.nan), str(error)
-        return {"subspace_distance": Along(distance, round=rounds), "missing": missing}
+        return {"subspace_distance": LabeledArray(distance, round=rounds), "missing_prediction": missing}
 
 
 def _size(name: str, value: Any) -> Any:
@@ -356,7 +366,7 @@ def _inside(name: str, value: Any) -> float:
     """Return the value as a float; raise unless it is above 0 and below 1."""
     number = check_number(name, value, positive=True)
     if number >= 1:
-        raise ValueError(f"{name} = {shown(value)} must be above 0 and below 1")
+        raise ValueError(f"{name} = {short_repr(value)} must be above 0 and below 1")
     return number
 
 
@@ -364,7 +374,7 @@ def _row(cell: Cell) -> Row:
     """Run a cell and return its row; raise unless it is a single mapping."""
     row = cell.run()
     if not isinstance(row, Mapping):
-        raise TypeError(f"{shown(cell)}: run() must return a mapping, got {shown(row)}")
+        raise TypeError(f"{short_repr(cell)}: run() must return a mapping, got {short_repr(row)}")
     return row
 
 
@@ -374,12 +384,14 @@ def _by_rule(rule: Callable[..., float], cell: Any) -> float:
     known = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
     if not names.keys() <= known:
         if not takes(rule, 1):
-            raise TypeError(f"step_size = {shown(rule)} must be a function of the cell, or of any of {sorted(known)}")
+            raise TypeError(
+                f"step_size = {short_repr(rule)} must be a function of the cell, or of any of {sorted(known)}"
+            )
         return float(rule(cell))
     problem, algorithm = cell.problem, cell.algorithm
     told = {
         "dim": problem.dim,
-        "rank": algorithm.columns,
+        "rank": algorithm.learned_rank,
         "n_clients": problem.n_clients,
         "n_samples": getattr(cell.data, "n_samples", None),
         "participants": n_participants(cell.participation, problem.n_clients),

@@ -16,7 +16,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("before", metavar="A", help="saved results of the first run: a folder or NAME.json")
     command.add_argument("after", metavar="B", help="saved results of the second run: a folder or NAME.json")
     text = "also list estimates that differ by more than this share of their size"
-    command.add_argument("--relative", type=float, metavar="SHARE", help=text)
+    command.add_argument("--rtol", type=float, metavar="SHARE", help=text)
     command.add_argument("--strict", action="store_true", help="exit with status 1 if a verdict differs")
     command.set_defaults(run=run)
 
@@ -24,10 +24,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the differences between two runs, and return the exit status."""
     from linfed.errors import UsageError
-    from linfed.report.compare import compare, read, told
+    from linfed.report.compare import compare, format_comparison, read
 
-    if given.relative is not None and not given.relative >= 0:
-        raise UsageError(f"--relative {given.relative} must be at least 0")
-    found = compare(read(given.before, "A")[1], read(given.after, "B")[1], relative=given.relative)
-    print(told(found, given.before, given.after), flush=True)
+    if given.rtol is not None and not given.rtol >= 0:
+        raise UsageError(f"--rtol {given.rtol} must be at least 0")
+    found = compare(read(given.before, "A")[1], read(given.after, "B")[1], relative=given.rtol)
+    print(format_comparison(found, given.before, given.after), flush=True)
     return int(given.strict and bool(found.verdicts))

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-KEPT_FRESH = "finished cells are saved; run the same command without --fresh to resume"
-"""Advice after a run with ``--fresh`` stopped early."""
+KEPT_RECOMPUTED = "finished cells are saved; run the same command without --recompute to resume"
+"""Advice after a run with ``--recompute`` stopped early."""
 
 KEPT = "finished cells are saved; run the same command again to resume"
 """Advice after a run stopped early."""
@@ -47,6 +47,6 @@ def signals(act: Callable[[int, object], None]) -> Iterator[None]:
 
 def stopped(why: str, status: int) -> int:
     """Print why a run stopped and how to resume it; return `status`."""
-    kept = KEPT_FRESH if "--fresh" in sys.argv else KEPT
+    kept = KEPT_RECOMPUTED if "--recompute" in sys.argv else KEPT
     print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
     return status

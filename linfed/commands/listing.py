@@ -26,7 +26,7 @@ def run(given: argparse.Namespace) -> int:
     from linfed.algorithms import ALGORITHMS
     from linfed.reproduction.committed import committed_runs
     from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
-    from linfed.sweeps.progress import about
+    from linfed.sweeps.progress import format_duration
 
     folder, results = experiments_folder(given.experiments), results_folder(given)
     print("algorithms")
@@ -36,14 +36,14 @@ def run(given: argparse.Namespace) -> int:
     known = committed_runs()
     for name in experiment_files(folder):
         seconds = known[name].seconds if name in known else None
-        time = "-" if seconds is None else about(seconds)
+        time = "-" if seconds is None else format_duration(seconds)
         print(f"  {name:<24} {time:<12} {_states(name, results):<12} {summary_of(name, folder)}")
     return 0
 
 
 def _states(name: str, results: Path) -> str:
     """Return the kinds of an experiment's saved runs, e.g. ``full, quick``, or ``-`` without any."""
-    from linfed.reproduction.records import state_of
+    from linfed.reproduction.records import run_status
 
-    found = dict.fromkeys(state_of(name, folder) for folder in (results, results / "quick"))
+    found = dict.fromkeys(run_status(name, folder) for folder in (results, results / "quick"))
     return ", ".join(state for state in found if state) or "-"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from linfed.errors import SweepError
-    from linfed.sweeps.executors import Means
+    from linfed.sweeps.executors import ExecutionOptions
 
 SHARD_DONE = "shard {} is done; when all are, copy their cells into one folder and run the command without --shard"
 
@@ -62,7 +62,7 @@ def check_readable(folder: Path) -> None:
         ) from None
 
 
-def add_means(command: argparse.ArgumentParser) -> None:
+def add_execution(command: argparse.ArgumentParser) -> None:
     """Add the options for the execution of cells."""
     command.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     command.add_argument("--dask", metavar="ADDRESS", help="run the cells on a Dask cluster, e.g. tcp://host:8786")
@@ -70,15 +70,17 @@ def add_means(command: argparse.ArgumentParser) -> None:
         "--mpi", action="store_true", help="run the cells on MPI: mpiexec -n 9 python -m mpi4py.futures -m linfed .."
     )
     command.add_argument("--shard", metavar="I/N", help="run only the I-th of N parts of the cells")
-    command.add_argument("--keep", action="store_true", help="reuse finished cells even if the code has changed since")
-    command.add_argument("--fresh", action="store_true", help="recompute every cell")
+    command.add_argument(
+        "--reuse-stale", action="store_true", help="reuse finished cells even if the code has changed since"
+    )
+    command.add_argument("--recompute", action="store_true", help="recompute every cell")
 
 
 @contextmanager
-def means(given: argparse.Namespace) -> Iterator[Means]:
+def execution_options(given: argparse.Namespace) -> Iterator[ExecutionOptions]:
     """Return a context with the execution options; within it, each warning is printed on one line."""
     from linfed.errors import StoreWarning, UsageError
-    from linfed.sweeps.executors import Means
+    from linfed.sweeps.executors import ExecutionOptions
     from linfed.system.machine import processors
 
     if given.workers is not None and given.workers < 1:
@@ -88,15 +90,15 @@ def means(given: argparse.Namespace) -> Iterator[Means]:
             raise UsageError(f"--{one} and --{other} cannot be combined")
     if given.dask == "":
         raise UsageError("--dask requires the address of a scheduler, e.g. tcp://host:8786")
-    if given.keep and given.fresh:
-        raise UsageError("--keep and --fresh cannot be combined")
-    options = {"shard": _shard(given.shard), "keep": given.keep, "fresh": given.fresh}
+    if given.reuse_stale and given.recompute:
+        raise UsageError("--reuse-stale and --recompute cannot be combined")
+    options = {"shard": _shard(given.shard), "reuse_stale": given.reuse_stale, "recompute": given.recompute}
     with warnings.catch_warnings():
         warnings.simplefilter("always", StoreWarning)
         warnings.showwarning = _one_line
         with _executor(given) as executor:
             workers = 1 if executor is not None else given.workers or processors()
-            yield Means(executor=executor, workers=workers, **options)
+            yield ExecutionOptions(executor=executor, workers=workers, **options)
 
 
 @contextmanager

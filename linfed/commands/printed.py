@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from linfed.commands.colours import painted
+from linfed.commands.colors import painted
 from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import Finding, Verdict, findings_table
 
@@ -60,7 +60,7 @@ def summary(runs: Mapping[str, Reproduction]) -> str:
         lines += [f"  {name}"] * bool(found)
         for one in found:
             verdict = painted(one.verdict.value, f"{one.verdict.value:<13}")
-            lines.append(f"    {verdict}  {one.text} ({one.where}; {one.statistic})")
+            lines.append(f"    {verdict}  {one.claim} ({one.setting}; {one.statistic})")
     if any(done.quick for done in runs.values()):
         lines.append(banner())
     return "\n".join(lines)

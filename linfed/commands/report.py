@@ -19,7 +19,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help=text)
     command.add_argument("--out", metavar="DIR", help="folder to write to (default: FOLDER)")
     command.add_argument(
-        "--against", metavar="OTHER", help="results of an earlier run; the report lists the differences"
+        "--baseline", metavar="OTHER", help="results of an earlier run; the report lists the differences"
     )
     add_experiments(command)
     command.set_defaults(run=run)
@@ -30,6 +30,6 @@ def run(given: argparse.Namespace) -> int:
     os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     from linfed.report.write import write
 
-    path = write(given.folder, out=given.out, against=given.against, experiments=given.experiments)
+    path = write(given.folder, out=given.out, against=given.baseline, experiments=given.experiments)
     print(f"wrote {path}", flush=True)
     return 0

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from linfed.commands.interrupts import interrupt, signals
 from linfed.commands.options import (
     SHARD_DONE,
+    add_execution,
     add_experiments,
-    add_means,
     add_names,
     check_readable,
+    execution_options,
     failed,
-    means,
     results_folder,
 )
 
 if TYPE_CHECKING:
-    from linfed.reproduction.run import Options, Reproduction
+    from linfed.reproduction.run import ReproduceOptions, Reproduction
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,7 +39,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--quick", action="store_true", help="use fewer trials and smaller sizes, for a check of the code"
     )
-    command.add_argument("--draw", action="store_true", help="use saved tables, compute no cell; same as linfed replot")
     command.add_argument("--trials", type=int, metavar="T", help="number of trials of each cell")
     command.add_argument("--seed", type=int, metavar="S", help="seed of the run")
     text = "replace a field of the cells, e.g. --set dim=30; may be repeated"
@@ -48,7 +47,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--out", metavar="DIR", help=text)
     add_experiments(command)
     add_printed(command)
-    add_means(command)
+    add_execution(command)
     command.set_defaults(run=run)
 
 
@@ -63,43 +62,36 @@ def run(given: argparse.Namespace) -> int:
     """Run the experiments, or redraw and judge saved runs; return the exit status."""
     from linfed.errors import UsageError
     from linfed.reproduction.own_settings import read_settings
-    from linfed.reproduction.run import Options, cells_ready, default_folder, writable_folder
+    from linfed.reproduction.run import ReproduceOptions, cells_ready, default_folder, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0)):
         value = getattr(given, name)
         if value is not None and value < minimum:
             raise UsageError(f"--{name} {value} must be at least {minimum}")
-        if value is not None and given.draw:
-            raise UsageError(f"--draw uses the tables of a saved run: leave out --{name} {value}")
     settings = read_settings(given.set)
     for name in settings.keys() & {"trials", "seed"}:
         if getattr(given, name) is not None:
             raise UsageError(f"--{name} and --set {name} cannot be combined")
-    for name in ("fresh", "keep", "shard", "dask", "mpi", "set"):
-        if getattr(given, name) and given.draw:
-            raise UsageError(f"--draw uses the tables of a saved run and computes no cell: leave out --{name}")
-    if given.draw:
-        return redraw(given)
     files = wanted(given)
     check_strict(given, files)
     out = Path(given.out or default_folder(quick=given.quick, own=bool(settings)))
-    options = Options(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=str(out))
+    options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=str(out))
     for file in files.values():
         cells_ready(file, options)
     check_readable(out)
     writable_folder(str(out))
-    with means(given) as where, signals(interrupt):
-        return through(files, dataclasses.replace(options, means=where), given)
+    with execution_options(given) as where, signals(interrupt):
+        return through(files, dataclasses.replace(options, execution=where), given)
 
 
 def redraw(given: argparse.Namespace) -> int:
     """Redraw and judge saved runs, and return the exit status; ``all`` means all saved runs."""
     from linfed.errors import UsageError
-    from linfed.reproduction.records import state_of
-    from linfed.reproduction.run import Options, load_tables, writable_folder
+    from linfed.reproduction.records import run_status
+    from linfed.reproduction.run import ReproduceOptions, load_tables, writable_folder
 
     out = results_folder(given)
-    files = wanted(given, lambda name: bool(state_of(name, out)))
+    files = wanted(given, lambda name: bool(run_status(name, out)))
     check_strict(given, files)
     if not files:
         raise UsageError(
@@ -109,7 +101,7 @@ def redraw(given: argparse.Namespace) -> int:
         load_tables(name, out)
     writable_folder(str(out))
     with signals(interrupt):
-        return through(files, Options(quick=given.quick, out=str(out), draw=True), given)
+        return through(files, ReproduceOptions(quick=given.quick, out=str(out), draw=True), given)
 
 
 def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> dict[str, Path]:
@@ -148,19 +140,19 @@ def check_strict(given: argparse.Namespace, names: Iterable[str]) -> None:
             raise UsageError(f"--strict requires a committed run, but there is none of {name!r}: leave it out")
 
 
-def through(files: Mapping[str, Path], options: Options, given: argparse.Namespace) -> int:
+def through(files: Mapping[str, Path], options: ReproduceOptions, given: argparse.Namespace) -> int:
     """Run experiments in turn, print the report of each and a summary, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
     from linfed.reproduction.run import reproduce
-    from linfed.sweeps.progress import say
+    from linfed.sweeps.progress import log_status
 
     os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     status, runs = 0, dict[str, "Reproduction"]()
     if options.quick and not options.draw:
         print(banner(), flush=True)
     for number, (name, file) in enumerate(files.items(), start=1):
-        say(name, _ahead(name, options, f"{number} of {len(files)}"), options.means.progress)
+        log_status(name, _ahead(name, options, f"{number} of {len(files)}"), options.execution.progress)
         try:
             done = reproduce(file, options)
         except SweepError as error:
@@ -178,14 +170,18 @@ def through(files: Mapping[str, Path], options: Options, given: argparse.Namespa
     return max(status, _compared(runs)) if given.strict else status
 
 
-def _ahead(name: str, options: Options, place: str) -> str:
+def _ahead(name: str, options: ReproduceOptions, place: str) -> str:
     """Return the position of the next experiment, and the time of its committed run if the settings are the same."""
     from linfed.reproduction.committed import committed_runs
-    from linfed.sweeps.progress import about
+    from linfed.sweeps.progress import format_duration
 
     known = committed_runs().get(name)
     same = not (options.quick or options.draw or options.trials or options.set)
-    took = f"; the committed run took {about(known.seconds)} on two processors" if known and known.seconds else ""
+    took = (
+        f"; the committed run took {format_duration(known.seconds)} on two processors"
+        if known and known.seconds
+        else ""
+    )
     return f"experiment {place}{took if same else ''}"
 
 
@@ -196,7 +192,7 @@ def _compared(runs: dict[str, Reproduction]) -> int:
     """
     from linfed.errors import UsageError
     from linfed.reproduction.committed import differences, other_settings
-    from linfed.reproduction.records import recorded
+    from linfed.reproduction.records import finding_to_dict
 
     told, others = [], []
     for name, done in runs.items():
@@ -205,7 +201,7 @@ def _compared(runs: dict[str, Reproduction]) -> int:
         if other := other_settings(name, done.settings):
             others.append(other)
         else:
-            told += differences(name, [recorded(claim) for claim in done.claims or []])
+            told += differences(name, [finding_to_dict(claim) for claim in done.claims or []])
     print(*others, *told, sep="\n", end="\n" * bool(others or told), file=sys.stderr)
     differ = f"{len(told)} verdict{'s differ' if len(told) > 1 else ' differs'} from" if told else "all verdicts as in"
     found = [f"{differ} the committed runs"] if len(others) < len(runs) else []

@@ -24,7 +24,7 @@ def run(given: argparse.Namespace) -> int:
     """Print the captions and claims of saved runs, and return the exit status."""
     from linfed.commands.printed import claims_table, tally
     from linfed.reproduction.experiments import name_of
-    from linfed.reproduction.records import captions_of, claims_of, kind_of_run, read_saved
+    from linfed.reproduction.records import captions_of, kind_of_run, load_findings, read_saved
 
     folder = results_folder(given)
     names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
@@ -36,7 +36,7 @@ def run(given: argparse.Namespace) -> int:
         for key, caption in captions_of(described).items():
             figure = f"{name}-{key}.png" if key else f"{name}.png"
             print(f"\n{folder / figure}\n  {caption}")
-        claims = claims_of(described)
+        claims = load_findings(described)
         if not claims:
             print(f"\n{name}: no claims")
             continue

@@ -83,7 +83,7 @@ class ChainSource(ProjectedSource):
         complete = np.linalg.qr(P, mode="complete")[0][..., spanned:]
         return np.asarray(complete[..., :k] @ T)
 
-    def enter(self, state: Any) -> Any:
+    def to_frame(self, state: Any) -> Any:
         """Return the initial state in the frame."""
         inside = self._basis.mT @ state.B
         outside = state.B - self._basis @ inside
@@ -91,17 +91,17 @@ class ChainSource(ProjectedSource):
         R = qr_positive(outside)[1]
         return state.update(B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
 
-    def settle(self, state: Any) -> Any:
+    def reframe(self, state: Any) -> Any:
         """Return the state after rotating the frame so that B lies in its first r + k coordinates."""
         rank = self._basis.shape[-1]
         R = qr_positive(state.B[:, rank:])[1]
         return state.update(B=np.concatenate([state.B[:, :rank], R, np.zeros_like(R)], axis=-2))
 
-    def seen(self, truth: Truth) -> Truth:
+    def truth_in_frame(self, truth: Truth) -> Truth:
         """Return the ground truth in the frame."""
         return self.truth
 
-    def everyone(self, number: int = 0) -> Batch:
+    def all_clients(self, number: int = 0) -> Batch:
         """Raise NotImplementedError: the frame supports no batch of all clients."""
         raise NotImplementedError
 

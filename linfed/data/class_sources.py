@@ -75,7 +75,7 @@ class FreshClassSource(ClassSource):
         """Return the next round's batch."""
         return drawn_batch(self._truth, self._rngs, active, self._m, round_number=number, n_clients=self._n)
 
-    def everyone(self, number: int = 0) -> ClassBatch:
+    def all_clients(self, number: int = 0) -> ClassBatch:
         """Return a batch of all clients."""
         return self._again(stream=Stream.FINISH_X).round(everybody(len(self._truth.holds), self._n), number)
 

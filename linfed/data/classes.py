@@ -35,14 +35,14 @@ def sample_losses(logits: Array, labels: Indices, holds: Mask) -> Array:
     return cross_entropy(logits, labels)
 
 
-def right(logits: Array, labels: Indices, holds: Mask) -> Array:
+def is_correct(logits: Array, labels: Indices, holds: Mask) -> Array:
     """Return 1 for samples whose label has the largest logit, else 0; of equal logits the first class counts."""
     return np.asarray(logits.argmax(axis=-2) == labels, dtype=float)
 
 
 def right_among_own(logits: Array, labels: Indices, holds: Mask) -> Array:
     """Return `right` for clients that choose only among the classes that they hold."""
-    return right(np.where(holds[..., None], logits, -np.inf), labels, holds)
+    return is_correct(np.where(holds[..., None], logits, -np.inf), labels, holds)
 
 
 def with_ones(X: Array, counts: Array) -> Array:
@@ -132,7 +132,7 @@ class ClassBatch(RowBatch):
 
         Of equal logits the first class counts. If `own` is True, clients choose only among the classes that they hold.
         """
-        return self.means(predictors, {"right": right_among_own if own else right})["right"]
+        return self.means(predictors, {"right": right_among_own if own else is_correct})["right"]
 
     def means(self, predictors: Predictors, measures: Mapping[str, SampleMeasure]) -> dict[str, Array]:
         """Return the mean of each measure over each client's samples, (T, p), computing the logits once."""

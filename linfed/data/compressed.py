@@ -191,7 +191,7 @@ class CompressedFreshSource(DrawnSource):
         self._rngs = [generators(seed, stream, trials) for stream in streams]
         self._workspace = Workspace()
 
-    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> CompressedFreshSource:
+    def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> CompressedFreshSource:
         """Return a source with an equal distribution but other sizes and streams."""
         return CompressedFreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.system.extras import optional
+from linfed.system.extras import import_optional
 
 
 def load_digits() -> tuple[Array, Indices]:
@@ -42,5 +42,5 @@ def load_digits() -> tuple[Array, Indices]:
     >>> data.n_trials, data.n_clients, data.dim, data.n_classes
     (3, 10, 64, 10)
     """
-    X, labels = optional("sklearn.datasets", "digits", "load_digits()").load_digits(return_X_y=True)
+    X, labels = import_optional("sklearn.datasets", "digits", "load_digits()").load_digits(return_X_y=True)
     return np.asarray(X / 16.0, dtype=np.float64), np.asarray(labels, dtype=np.intp)

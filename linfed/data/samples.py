@@ -14,7 +14,7 @@ from linfed._values import Configuration, check_fields, optional
 from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
 from linfed.data.sources import Sizes, draw_fixed, everybody
-from linfed.errors import check_array, check_bool, check_integer, check_shape, shown
+from linfed.errors import check_array, check_bool, check_integer, check_shape, short_repr
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem, n_classes
 from linfed.system.memory import check_copy, check_fits
@@ -177,7 +177,7 @@ class GivenSamples:
         if test is None:
             return
         if not isinstance(test, list | tuple) or len(test) != 2:
-            raise ValueError(f"test = {shown(test)} must be a pair of arrays, (X, {self._labels})")
+            raise ValueError(f"test = {short_repr(test)} must be a pair of arrays, (X, {self._labels})")
         self.test = some_samples(*test, prefix="test ", kind=type(self))
         self.test.check_sizes(self.n_clients, self.dim, "X has", prefix="test ")
         trials = [samples.X.shape[0] for samples in (self.test, self) if samples.X.ndim == 4]
@@ -400,4 +400,4 @@ def _part(name: str, value: Any, axes: tuple[str, ...], some: bool) -> Array:
 def check_truthless(data: object) -> None:
     """Raise unless `data` can be used without a ground truth."""
     if not isinstance(data, GivenSamples):
-        raise ValueError(f"data = {shown(data)} requires problem=, or use lf.GivenSamples")
+        raise ValueError(f"data = {short_repr(data)} requires problem=, or use lf.GivenSamples")

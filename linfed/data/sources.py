@@ -62,7 +62,7 @@ class Source(ABC):
         """Return the next round's batch for the participants (T, p); the previous batch is no longer valid."""
 
     @abstractmethod
-    def everyone(self, number: int = 0) -> Batch:
+    def all_clients(self, number: int = 0) -> Batch:
         """Return a batch of all clients for the final step; fresh samples come from separate streams."""
 
     def first(self, trials: int, clients: int) -> ExplicitBatch:
@@ -81,15 +81,15 @@ class Source(ABC):
             filled[trial] = here.stop
         return ExplicitBatch(X, y, active=everybody(trials, clients), counts=counts)
 
-    def enter(self, state: S) -> S:
+    def to_frame(self, state: S) -> S:
         """Return the initial state in the coordinates of the rounds; by default unchanged."""
         return state
 
-    def settle(self, state: S) -> S:
+    def reframe(self, state: S) -> S:
         """Return the state after a round in the coordinates of the next round; by default unchanged."""
         return state
 
-    def seen(self, truth: Truth) -> Truth:
+    def truth_in_frame(self, truth: Truth) -> Truth:
         """Return the ground truth in the coordinates of the states."""
         return truth
 
@@ -159,13 +159,13 @@ class DrawnSource(Source):
         self.n_samples, self.truth, self.sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
 
     @abstractmethod
-    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
+    def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
         """Return a source with an equal distribution but other sizes and streams."""
 
-    def everyone(self, number: int = 0) -> Batch:
+    def all_clients(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
         n = self.sizes.n_clients
-        once = self.again(replace(self.sizes, participants=n, rounds=1), (Stream.FINISH_X, Stream.FINISH_NOISE))
+        once = self.resized(replace(self.sizes, participants=n, rounds=1), (Stream.FINISH_X, Stream.FINISH_NOISE))
         return once.round(everybody(len(self._trials), n), number)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -202,7 +202,7 @@ class FreshSource(DrawnSource):
             fill = partial(fill_noise, truth.noise_std)  # a method would create a reference cycle
             self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.rounds)
 
-    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
+    def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
         """Return a source with an equal distribution but other sizes and streams."""
         return FreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
 
@@ -245,7 +245,7 @@ class HeldSource(Source):
     def __init__(self, X: Array, y: Array, counts: Array) -> None:
         self._X, self._y, self._counts, self._workspace = X, y, counts, Workspace()
 
-    def everyone(self, number: int = 0) -> Batch:
+    def all_clients(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
         return self.round(everybody(*self._counts.shape), number)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from linfed._types import Array
-from linfed.figures.style import look, plain_ticks
+from linfed.figures.style import line_style, plain_ticks
 from linfed.statistics.fits import fit_exponent
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def draw_law(ax: Axes, x: Array, measured: Array, predicted: Array, *, method: s
     for panel, values in ((ax, measured), (below, measured / said)):
         if panel is not None:
             low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
-            panel.errorbar(x, middle, yerr=(middle - low, high - middle), label="measured", **look(method))
+            panel.errorbar(x, middle, yerr=(middle - low, high - middle), label="measured", **line_style(method))
             panel.set_xscale("log")
     ax.plot(x, said, color="black", linewidth=0.9, linestyle=":", zorder=3, label="predicted")
     ax.set_yscale("log")

@@ -14,7 +14,7 @@ FAR, MANY = 20, 0.005
 """Difference of a colour channel (0 to 255) that is visible, and the largest share of pixels that may differ so."""
 
 
-def shrunk(drawn: Path | BinaryIO, width: int) -> Image:
+def shrink_png(drawn: Path | BinaryIO, width: int) -> Image:
     """Return a smaller version of a picture.
 
     Parameters

@@ -137,7 +137,7 @@ def style() -> Iterator[None]:
         settings.update(before)
 
 
-def saved(figure: Figure, stem: str) -> list[Path]:
+def save_figure(figure: Figure, stem: str) -> list[Path]:
     """Write a figure to ``stem.png`` and ``stem.pdf``, atomically, and return the paths.
 
     The files contain no time of creation, so the same figure gives the same bytes.
@@ -150,7 +150,7 @@ def saved(figure: Figure, stem: str) -> list[Path]:
     return paths
 
 
-def look(method: str | Look, before: int = 0) -> dict[str, Any]:
+def line_style(method: str | Look, before: int = 0) -> dict[str, Any]:
     """Return the colour, marker and line style of a method or of a look.
 
     A method without a look gets one of `KINDS`, the one that follows `before` earlier lines.
@@ -185,7 +185,7 @@ def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
     import matplotlib.colors as mcolors
 
     lines = list(ax.lines) if ax is not None else []
-    own, turns = look(method, len(lines)), [look("", turn) for turn in range(len(KINDS) ** 2)]
+    own, turns = line_style(method, len(lines)), [line_style("", turn) for turn in range(len(KINDS) ** 2)]
     taken = {(mcolors.to_hex(line.get_color()), line.get_marker()) for line in lines}
     colours = {colour for colour, _ in taken}
     if (mcolors.to_hex(own["color"]), own["marker"]) not in taken:
@@ -354,7 +354,7 @@ def draw_curve(
     """
     median, low, high = quantiles(values)
     lines = len(ax.lines) if ax is not None else 0
-    shape = look(method or label, lines) | dict(options or {})
+    shape = line_style(method or label, lines) | dict(options or {})
     with style():
         if ax is None:
             import matplotlib.pyplot as plt

@@ -50,7 +50,7 @@ def nc2(H: Array, holds: Mask, *, local: bool = False) -> Array:
         no limit.
     """
     with quiet():
-        X, *_ = _normalised(H)
+        X, *_ = _normalized(H)
         return _norm(X - _target(holds, local))
 
 
@@ -77,7 +77,7 @@ def nc_gradient(H: Array, target: Array) -> Array:
     (c, c) and (c, k) per client.
     """
     with quiet():
-        X, rows, scale, length = _normalised(H)
+        X, rows, scale, length = _normalized(H)
         D = X - target
         norm = _norm(D)[..., None, None]
         X *= _inner(D, X)[..., None, None]
@@ -95,7 +95,7 @@ def nc_target(holds: Mask) -> Array:
     return _target(holds, local=False)
 
 
-def _normalised(H: Array) -> tuple[Array, Array, Array, Array]:
+def _normalized(H: Array) -> tuple[Array, Array, Array, Array]:
     """Return ``HH'/||HH'||``, ``H/s``, s and ``||HH'||/s^2``, where s is the largest absolute entry of H.
 
     The last two have shape (..., 1, 1). H is divided by s first, because products of heads overflow and underflow much

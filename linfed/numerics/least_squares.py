@@ -24,7 +24,7 @@ SAFE_CONDITION = 1e5
 """Largest condition number, approximately, at which normal equations are solved directly."""
 
 
-class Heads(NamedTuple):
+class HeadSolution(NamedTuple):
     """Least-squares heads of a block, with clients last: `W` (k, C), `residual` (m, C), `deficient` (C,)."""
 
     W: Array
@@ -32,7 +32,7 @@ class Heads(NamedTuple):
     deficient: Mask
 
 
-def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *, few: bool = False) -> Heads:
+def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *, few: bool = False) -> HeadSolution:
     """Solve one small least-squares problem per client, for all clients of a block at once.
 
     Parameters
@@ -77,7 +77,7 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
         explained = (counts[irregular] <= rank) & (ridge == 0)
         W[:, irregular] = solved.T
         residual[:, irregular] = np.where(explained, 0.0, rest[:, :m].T)
-    return Heads(W, residual, dependent & ~short)
+    return HeadSolution(W, residual, dependent & ~short)
 
 
 def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_integer, is_integer, shown
+from linfed.errors import check_integer, is_integer, short_repr
 from linfed.numerics.seeds import trial_generators
 
 Seed: TypeAlias = int | tuple[int, ...]
@@ -57,7 +57,9 @@ def check_seed(seed: object) -> Seed:
     if isinstance(seed, tuple | list) and seed:
         return tuple(check_integer("seed", part, minimum=0, maximum=math.inf) for part in seed)
     if not is_integer(seed) or seed < 0:
-        raise ValueError(f"seed = {shown(seed)} must be a non-negative integer or a tuple of non-negative integers")
+        raise ValueError(
+            f"seed = {short_repr(seed)} must be a non-negative integer or a tuple of non-negative integers"
+        )
     return int(seed)
 
 

@@ -68,7 +68,7 @@ def captions(
     -------
     dict of str
         One line for each figure: its entry in the docstring, or ``SUMMARY`` without one, and the sizes. The sizes come
-        from the table given to `lf.page` (`linfed.plotting.panels.drawn_from`), or else from all tables.
+        from the table given to `lf.panels` (`linfed.plotting.panels.drawn_from`), or else from all tables.
     """
     if figures is None:
         import matplotlib.pyplot as plt

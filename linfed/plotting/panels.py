@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import check_among, check_bool, check_instance, check_integer, check_number, shown
+from linfed.errors import check_among, check_bool, check_instance, check_integer, check_number, short_repr
 from linfed.figures.style import (
     LOOKS,
     PAGE_WIDTH,
@@ -19,13 +19,13 @@ from linfed.figures.style import (
     draw_level,
     draw_prediction,
     label,
-    look,
+    line_style,
     plain_ticks,
     style,
 )
 from linfed.statistics.quantiles import quantiles
 from linfed.tables.export import varying
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def rows_of(figure: Figure) -> Table | None:
 
 
 @dataclass(frozen=True)
-class Page:
+class PanelGrid:
     """Figure with a grid of panels, and the part of the table that each panel shows.
 
     Parameters
@@ -85,7 +85,7 @@ class Page:
     def curves(self, x: str, y: str, **options: Any) -> None:
         """Plot a column against an axis in every panel; arguments as in `curves`."""
         for ax, part in self:
-            curves(ax, part, x, y, **options)
+            plot_curves(ax, part, x, y, **options)
 
     def label(self, x: str = "", *y: str, **options: Any) -> None:
         """Label the x axes of the last row and the y axis of each row; set the `options` of ``Axes.set`` everywhere."""
@@ -106,7 +106,7 @@ class Page:
 
 
 @contextmanager
-def page(
+def panels(
     table: Table,
     *,
     column: str | None = None,
@@ -115,7 +115,7 @@ def page(
     width: float = PAGE_WIDTH,
     height: float = 2.4,
     **options: Any,
-) -> Iterator[Page]:
+) -> Iterator[PanelGrid]:
     """Make a figure with a grid of panels, one for each value of a column of the table, in linfed's style.
 
     Use it in a ``with`` statement: what is plotted inside has the style.
@@ -139,7 +139,7 @@ def page(
 
     Yields
     ------
-    Page
+    PanelGrid
         The panels. Their `figure` keeps the style after the context has ended; ``sheet.figure.savefig("name.pdf")``
         embeds TrueType fonts.
 
@@ -153,8 +153,8 @@ def page(
     Examples
     --------
     >>> import linfed as lf
-    >>> table = lf.Table([{"m": m, "error": lf.Along([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
-    >>> with lf.page(table, column="m") as sheet:
+    >>> table = lf.Table([{"m": m, "error": lf.LabeledArray([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
+    >>> with lf.panels(table, column="m") as sheet:
     ...     sheet.curves("round", "error", by="m")
     ...     sheet.label("round", "error")
     >>> sheet.axes.shape
@@ -171,10 +171,10 @@ def page(
     from linfed.figures.figure import StyledFigure
 
     if not len(table):
-        raise ValueError(f"table = {shown(table)} must have at least one row")
+        raise ValueError(f"table = {short_repr(table)} must have at least one row")
     told = title if callable(title) else _titled(title or f"{column} = {{}}")
-    columns = [(value, part) for value, part in table.by(column)] if column else [(None, table)]
-    keys: list[Any] = table.values(row) if isinstance(row, str) else [None] * (row or 1)
+    columns = [(value, part) for value, part in table.groupby(column)] if column else [(None, table)]
+    keys: list[Any] = table.unique(row) if isinstance(row, str) else [None] * (row or 1)
     with style():
         figure, axes = plt.subplots(
             len(keys),
@@ -189,9 +189,9 @@ def page(
         for ax, (value, _) in zip(axes[0], columns, strict=True):
             if column or title:
                 ax.set_title(told(value))
-        parts = [[part.where(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
+        parts = [[part.select(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
         try:
-            yield Page(figure, axes, parts)
+            yield PanelGrid(figure, axes, parts)
             for ax in axes.ravel():
                 plain_ticks(ax)
         except BaseException:
@@ -211,7 +211,7 @@ def _titled(title: str) -> Callable[[Any], str]:
     return told
 
 
-def curves(
+def plot_curves(
     ax: Axes,
     table: Table,
     x: str,
@@ -272,7 +272,7 @@ def curves(
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"data.n_samples": (6, 12)}))
     >>> figure, ax = plt.subplots()
-    >>> lf.curves(ax, table, "round", "subspace_distance", by="n_samples")
+    >>> lf.plot_curves(ax, table, "round", "subspace_distance", by="n_samples")
     >>> [line.get_label() for line in ax.lines]
     ['n_samples = 6', 'n_samples = 12']
     >>> plt.close(figure)
@@ -283,13 +283,13 @@ def curves(
     check_instance("table", table, Table, "a lf.Table")
     check_bool("band", band)
     chosen = slice(None) if at is None else at
-    parts = dict(table.by(by))
+    parts = dict(table.groupby(by))
     turns = _TURNS_OF.setdefault(ax.figure, {})
     for name in parts if order is None else check_among("order", order, parts, f"values of {by!r}"):
         _check_curve(parts[name], x, y, by, name)
         shape = (looks or {}).get(name, str(name) if str(name) in LOOKS else "")
         if not shape:
-            shape = tuple(look("", turns.setdefault(name, len(turns))).values())
+            shape = tuple(line_style("", turns.setdefault(name, len(turns))).values())
         values = scale(parts[name][y])[:, chosen]
         if not np.isfinite(values).any():  # all trials diverged
             continue
@@ -314,7 +314,7 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
     `names` lists the lines to join; names that the table does not have are ignored. The other arguments are as in
     `curves`.
     """
-    parts = [table.where(**{by: name}) for name in names if name in table.values(by)]
+    parts = [table.select(**{by: name}) for name in names if name in table.unique(by)]
     for name, part in zip(names, parts, strict=False):
         _check_curve(part, x, y, by, name)
     if parts:
@@ -326,7 +326,7 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
     """Raise unless the line has exactly one row and its column `y` has the axis x."""
     if len(part) > 1:
-        differ = [one for one in varying(part.rows) if not isinstance(part.rows[0].get(one), Along | np.ndarray)]
+        differ = [one for one in varying(part.rows) if not isinstance(part.rows[0].get(one), LabeledArray | np.ndarray)]
         raise ValueError(
             f"{len(part)} rows have {by} = {name!r}, but a line shows one row; select rows with where(), or set by= to "
             f"{' or '.join(map(repr, differ)) or 'another column'}"
@@ -341,7 +341,7 @@ def bars(ax: Axes, x: Any, values: Any, method: str, *, label: str = "", **optio
     """Plot medians with 10-90 % bars against x (X,), over the trials of values (trials, X) that are not NaN."""
     found = [np.quantile(part[~np.isnan(part)], (0.1, 0.5, 0.9), method="inverted_cdf") for part in values.T]
     low, middle, high = np.array(found).T
-    shape = {"elinewidth": 0.7, "capsize": 1.5, **look(method), **options}
+    shape = {"elinewidth": 0.7, "capsize": 1.5, **line_style(method), **options}
     ax.errorbar(x, middle, yerr=(middle - low, high - middle), label=label or method, **shape)
 
 
@@ -354,16 +354,16 @@ def steps(
     labels: Mapping[Any, str] | None = None,
     looks: Mapping[Any, str | Look] | None = None,
 ) -> None:
-    """Plot each method's tuning score against the settings tried (`Tuning.columns`), with the chosen one circled.
+    """Plot each method's tuning score against the settings tried (`TuningResult.columns`), with the chosen one circled.
 
     Methods without tuning and settings that diverged are left out. If several settings have the same x, the best score
     is shown.
     """
-    for name, part in table.by(by):
+    for name, part in table.groupby(by):
         if "score" not in part.columns:
             continue
         tried, scores, best = np.asarray(part[x]), part["score"], int(part["best"])
-        shape = look((looks or {}).get(name, str(name)))
+        shape = line_style((looks or {}).get(name, str(name)))
         at = np.unique(tried)
         least = np.array([np.min(scores[tried == step]) for step in at])
         fine = np.isfinite(least)
@@ -389,7 +389,7 @@ def tuning_figure(
     **options: Any,
 ) -> Figure:
     """Plot tuning curves, one panel per value of a column, below the legend title `told`; `options` as in `steps`."""
-    with page(table, column=column, title=title, height=height, sharey=sharey) as sheet:
+    with panels(table, column=column, title=title, height=height, sharey=sharey) as sheet:
         for ax, part in sheet:
             steps(ax, part, **options)
         sheet.label(xlabel, ylabel, **({"yscale": "log"} if log else {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linfed.prediction.answers import Prediction, Quantity
-from linfed.prediction.asked import predict
+from linfed.prediction.dispatch import predict
+from linfed.prediction.prediction import Prediction, Quantity
 
 __all__ = ["Prediction", "Quantity", "predict"]

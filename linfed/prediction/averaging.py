@@ -16,15 +16,15 @@ from linfed.algorithms.step_size import one_step
 from linfed.data.explicit import normal_equations
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
-from linfed.errors import LawError, shown
-from linfed.prediction.answers import Asked, Prediction, Quantity
+from linfed.errors import NoPredictionError, short_repr
+from linfed.prediction.prediction import Asked, Prediction, Quantity
 from linfed.simulation.engines import drawn_in_law
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, seen_directions
+from linfed.theory.fedrolex import fedrolex_cycle
 from linfed.theory.mean_square import FullMoments, OverwrittenMoments, second_moments, spectral_radius
-from linfed.theory.partial import fedavg_stationary_covariance
-from linfed.theory.rolling import fedrolex_cycle
+from linfed.theory.partial_participation import fedavg_stationary_covariance
 
 NO_B = "no prediction of the distance is available for one-layer {}, which learns no representation B"
 
@@ -55,7 +55,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
     """Predict floor, rate, stability edge and best step size, in mean square if p < n."""
     name = type(algorithm).__name__
     _check(job, algorithm, name)
-    step = one_step(algorithm.step_size, f"predictions of {name} require", LawError)
+    step = one_step(algorithm.step_size, f"predictions of {name} require", NoPredictionError)
     everybody = job.sizes.participants == job.sizes.n_clients
     runs: list[OneTrial] = []
 
@@ -77,7 +77,7 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
 
     def floor() -> Quantity:
         if job.problem is None:
-            raise LawError("the risk requires a ground truth: give problem=")
+            raise NoPredictionError("the risk requires a ground truth: give problem=")
         values = []
         for trial, one in enumerate(trials()):
             truth = job.problem.truth(job.seed, [trial])
@@ -136,32 +136,33 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
     """Raise unless the run can be predicted."""
     some = job.sizes.participants < job.sizes.n_clients
     if algorithm.rank is not None:
-        raise LawError(
+        raise NoPredictionError(
             f"no prediction of {name} is available for rank = {algorithm.rank}: the model must have one layer"
         )
     if algorithm.local_epochs is not None:
-        raise LawError(
+        raise NoPredictionError(
             f"no prediction of {name} is available for local_epochs = {algorithm.local_epochs}: gradients must be full"
         )
     if isinstance(job.data, FreshSamples):
-        raise LawError(
+        raise NoPredictionError(
             f"no prediction of {name} is available for FreshSamples (theory.single_model_floor bounds the risk of "
             "every single model)"
         )
     if isinstance(job.data, FixedSamples) and drawn_in_law(job.data, job.sizes.n_clients, job.sizes.dim):
-        raise LawError(
+        raise NoPredictionError(
             f"no prediction of {name} is available for in_law = True: its fixed point requires drawn samples"
         )
     if some and not isinstance(job.participation, int | float):
-        raise LawError(f"no prediction of {name} is available for given participants; use a share or a count")
+        raise NoPredictionError(f"no prediction of {name} is available for given participants; use a share or a count")
     if isinstance(algorithm, FedRolex) and some:
-        raise LawError(
+        raise NoPredictionError(
             f"FedRolex with {job.sizes.participants} of {job.sizes.n_clients} participants is not supported: "
             "its mean square has not been derived; the mean's stability edge is only an upper bound"
         )
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
-        raise LawError(
-            f"no prediction of FedSCAVAR is available for model_share = {shown(algorithm.model_share)}: it must be 1"
+        raise NoPredictionError(
+            f"no prediction of FedSCAVAR is available for model_share = "
+            f"{short_repr(algorithm.model_share)}: it must be 1"
         )
 
 
@@ -235,7 +236,7 @@ class OneTrial:
         rate = self.rate(step_size, FINE)
         if rate >= 1.0:
             square = "" if self.everybody else " in mean square"
-            raise LawError(
+            raise NoPredictionError(
                 f"step_size = {step_size:g} is not below the stability edge: {type(self.algorithm).__name__} diverges"
                 f"{square} with rate {rate:.4g}; use a smaller step size"
             )
@@ -282,11 +283,11 @@ class OneTrial:
         while self._unstable(steps[0]):
             steps = [steps[0] / 8.0]
             if steps[0] < SMALLEST * begin:
-                raise LawError(f"no stable step_size of at least {steps[0]:.4g} was found")
+                raise NoPredictionError(f"no stable step_size of at least {steps[0]:.4g} was found")
         while not self._unstable(steps[-1]):
             steps.append(GROWTH * steps[-1])
             if steps[-1] > LARGEST * begin:
-                raise LawError(f"no stability edge was found up to step_size = {steps[-1]:.4g}")
+                raise NoPredictionError(f"no stability edge was found up to step_size = {steps[-1]:.4g}")
         return steps
 
     @cached_property

@@ -13,7 +13,7 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.algorithms.step_size import one_step
-from linfed.errors import LawError, shown
+from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.linalg import qr_positive
 from linfed.problems import Problem, Truth
 from linfed.simulation.job import Job
@@ -57,7 +57,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Case:
+class FedRepRun:
     """Run of FedRep to be predicted."""
 
     job: Job
@@ -108,13 +108,13 @@ class Case:
 
     def _trial(self, number: int) -> Trial:
         W, basis = heads_of(self.problem.truth(self.job.seed, [number]))
-        init = self.algorithm.initialisation
+        init = self.algorithm.initialization
         if isinstance(init, AtDistance | TrueSubspace):
             return Trial(W, basis, delta=init.delta if isinstance(init, AtDistance) else 0.0)
         B0 = first_state(self.job, number).array("B")[0]
         if np.abs(B0.T @ B0 - np.eye(B0.shape[1])).max() > ORTHONORMAL_TOLERANCE:
-            raise LawError(
-                f"no prediction of the first round is available for init = {shown(init)}, whose columns are not "
+            raise NoPredictionError(
+                f"no prediction of the first round is available for init = {short_repr(init)}, whose columns are not "
                 "orthonormal: give its Q factor"
             )
         return Trial(W, basis, B0=B0)

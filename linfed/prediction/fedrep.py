@@ -13,11 +13,11 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
-from linfed.errors import LawError, shown
+from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.linalg import distance_from
-from linfed.prediction.answers import Curves, Prediction, Quantity
-from linfed.prediction.cases import Case, heads_of
+from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
+from linfed.prediction.prediction import Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.engines import obstacle
@@ -33,10 +33,10 @@ CHAIN_TRIALS = 300
 
 
 def predicted(job: Job, algorithm: FedRep) -> Prediction:
-    """Predict a run of FedRep, or raise a LawError."""
+    """Predict a run of FedRep, or raise a NoPredictionError."""
     if job.problem is None:
-        raise LawError("predictions require a ground truth: give problem=")
-    case = Case(job, algorithm, job.problem)
+        raise NoPredictionError("predictions require a ground truth: give problem=")
+    case = FedRepRun(job, algorithm, job.problem)
     rounds = np.arange(job.rounds + 1)
     if case.exact and case.samples <= algorithm.rank:
         return Prediction(
@@ -65,14 +65,14 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
             _curves=curves,
             _quantities=law.near(case),
         )
-    raise LawError(said[-1])
+    raise NoPredictionError(said[-1])
 
 
-def laws_of(case: Case) -> list[Law]:
-    """Return the predictions that apply to a run, the best first, or raise a LawError with the reason."""
+def laws_of(case: FedRepRun) -> list[Law]:
+    """Return the predictions that apply to a run, the best first, or raise a NoPredictionError with the reason."""
     missing = next(_missing(case), None)
     if missing:
-        raise LawError(f"no prediction of FedRep's distance is available {missing}")
+        raise NoPredictionError(f"no prediction of FedRep's distance is available {missing}")
     if not case.exact:
         return [GRADIENT_HEADS]
     assert case.truth_rank is not None
@@ -82,17 +82,17 @@ def laws_of(case: Case) -> list[Law]:
     return [SECOND_ORDER, MEANS] if case.samples > k + 3 and k <= LARGEST_RANK else [MEANS]
 
 
-def _missing(case: Case) -> Iterator[str]:
+def _missing(case: FedRepRun) -> Iterator[str]:
     """Yield the reasons why the distance of a run cannot be predicted."""
     algorithm, problem, data, sizes = case.algorithm, case.problem, case.job.data, case.job.sizes
     (k, m), r, design = (algorithm.rank, case.samples), case.truth_rank, problem.design
     if not isinstance(data, FreshSamples):
         yield f"for {type(data).__name__}: rounds share their samples"
     if not is_gaussian(design) or design.variance is None:
-        yield f"for design = {shown(design)}: x must be Gaussian and isotropic"
+        yield f"for design = {short_repr(design)}: x must be Gaussian and isotropic"
     gradient = isinstance(algorithm.heads, GradientHeads)
     if not case.exact and not gradient:
-        yield f"for heads = {shown(algorithm.heads)}"
+        yield f"for heads = {short_repr(algorithm.heads)}"
     if gradient and algorithm.rotate_heads:
         yield "for gradient heads with rotate_heads = True"
     if algorithm.representation_steps > 1:
@@ -111,11 +111,11 @@ def _missing(case: Case) -> Iterator[str]:
         yield f"for n_samples = rank + 1 = {m}: heads have no second moments"
 
 
-def _still(case: Case) -> Curves:
+def _still(case: FedRepRun) -> Curves:
     """Return the initial distance in every round."""
-    k, init = case.algorithm.rank, case.algorithm.initialisation
+    k, init = case.algorithm.rank, case.algorithm.initialization
     if reason := no_reference(case.problem, k):
-        raise LawError(f"the distance cannot be predicted: {reason}")
+        raise NoPredictionError(f"the distance cannot be predicted: {reason}")
     found = []
     for number in range(case.job.trials):
         if isinstance(init, AtDistance | TrueSubspace):
@@ -126,7 +126,7 @@ def _still(case: Case) -> Curves:
     return Curves(np.repeat(np.array(found)[:, None], case.job.rounds + 1, axis=1))
 
 
-def _at_fixed(case: Case, rounds: Indices) -> Prediction:
+def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
     """Predict the floor on fixed samples, at the minimum of the empirical risk."""
     missing, rank, design = next(_missing(case)), case.algorithm.rank, case.problem.design
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
@@ -143,7 +143,7 @@ def _at_fixed(case: Case, rounds: Indices) -> Prediction:
             ]
         doubts = "; ".join(dict.fromkeys(str(each.message) for each in said))
         if np.isnan(found).any():
-            raise LawError(f"no prediction of the floor is available: {doubts}")
+            raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
         valid = "mean over samples, for small angles and more samples than unknowns"
         return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or valid, "subspace_distance")
 

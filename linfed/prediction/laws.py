@@ -8,21 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed.algorithms.heads import GradientHeads
-from linfed.prediction.answers import Asked, Curves, Quantity, joined
-from linfed.prediction.cases import Case, Trial
+from linfed.prediction.cases import FedRepRun, Trial
+from linfed.prediction.prediction import Asked, Curves, Quantity, joined
 from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
-from linfed.theory.fedrep.largest_angle import typical_distance
+from linfed.theory.fedrep.largest_angle import median_distance
 from linfed.theory.fedrep.second_order import second_order_evolution
 from linfed.theory.fedrep.state_evolution import state_evolution
-from linfed.theory.fedrep.under_parameterised import under_parameterised_evolution, under_parameterised_floor
+from linfed.theory.fedrep.under_parameterized import under_parameterized_evolution, under_parameterized_floor
 
 FAR_START = 0.97
 """Initial distance above which the time of escape depends on chance."""
 
 DOUBTS = {
-    "kick": (0.1, "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough"),
-    "spread": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
+    "round_log_variance": (
+        0.1,
+        "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough",
+    ),
+    "log_std": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
     "few": (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means"),
     "participants": (
         0.4,
@@ -78,13 +81,13 @@ class Law:
     name: str
     source: str
     validity: str
-    curves: Callable[[Case, Sequence[Trial]], Curves]
-    near: Callable[[Case], dict[str, Asked]]
+    curves: Callable[[FedRepRun, Sequence[Trial]], Curves]
+    near: Callable[[FedRepRun], dict[str, Asked]]
     participants: int = 20
     dim: int = 1
     step: float = 1.4
 
-    def doubts(self, case: Case, curves: Curves) -> tuple[str, ...]:
+    def doubts(self, case: FedRepRun, curves: Curves) -> tuple[str, ...]:
         """Return warnings that the prediction may be inaccurate for a run."""
         p, d, start = case.job.sizes.participants, case.job.sizes.dim, float(np.max(curves.distance[..., 0]))
         facts = [name for name, (limit, _) in DOUBTS.items() if curves.facts.get(name, 0.0) > limit]
@@ -100,7 +103,7 @@ class Law:
         return tuple(found)
 
 
-def near_truth(case: Case) -> dict[str, Asked]:
+def near_truth(case: FedRepRun) -> dict[str, Asked]:
     """Return the predicted quantities near B* for exact heads and a ground truth of rank k."""
     noise_std, d = case.problem.noise_std, case.job.sizes.dim
 
@@ -110,20 +113,20 @@ def near_truth(case: Case) -> dict[str, Asked]:
         return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
     def floor(here: LocalMap) -> float:
-        return float(typical_distance(here.floor(case.step("the floor requires"), noise_std, d), dim=d))
+        return float(median_distance(here.floor(case.step("the floor requires"), noise_std, d), dim=d))
 
     def rate(here: LocalMap) -> float:
         return float(np.sqrt(here.factor(case.step("the rate requires"))))
 
     return {
-        "floor": asked(floor, "local_floor", NEAR_FLOOR, "subspace_distance"),
-        "rate": asked(rate, "local_factor", metric="subspace_distance"),
+        "floor": asked(floor, "near_truth_floor", NEAR_FLOOR, "subspace_distance"),
+        "rate": asked(rate, "near_truth_factor", metric="subspace_distance"),
         "stability_edge": asked(lambda here: here.edge() / case.unit, "stability_edge"),
         "best_step": asked(lambda here: here.best() / case.unit, "local_best_step"),
     }
 
 
-def _step_doubts(case: Case, limit: float) -> list[str]:
+def _step_doubts(case: FedRepRun, limit: float) -> list[str]:
     """Return warnings about the largest step size, from the heads of the first trial."""
     if not case.steps.size:
         return []
@@ -142,12 +145,12 @@ def _step_doubts(case: Case, limit: float) -> list[str]:
     return []
 
 
-def singly(curves: Callable[[Case, Trial], Curves]) -> Callable[[Case, Sequence[Trial]], Curves]:
+def singly(curves: Callable[[FedRepRun, Trial], Curves]) -> Callable[[FedRepRun, Sequence[Trial]], Curves]:
     """Return a function for several trials from a function `curves` for one trial."""
     return lambda case, trials: joined([curves(case, trial) for trial in trials])
 
 
-def _second_order(case: Case, trials: Sequence[Trial]) -> Curves:
+def _second_order(case: FedRepRun, trials: Sequence[Trial]) -> Curves:
     together, found = max(1, HEADS // trials[0].W.size), []
     for start in range(0, len(trials), together):
         some = trials[start : start + together]
@@ -158,21 +161,23 @@ def _second_order(case: Case, trials: Sequence[Trial]) -> Curves:
     distance, low, high = (
         np.concatenate([getattr(one, name) for one in found]) for name in ("distance", "low", "high")
     )
-    kick, spread = (max(float(getattr(one, name).max(initial=0.0)) for one in found) for name in ("kick", "spread"))
-    return Curves(distance, low, high, {"kick": kick, "spread": spread})
+    kick, spread = (
+        max(float(getattr(one, name).max(initial=0.0)) for one in found) for name in ("round_log_variance", "log_std")
+    )
+    return Curves(distance, low, high, {"round_log_variance": kick, "log_std": spread})
 
 
-def _means(case: Case, trial: Trial) -> Curves:
+def _means(case: FedRepRun, trial: Trial) -> Curves:
     found = state_evolution(trial.W, **case.setting, **trial.start())
     return Curves(found.distance, facts=_few(case))
 
 
-def _few(case: Case) -> dict[str, float]:
+def _few(case: FedRepRun) -> dict[str, float]:
     """Return n_samples as a fact if heads have no fourth moments."""
     return {"few": float(case.samples)} if case.samples <= case.algorithm.rank + 3 else {}
 
 
-def _gradient_heads(case: Case, trial: Trial) -> Curves:
+def _gradient_heads(case: FedRepRun, trial: Trial) -> Curves:
     heads, variance = case.algorithm.heads, case.problem.design.variance or 1.0
     assert isinstance(heads, GradientHeads)
     size = heads.step_size
@@ -182,29 +187,29 @@ def _gradient_heads(case: Case, trial: Trial) -> Curves:
     found = gradient_heads_evolution(
         trial.W, head_steps=heads.steps, head_step_size=size, **case.setting, **trial.start()
     )
-    kick = float(found.kick.max(initial=0.0))
+    kick = float(found.round_log_variance.max(initial=0.0))
     return Curves(found.distance, facts={"participants": kick if kick <= DOUBTS["lost"][0] else 0.0, "lost": kick})
 
 
-def _under_parameterised(case: Case, trial: Trial) -> Curves:
-    found = under_parameterised_evolution(trial.W, rank=case.algorithm.rank, **case.setting, **trial.start("U"))
+def _under_parameterized(case: FedRepRun, trial: Trial) -> Curves:
+    found = under_parameterized_evolution(trial.W, rank=case.algorithm.rank, **case.setting, **trial.start("U"))
     pull = float(np.linalg.norm(trial.W, 2) ** 2 / len(trial.W) * np.max(case.steps, initial=0.0))
     end = float(found.distance[-1])
     return Curves(found.distance, facts={"pull": pull, "end": end, "chance": float(found.chance.max()), **_few(case)})
 
 
-def _near_top_subspace(case: Case) -> dict[str, Asked]:
+def _near_top_subspace(case: FedRepRun) -> dict[str, Asked]:
     """Return the predicted quantities near U_k for exact heads and a ground truth of rank r > k."""
     k, noise_std, c = case.algorithm.rank, case.problem.noise_std, 1.0 - case.algorithm.rank / case.samples
 
     def floor() -> Quantity:
         step = case.step("the floor requires")
         values = [
-            under_parameterised_floor(trial.W, rank=k, step_size=step, noise_std=noise_std, **case.sizes).distance
+            under_parameterized_floor(trial.W, rank=k, step_size=step, noise_std=noise_std, **case.sizes).distance
             for trial in case.trials
         ]
         valid = "small step sizes: within 1 % at eta lambda_1 up to 0.08, 4 % too low at 0.3"
-        return Quantity(np.array(values), "theory.under_parameterised_floor", valid, "subspace_distance")
+        return Quantity(np.array(values), "theory.under_parameterized_floor", valid, "subspace_distance")
 
     def rate() -> Quantity:
         step, rates = case.step("the rate requires"), []
@@ -254,10 +259,10 @@ GRADIENT_HEADS = Law(
 
 UNDER_PARAMETERISED = Law(
     name="under-parameterised",
-    source="theory.under_parameterised_evolution: rows of B in the eigenbasis of the clients' second moment",
+    source="theory.under_parameterized_evolution: rows of B in the eigenbasis of the clients' second moment",
     validity="the median within 2 to 6 % for 40 clients a round or more, initial distances from 0.7 to 0.9, step sizes "
     "up to 0.6/lambda_1; without a band",
-    curves=singly(_under_parameterised),
+    curves=singly(_under_parameterized),
     near=_near_top_subspace,
     participants=40,
 )

@@ -12,9 +12,9 @@ from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.step_size import one_step
 from linfed.data.samples import FixedSamples, GivenSamples
-from linfed.errors import LawError, shown
-from linfed.prediction.answers import Asked, Curves, Prediction, Quantity
+from linfed.errors import NoPredictionError, short_repr
 from linfed.prediction.fedrep import truncation_metric, truncation_quantity
+from linfed.prediction.prediction import Asked, Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.job import Job
@@ -30,7 +30,7 @@ NO_B = "no prediction of the distance is available for {}, which learns no repre
 def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
     """Predict the mean risk of least squares or ridge regression in d dimensions."""
     if algorithm.step_size is not None:
-        raise LawError(
+        raise NoPredictionError(
             f"no prediction of LocalOnly is available for step_size = {algorithm.step_size:g}, only for least squares"
         )
     problem, v = _gaussian_clients(job, "local least squares")
@@ -74,23 +74,24 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
 def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     """Predict FLUTE's rate and step sizes near the truncation at population, and the floor on fixed samples."""
     if job.problem is None:
-        raise LawError("predictions require a ground truth: give problem=")
+        raise NoPredictionError("predictions require a ground truth: give problem=")
     problem, k = job.problem, algorithm.rank
-    step = one_step(algorithm.step_size, "predictions of FLUTE require", LawError) * algorithm.gradient_factor
+    step = one_step(algorithm.step_size, "predictions of FLUTE require", NoPredictionError) * algorithm.gradient_factor
     weights = (algorithm.gamma1, algorithm.gamma2, algorithm.step_ratio)
     if weights != (0.25, 0.125, 1.0):
-        raise LawError(
+        raise NoPredictionError(
             f"no prediction of FLUTE is available for gamma1, gamma2 and step ratio = {weights}: they must be 0.25, "
             "0.125 and 1"
         )
     if job.sizes.participants < job.sizes.n_clients:
-        raise LawError(
-            f"no prediction of FLUTE is available for participation = {shown(job.participation)}: all clients must "
+        raise NoPredictionError(
+            f"no prediction of FLUTE is available for participation = {short_repr(job.participation)}: all "
+            f"clients must "
             "participate"
         )
     if problem.design.variance != 1.0:
-        raise LawError(
-            f"no prediction of FLUTE is available for design = {shown(problem.design)}: x must have covariance I"
+        raise NoPredictionError(
+            f"no prediction of FLUTE is available for design = {short_repr(problem.design)}: x must have covariance I"
         )
     near = "near the truncation, at population (large n_samples)"
 
@@ -135,13 +136,13 @@ def _truths(job: Job) -> Iterator[Truth]:
 def _gaussian_clients(job: Job, what: str) -> tuple[Problem, float]:
     """Return the problem and the variance of x for isotropic Gaussian samples, or raise."""
     if job.problem is None:
-        raise LawError("predictions require a ground truth: give problem=")
+        raise NoPredictionError("predictions require a ground truth: give problem=")
     if isinstance(job.data, GivenSamples):
-        raise LawError(f"no prediction of {what} is available for GivenSamples; simulate one round instead")
+        raise NoPredictionError(f"no prediction of {what} is available for GivenSamples; simulate one round instead")
     design = job.problem.design
     if not is_gaussian(design) or design.variance is None:
-        raise LawError(
-            f"no prediction of {what} is available for design = {shown(design)}: x must be Gaussian and isotropic"
+        raise NoPredictionError(
+            f"no prediction of {what} is available for design = {short_repr(design)}: x must be Gaussian and isotropic"
         )
     return job.problem, design.variance
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_instance, shown
+from linfed.errors import check_instance, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed
 from linfed.problems.designs import Design, Gaussian
@@ -287,10 +287,12 @@ _ASKED = ("n_clients", "dim", "noise_std", "design", "subspace_rank", "truth_ran
 def check_problem(problem: object) -> Problem:
     """Return `problem` if it has the attributes of a `Problem`, or raise."""
     if isinstance(problem, type) or not hasattr(problem, "truth"):
-        raise TypeError(f"problem = {shown(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
+        raise TypeError(f"problem = {short_repr(problem)} must be a problem, e.g. lf.SharedRepresentation(...)")
     missing = [name for name in _ASKED if not hasattr(problem, name)]
     if missing:
-        raise TypeError(f"problem = {shown(problem)} must have the attributes {', '.join(missing)}: see lf.Problem")
+        raise TypeError(
+            f"problem = {short_repr(problem)} must have the attributes {', '.join(missing)}: see lf.Problem"
+        )
     found: Problem = problem  # type: ignore[assignment]
     check_instance("problem.design", found.design, Design, "a distribution of x, e.g. lf.Gaussian()")
     return found

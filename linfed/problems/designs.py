@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator
-from linfed._values import ByValue, says_last
-from linfed.errors import check_array, check_choice, shown
+from linfed._values import ByValue, declared_last
+from linfed.errors import check_array, check_choice, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Design(ByValue, ABC):
             return
         value = check_array("covariance", self.covariance, [(), ("d",), ("d", "d")])
         if value.ndim < 2 and np.any(value <= 0):
-            raise ValueError(f"covariance = {shown(self.covariance)} must be positive")
+            raise ValueError(f"covariance = {short_repr(self.covariance)} must be positive")
         if value.ndim == 2:
             if value.shape[0] != value.shape[1] or not np.allclose(value, value.T):
                 raise ValueError(f"covariance of shape {value.shape} must be a symmetric (d, d) matrix")
@@ -255,7 +255,7 @@ def as_design(value: Design | str) -> Design:
         return value
     if isinstance(value, type):
         room = "lf." if value in LAWS.values() else ""
-        raise ValueError(f"design = {shown(value)} is a class: write {room}{value.__name__}()")
+        raise ValueError(f"design = {short_repr(value)} is a class: write {room}{value.__name__}()")
     return LAWS[check_choice("design", value, LAWS)]()
 
 
@@ -264,6 +264,6 @@ def is_gaussian(design: Design) -> bool:
 
     The attribute ``standard_gaussian`` counts only if no subclass overrides the sampling methods without setting it.
     """
-    return design.standard_gaussian and says_last(
+    return design.standard_gaussian and declared_last(
         type(design), "standard_gaussian", ("draw", "fill", "shape_rows", "root_apply")
     )

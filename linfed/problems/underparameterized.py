@@ -10,7 +10,7 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_array, check_integer, check_noise_std, shown
+from linfed.errors import check_array, check_integer, check_noise_std, short_repr
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth, not_unique
@@ -95,14 +95,18 @@ class UnderParameterized(Configuration):
         if self.spectrum is not None:
             values = check_array("spectrum", self.spectrum, [("r",)])
             if values.min() <= 0 or np.any(np.diff(values) > 0):
-                raise ValueError(f"spectrum = {shown(self.spectrum)} must contain positive numbers in descending order")
+                raise ValueError(
+                    f"spectrum = {short_repr(self.spectrum)} must contain positive numbers in descending order"
+                )
             if len(values) > most:
                 raise ValueError(f"spectrum has {len(values)} values, expected at most min(n_clients, dim) = {most}")
             if self.rank is not None and self.rank != len(values):
                 raise ValueError(f"rank = {self.rank}, but spectrum has {len(values)} values: omit rank")
             object.__setattr__(self, "spectrum", tuple(float(value) for value in values))
         if (self.gap is None) != (self.gap_after is None):
-            raise ValueError(f"gap = {shown(self.gap)} and gap_after = {shown(self.gap_after)} must be given together")
+            raise ValueError(
+                f"gap = {short_repr(self.gap)} and gap_after = {short_repr(self.gap_after)} must be given together"
+            )
         if self.gap is not None:
             check_fields(self, gap=positive, gap_after=check_integer)
             assert self.gap_after is not None

@@ -42,7 +42,7 @@ class Pair:
     @property
     def said_moved(self) -> bool:
         """True if the claimed ranges differ."""
-        return bool(self.before["said"] != self.after["said"])
+        return bool(self.before["claimed_range"] != self.after["claimed_range"])
 
     @property
     def change(self) -> float:
@@ -50,7 +50,7 @@ class Pair:
         old, new = self.before["estimate"], self.after["estimate"]
         if old is None or new is None:
             return 0.0 if old is new else math.inf
-        ends = (self.before["least"], self.before["most"], old, new)
+        ends = (self.before["claimed_low"], self.before["claimed_high"], old, new)
         size = max(abs(end) for end in ends if end is not None)
         return abs(new - old) / size if size else 0.0
 
@@ -67,7 +67,7 @@ class Pair:
         return (apart and self.change > ROUNDING) or (relative is not None and self.change > relative)
 
     @property
-    def told(self) -> tuple[str, str]:
+    def as_line(self) -> tuple[str, str]:
         """Verdict, estimate and interval as text, before and after."""
         before, after = ((claim["verdict"], measured(claim)) for claim in (self.before, self.after))
         return " ".join(before), " ".join(after)
@@ -83,7 +83,7 @@ class Comparison:
         Claims with a changed verdict.
     estimates : list of Pair
         Other claims with a changed estimate.
-    said : list of Pair
+    claimed_range : list of Pair
         Other claims with a changed range.
     before_only, after_only : dict of str to list of mapping
         Claims that only one run has, by experiment.
@@ -95,7 +95,7 @@ class Comparison:
 
     verdicts: list[Pair]
     estimates: list[Pair]
-    said: list[Pair]
+    claimed_range: list[Pair]
     before_only: dict[str, list[Record]]
     after_only: dict[str, list[Record]]
     remarks: list[str]
@@ -176,7 +176,7 @@ def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relati
     return Comparison(
         verdicts=[pair for pair in pairs if pair.verdict_moved],
         estimates=[pair for pair in same if pair.estimate_moved(relative)],
-        said=[pair for pair in same if pair.said_moved and not pair.estimate_moved(relative)],
+        claimed_range=[pair for pair in same if pair.said_moved and not pair.estimate_moved(relative)],
         before_only=only[0],
         after_only=only[1],
         remarks=_remarks(before, after, shared),
@@ -184,25 +184,25 @@ def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relati
     )
 
 
-def told(found: Comparison, before: str, after: str) -> str:
+def format_comparison(found: Comparison, before: str, after: str) -> str:
     """Return a comparison as text; `before` and `after` are the names of the runs."""
     lines = [f"{before} -> {after}: {found.compared} claims compared", *(f"  {remark}" for remark in found.remarks)]
     for title, pairs in (
         ("changed verdicts", found.verdicts),
         ("changed estimates", found.estimates),
-        ("changed claimed ranges", found.said),
+        ("changed claimed ranges", found.claimed_range),
     ):
         lines += ["", f"{title}: {len(pairs)}"]
         for pair in pairs:
             claim = pair.after
-            lines += [f"  {pair.experiment}: {claim['text']}", f"    {claim['where']}; {claim['statistic']}"]
-            lines.append(f"    {pair.told[0]} -> {pair.told[1]}")
+            lines += [f"  {pair.experiment}: {claim['claim']}", f"    {claim['setting']}; {claim['statistic']}"]
+            lines.append(f"    {pair.as_line[0]} -> {pair.as_line[1]}")
             if pair.said_moved:
-                lines.append(f"    claimed: {pair.before['said']} -> {pair.after['said']}")
+                lines.append(f"    claimed: {pair.before['claimed_range']} -> {pair.after['claimed_range']}")
     for name, only in ((before, found.before_only), (after, found.after_only)):
         lines += ["", f"only in {name}: {sum(map(len, only.values()))} claims"]
         lines += [
-            f"  {experiment}: {claim['text']} ({claim['where']}; {claim['statistic']}): {claim['verdict']}"
+            f"  {experiment}: {claim['claim']} ({claim['setting']}; {claim['statistic']}): {claim['verdict']}"
             for experiment, claims in only.items()
             for claim in claims
         ]
@@ -219,7 +219,7 @@ def _keyed(name: str, described: Record) -> Iterator[tuple[Key, Record]]:
     """Yield the claims of a run with their keys."""
     seen: dict[tuple[str, str, str, str], int] = {}
     for claim in described["claims"]:
-        key = (name, claim["text"], claim["where"], claim["statistic"])
+        key = (name, claim["claim"], claim["setting"], claim["statistic"])
         seen[key] = seen.get(key, -1) + 1
         yield (*key, seen[key]), claim
 

@@ -10,7 +10,7 @@ from linfed.report.compare import Comparison
 from linfed.report.pictures import Shown
 from linfed.report.scoreboard import Record, Row
 from linfed.report.theory import Statement
-from linfed.reproduction.records import claims_of
+from linfed.reproduction.records import load_findings
 from linfed.statistics.findings import Verdict
 
 
@@ -59,7 +59,7 @@ def totals(records: Mapping[str, Record]) -> dict[str, int]:
 
 def remarks(claim: Record) -> str:
     """Return the remarks about a claim: its note, the reason why it is vacuous, and the failed hypotheses."""
-    return claims_of({"claims": [claim]})[0].remarks
+    return load_findings({"claims": [claim]})[0].remarks
 
 
 def commit_of(described: Record) -> str:

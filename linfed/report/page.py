@@ -114,9 +114,11 @@ def _scoreboard(content: Content) -> str:
         return "<p>These runs do not judge a claim of a paper.</p>"
     rows = [
         (
-            f'<span class="source">{escape(row.paper)}:</span> {escape(row.said)}' if row.said else escape(row.paper),
+            f'<span class="source">{escape(row.paper)}:</span> {escape(row.claimed_range)}'
+            if row.claimed_range
+            else escape(row.paper),
             f"{escape(row.judged)}<br><b>{escape(row.measured)}</b> "
-            f'<span class="source">{escape(row.where)}; {escape(row.statistic)}</span>',
+            f'<span class="source">{escape(row.setting)}; {escape(row.statistic)}</span>',
             _chips(row.verdicts),
             _link(row.experiment),
         )
@@ -134,7 +136,7 @@ def _differences(content: Content) -> str:
     for title, pairs in (
         ("Changed verdicts", found.verdicts),
         ("Changed estimates", found.estimates),
-        ("Changed claimed ranges", found.said),
+        ("Changed claimed ranges", found.claimed_range),
     ):
         told.append(f"<h3>{title}: {len(pairs)}</h3>")
         if pairs:
@@ -142,7 +144,7 @@ def _differences(content: Content) -> str:
     for title, only in ((f"Only in {content.against}", found.before_only), ("Only in this run", found.after_only)):
         if only:
             rows = [
-                (_link(name), f"{escape(one['text'])} ({escape(one['where'])})", _chip(one["verdict"]))
+                (_link(name), f"{escape(one['claim'])} ({escape(one['setting'])})", _chip(one["verdict"]))
                 for name, claims in only.items()
                 for one in claims
             ]
@@ -152,12 +154,11 @@ def _differences(content: Content) -> str:
 
 def _moved(pair: Pair) -> tuple[str, ...]:
     claim = pair.after
-    text = (
-        f'{escape(claim["text"])}<br><span class="source">{escape(claim["where"])}; {escape(claim["statistic"])}</span>'
-    )
+    place = f"{escape(claim['setting'])}; {escape(claim['statistic'])}"
+    text = f'{escape(claim["claim"])}<br><span class="source">{place}</span>'
     sides = (
         f'{_chip(one["verdict"])}<br><b class="measured">{escape(measured(one))}</b><br>'
-        f'<span class="source">claimed: {escape(one["said"])}</span>'
+        f'<span class="source">claimed: {escape(one["claimed_range"])}</span>'
         for one in (pair.before, pair.after)
     )
     return (_link(pair.experiment), text, *sides)
@@ -229,9 +230,9 @@ def _claim(name: str, claim: Record) -> str:
     detail = f" ({escape(claim['detail'])})" if claim["detail"] else ""
     order = "" if claim["estimate"] is None else f' data-order="{claim["estimate"]:.6g}"'
     return (
-        f"<tr><td>{_chip(claim['verdict'])}</td><td>{escape(claim['text'])}<br>"
-        f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["where"])}</td>'
-        f"<td{order}><b>{escape(measured(claim))}</b>{detail}; claimed: {escape(claim['said'])}<br>"
+        f"<tr><td>{_chip(claim['verdict'])}</td><td>{escape(claim['claim'])}<br>"
+        f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["setting"])}</td>'
+        f"<td{order}><b>{escape(measured(claim))}</b>{detail}; claimed: {escape(claim['claimed_range'])}<br>"
         f'<span class="source">{escape(claim["statistic"])}'
         + (f"; {escape(told)}" if told else "")
         + f"</span></td><td>{_link(name)}</td></tr>"
@@ -243,10 +244,10 @@ def _theory(content: Content) -> str:
     for title, found in content.theory.items():
         rows = [
             (
-                f'{escape(one.text)}<br><span class="source">{escape(one.source)}</span>',
+                f'{escape(one.claim)}<br><span class="source">{escape(one.source)}</span>',
                 _chips(one.verdicts),
                 escape(one.measured),
-                escape(one.where),
+                escape(one.setting),
                 _link(name),
             )
             for name, statements in found.items()

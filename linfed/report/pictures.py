@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from linfed.errors import UsageError
-from linfed.figures.png import shrunk
+from linfed.figures.png import shrink_png
 from linfed.figures.style import style
 from linfed.plotting.captions import captions
 from linfed.report.scoreboard import Record
@@ -165,12 +165,12 @@ def _drawn(figure: Figure) -> tuple[str, bytes, int, int]:
             return "image/svg+xml", into.getvalue(), width, height
         into = io.BytesIO()
         figure.savefig(into, format="png", dpi=DPI)
-    return "image/png", _small(shrunk(into, PIXELS)), width, height
+    return "image/png", _small(shrink_png(into, PIXELS)), width, height
 
 
 def _read(file: Path) -> tuple[str, bytes, int, int]:
     """Return a PNG file, shrunk to at most `PIXELS` wide."""
-    image = shrunk(file, PIXELS)
+    image = shrink_png(file, PIXELS)
     return "image/png", _small(image), image.width, image.height
 
 

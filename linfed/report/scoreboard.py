@@ -25,11 +25,11 @@ class Sentence(NamedTuple):
 
     Parameters
     ----------
-    experiment, text : str
+    experiment, claim : str
         Experiment and text of the finding that judges the claim.
-    where : str
+    setting : str
         Setting to show; by default the first one in which the claim could be judged.
-    said : str
+    claimed_range : str
         Wording of the claim, if the source of the finding contains no quotation.
     main : bool
         If True, the README contains the claim.
@@ -38,9 +38,9 @@ class Sentence(NamedTuple):
     """
 
     experiment: str
-    text: str
-    where: str = ""
-    said: str = ""
+    claim: str
+    setting: str = ""
+    claimed_range: str = ""
     main: bool = False
     among: tuple[str, str] = ("", "")
 
@@ -64,7 +64,7 @@ SENTENCES = (
     Sentence(
         "fedrep-theorem1",
         "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round, if m is the theorem's with C = 1",
-        said="the distance falls geometrically, by (10)",
+        claimed_range="the distance falls geometrically, by (10)",
         main=True,
     ),
     Sentence(
@@ -105,7 +105,7 @@ SENTENCES = (
     Sentence(
         "flute-theorem55",
         "The error stays below 1,600 x the bound of Theorem 5.5 after T_R",
-        said="with constants c1, c2 the error falls exponentially for T_R < t <= T; judged with its proof's",
+        claimed_range="with constants c1, c2 the error falls exponentially for T_R < t <= T; judged with its proof's",
         main=True,
     ),
     Sentence("flute-theorem55", "The constant of Theorem 5.5's proof, 4 x 400, is tight to a factor of 10"),
@@ -127,13 +127,14 @@ class Row:
     ----------
     paper : str
         Source, e.g. "FedRep paper, Figure 1".
-    said : str
+    claimed_range : str
         Wording of the claim, in quotation marks if it is a quotation; empty if `judged` contains it.
     judged : str
         Precise claim that was judged.
     measured : str
-        Estimate and 95 % interval of `statistic` in the setting `where`, which is the paper's setting if there is one.
-    statistic, where : str
+        Estimate and 95 % interval of `statistic` in the setting `setting`, which is the paper's setting if there is
+        one.
+    statistic, setting : str
         Measured quantity, and setting.
     verdicts : dict of str to int
         Number of settings with each verdict.
@@ -144,11 +145,11 @@ class Row:
     """
 
     paper: str
-    said: str
+    claimed_range: str
     judged: str
     measured: str
     statistic: str
-    where: str
+    setting: str
     verdicts: dict[str, int]
     experiment: str
     main: bool
@@ -180,10 +181,10 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
     found = []
     for sentence in SENTENCES:
         claims = records.get(sentence.experiment, {}).get("claims", [])
-        every = [claim for claim in claims if claim["text"] == sentence.text]
+        every = [claim for claim in claims if claim["claim"] == sentence.claim]
         if claims and not every:
-            raise ValueError(f"{sentence.experiment} has no claim {sentence.text!r}")
-        own = [claim for claim in every if claim["where"].startswith(sentence.among[0])]
+            raise ValueError(f"{sentence.experiment} has no claim {sentence.claim!r}")
+        own = [claim for claim in every if claim["setting"].startswith(sentence.among[0])]
         if every and not own and not records[sentence.experiment].get("quick"):
             raise ValueError(f"{sentence.experiment} has no setting that begins with {sentence.among[0]!r}")
         if own:
@@ -193,16 +194,16 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
 
 def _row(sentence: Sentence, claims: list[Record]) -> Row:
     judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
-    shown = next((claim for claim in judged if claim["where"] == sentence.where), judged[0])
+    shown = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
     verdicts = Counter(claim["verdict"] for claim in claims)
     quoted = re.search(r'"(.+)"', shown["source"])
     return Row(
         paper=re.split(r': "|;|, which', shown["source"])[0].rstrip(),
-        said=sentence.said or (f"“{quoted[1]}”" if quoted else ""),
-        judged=", ".join(filter(None, (shown["text"], sentence.among[1]))),
+        claimed_range=sentence.claimed_range or (f"“{quoted[1]}”" if quoted else ""),
+        judged=", ".join(filter(None, (shown["claim"], sentence.among[1]))),
         measured=measured(shown),
         statistic=shown["statistic"],
-        where=shown["where"],
+        setting=shown["setting"],
         verdicts=dict(verdicts.most_common()),
         experiment=sentence.experiment,
         main=sentence.main,
@@ -250,8 +251,8 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
     """
     lines = ["| claim of the paper | measurement | verdict | experiment |", "|---|---|---|---|"]
     for row in table:
-        said = f"{row.paper}: {row.said}" if row.said else row.paper
-        measured = f"{row.judged}: {row.measured}" + ("" if short else f" ({row.where}; {row.statistic})")
+        said = f"{row.paper}: {row.claimed_range}" if row.claimed_range else row.paper
+        measured = f"{row.judged}: {row.measured}" + ("" if short else f" ({row.setting}; {row.statistic})")
         name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
         cells = (said, measured, row.verdict, name)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

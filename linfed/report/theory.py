@@ -28,15 +28,15 @@ PAPERS = {
 class Statement(NamedTuple):
     """Theoretical claim with its verdicts in all settings.
 
-    `verdicts` contains the number of settings with each verdict. `measured` belongs to the setting `where`, in which
+    `verdicts` contains the number of settings with each verdict. `measured` belongs to the setting `setting`, in which
     the claim is nearest to failing or fails by the largest amount.
     """
 
-    text: str
+    claim: str
     source: str
     verdicts: dict[str, int]
     measured: str
-    where: str
+    setting: str
 
     @property
     def verdict(self) -> str:
@@ -49,7 +49,7 @@ def statements(described: Record) -> list[Statement]:
     found: dict[tuple[str, str, str], list[Record]] = {}
     for claim in described["claims"]:
         if claim["theorem"] or claim["source"].startswith(OWN_PREDICTION) or re.search(r"Theorem \d", claim["source"]):
-            found.setdefault((claim["text"], claim["source"], claim["statistic"]), []).append(claim)
+            found.setdefault((claim["claim"], claim["source"], claim["statistic"]), []).append(claim)
     return [_statement(group) for group in found.values()]
 
 
@@ -67,7 +67,7 @@ def slack(claim: Record) -> float:
 
     It is negative if the interval is not inside the range.
     """
-    low, high, least, most = (claim[name] for name in ("low", "high", "least", "most"))
+    low, high, least, most = (claim[name] for name in ("low", "high", "claimed_low", "claimed_high"))
     size = max((abs(value) for value in (low, high, least, most) if value is not None), default=1.0) or 1.0
     below = math.inf if least is None else -math.inf if low is None else (low - least) / size
     above = math.inf if most is None else -math.inf if high is None else (most - high) / size
@@ -78,5 +78,5 @@ def _statement(group: list[Record]) -> Statement:
     judged = [claim for claim in group if claim["verdict"] not in NOT_JUDGED] or group
     worst = min(judged, key=slack)
     verdicts = Counter(claim["verdict"] for claim in group)
-    told = f"{worst['statistic']}: {measured(worst)}; claimed: {worst['said']}"
-    return Statement(worst["text"], worst["source"], dict(verdicts), told, worst["where"])
+    told = f"{worst['statistic']}: {measured(worst)}; claimed: {worst['claimed_range']}"
+    return Statement(worst["claim"], worst["source"], dict(verdicts), told, worst["setting"])

@@ -55,7 +55,7 @@ def write(folder: str, *, out: str | None = None, against: str | None = None, ex
 def collected(folder: str, *, against: str | None = None, experiments: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
     where, records = read(folder)
-    before = None if against is None else read(against, "--against")[1]
+    before = None if against is None else read(against, "--baseline")[1]
     modules = experiments_folder(experiments)
     return Content(
         title=f"linfed: results in {folder}",

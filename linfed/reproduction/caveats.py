@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from linfed.figures.style import label
-from linfed.statistics.findings import joined
+from linfed.statistics.findings import join_notes
 from linfed.statistics.quantiles import quantiles
 from linfed.tables.table import Table
 
 
-def edges(table: Table, by: str = "method") -> str:
+def edge_note(table: Table, by: str = "method") -> str:
     """Return a note on the methods whose best step size is at the edge of its grid; empty without one."""
-    names = [label(str(row[by])) for row in table.rows if row.get("at_edge")]
+    names = [label(str(row[by])) for row in table.rows if row.get("at_grid_edge")]
     return f"the best step of {' and '.join(dict.fromkeys(names))} lies at the edge of the grid" if names else ""
 
 
-def lost(table: Table, told: str = "its best step", by: str = "method") -> str:
+def diverged_note(table: Table, told: str = "its best step", by: str = "method") -> str:
     """Return a note with the number of diverged trials of each method; empty without one."""
     counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
-    return joined(*(f"{count} trials of {name} diverged at {told}" for name, count in counts if count))
+    return join_notes(*(f"{count} trials of {name} diverged at {told}" for name, count in counts if count))
 
 
-def unsettled(table: Table, column: str, *, by: str = "method", change: float = 0.01) -> str:
+def unsettled_note(table: Table, column: str, *, by: str = "method", change: float = 0.01) -> str:
     """Return a note on the methods whose median still changes by more than a share `change`; empty without one.
 
     The change is measured over the second half of the rounds.

@@ -57,7 +57,7 @@ def verdicts_of(claims: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str
     """Return the verdicts of claims by text, statistic and ``where``; several verdicts of one key keep their order."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for claim in claims:
-        found.setdefault((claim["text"], claim["statistic"], claim["where"]), []).append(claim["verdict"])
+        found.setdefault((claim["claim"], claim["statistic"], claim["setting"]), []).append(claim["verdict"])
     return found
 
 
@@ -71,7 +71,7 @@ def write_record(described: Iterable[tuple[dict[str, Any], bool, Settings]], pat
     path : Path, optional
         The file to write; by default the one in the package.
     """
-    fields = ("text", "statistic", "where", "verdict")
+    fields = ("claim", "statistic", "setting", "verdict")
     record = {
         run["experiment"]: {
             "seconds": round(run["seconds"], 1) if whole else None,

@@ -17,15 +17,15 @@ import numpy as np
 
 from linfed.cells.run import Run
 from linfed.errors import SizeError, is_real
-from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, draw_prediction, look, shades
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, draw_prediction, line_style, shades
 from linfed.plotting.captions import sizes
-from linfed.plotting.panels import curves, page
+from linfed.plotting.panels import panels, plot_curves
 from linfed.prediction import Prediction, predict
-from linfed.reproduction.caveats import edges
+from linfed.reproduction.caveats import edge_note
 from linfed.search.tuning import Tuned
-from linfed.tables.export import short_names, told_diverged, varying
+from linfed.tables.export import format_diverged, short_names, varying
 from linfed.tables.grid import changed, fields_of
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _metric(table: Table) -> str | None:
     """Return the column to draw: the first along the rounds in all rows, or else the first along any axis."""
 
     def along(row: Mapping[str, Any], name: str) -> bool:
-        return isinstance(row.get(name), Along) and row[name].trials and len(row[name].axes) == 1
+        return isinstance(row.get(name), LabeledArray) and row[name].trials and len(row[name].axes) == 1
 
     found = [name for name in table.columns if any(along(row, name) for row in table.rows)]
     shared = [name for name in found if all(along(row, name) for row in table.rows)]
@@ -228,7 +228,7 @@ def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fi
         for row, run in zip(table.rows, runs, strict=True):
             if (prediction := _predicted(run)) is not None:
                 known[id(row)] = prediction
-    with page(
+    with panels(
         table,
         column="=column",
         row="=row",
@@ -239,7 +239,7 @@ def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fi
         sharey=True,
     ) as sheet:
         for ax, part in sheet:
-            curves(ax, part, x, y, by="=line", labels=labels, looks=looks, band=band)
+            plot_curves(ax, part, x, y, by="=line", labels=labels, looks=looks, band=band)
             for row in part.rows:
                 if prediction := known.get(id(row)):
                     rounds = row[y].axes[x]
@@ -274,7 +274,7 @@ def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
         return dict(shades(lines))
     alone = [line for line in lines if own[line] in LOOKS and [*own.values()].count(own[line]) == 1]
     turns = iter(range(len(lines)))
-    return {line: LOOKS[own[line]] if line in alone else tuple(look("", next(turns)).values()) for line in lines}
+    return {line: LOOKS[own[line]] if line in alone else tuple(line_style("", next(turns)).values()) for line in lines}
 
 
 def _is_number(text: str) -> bool:
@@ -302,7 +302,7 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: S
     parts += [f"black lines: predicted median of the first {PREDICTED_TRIALS} trials"] if predicted else []
     if any(one.warnings for one in predicted):
         parts.append("dashed black lines: predictions with warnings (`lf.predict` returns them)")
-    parts += [text for text in (told_diverged(table.rows), edges(table, by="=line")) if text]
+    parts += [text for text in (format_diverged(table.rows), edge_note(table, by="=line")) if text]
     parts += [f"not drawn: {', '.join(left_out)}"] if left_out else []
     return f"{'; '.join(parts)}. {sizes(table)}".strip()
 

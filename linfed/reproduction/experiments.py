@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import linfed
-from linfed.errors import UsageError, shown, suggestion
+from linfed.errors import UsageError, short_repr, suggestion
 from linfed.sweeps.code_hash import SHIPPED
 from linfed.tables.grid import checked_cells
 
@@ -253,7 +253,7 @@ def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
     for key in tables:
         if not isinstance(key, str) or not re.fullmatch(r"\w[\w-]*", key):
             raise UsageError(
-                f"{file.name}: the table name {shown(key)} from cells() must have only letters, digits, - and _"
+                f"{file.name}: the table name {short_repr(key)} from cells() must have only letters, digits, - and _"
             )
     try:
         lists: dict[str, list[Any]] = {key: list(checked_cells(cells)) for key, cells in tables.items()}

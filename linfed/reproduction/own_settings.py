@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from linfed._values import Configuration
-from linfed.errors import SizeError, UsageError, is_real, shown, suggestion
+from linfed.errors import SizeError, UsageError, is_real, short_repr, suggestion
 from linfed.search.tuning import Tuned
 from linfed.tables.grid import changed
 
@@ -110,7 +110,7 @@ def check_cells(lists: CellLists) -> None:
             if callable(getattr(cell, "check", None)):
                 cell.check()
         except (SizeError, TypeError, ValueError) as error:
-            raise UsageError(f"{_one_line(error)}, in the cell {shown(cell)}") from None
+            raise UsageError(f"{_one_line(error)}, in the cell {short_repr(cell)}") from None
 
 
 def _fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
@@ -161,11 +161,11 @@ def _check_value(path: str, value: Any, field: Field, least: float | None) -> No
         hint = Any if field.value is None else type(field.value)
     if not _is_of(value, hint):
         allowed = WORDS.get(hint, f"of the type {getattr(hint, '__name__', hint) if hint in (tuple,) else hint}")
-        raise UsageError(f"--set: {path} = {shown(value)} must be {allowed}, such as {shown(field.value)}")
+        raise UsageError(f"--set: {path} = {short_repr(value)} must be {allowed}, such as {short_repr(field.value)}")
     if is_real(value) and least is not None:
         lowest = 1 if isinstance(value, int) and isinstance(least, int) and least >= 1 else 0
         if least >= 0 and value < lowest:
-            raise UsageError(f"--set: {path} = {shown(value)} must be at least {lowest}")
+            raise UsageError(f"--set: {path} = {short_repr(value)} must be at least {lowest}")
 
 
 def _is_of(value: Any, hint: Any) -> bool:
@@ -195,7 +195,7 @@ def _check_not_tuned(path: str, cell: Any) -> None:
     if isinstance(tuned, Tuned) and name != path:
         grids = [tuned.grid] if isinstance(tuned.grid, Mapping) else tuned.grid
         if any(name in one for one in grids):
-            raise UsageError(f"--set {path}: the field is tuned over algorithm.grid = {shown(tuned.grid)}")
+            raise UsageError(f"--set {path}: the field is tuned over algorithm.grid = {short_repr(tuned.grid)}")
 
 
 def _different(cells: list[Any]) -> list[Any]:

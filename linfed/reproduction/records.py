@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from linfed.errors import UsageError, shown, suggestion
+from linfed.errors import UsageError, short_repr, suggestion
 from linfed.reproduction.committed import committed_runs
 from linfed.statistics.findings import Finding, Hypothesis, Verdict
 
@@ -56,8 +56,8 @@ def read_saved(name: str, folder: Path) -> dict[str, Any]:
     return dict(described)
 
 
-TEXTS = ("text", "where", "statistic", "source", "said", "detail", "note", "vacuous")
-NUMBERS = ("estimate", "low", "high", "least", "most")
+TEXTS = ("claim", "setting", "statistic", "source", "claimed_range", "detail", "note", "vacuous")
+NUMBERS = ("estimate", "low", "high", "claimed_low", "claimed_high")
 """Fields with numbers in a recorded claim; `TEXTS` are those with text."""
 
 
@@ -87,10 +87,10 @@ def check_record(described: Mapping[str, Any]) -> None:
     _check_types(described, {"experiment": str, "claims": list}, "")
     _check_types(described, {name: kind for name, kind in optional.items() if name in described}, "")
     if not re.fullmatch(r"\w[\w-]*", described["experiment"]):
-        raise ValueError(f"experiment = {shown(described['experiment'])} is not the name of an experiment")
+        raise ValueError(f"experiment = {short_repr(described['experiment'])} is not the name of an experiment")
     for place, one in enumerate(described.get("blas", [])):
         if not isinstance(one, str):
-            raise ValueError(f"blas[{place}] = {shown(one)} has the wrong type")
+            raise ValueError(f"blas[{place}] = {short_repr(one)} has the wrong type")
     for number, claim in enumerate(described["claims"]):
         of = f"claims[{number}]."
         if not isinstance(claim, dict):
@@ -98,7 +98,7 @@ def check_record(described: Mapping[str, Any]) -> None:
         _check_types(claim, dict.fromkeys(TEXTS, str) | dict.fromkeys(NUMBERS, int | float | None), of)
         _check_types(claim, {"verdict": str, "hypotheses": list}, of)
         if claim["verdict"] not in [verdict.value for verdict in Verdict]:
-            raise ValueError(f"{of}verdict = {shown(claim['verdict'])} is unknown")
+            raise ValueError(f"{of}verdict = {short_repr(claim['verdict'])} is unknown")
         for place, one in enumerate(claim["hypotheses"]):
             if not isinstance(one, dict):
                 raise ValueError(f"{of}hypotheses[{place}] is not an object")
@@ -112,7 +112,7 @@ def _check_types(fields: Mapping[str, Any], kinds: Mapping[str, Any], of: str) -
         if name not in fields:
             raise ValueError(f"{of}{name} is missing")
         if not isinstance(fields[name], kind) or (isinstance(fields[name], bool) and kind is not bool):
-            raise ValueError(f"{of}{name} = {shown(fields[name])} has the wrong type")
+            raise ValueError(f"{of}{name} = {short_repr(fields[name])} has the wrong type")
 
 
 def _way_out(name: str, folder: Path) -> str:
@@ -127,12 +127,12 @@ def _way_out(name: str, folder: Path) -> str:
     return f"run linfed reproduce {name}, or choose another folder with --out DIR"
 
 
-def recorded(claim: Finding) -> dict[str, Any]:
+def finding_to_dict(claim: Finding) -> dict[str, Any]:
     """Return a finding as a dict for the record, with its claimed range and verdict."""
-    return {**asdict(claim), "said": claim.said, "verdict": claim.verdict.value}
+    return {**asdict(claim), "claimed_range": claim.claimed_range, "verdict": claim.verdict.value}
 
 
-def claims_of(described: Mapping[str, Any]) -> list[Finding]:
+def load_findings(described: Mapping[str, Any]) -> list[Finding]:
     """Return the claims of a saved run as findings.
 
     JSON stores infinite numbers and NaN as null. For an interval with such an end, the value is restored that leads to
@@ -144,8 +144,8 @@ def claims_of(described: Mapping[str, Any]) -> list[Finding]:
 def _finding(claim: Mapping[str, Any]) -> Finding:
     """Return a recorded claim as a finding."""
     own = {field.name: claim[field.name] for field in fields(Finding) if field.name in claim}
-    own["least"] = -math.inf if own["least"] is None else own["least"]
-    own["most"] = math.inf if own["most"] is None else own["most"]
+    own["claimed_low"] = -math.inf if own["claimed_low"] is None else own["claimed_low"]
+    own["claimed_high"] = math.inf if own["claimed_high"] is None else own["claimed_high"]
     own["hypotheses"] = tuple(_hypothesis(one) for one in claim["hypotheses"])
     lows, highs = (ENDS if own[end] is None else (own[end],) for end in ("low", "high"))
     tried = []
@@ -167,7 +167,7 @@ def captions_of(described: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(text) for key, text in figures.items()} if isinstance(figures, dict) else {}
 
 
-def state_of(name: str, folder: Path) -> str:
+def run_status(name: str, folder: Path) -> str:
     """Return the status of a saved run: ``full``, ``quick``, ``unfinished``, ``unreadable``, or empty without a run."""
     if not (folder / f"{name}.json").exists():
         return ""

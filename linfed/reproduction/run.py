@@ -24,18 +24,18 @@ from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, with_settings
-from linfed.reproduction.records import read_saved, recorded
+from linfed.reproduction.records import finding_to_dict, read_saved
 from linfed.statistics.findings import Finding, by_sentence
-from linfed.sweeps.executors import Means
-from linfed.sweeps.progress import say
+from linfed.sweeps.executors import ExecutionOptions
+from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import Store
-from linfed.sweeps.sweep import told_failures
+from linfed.sweeps.sweep import format_failures
 from linfed.system.files import write_json
 from linfed.system.machine import commit, provenance
 from linfed.tables import export
 from linfed.tables.grid import fields_of
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
 Tables: TypeAlias = dict[str, Table]
@@ -63,7 +63,7 @@ def store_in(folder: Path) -> Store:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ReproduceOptions:
     """Options of a run.
 
     Parameters
@@ -78,7 +78,7 @@ class Options:
         Folder to write to; None for `default_folder`.
     draw : bool, optional
         If True, redraw and judge the saved run in the folder instead of computing cells.
-    means : Means, optional
+    execution : Means, optional
         Options for the execution of the cells.
     """
 
@@ -88,7 +88,7 @@ class Options:
     set: Mapping[str, Any] = field(default_factory=dict)
     out: str | None = None
     draw: bool = False
-    means: Means = field(default_factory=Means)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
     @property
     def folder(self) -> str:
@@ -136,7 +136,7 @@ class Reproduction:
     seconds: float
 
 
-def reproduce(file: Path, options: Options) -> Reproduction | None:
+def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     """Run one experiment from its cells to its claims, or redraw and judge a saved run.
 
     Parameters
@@ -173,9 +173,9 @@ def reproduce(file: Path, options: Options) -> Reproduction | None:
         _check_own(out / f"{name}.json", file)
         lists = cells_ready(file, options)
         everything = [cell for cells in lists.values() for cell in cells]
-        done = run_cells(everything, store_in(out), options.means, label=name)
+        done = run_cells(everything, store_in(out), options.execution, label=name)
         if done.failures:
-            raise SweepError(told_failures(done), done.failures) from done.failures[0].error
+            raise SweepError(format_failures(done), done.failures) from done.failures[0].error
         if None in done.tables:
             return None
         found = iter([table for table in done.tables if table is not None])
@@ -188,12 +188,12 @@ def reproduce(file: Path, options: Options) -> Reproduction | None:
     claims: list[Finding] | None = None
     remarks, drawn, texts = list[str](), list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
-        say(name, "judging the claims", options.means.progress)
+        log_status(name, "judging the claims", options.execution.progress)
         with _own_settings_permit("its claims cannot be judged", described, remarks):
             claims = by_sentence(module.claims(tables))
     described["judged"] = commit(file.parent)
     files.append(_save_json(name, described, claims or [], out))
-    say(name, "drawing the figures", options.means.progress)
+    log_status(name, "drawing the figures", options.execution.progress)
     with _own_settings_permit("its figures cannot be drawn", described, remarks):
         drawn, texts = _draw(name, module, tables, lists, out)
     described["figures"] = texts
@@ -222,7 +222,7 @@ def _own_settings_permit(what: str, described: Mapping[str, Any], remarks: list[
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
 
 
-def cells_ready(file: Path, options: Options) -> dict[str, list[Any]]:
+def cells_ready(file: Path, options: ReproduceOptions) -> dict[str, list[Any]]:
     """Return the checked cells of a run by table, with the changes by the options.
 
     Raises
@@ -235,7 +235,7 @@ def cells_ready(file: Path, options: Options) -> dict[str, list[Any]]:
     return lists
 
 
-def changes_of(options: Options) -> dict[str, Any]:
+def changes_of(options: ReproduceOptions) -> dict[str, Any]:
     """Return the fields of the cells that the options change, with the new values."""
     own = {"trials": options.trials, "seed": options.seed}
     return {key: value for key, value in own.items() if value is not None} | dict(options.set)
@@ -317,14 +317,14 @@ def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
         raise UsageError(f"{str(out)!r} must have the tables of {name} ({told}): run linfed reproduce {name}") from None
 
 
-def _described(file: Path, options: Options, tables: Tables) -> dict[str, Any]:
+def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[str, Any]:
     """Return the record of a run without its claims: options, values shared by all rows of a table, and versions."""
 
     def shared(table: Table) -> dict[str, Any]:
         other = set(export.varying(table.rows)) if len(table) > 1 else set[str]()
         first = table.rows[0] if len(table) else {}
         numbers = {key: value for key, value in first.items() if key not in other}
-        return {key: value for key, value in numbers.items() if not isinstance(value, Along | np.ndarray)}
+        return {key: value for key, value in numbers.items() if not isinstance(value, LabeledArray | np.ndarray)}
 
     changes = changes_of(options)
     return {
@@ -342,7 +342,7 @@ def _described(file: Path, options: Options, tables: Tables) -> dict[str, Any]:
 def _save_json(name: str, described: dict[str, Any], claims: Sequence[Finding], out: Path) -> Path:
     """Write the record of a run with its claims, and return the path."""
     path = out / f"{name}.json"
-    whole = {**described, "claims": [recorded(claim) for claim in claims]}
+    whole = {**described, "claims": [finding_to_dict(claim) for claim in claims]}
     return write_json(path, _plain(whole))
 
 
@@ -364,7 +364,7 @@ def _draw(
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from linfed.figures.style import saved, style
+    from linfed.figures.style import save_figure, style
 
     files: list[Path] = []
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # each is closed after it is written
@@ -377,6 +377,6 @@ def _draw(
             figures, told = {key: pair[0] for key, pair in found.items()}, {key: pair[1] for key, pair in found.items()}
         for key, figure in figures.items():
             stem = str(out / f"{name}{'-' + key if key else ''}")
-            files += [*saved(figure, stem), write_caption(Path(f"{stem}.txt"), told[key])]
+            files += [*save_figure(figure, stem), write_caption(Path(f"{stem}.txt"), told[key])]
             plt.close(figure)
     return files, told

@@ -18,18 +18,18 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import check_unmasked, is_real, shown
+from linfed.errors import check_unmasked, is_real, short_repr
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.search.selection import area, at_edge, beyond, edge_message, of_results, smallest, within
+from linfed.search.selection import area, at_grid_edge, beyond, edge_message, of_results, smallest, within
 from linfed.simulation.job import MOST_PIECES, Job, checked_job, seconds_of_a_trial
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate_trials
 from linfed.tables.grid import Row, changed, plain
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ EXTENSIONS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning:
+class TuningResult:
     """Result of `tune`: the chosen setting, and the scores and curves of all settings.
 
     Parameters
@@ -62,7 +62,7 @@ class Tuning:
         Recorded rounds.
     curves : ndarray (settings, R)
         Quantile of the metric over the tuning trials, by default the median.
-    at_edge : tuple of str
+    at_grid_edge : tuple of str
         Hyper-parameters whose chosen value is the smallest or the largest one tried.
 
     Notes
@@ -75,7 +75,7 @@ class Tuning:
     >>> problem, data = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FreshSamples(n_samples=10)
     >>> fedrep = lf.FedRep(rank=2, step_size=1.0)
     >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
-    >>> tuning.chosen, tuning.best, tuning.scores.shape, tuning.curves.shape
+    >>> tuning.best_params, tuning.best, tuning.scores.shape, tuning.curves.shape
     ({'step_size': 1.5}, 1, (3,), (3, 31))
     """
 
@@ -85,15 +85,15 @@ class Tuning:
     best: int
     rounds: Indices
     curves: Array
-    at_edge: tuple[str, ...]
+    at_grid_edge: tuple[str, ...]
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def best_params(self) -> dict[str, Any]:
         """The chosen setting, as field names and values."""
         return dict(self.settings[self.best])
 
     def __repr__(self) -> str:
-        return f"<Tuning of {type(self.algorithm).__name__}: {'; '.join(self._told())}>"
+        return f"<TuningResult of {type(self.algorithm).__name__}: {'; '.join(self._told())}>"
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the chosen setting, the settings with the best scores, and all curves."""
@@ -104,13 +104,13 @@ class Tuning:
             for place in sorted(best)
         ]
         said = page.facts([("tuned", type(self.algorithm).__name__), ("chosen", "; ".join(self._told()))])
-        return page.beside(said + page.table([*self.chosen, "score", ""], rows), self._figure())
+        return page.beside(said + page.table([*self.best_params, "score", ""], rows), self._figure())
 
     def _told(self) -> list[str]:
         """Describe the chosen setting, its score, the number of settings, and the fields at the edge of the grid."""
-        chosen = ", ".join(f"{name} = {plain(value)}" for name, value in self.chosen.items())
+        chosen = ", ".join(f"{name} = {plain(value)}" for name, value in self.best_params.items())
         told = [chosen, f"score {self.scores[self.best]:.4g}", f"{len(self.settings)} settings tried"]
-        return [*told, *(f"{name} is at the edge" for name in self.at_edge)]
+        return [*told, *(f"{name} is at the edge" for name in self.at_grid_edge)]
 
     def _figure(self) -> str:
         """Return a figure of the curves of all settings, the chosen one in colour; empty if there is only one round."""
@@ -141,15 +141,15 @@ class Tuning:
         """
         if settings is not None:
             told = [dict(setting) for setting in settings]
-            return dataclasses.replace(self, settings=told, at_edge=at_edge(told, [self.best])).columns()
+            return dataclasses.replace(self, settings=told, at_grid_edge=at_grid_edge(told, [self.best])).columns()
         chosen, numbers = self.settings[self.best], range(len(self.settings))
         tried = {name: _column([plain(setting[name]) for setting in self.settings]) for name in chosen}
         return {
             **{name: plain(value) for name, value in chosen.items()},
             "best": self.best,
-            "at_edge": ", ".join(self.at_edge),
-            "score": Along(self.scores, setting=numbers),
-            **{f"tried_{name}": Along(values, setting=numbers) for name, values in tried.items()},
+            "at_grid_edge": ", ".join(self.at_grid_edge),
+            "score": LabeledArray(self.scores, setting=numbers),
+            **{f"tried_{name}": LabeledArray(values, setting=numbers) for name, values in tried.items()},
         }
 
 
@@ -171,8 +171,8 @@ class Search:
     margin: float
     extend: bool
 
-    def steps(self) -> Generator[list[Algorithm], Sequence[Attempt], tuple[Tuning, list[str]]]:
-        """Yield algorithms to try, receive their outcomes, and return the `Tuning` and warnings of the grid's edge."""
+    def steps(self) -> Generator[list[Algorithm], Sequence[Attempt], tuple[TuningResult, list[str]]]:
+        """Yield algorithms to try, receive their outcomes, and return the `TuningResult` and warnings."""
         settings = self.settings
         curves: list[Array] = []
         scores: list[float] = []
@@ -185,31 +185,32 @@ class Search:
             ties = within(scores, self.margin, logarithmic=self.judge is area)
             if not ties:
                 raise ValueError(
-                    f"every setting of the grid diverged or has no score: {shown(self.settings)}; try smaller step "
+                    f"every setting of the grid diverged or has no score: {short_repr(self.settings)}; try "
+                    f"smaller step "
                     "sizes"
                 )
             best = smallest(settings, ties)
-            edges = at_edge(settings, [best])
+            edges = at_grid_edge(settings, [best])
             more = beyond(self.algorithm, settings, best, edges) if self.extend and widened < EXTENSIONS else []
             if not more:
                 break
             settings = settings + more
-        found = Tuning(
+        found = TuningResult(
             algorithm=changed(self.algorithm, settings[best]),
             settings=settings,
             scores=np.array(scores),
             best=best,
             rounds=at,
             curves=np.array(curves),
-            at_edge=edges,
+            at_grid_edge=edges,
         )
-        return found, [edge_message(settings, name, settings[best][name]) for name in at_edge(settings, ties)]
+        return found, [edge_message(settings, name, settings[best][name]) for name in at_grid_edge(settings, ties)]
 
     def _score(self, rounds: Indices, curve: Array) -> float:
         """Return the score of a curve; raise if it is not a number."""
         score: Any = self.judge(rounds, curve)
         if not is_real(score):
-            raise TypeError(f"score must return a number, got {shown(score)}")
+            raise TypeError(f"score must return a number, got {short_repr(score)}")
         return float(score)
 
 
@@ -253,7 +254,7 @@ class Tries(Configuration):
         """Return the outcomes along ``setting`` and ``round``."""
         found = [self.attempt(one) for one in self.algorithms]
         values = np.stack([values for values, _ in found], axis=1)
-        return {"tried": Along(values, setting=range(len(found)), round=found[0][1])}
+        return {"tried": LabeledArray(values, setting=range(len(found)), round=found[0][1])}
 
     def seconds(self) -> float:
         """Return the estimated run time in seconds."""
@@ -276,7 +277,7 @@ def attempts(pieces: Sequence[Tries], rows: Sequence[Row]) -> list[Attempt]:
     parts: dict[int, list[Array]] = {}
     number = -1
     for piece, row in zip(pieces, rows, strict=True):
-        tried: Along = row["tried"]
+        tried: LabeledArray = row["tried"]
         for place in range(len(piece.algorithms)):
             number += piece.first == 0
             parts.setdefault(number, []).append(tried.values[:, place])

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, one_of, positive, takes
-from linfed.errors import check_bool, shown
+from linfed.errors import check_bool, short_repr
 from linfed.simulation.metrics import Metric
 
 BELOW, ABOVE = "below", "above"
@@ -39,11 +39,13 @@ class Level(Configuration):
 
     def __post_init__(self) -> None:
         if callable(self.metric) and not takes(self.metric, 2):
-            raise TypeError(f"metric = {shown(self.metric)} must be a function of two arguments: state and truth")
+            raise TypeError(f"metric = {short_repr(self.metric)} must be a function of two arguments: state and truth")
         if callable(self.metric) and not self.column:
-            raise TypeError(f"metric = {shown(self.metric)} must have a name; define the function with def")
+            raise TypeError(f"metric = {short_repr(self.metric)} must have a name; define the function with def")
         if not self.column:
-            raise TypeError(f"metric = {shown(self.metric)} must be the name of a column, e.g. 'subspace_distance'")
+            raise TypeError(
+                f"metric = {short_repr(self.metric)} must be the name of a column, e.g. 'subspace_distance'"
+            )
         check_fields(self, level=positive, side=one_of(BELOW, ABOVE), ever=check_bool)
 
     @property
@@ -71,7 +73,7 @@ class Level(Configuration):
 
 
 def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
-    """Return the requirement that a metric is at or below a level, for `lf.least`.
+    """Return the requirement that a metric is at or below a level, for `lf.find_smallest`.
 
     Parameters
     ----------
@@ -98,7 +100,7 @@ def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
 
 
 def above(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
-    """Return the requirement that a metric is at or above a level, for `lf.least`.
+    """Return the requirement that a metric is at or above a level, for `lf.find_smallest`.
 
     Parameters
     ----------

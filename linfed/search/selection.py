@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed._values import Configuration, takes
 from linfed.algorithms.base import Algorithm
-from linfed.errors import check_number, is_real, shown
+from linfed.errors import check_number, is_real, short_repr
 from linfed.figures.style import SHARES
 from linfed.tables.grid import at_path, changed
 
@@ -52,7 +52,7 @@ def check_made_small(metric: object) -> None:
     """
     if callable(metric) and not (takes(metric, 1) or takes(metric, 2)):
         raise TypeError(
-            f"metric = {shown(metric)} must be a function of state and truth, as in simulate, or of the result"
+            f"metric = {short_repr(metric)} must be a function of state and truth, as in simulate, or of the result"
         )
     if metric in SHARES:
         raise ValueError(
@@ -137,7 +137,7 @@ def smallest(settings: Sequence[Mapping[str, Any]], ties: Sequence[int]) -> int:
     return min(ties, key=lambda index: ([settings[index][name] for name in names], index))
 
 
-def at_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[str, ...]:
+def at_grid_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[str, ...]:
     """Return the fields in which all chosen settings have the smallest value tried, or all have the largest."""
     edges = []
     for name in _numeric(settings):

@@ -18,18 +18,18 @@ from linfed._values import Check, Configuration, check_fields, non_negative, opt
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data
 from linfed.errors import (
-    EdgeWarning,
+    GridEdgeWarning,
     check_bool,
     check_choice,
     check_integer,
     check_number,
     is_real,
-    shown,
+    short_repr,
     suggestion,
 )
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
-from linfed.search.grid_search import Search, Tries, Tuning, attempts, measured, recorded
+from linfed.search.grid_search import Search, Tries, TuningResult, attempts, measured, recorded
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
 from linfed.simulation.participation import Participation
 from linfed.simulation.run import simulate
@@ -99,7 +99,7 @@ class Tuned(Configuration):
         """Return the algorithm with each setting of the grid, in order."""
         return [changed(self.base, setting) for setting in _settings(self.base, self.grid)]
 
-    def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> Tuning:
+    def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> TuningResult:
         """Call `tune` with a run's problem, rounds and other options."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
         return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **own, **options)
@@ -119,7 +119,7 @@ class Tuned(Configuration):
             **options,
         )
 
-    def stages(self, problem: Problem | None, **options: Any) -> Generator[list[Tries], Sequence[Row], Tuning]:
+    def stages(self, problem: Problem | None, **options: Any) -> Generator[list[Tries], Sequence[Row], TuningResult]:
         """Yield the tasks of a tuning in batches, receive their rows, and return the same result as `tune`."""
         every = self.tries(problem, **options)
         steps = _search(self.base, self.grid, self.score, self.quantile, self.margin, self.extend).steps()
@@ -130,7 +130,7 @@ class Tuned(Configuration):
             try:
                 tried = steps.send(attempts(pieces, rows))
             except StopIteration as end:
-                found: Tuning = end.value[0]
+                found: TuningResult = end.value[0]
                 return found
 
 
@@ -152,7 +152,7 @@ def tune(
     record_every: int = 1,
     engine: str = "auto",
     workers: int = 1,
-) -> Tuning:
+) -> TuningResult:
     """Tune the hyper-parameters of an algorithm: run every setting of a grid on separate trials and choose the best.
 
     Parameters
@@ -189,7 +189,7 @@ def tune(
 
     Returns
     -------
-    Tuning
+    TuningResult
         The algorithm with the chosen setting, and the scores and curves of all settings.
 
     Raises
@@ -204,7 +204,7 @@ def tune(
 
     Warns
     -----
-    EdgeWarning
+    GridEdgeWarning
         If the best value of a field is the smallest or the largest one tried, and no other value ties with it.
 
     Notes
@@ -228,7 +228,7 @@ def tune(
     >>> problem, data = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FreshSamples(n_samples=10)
     >>> fedrep = lf.FedRep(rank=2, step_size=1.0)
     >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
-    >>> tuning.algorithm.step_size, tuning.at_edge
+    >>> tuning.algorithm.step_size, tuning.at_grid_edge
     (1.5, ())
     >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on other trials
     """
@@ -245,9 +245,9 @@ def tune(
         try:
             tried = steps.send(found)
         except StopIteration as end:
-            tuning: Tuning = end.value[0]
+            tuning: TuningResult = end.value[0]
             for message in end.value[1] if SAY_EDGES.get() else ():
-                warnings.warn(message, EdgeWarning, stacklevel=2)
+                warnings.warn(message, GridEdgeWarning, stacklevel=2)
             return tuning
 
 
@@ -279,18 +279,18 @@ def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margi
 def _check_score(name: str, value: Any) -> Any:
     """Return the score; raise unless it is a function of two arguments or a name in `SCORES`."""
     if callable(value) and not takes(value, 2):
-        raise TypeError(f"{name} = {shown(value)} must be a function of two arguments: the rounds and the curve")
+        raise TypeError(f"{name} = {short_repr(value)} must be a function of two arguments: the rounds and the curve")
     return value if callable(value) else check_choice(name, value, SCORES)
 
 
 def _check_extensible(grid: Grid) -> bool:
     """Return True; raise if the grid cannot be extended."""
     if not isinstance(grid, Mapping):
-        raise ValueError(f"extend = True requires a grid that maps fields to values, got {shown(grid)}")
+        raise ValueError(f"extend = True requires a grid that maps fields to values, got {short_repr(grid)}")
     for name, values in grid.items():
         for value in values:
             if not is_real(value):
-                raise ValueError(f"extend = True requires numbers, but grid[{name!r}] contains {shown(value)}")
+                raise ValueError(f"extend = True requires numbers, but grid[{name!r}] contains {short_repr(value)}")
     return True
 
 
@@ -302,11 +302,13 @@ def _candidates(algorithm: Algorithm | Sequence[Algorithm], grid: Grid | None) -
             raise ValueError("grid = None must name at least one hyper-parameter; or pass a sequence of algorithms")
         return algorithm, grid
     if grid is not None:
-        raise ValueError(f"grid = {shown(grid)} cannot be combined with a sequence of algorithms, which is the grid")
+        raise ValueError(
+            f"grid = {short_repr(grid)} cannot be combined with a sequence of algorithms, which is the grid"
+        )
     for one in algorithm:
         check_algorithm(one)
     if len({type(one) for one in algorithm}) != 1:
-        raise ValueError(f"algorithm = {shown(algorithm)} must be one or more algorithms of the same class")
+        raise ValueError(f"algorithm = {short_repr(algorithm)} must be one or more algorithms of the same class")
     names = differing(algorithm) or [dataclasses.fields(algorithm[0])[0].name]  # type: ignore[arg-type]
     return algorithm[0], [{name: at_path(one, name) for name in names} for one in algorithm]
 
@@ -316,7 +318,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
-                raise ValueError(f"grid[{name!r}] = {shown(values)} must be a sequence of values to try")
+                raise ValueError(f"grid[{name!r}] = {short_repr(values)} must be a sequence of values to try")
             if len(values) == 0:
                 raise ValueError(f"grid[{name!r}] must have at least one value")
         check_count({name: len(values) for name, values in grid.items()})

@@ -212,7 +212,7 @@ def encode_state(state: State) -> Json:
         "module": cls.__module__,
         "qualname": cls.__qualname__,
         "per_client": sorted(cls.per_client),
-        "derived": cls.served is not State.served,
+        "derived": cls.for_prediction is not State.for_prediction,
     }
 
 
@@ -233,7 +233,7 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
             pass
     names = {"__qualname__": described["qualname"], "_placeholder": True}
     if described.get("derived"):
-        names["served"] = _not_served
+        names["for_prediction"] = _not_for_prediction
     held = {field.name for field in dataclasses.fields(State)}
     made: type[State] = dataclasses.make_dataclass(
         described["class"],
@@ -248,7 +248,7 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
     return frozen(made(**arrays))
 
 
-def _not_served(state: State) -> State:
+def _not_for_prediction(state: State) -> State:
     """Raise an error: only the missing class can compute the clients' predictors from the arrays."""
     cls = type(state)
     raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from linfed._types import Array, Mask
 from linfed.algorithms.base import State
-from linfed.data.classes import ClassBatch, SampleMeasure, right, right_among_own, sample_losses
+from linfed.data.classes import ClassBatch, SampleMeasure, is_correct, right_among_own, sample_losses
 from linfed.numerics.collapse import nc2
 
 CLASS_METRICS: dict[str, str] = {
@@ -23,8 +23,8 @@ CLASS_METRICS: dict[str, str] = {
 """Definition of each classification metric."""
 
 OF_SAMPLES: dict[str, dict[str, SampleMeasure]] = {
-    "train": {"train_loss": sample_losses, "train_accuracy": right},
-    "test": {"test_loss": sample_losses, "accuracy": right, "own_class_accuracy": right_among_own},
+    "train": {"train_loss": sample_losses, "train_accuracy": is_correct},
+    "test": {"test_loss": sample_losses, "accuracy": is_correct, "own_class_accuracy": right_among_own},
 }
 """Metrics that average a value of each sample, for training samples and for held-out samples."""
 

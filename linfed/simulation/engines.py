@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linfed.algorithms.base import Algorithm, Asks, asks_of
+from linfed.algorithms.base import Algorithm, Requires, requires_of
 from linfed.data.chain import ChainSource
 from linfed.data.class_sources import FixedClassSource, FreshClassSource, drawn_fixed_classes
 from linfed.data.compressed import (
@@ -44,7 +44,7 @@ MANY_VALUES = 2.0**28
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class EngineQuery:
     """Properties of a run that determine the choice of its engine."""
 
     algorithm: Algorithm
@@ -64,9 +64,9 @@ class Setting:
         return rank
 
 
-def obstacle(engine: str, setting: Setting) -> str:
+def obstacle(engine: str, setting: EngineQuery) -> str:
     """Return the reason why an engine does not support a run, or an empty string if it does."""
-    asks, data, m, d = asks_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
+    asks, data, m, d = requires_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
     if setting.sizes.classes and engine != "explicit":
         return "classification requires all rows of X"
     name = type(setting.algorithm).__name__
@@ -75,7 +75,7 @@ def obstacle(engine: str, setting: Setting) -> str:
         return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if engine == "compressed":
-        if asks > Asks.QUADRATIC:
+        if asks > Requires.QUADRATIC:
             return f"{name} may use single samples"
         if m <= d:
             return f"compression saves nothing: m = {m} is at most d = {d}"
@@ -86,17 +86,17 @@ def obstacle(engine: str, setting: Setting) -> str:
         return "fixed samples are used at more than one B"
     if not gaussian:
         return "it requires Gaussian x"
-    if asks > Asks.FEATURES:
+    if asks > Requires.FEATURES:
         return f"{name} uses more than the features at one B"
     if engine == "projected":
         return ""
-    rank, k = setting.truth_rank, setting.algorithm.columns
+    rank, k = setting.truth_rank, setting.algorithm.learned_rank
     if rank is None:
         return "the ground truth must have the form B* w_i*"
     covariance = None if setting.problem is None else setting.problem.design.covariance
     if covariance is not None and np.ndim(covariance) > 0:
         return "x is not isotropic"
-    init = setting.algorithm.initialisation
+    init = setting.algorithm.initialization
     if init is not None and not init.independent() and getattr(setting.algorithm, "orthonormalize", False):
         return "the initial B may have dependent columns, and their replacement by QR would depend on the frame"
     if d < rank + 2 * k:
@@ -114,11 +114,11 @@ def drawn_in_law(data: FixedSamples, n_clients: int, dim: int) -> bool:
     return float(n_clients) * data.n_samples * dim > MANY_VALUES
 
 
-def _gaussian(setting: Setting) -> bool:
+def _gaussian(setting: EngineQuery) -> bool:
     return setting.problem is not None and is_gaussian(setting.problem.design)
 
 
-def choose_engine(wanted: str, setting: Setting) -> str:
+def choose_engine(wanted: str, setting: EngineQuery) -> str:
     """Return the engine of a run: `wanted`, or for "auto" the cheapest one that keeps B itself.
 
     Raises
@@ -140,12 +140,12 @@ def choose_engine(wanted: str, setting: Setting) -> str:
     return min(served, key=lambda engine: _nanoseconds(engine, setting))
 
 
-def _nanoseconds(engine: str, setting: Setting) -> float:
+def _nanoseconds(engine: str, setting: EngineQuery) -> float:
     """Return an estimate of the run time of one trial, from measured costs of random numbers and of products."""
-    sizes, m, k = setting.sizes, setting.samples, max(1, setting.algorithm.columns)
+    sizes, m, k = setting.sizes, setting.samples, max(1, setting.algorithm.learned_rank)
     d, p, rank = sizes.dim, sizes.participants, setting.truth_rank
     rounds = max(1, sizes.rounds)
-    messages = asks_of(setting.algorithm) == Asks.GRADIENTS
+    messages = requires_of(setting.algorithm) == Requires.GRADIENTS
     # Cost per value of X in a round: features, labels and pull-back, or two products with one vector per client.
     product = 1.0 if messages else 0.4 * (2 * k + (rank or k))
     if isinstance(setting.data, FreshSamples):
@@ -208,7 +208,7 @@ def _open_fixed(
     return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
 
 
-def floats_per_trial(engine: str, setting: Setting) -> float:
+def floats_per_trial(engine: str, setting: EngineQuery) -> float:
     """Return the number of floats that one trial's data hold at a time, not counting given arrays."""
     sizes, m, d = setting.sizes, setting.samples, setting.sizes.dim
     if engine == "explicit":
@@ -219,7 +219,7 @@ def floats_per_trial(engine: str, setting: Setting) -> float:
             return p * rows * (2 * d + sizes.features)
         # The pseudo-samples, the participants' copies, and the normal equations.
         return (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
-    k, rank = setting.algorithm.columns, setting.truth_rank
+    k, rank = setting.algorithm.learned_rank, setting.truth_rank
     if engine == "chain":
         d = (rank or k) + 2 * k
     outside = d if rank is None else rank
@@ -229,7 +229,7 @@ def floats_per_trial(engine: str, setting: Setting) -> float:
     return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)
 
 
-def block_floats(engine: str, setting: Setting, moments: bool) -> float:
+def block_floats(engine: str, setting: EngineQuery, moments: bool) -> float:
     """Return the number of floats in a block of rows, for samples that are read client by client and trial by trial.
 
     The method of moments and the compression of drawn fixed samples read samples this way. A block holds at least one
@@ -241,7 +241,7 @@ def block_floats(engine: str, setting: Setting, moments: bool) -> float:
     return 3.0 * setting.samples * (sizes.dim + 1) if reads else 0.0
 
 
-def first_batch_floats(engine: str, setting: Setting) -> float:
+def first_batch_floats(engine: str, setting: EngineQuery) -> float:
     """Return the number of floats in one trial's first batch, not counting those that the source holds."""
     sizes = setting.sizes
     held = engine == "explicit" and not isinstance(setting.data, FreshSamples)

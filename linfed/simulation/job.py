@@ -10,16 +10,16 @@ import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm, check_algorithm
-from linfed.algorithms.initial import Initialisation, Moments
+from linfed.algorithms.initial import Initialization, Moments
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
 from linfed.errors import SizeError, check_instance, check_integer
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem, n_classes
-from linfed.simulation.engines import Setting, block_floats, choose_engine, first_batch_floats, floats_per_trial
+from linfed.simulation.engines import EngineQuery, block_floats, choose_engine, first_batch_floats, floats_per_trial
 from linfed.simulation.metrics import Metric, Plan, plan_metrics
 from linfed.simulation.participation import Participation, check_participants, n_participants
-from linfed.system.memory import check_fits, physical_memory, told
+from linfed.system.memory import check_fits, format_bytes, physical_memory
 
 CHUNK_BYTES = 2.0**27
 """Target memory of a chunk of trials; larger chunks would not run faster."""
@@ -51,9 +51,9 @@ class Job:
     engine: str
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> EngineQuery:
         """Properties of the run that determine the choice of its engine."""
-        return Setting(algorithm=self.algorithm, problem=self.problem, data=self.data, sizes=self.sizes)
+        return EngineQuery(algorithm=self.algorithm, problem=self.problem, data=self.data, sizes=self.sizes)
 
 
 def checked_job(
@@ -99,22 +99,24 @@ def checked_job(
     else:
         participation = check_participants(participation, n, rounds, trials)
         p = participation.shape[-1]
-    if algorithm.initialisation is not None:
-        check_initialisation(algorithm.initialisation, algorithm.initial_columns, algorithm, problem, data)
-    features = 4 * (algorithm.columns + ((problem.truth_rank or 0) if problem is not None else 0)) + 4 + 4 * classes
+    if algorithm.initialization is not None:
+        check_initialization(algorithm.initialization, algorithm.initial_columns, algorithm, problem, data)
+    features = (
+        4 * (algorithm.learned_rank + ((problem.truth_rank or 0) if problem is not None else 0)) + 4 + 4 * classes
+    )
     plan = plan_metrics(
         metrics,
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
-        no_reference=no_reference(problem, algorithm.columns),
-        columns=algorithm.columns,
+        no_reference=no_reference(problem, algorithm.learned_rank),
+        columns=algorithm.learned_rank,
         truth_rank=None if problem is None else problem.truth_rank,
         fixed=not isinstance(data, FreshSamples),
         held_out=data.test is not None if isinstance(data, GivenSamples) else classes > 0,
         classes=classes,
     )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features, classes=classes)
-    setting = Setting(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
+    setting = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
     return Job(
         algorithm=algorithm,
         problem=problem,
@@ -160,7 +162,7 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     given = {
         "problem": getattr(problem, "n_trials", None),
         "data": getattr(data, "n_trials", None),
-        "init": None if algorithm.initialisation is None else algorithm.initialisation.n_trials,
+        "init": None if algorithm.initialization is None else algorithm.initialization.n_trials,
     }
     named = {name: count for name, count in given.items() if count is not None}
     wanted = check_integer("trials", trials) if trials is not None else next(iter(named.values()), 1)
@@ -170,13 +172,13 @@ def _n_trials(trials: int | None, algorithm: Algorithm, problem: Problem | None,
     return wanted
 
 
-def check_initialisation(
-    init: Initialisation, rank: int, algorithm: Algorithm, problem: Problem | None, data: Data
+def check_initialization(
+    init: Initialization, rank: int, algorithm: Algorithm, problem: Problem | None, data: Data
 ) -> None:
     """Raise if an initialisation does not support `rank` columns in an algorithm's run."""
     n, dim = _sizes(problem, data)
     if init.needs_truth:
-        told = told_initialisation(init, algorithm)
+        told = told_initialization(init, algorithm)
         if problem is None or problem.subspace_rank is None:
             raise missing_reference(told)
         if problem.subspace_rank < rank:
@@ -192,7 +194,7 @@ def missing_reference(told: str) -> ValueError:
     return ValueError(f"{told} requires a ground truth with a reference subspace: give problem=")
 
 
-def told_initialisation(init: Initialisation, algorithm: Algorithm) -> str:
+def told_initialization(init: Initialization, algorithm: Algorithm) -> str:
     """Return the name of an initialisation in messages; without fields, it is named after its algorithm."""
     return f"init = {init!r}" if vars(init) else type(algorithm).__name__
 
@@ -210,7 +212,7 @@ def bytes_per_trial(job: Job, budget: float) -> float:
     if job.algorithm.finishes:  # the final step uses a batch of all clients
         everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))
         data = max(data, floats_per_trial(job.engine, everyone))
-    init = job.algorithm.initialisation
+    init = job.algorithm.initialization
     if init is not None:
         data += init.floats_per_trial(rank=job.algorithm.initial_columns, n_clients=n, dim=dim)
         data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
@@ -219,9 +221,13 @@ def bytes_per_trial(job: Job, budget: float) -> float:
     # The factor 6 covers the state, the next and the previous one, and the temporary arrays of the metrics.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each + 8.0 * block > budget:
-        parts = f"data {told(8.0 * (data + block))}, ground truth and state {told(8.0 * (3 * truth + 6 * state))}"
+        parts = (
+            f"data {format_bytes(8.0 * (data + block))}, ground truth and state "
+            f"{format_bytes(8.0 * (3 * truth + 6 * state))}"
+        )
         raise SizeError(
-            f"one trial needs about {told(each + 8.0 * block)} at once ({parts}), but memory_budget is {told(budget)}: "
+            f"one trial needs about {format_bytes(each + 8.0 * block)} at once ({parts}), but "
+            f"memory_budget is {format_bytes(budget)}: "
             "use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a larger "
             "memory_budget"
         )

@@ -22,8 +22,8 @@ from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth
 from linfed.simulation.engines import open_source
+from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, bytes_per_trial, checked_job
-from linfed.simulation.measured import measured_samples
 from linfed.simulation.metrics import Recorder
 from linfed.simulation.participation import Participants, Participation
 from linfed.simulation.start import ResolvedStart
@@ -146,7 +146,9 @@ class _Chunk:
     def __init__(self, job: Job, trials: range) -> None:
         self._job = job
         self.truth = None if job.problem is None else job.problem.truth(job.seed, trials)
-        self.source = open_source(job.engine, job.data, self.truth, job.sizes, job.algorithm.columns, job.seed, trials)
+        self.source = open_source(
+            job.engine, job.data, self.truth, job.sizes, job.algorithm.learned_rank, job.seed, trials
+        )
         self._start = ResolvedStart(job, trials, self.truth, self.source)
         limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, self.truth, trials))
         self._largest = np.minimum(limit**2, np.finfo(float).max)
@@ -163,7 +165,7 @@ class _Chunk:
     def initial_state(self) -> State:
         """Return the state before the first round."""
         state = self._checked(self._job.algorithm.initial_state(self._start), "initial_state", self._job.sizes.dim)
-        state = self.source.enter(state)
+        state = self.source.to_frame(state)
         self.alive = _within(state, self._largest)
         return frozen(state)
 
@@ -176,7 +178,7 @@ class _Chunk:
             trials=len(self.alive),
             n_clients=self._job.sizes.n_clients,
             dim=dim,
-            columns=algorithm.columns,
+            columns=algorithm.learned_rank,
             classes=self._job.sizes.classes,
             like=like,
         )
@@ -189,7 +191,7 @@ class _Chunk:
                 break
             yield round_, self.source.round(self._participants.next(), round_), job.algorithm.step
         if job.algorithm.finishes:
-            yield job.rounds + 1, self.source.everyone(job.rounds + 1), job.algorithm.finish
+            yield job.rounds + 1, self.source.all_clients(job.rounds + 1), job.algorithm.finish
 
     def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
         """Yield the number, the batch and the new state of each round, starting from `state`; update `alive`."""
@@ -199,7 +201,7 @@ class _Chunk:
             if number in (1, self._job.rounds + 1) or not isinstance(returned, State):
                 method = "step" if number <= self._job.rounds else "finish"
                 returned = self._checked(returned, method, state.dim, state)
-            new = self.source.settle(returned)
+            new = self.source.reframe(returned)
             fine = _within(new, self._largest)
             if not fine.all():
                 self.alive = self.alive & fine
@@ -209,7 +211,7 @@ class _Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class ChunkResult:
     """Metrics, outcomes and final state of a chunk of trials."""
 
     metrics: dict[str, Array]
@@ -224,14 +226,14 @@ def first_state(job: Job, trial: int) -> State:
         return _Chunk(job, range(trial, trial + 1)).initial_state()
 
 
-def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> Piece:
+def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> ChunkResult:
     """Run all rounds of some trials; call `tick` with the number of completed rounds."""
     count = len(trials)
     with quiet():
         chunk = _Chunk(job, trials)
         state = chunk.initial_state()
-        seen = None if chunk.truth is None else chunk.source.seen(chunk.truth)
-        learned = state.served().B
+        seen = None if chunk.truth is None else chunk.source.truth_in_frame(chunk.truth)
+        learned = state.for_prediction().B
         rank = 0 if learned is None else learned.shape[-1]
         samples = measured_samples(job, chunk.truth, chunk.source, trials)
         recorder = Recorder(job.plan.names, seen, rank, samples, job.plan.own)
@@ -262,7 +264,7 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
                 tick(1)
                 done = number
         tick(job.rounds - done)
-    return Piece(metrics=history, status=status, status_round=status_round, final=state)
+    return ChunkResult(metrics=history, status=status, status_round=status_round, final=state)
 
 
 def _scale(job: Job, truth: Truth | None, trials: range) -> Array:

@@ -19,7 +19,7 @@ from linfed._values import readonly, takes
 from linfed.algorithms.base import State
 from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
-from linfed.errors import check_array, check_choice, check_returned, shown, suggestion
+from linfed.errors import check_array, check_choice, check_returned, short_repr, suggestion
 from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 from linfed.simulation.class_metrics import (
@@ -150,7 +150,7 @@ def plan_metrics(
         wanted = [wanted]
     if wanted is not None and not isinstance(wanted, Sequence):
         raise TypeError(
-            f"metrics = {shown(wanted)} must be a sequence of names or functions; allowed: {', '.join(METRICS)}"
+            f"metrics = {short_repr(wanted)} must be a sequence of names or functions; allowed: {', '.join(METRICS)}"
         )
     absent: dict[str, str] = {}
     for name in METRICS:
@@ -205,7 +205,7 @@ def _own_name(metric: Metric, others: Mapping[str, Metric]) -> str:
     """Return the name under which a function's values are recorded, after checking that it is not taken."""
     name = getattr(metric, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"metrics contains {shown(metric)}, which has no name: define a function with def")
+        raise ValueError(f"metrics contains {short_repr(metric)}, which has no name: define a function with def")
     if name in METRICS:
         raise ValueError(
             f"metrics contains a function named {name!r}, a built-in metric: rename the function, or pass the name"
@@ -346,7 +346,7 @@ class Recorder:
 
     def measure(self, state: State) -> dict[str, Array]:
         """Return each metric of the clients' predictors, (trials,)."""
-        state = state.served()
+        state = state.for_prediction()
         out: dict[str, Array] = {}
         if self._reference is not None:
             assert state.B is not None

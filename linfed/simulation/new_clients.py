@@ -11,7 +11,7 @@ from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw
 from linfed.data.samples import GivenSamples, given_batch
-from linfed.errors import check_instance, check_integer, shown
+from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems import Problem, Truth, check_problem, n_classes
@@ -51,7 +51,8 @@ def new_client_risks(
     own, trained_seed, n_trials = trained
     if final.classes or n_classes(problem):
         raise ValueError(
-            "new_clients() supports only regression: the risk of a classifier has no closed form; use lf.Result.clients"
+            "new_clients() supports only regression: the risk of a classifier has no closed form; use "
+            "lf.Result.per_client"
         )
     sizes = _checked_sizes(n_samples)
     _check_known(algorithm)
@@ -63,7 +64,7 @@ def new_client_risks(
         family, count = check_problem(problem), problem.n_clients
         if clients is not None and clients != count:
             raise ValueError(
-                f"clients = {shown(clients)} must be {count}, the number of clients of problem, or omitted"
+                f"clients = {short_repr(clients)} must be {count}, the number of clients of problem, or omitted"
             )
     given = getattr(family, "n_trials", None)
     if given is not None and given != n_trials:
@@ -94,7 +95,7 @@ def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
     """Return each client's loss on new samples, (trials, n), NaN for a client without samples; see `Result.losses`."""
     batch = _batch(final, samples, trials)
     with quiet():
-        return np.where(batch.counts > 0, client_losses(final.served(), batch), np.nan)
+        return np.where(batch.counts > 0, client_losses(final.for_prediction(), batch), np.nan)
 
 
 def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
@@ -109,7 +110,8 @@ def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
     """Return a batch of the samples for every trial, after checking the number of trials and the dimension."""
     if final.classes:
         raise ValueError(
-            f"the samples are for regression, but the run has {final.classes} classes: Result.clients(metric) returns "
+            f"the samples are for regression, but the run has {final.classes} classes: "
+            f"Result.per_client(metric) returns "
             "each client's loss and accuracy on held-out samples"
         )
     samples.check_sizes(None, final.dim, "the run had")
@@ -125,7 +127,7 @@ def _check_known(algorithm: object) -> None:
 def known_problem(problem: Problem | None, wanted: str) -> Problem:
     """Return the problem of a result, or raise an error if it is missing or its class is not imported."""
     if problem is None or not hasattr(problem, "truth"):
-        given = "the run had none" if problem is None else f"only the text of {shown(problem)} was saved"
+        given = "the run had none" if problem is None else f"only the text of {short_repr(problem)} was saved"
         raise ValueError(f"{wanted}, but {given}: give problem=")
     return problem
 
@@ -140,7 +142,7 @@ def _risks(
     out = []
     for size in sizes:
         batch = ExplicitBatch(np.ascontiguousarray(X[:, :, :size]), y[:, :, :size].copy(), active=active)
-        out.append(client_risks(algorithm.adapt(state, batch).served(), truth))
+        out.append(client_risks(algorithm.adapt(state, batch).for_prediction(), truth))
     return np.stack(out, axis=1)
 
 
@@ -167,5 +169,7 @@ def _samples(truth: Truth, dim: int, size: int, seed: Seed, trials: Sequence[int
 def _checked_sizes(n_samples: Sequence[int]) -> list[int]:
     given = list(n_samples) if isinstance(n_samples, np.ndarray) and n_samples.ndim else n_samples
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
-        raise ValueError(f"n_samples = {shown(n_samples)} must be a sequence of sample counts, e.g. [1, 2, 5, 10, 20]")
+        raise ValueError(
+            f"n_samples = {short_repr(n_samples)} must be a sequence of sample counts, e.g. [1, 2, 5, 10, 20]"
+        )
     return [check_integer(f"n_samples[{i}]", size) for i, size in enumerate(given)]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Indices
-from linfed.errors import check_unmasked, is_integer, shown
+from linfed.errors import check_unmasked, is_integer, short_repr
 from linfed.numerics.streams import BLOCK_VALUES, Seed, Stream, generators
 from linfed.system.memory import check_copy
 
@@ -40,13 +40,14 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
     if is_integer(participation):
         if not 1 <= participation <= n_clients:
             raise ValueError(
-                f"participation = {shown(participation)} clients must be from 1 to n_clients = {n_clients} "
+                f"participation = {short_repr(participation)} clients must be from 1 to n_clients = {n_clients} "
                 "(an int is a count; a share is a float in (0, 1])"
             )
         return int(participation)
     if isinstance(participation, float | np.floating) and participation > 1:
         raise ValueError(
-            f"participation = {shown(participation)} must be a share in (0, 1]; for a number of clients give an int"
+            f"participation = {short_repr(participation)} must be a share in (0, 1]; for a number of "
+            f"clients give an int"
         )
     share = float(participation) if isinstance(participation, float | np.floating) else math.nan
     if not 0 < share <= 1:
@@ -131,7 +132,8 @@ def check_participants(participation: object, n_clients: int, rounds: int, n_tri
         given = np.array(None)
     if given.dtype.kind not in "iu" or given.ndim not in (2, 3) or given.shape[-1] == 0:
         raise ValueError(
-            f"participation = {shown(participation)} must be a share in (0, 1], a count, or an integer array of shape "
+            f"participation = {short_repr(participation)} must be a share in (0, 1], a count, or an "
+            f"integer array of shape "
             "(rounds, p) or (trials, rounds, p)"
         )
     wanted = (rounds,) if given.ndim == 2 else (n_trials, rounds)

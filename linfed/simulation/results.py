@@ -18,7 +18,7 @@ from linfed._types import Array, Indices
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.classes import ClassBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, shown
+from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, short_repr
 from linfed.figures import html
 from linfed.figures import style as plotting
 from linfed.numerics.linalg import quiet
@@ -27,15 +27,15 @@ from linfed.problems import Problem, n_classes
 from linfed.simulation import archive
 from linfed.simulation.class_metrics import class_values
 from linfed.simulation.engines import open_source
+from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, checked_job
-from linfed.simulation.measured import measured_samples
 from linfed.simulation.metrics import LOSSES, METRICS, MetricTable, client_losses, client_risks, squared_errors
 from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
 from linfed.simulation.participation import Participation
 from linfed.simulation.status import LEFT_OUT, Status
 from linfed.statistics.quantiles import quantiles
 from linfed.system import files
-from linfed.system.extras import optional
+from linfed.system.extras import import_optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,12 +72,13 @@ class Result:
         Round of divergence, or of the first singular head; the number of rounds for a completed trial.
     final : State
         Final B, W, S and ``predictors()``; for a diverged trial the last finite ones. If the algorithm has its own
-        class of state, `final` is of this class, and ``served()`` returns the B, W, S of the clients' predictors.
+        class of state, `final` is of this class, and ``for_prediction()`` returns the B, W, S of the clients'
+        predictors.
     seconds : float
         Wall time of the run.
     engine : str
-        Representation of the data (``lf.ENGINES``). Under "chain" `final.B` is expressed in a frame in which B* spans
-        the first coordinates.
+        Representation of the data (``linfed.simulation.engines.ENGINES``). Under "chain" `final.B` is expressed in a
+        frame in which B* spans the first coordinates.
 
     Examples
     --------
@@ -129,7 +130,7 @@ class Result:
         classes = n_classes(self.problem, self.data)
         # A custom algorithm for regression may take `dim` only.
         model = {"dim": int(dim), "classes": classes} if classes else {"dim": int(dim)}
-        last = self.rounds[-1] - self.finished  # the final step of an algorithm sends nothing
+        last = self.rounds[-1] - self.has_final_step  # the final step of an algorithm sends nothing
         return np.asarray(
             np.minimum(self.rounds, last) * (self.participants * sum(self.algorithm.communication(**model)))
         )
@@ -164,11 +165,11 @@ class Result:
 
     def _length(self) -> str:
         """Return the number of rounds in words."""
-        count = self.rounds[-1] - self.finished
-        return f"{count} round{'' if count == 1 else 's'}{' and fine-tuning' if self.finished else ''}"
+        count = self.rounds[-1] - self.has_final_step
+        return f"{count} round{'' if count == 1 else 's'}{' and fine-tuning' if self.has_final_step else ''}"
 
     @property
-    def finished(self) -> bool:
+    def has_final_step(self) -> bool:
         """True if the last recorded round is a final step of the algorithm, such as fine-tuning."""
         return isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
 
@@ -181,7 +182,7 @@ class Result:
             ("algorithm", one_line_repr(self.algorithm)),
             ("problem", self._problem_text()),
             ("data", one_line_repr(self.data)),
-            ("run", f"{self._length()}, {self.participants} clients a round, seed {shown(self.seed)}"),
+            ("run", f"{self._length()}, {self.participants} clients a round, seed {short_repr(self.seed)}"),
             ("engine", f"{self.engine}, {self.seconds:.2f} s"),
             ("trials", self._outcomes()),
         ]
@@ -222,7 +223,7 @@ class Result:
         The column ``status`` contains the name of the trial's `Status`. A `DivergenceWarning` is issued if trials
         diverged: their metrics are NaN, and averages in pandas and xarray skip NaN. Requires the extra ``tables``.
         """
-        pandas = optional("pandas", "tables", "to_pandas()")
+        pandas = import_optional("pandas", "tables", "to_pandas()")
         self._warn_of_divergence()
         n_rounds = len(self.rounds)
         index = {
@@ -237,7 +238,7 @@ class Result:
 
         Warnings and requirements are as in `to_pandas`.
         """
-        xarray = optional("xarray", "tables", "to_xarray()")
+        xarray = import_optional("xarray", "tables", "to_xarray()")
         self._warn_of_divergence()
         attributes = {
             "algorithm": one_line_repr(self.algorithm),
@@ -313,7 +314,7 @@ class Result:
         except (KeyError, TypeError) as error:
             raise files.not_ours(path, error) from None
 
-    def clients(self, metric: str) -> Array:
+    def per_client(self, metric: str) -> Array:
         """Return each training client's value of a metric of its final predictor, (trials, n).
 
         Parameters
@@ -340,10 +341,10 @@ class Result:
             problem = known_problem(self.problem, f"clients({metric!r}) requires the ground truth")
             truth = problem.truth(self.seed, range(self.trials))
             with quiet():
-                state = self.final.served()
+                state = self.final.for_prediction()
                 exact = client_risks(state, truth) if metric == "risk" else np.sqrt(squared_errors(state, truth))
             return self._or_nan(exact)
-        rounds = int(self.rounds[-1]) - self.finished
+        rounds = int(self.rounds[-1]) - self.has_final_step
         engine = "explicit" if metric in LOSSES else self.engine
         who = (self.problem, self.data, rounds, self.participation, self.trials, self.seed)
         job = checked_job(self.algorithm, *who, [metric], max(1, rounds), engine)
@@ -354,19 +355,19 @@ class Result:
     def _measured_clients(self, job: Job, metric: str, trial: int) -> Array:
         """Return one trial's values of a metric that is measured on samples, (1, n)."""
         trials = range(trial, trial + 1)
-        state = self.final.served().trials(slice(trial, trial + 1))
+        state = self.final.for_prediction().trials(slice(trial, trial + 1))
         with quiet():
             truth = None if job.problem is None else job.problem.truth(job.seed, trials)
-            source = open_source(job.engine, job.data, truth, job.sizes, job.algorithm.columns, job.seed, trials)
+            source = open_source(job.engine, job.data, truth, job.sizes, job.algorithm.learned_rank, job.seed, trials)
             ((which, batch),) = measured_samples(job, truth, source, trials).items()
             if isinstance(batch, ClassBatch):
                 return class_values(state, batch, (metric,), which)[metric]
             return np.where(batch.counts > 0, client_losses(state, batch), np.nan)
 
     def client_risks(self) -> Array:
-        """Return the exact risk of each training client's final predictor, (trials, n), as ``clients("risk")``."""
+        """Return the exact risk of each training client's final predictor, (trials, n), as ``per_client("risk")``."""
         known_problem(self.problem, "client_risks() requires the ground truth")
-        return self.clients("risk")
+        return self.per_client("risk")
 
     def _check_coordinates(self, wanted: str) -> None:
         if self.engine == "chain":
@@ -538,13 +539,13 @@ class Result:
 
         Raises
         ------
-        LawError
+        NoPredictionError
             If no prediction is available for the run.
         """
         from linfed.prediction import predict
 
         setting: dict[str, Any] = {"data": self.data, "participation": self.participation, "seed": self.seed}
-        rounds = int(self.rounds[-1]) - self.finished
+        rounds = int(self.rounds[-1]) - self.has_final_step
         return predict(self.algorithm, self.problem, rounds=rounds, trials=trials, **setting)
 
     def plot(
@@ -613,10 +614,10 @@ class Result:
         names = [field.name for field in dataclasses.fields(algorithm)] if known else []  # type: ignore[arg-type]
         data, problem = one_line_repr(self.data), one_line_repr(self.problem)
         return [
-            {name: shown(getattr(algorithm, name)) for name in names} or {"algorithm": shown(algorithm)},
+            {name: short_repr(getattr(algorithm, name)) for name in names} or {"algorithm": short_repr(algorithm)},
             {"metric": metric},
-            {"data": data, "problem": problem, "participation": shown(self.participation)},
-            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": shown(self.seed)},
+            {"data": data, "problem": problem, "participation": short_repr(self.participation)},
+            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": short_repr(self.seed)},
             {"engine": self.engine},
         ]
 
@@ -624,10 +625,10 @@ class Result:
 def one_line_repr(value: object) -> str:
     """Return a one-line text of a configuration, without the fields that have their default values."""
     if not dataclasses.is_dataclass(value):
-        return shown(value)
+        return short_repr(value)
     fields = []
     for field in dataclasses.fields(value):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         if repr(getattr(value, field.name)) != repr(default):
-            fields.append(f"{field.name}={shown(getattr(value, field.name))}")
+            fields.append(f"{field.name}={short_repr(getattr(value, field.name))}")
     return f"{type(value).__name__}({', '.join(fields)})"

@@ -16,7 +16,7 @@ from linfed.errors import check_integer, check_progress
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks
-from linfed.simulation.loop import Piece, run_chunk
+from linfed.simulation.loop import ChunkResult, run_chunk
 from linfed.simulation.metrics import Metric, MetricTable, check_sendable
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
@@ -67,8 +67,9 @@ def simulate(
     record_every : int
         Interval between recorded rounds. The initial state and the last round are always recorded.
     engine : str
-        Representation of the data: "explicit", "compressed", "projected" or "chain" (``lf.ENGINES``). All are exact, in
-        value or in distribution. "auto" selects the cheapest one that supports the run and keeps B itself;
+        Representation of the data: "explicit", "compressed", "projected" or "chain"
+        (``linfed.simulation.engines.ENGINES``). All are exact, in value or in distribution. "auto" selects the cheapest
+        one that supports the run and keeps B itself;
         `Result.engine` is the one used.
     workers : int
         Number of worker processes; 1 runs in this process. (A script with more needs the usual
@@ -153,7 +154,7 @@ def simulate_trials(job: Job, trials: range) -> Result:
 
 def _result(job: Job, chunks: Chunks, workers: int, disable: bool, started: float) -> Result:
     check_joined(job, 0.0)
-    pieces: list[Piece] = []
+    pieces: list[ChunkResult] = []
     with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:
         for piece in _run(job, chunks, workers, bar.update):
             if not pieces:
@@ -163,7 +164,7 @@ def _result(job: Job, chunks: Chunks, workers: int, disable: bool, started: floa
     return _joined(job, pieces, time.perf_counter() - started)
 
 
-def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[Piece]:
+def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[ChunkResult]:
     if workers == 1 or len(chunks) == 1:
         for chunk in chunks:
             yield run_chunk(job, chunk, tick)
@@ -174,7 +175,7 @@ def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> 
             yield piece
 
 
-def _joined(job: Job, pieces: list[Piece], seconds: float) -> Result:
+def _joined(job: Job, pieces: list[ChunkResult], seconds: float) -> Result:
     metrics = {name: np.concatenate([piece.metrics[name] for piece in pieces]) for name in job.plan.names}
     return Result(
         algorithm=job.algorithm,

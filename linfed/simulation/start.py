@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.initial import Initial, InitialFactors, Initialisation, as_factors, as_initial
+from linfed.algorithms.initial import Initial, InitialFactors, Initialization, as_factors, as_initial
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import GivenSamples
 from linfed.data.sources import Source
@@ -17,11 +17,11 @@ from linfed.errors import EngineError, check_returned
 from linfed.numerics.layers import shape_of_client
 from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.problems import Truth
-from linfed.simulation.job import Job, check_initialisation, missing_reference, told_initialisation
+from linfed.simulation.job import Job, check_initialization, missing_reference, told_initialization
 
 
 class ResolvedStart:
-    """Provider of an algorithm's initial arrays, sizes and random numbers (`linfed.algorithms.base.Start`)."""
+    """Provider of an algorithm's initial arrays, sizes and random numbers (`linfed.algorithms.base.InitContext`)."""
 
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
         self._job, self._chunk = job, (trials, truth, source)
@@ -53,18 +53,18 @@ class ResolvedStart:
         check_returned(name, "W", both[1], (self.trials, self.n_clients, rank), "(trials, n, k)")
         return both
 
-    def _asked(self, init: Initialisation, rank: int) -> _Asked:
+    def _asked(self, init: Initialization, rank: int) -> _Asked:
         """Return the context of an initialisation, after checking it if the algorithm does not declare it."""
         job = self._job
-        if init != job.algorithm.initialisation:
-            check_initialisation(init, rank, job.algorithm, job.problem, job.data)
+        if init != job.algorithm.initialization:
+            check_initialization(init, rank, job.algorithm, job.problem, job.data)
             if init.n_trials not in (None, job.trials):
                 raise ValueError(
                     f"trials = {job.trials} must be {init.n_trials}: init has arrays for {init.n_trials} trials"
                 )
             if init.needs_batch:
                 raise ValueError(
-                    f"{told_initialisation(init, job.algorithm)} requires a first batch, whose memory was not counted: "
+                    f"{told_initialization(init, job.algorithm)} requires a first batch, whose memory was not counted: "
                     f"let {type(job.algorithm).__name__}.initialisation return it"
                 )
         return _Asked(job, *self._chunk, init)
@@ -73,13 +73,13 @@ class ResolvedStart:
 class _Asked:
     """Provider of the data that an initialisation needs (`linfed.algorithms.initial.InitialStart`)."""
 
-    def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source, init: Initialisation) -> None:
+    def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source, init: Initialization) -> None:
         self._job, self._trials, self._truth, self._source, self._init = job, trials, truth, source, init
         self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
 
     @property
     def _told(self) -> str:
-        return told_initialisation(self._init, self._job.algorithm)
+        return told_initialization(self._init, self._job.algorithm)
 
     def random(self) -> TrialRandom:
         """Return random generators at the beginning of the ``INIT`` streams."""

@@ -131,17 +131,17 @@ def replicates_of(margins: Mapping[float, Array], share: float) -> Array:
 
 
 @dataclass(kw_only=True)
-class Search:
+class ThresholdSearch:
     """Sequential search for the smallest size at which a share of the trials succeeds.
 
     Parameters
     ----------
-    start, least, most : float
+    start, lower, upper : float
         First size, and the ends of the range; positive.
     whole : bool
         If True, sizes are whole numbers.
     share, resolution, confidence : float
-        See `linfed.least`.
+        See `linfed.find_smallest`.
     batch, trials, budget : int
         Trials of the first test of a size, largest number of trials per size, and of all sizes together.
     near : bool
@@ -158,8 +158,8 @@ class Search:
     """
 
     start: float
-    least: float
-    most: float
+    lower: float
+    upper: float
     whole: bool
     share: float
     resolution: float
@@ -169,23 +169,23 @@ class Search:
     budget: int
     near: bool = False
     margins: dict[float, Array] = field(default_factory=dict)
-    stopped: str = ""
+    stop_reason: str = ""
 
     def wanted(self) -> tuple[float, int, int] | None:
         """Return the trials to run next: the size, the first trial and the last trial + 1; None at the end."""
         if not self.margins:
             return self._more(self.start)
-        if self.spent >= self.budget:
-            self.stopped = BUDGET
+        if self.total_trials >= self.budget:
+            self.stop_reason = BUDGET
             return None
         place = int(crossing_of(self.margins, self.share)[1][0])
         sizes = sorted(self.margins)
         if place == len(sizes):
             following = max(self._rounded(sizes[-1] * self._stride), sizes[-1] + self.whole)
-            return self._towards(self.most, sizes[-1], min(self.most, following))
+            return self._towards(self.upper, sizes[-1], min(self.upper, following))
         if place == 0:
             following = min(self._rounded(sizes[0] / self._stride), sizes[0] - self.whole)
-            return self._towards(self.least, sizes[0], max(self.least, following))
+            return self._towards(self.lower, sizes[0], max(self.lower, following))
         return self._within(sizes[place - 1], sizes[place])
 
     def take(self, size: float, margins: npt.ArrayLike) -> None:
@@ -194,7 +194,7 @@ class Search:
         self.margins[size] = np.append(known, np.asarray(margins, dtype=float))
 
     @property
-    def spent(self) -> int:
+    def total_trials(self) -> int:
         """Number of trials run so far, over all sizes."""
         return sum(len(one) for one in self.margins.values())
 
@@ -235,14 +235,14 @@ class Search:
             return self._more(following)
         if self._open(end):
             return self._more(end)
-        self.stopped = END
+        self.stop_reason = END
         return None
 
     def _within(self, low: float, high: float) -> tuple[float, int, int] | None:
         """Return the next trials inside a bracket, or at sizes near it; None if the search is finished."""
         least, most = self.interval
         if self._narrow(least, most):
-            self.stopped = RESOLVED
+            self.stop_reason = RESOLVED
             return None
         if not self._narrow(low, high):
             return self._more(self._between(low, high))
@@ -258,14 +258,14 @@ class Search:
                 middle = self._between(inner, outer)
                 if middle not in self.margins:
                     return self._more(middle)
-        self.stopped = TRIALS
+        self.stop_reason = TRIALS
         return None
 
     def _bounded(self, far: float, near: float) -> float:
         """Return the far end of the undecided sizes; if no size there is decided, twice or half the near end."""
         if 0 < far < math.inf:
             return far
-        return max(self.least, near / 2) if far == 0 else min(self.most, 2 * near)
+        return max(self.lower, near / 2) if far == 0 else min(self.upper, 2 * near)
 
     def _open(self, size: float) -> bool:
         """Return True if a size is undecided and can get more trials."""
@@ -285,5 +285,5 @@ class Search:
 
     def _more(self, size: float) -> tuple[float, int, int]:
         known = len(self.margins.get(size, ()))
-        last = min(max(self.batch, 2 * known), self.trials, known + self.budget - self.spent)
+        last = min(max(self.batch, 2 * known), self.trials, known + self.budget - self.total_trials)
         return size, known, max(last, known + 1)

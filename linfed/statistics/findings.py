@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_number, check_unmasked, shown
+from linfed.errors import check_choice, check_number, check_unmasked, short_repr
 from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
 OWN_PREDICTION = "own prediction"
@@ -34,9 +34,9 @@ class Verdict(Enum):
     Examples
     --------
     >>> import linfed as lf
-    >>> finding = lf.Finding(text="The error falls", where="n = 100", statistic="final error divided by initial error",
-    ...                      source="own prediction", estimate=0.2, low=0.1, high=0.3, most=1.0, strict=True)
-    >>> finding.verdict is lf.Verdict.SUPPORTED
+    >>> finding = lf.Finding(claim="The error falls", setting="n = 100", statistic="final divided by initial error",
+    ...                      source="own prediction", estimate=0.2, low=0.1, high=0.3, claimed_high=1.0, strict=True)
+    >>> finding.verdict is linfed.statistics.findings.Verdict.SUPPORTED
     True
     """
 
@@ -63,7 +63,7 @@ class Hypothesis:
     Examples
     --------
     >>> import linfed as lf
-    >>> hypothesis = lf.Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=0.5, right=0.25)
+    >>> hypothesis = linfed.statistics.findings.Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=0.5, right=0.25)
     >>> hypothesis.holds
     False
     >>> print(hypothesis)
@@ -89,18 +89,18 @@ class Finding:
 
     Parameters
     ----------
-    text : str
+    claim : str
         Precise wording of the claim.
-    where : str
+    setting : str
         Setting of the measurement, e.g. ``"n = 100"``.
     statistic : str
         Name of the measured quantity.
     source : str
-        Source of the claim: a quotation from a paper (`quoted`), `OWN_PREDICTION` or `OWN_THRESHOLD`.
+        Source of the claim: a quotation from a paper (`cite`), `OWN_PREDICTION` or `OWN_THRESHOLD`.
     estimate, low, high : float
         Value of the statistic and its 95 % confidence interval over trials. The estimate may be NaN if only bounds are
         known.
-    least, most : float
+    claimed_low, claimed_high : float
         Claimed range; an end is infinite if the claim does not bound this side.
     strict : bool
         If True, the ends do not belong to the claimed range: "above" and "below" instead of "at least" and "at most".
@@ -123,21 +123,22 @@ class Finding:
     Examples
     --------
     >>> import linfed as lf
-    >>> finding = lf.Finding(text="FedRep is faster than FedAvg", where="n = 100", statistic="share of trials",
-    ...                      source="own prediction", estimate=11 / 12, low=0.62, high=0.998, least=0.5, strict=True)
-    >>> finding.said, finding.verdict.value
+    >>> finding = lf.Finding(claim="FedRep is faster than FedAvg", setting="n = 100", statistic="share of trials",
+    ...                      source="own prediction", estimate=11 / 12, low=0.62, high=0.998, claimed_low=0.5,
+    ...                      strict=True)
+    >>> finding.claimed_range, finding.verdict.value
     ('above 0.5', 'SUPPORTED')
     """
 
-    text: str
-    where: str
+    claim: str
+    setting: str
     statistic: str
     source: str
     estimate: float
     low: float
     high: float
-    least: float = -np.inf
-    most: float = np.inf
+    claimed_low: float = -np.inf
+    claimed_high: float = np.inf
     strict: bool = False
     theorem: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
@@ -148,21 +149,27 @@ class Finding:
     def __post_init__(self) -> None:
         if not self.source.strip():
             raise ValueError(
-                f"source = {shown(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
+                f"source = {short_repr(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
             )
-        if np.isinf(self.least) and np.isinf(self.most):
-            raise ValueError(f"least and most do not bound the statistic of {shown(self.text)}; give at least one")
-        if self.least > self.most:
-            raise ValueError(f"least = {self.least:g} must be at most most = {self.most:g}")
+        if np.isinf(self.claimed_low) and np.isinf(self.claimed_high):
+            raise ValueError(
+                f"least and most do not bound the statistic of {short_repr(self.claim)}; give at least one"
+            )
+        if self.claimed_low > self.claimed_high:
+            raise ValueError(f"claimed_low = {self.claimed_low:g} must be at most claimed_high = {self.claimed_high:g}")
 
     @property
-    def said(self) -> str:
+    def claimed_range(self) -> str:
         """Claimed range in words, e.g. "at least 0.5"."""
-        if self.least > -np.inf and self.most < np.inf:
-            return f"between {self.least:g} and {self.most:g}" if self.strict else f"{self.least:g} to {self.most:g}"
-        if self.least > -np.inf:
-            return f"{'above' if self.strict else 'at least'} {self.least:g}"
-        return f"{'below' if self.strict else 'at most'} {self.most:g}"
+        if self.claimed_low > -np.inf and self.claimed_high < np.inf:
+            return (
+                f"between {self.claimed_low:g} and {self.claimed_high:g}"
+                if self.strict
+                else f"{self.claimed_low:g} to {self.claimed_high:g}"
+            )
+        if self.claimed_low > -np.inf:
+            return f"{'above' if self.strict else 'at least'} {self.claimed_low:g}"
+        return f"{'below' if self.strict else 'at most'} {self.claimed_high:g}"
 
     @property
     def why_vacuous(self) -> str:
@@ -177,8 +184,8 @@ class Finding:
         if self.why_vacuous:
             return Verdict.VACUOUS
         # Distances of the interval from the ends of the claimed range; infinite on a side without a bound.
-        below = np.inf if self.least == -np.inf else self.low - self.least
-        above = np.inf if self.most == np.inf else self.most - self.high
+        below = np.inf if self.claimed_low == -np.inf else self.low - self.claimed_low
+        above = np.inf if self.claimed_high == np.inf else self.claimed_high - self.high
         if below > 0 < above or (not self.strict and below >= 0 <= above):
             return Verdict.HOLDS if self.theorem else Verdict.SUPPORTED
         if self._outside:
@@ -188,8 +195,8 @@ class Finding:
     @property
     def _outside(self) -> bool:
         if self.strict:
-            return (self.high <= self.least != -np.inf) or (self.low >= self.most != np.inf)
-        return self.high < self.least or self.low > self.most
+            return (self.high <= self.claimed_low != -np.inf) or (self.low >= self.claimed_high != np.inf)
+        return self.high < self.claimed_low or self.low > self.claimed_high
 
     @property
     def failed_hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -200,10 +207,10 @@ class Finding:
     def remarks(self) -> str:
         """Note, reason for being vacuous, and failed hypotheses with the values of both sides, as one text."""
         vacuous = f"vacuous: {self.why_vacuous}" if self.why_vacuous else ""
-        return joined(self.note, vacuous, *(f"fails: {hypothesis}" for hypothesis in self.failed_hypotheses))
+        return join_notes(self.note, vacuous, *(f"fails: {hypothesis}" for hypothesis in self.failed_hypotheses))
 
 
-def quoted(place: str, words: str, *, threshold: bool = False) -> str:
+def cite(place: str, words: str, *, threshold: bool = False) -> str:
     """Return the source of a claim as a quotation from a paper.
 
     Parameters
@@ -218,7 +225,7 @@ def quoted(place: str, words: str, *, threshold: bool = False) -> str:
     return f'{place}: "{words}"' + (f"; the number is our {OWN_THRESHOLD}" if threshold else "")
 
 
-def joined(*notes: str) -> str:
+def join_notes(*notes: str) -> str:
     """Return the notes as one text, without repetitions and empty notes."""
     return "; ".join(dict.fromkeys(note for note in notes if note))
 
@@ -226,13 +233,13 @@ def joined(*notes: str) -> str:
 # --- judges --------------------------------------------------------------------------------------------------
 
 
-def judge(measured: Measured, **said: Any) -> Finding:
-    """Return the finding for a statistic with its interval; `said` are the other fields of `Finding`."""
+def judge(measured: Measured, **fields: Any) -> Finding:
+    """Return the finding for a statistic with its interval; `fields` are the other fields of `Finding`."""
     estimate, low, high = measured
-    return Finding(estimate=estimate, low=low, high=high, **said)
+    return Finding(estimate=estimate, low=low, high=high, **fields)
 
 
-def smaller(first: Array, second: Array, *, paired: bool = True, **said: Any) -> Finding:
+def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields: Any) -> Finding:
     """Judge that the first value is smaller in most trials.
 
     Parameters
@@ -243,29 +250,31 @@ def smaller(first: Array, second: Array, *, paired: bool = True, **said: Any) ->
         If True, the trials are paired, and the statistic is the share among the pairs that differ; VACUOUS if all pairs
         tie. If False, each trial of the first is compared with each of the second, and a tie counts half
         (`probability_smaller`).
-    **said
+    **fields
         Other fields of `Finding`.
     """
     if not paired:
-        return judge(probability_smaller(first, second), **{"least": 0.5, "strict": True} | said)
+        return judge(probability_smaller(first, second), **{"claimed_low": 0.5, "strict": True} | fields)
     found, detail = share_smaller(first, second)
     tied = f"all {len(first)} trials tie" if np.isnan(found[0]) else ""
-    return judge(found, **{"least": 0.5, "strict": True, "detail": detail, "vacuous": tied} | said)
+    return judge(found, **{"claimed_low": 0.5, "strict": True, "detail": detail, "vacuous": tied} | fields)
 
 
-def share(hits: npt.ArrayLike, least: float, *, clusters: npt.ArrayLike | None = None, **said: Any) -> Finding:
+def judge_share(
+    hits: npt.ArrayLike, claimed_low: float, *, clusters: npt.ArrayLike | None = None, **fields: Any
+) -> Finding:
     """Judge that a share lies above a number.
 
     Parameters
     ----------
     hits : array_like of bool (points,) or (rows, ..)
         True for the points that count as hits; VACUOUS without points.
-    least : float
+    claimed_low : float
         Lower end of the claimed range.
     clusters : array_like (points,) or (rows,), optional
         Cluster of each point, or of each row of `hits`, if points are not independent (several runs on one data set).
         The interval is then over clusters; otherwise it is the Clopper-Pearson interval.
-    **said
+    **fields
         Other fields of `Finding`.
     """
     values = np.asarray(check_unmasked("hits", hits), dtype=bool)
@@ -276,11 +285,11 @@ def share(hits: npt.ArrayLike, least: float, *, clusters: npt.ArrayLike | None =
     if sets is not None and total:
         detail += f" in {len(np.unique(sets))} data sets"
     vacuous = "" if total else "there is no such point"
-    return judge(found, **{"least": least, "strict": True, "detail": detail, "vacuous": vacuous} | said)
+    return judge(found, **{"claimed_low": claimed_low, "strict": True, "detail": detail, "vacuous": vacuous} | fields)
 
 
 def judge_failures(
-    failed: npt.ArrayLike, *, allowed: float, premise: npt.ArrayLike | None = None, **said: Any
+    failed: npt.ArrayLike, *, allowed: float, premise: npt.ArrayLike | None = None, **fields: Any
 ) -> Finding:
     """Judge a theorem's claim "with probability at least 1 - delta" by the share of trials in which it fails.
 
@@ -294,7 +303,7 @@ def judge_failures(
     premise : array_like of bool (trials,), optional
         True for the trials in which the premise occurred; only these count. All trials by default. VACUOUS if the
         premise never occurred.
-    **said
+    **fields
         Other fields of `Finding`.
 
     Returns
@@ -309,14 +318,14 @@ def judge_failures(
     tried = mask if premise is None else mask[np.asarray(check_unmasked("premise", premise), dtype=bool)]
     count, trials = int(tried.sum()), tried.size
     detail = f"{count} of {trials}" + (f", of {mask.size} trials" if trials < mask.size else "")
-    fields = {"statistic": "share of trials that fail", "detail": detail, "most": allowed, "theorem": True}
+    defaults = {"statistic": "share of trials that fail", "detail": detail, "claimed_high": allowed, "theorem": True}
     if trials == 0:
-        fields["vacuous"] = f"the premise occurred in none of {mask.size} trials"
-    given = {name: value for name, value in said.items() if value != ""}
-    return judge(binomial_share(count, trials), **fields | given)
+        defaults["vacuous"] = f"the premise occurred in none of {mask.size} trials"
+    given = {name: value for name, value in fields.items() if value != ""}
+    return judge(binomial_share(count, trials), **defaults | given)
 
 
-def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **said: Any) -> Finding:
+def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> Finding:
     """Judge a deterministic identity or inequality by its worst trial.
 
     Parameters
@@ -325,7 +334,7 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **said: Any) -> Fin
         Violations of the identity or inequality; NaN where it was not evaluated.
     tolerance : float
         Largest violation that rounding errors can cause.
-    **said
+    **fields
         Other fields of `Finding`.
 
     Returns
@@ -337,15 +346,15 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **said: Any) -> Fin
     values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
     known = ~np.isnan(values)
     worst = float(values[known].max()) if known.any() else np.nan
-    fields = {
+    defaults = {
         "detail": f"the worst of {int(known.any(axis=1).sum())} trials, {int(known.sum())} values",
-        "most": tolerance,
+        "claimed_high": tolerance,
         "theorem": True,
     }
-    return judge((worst, worst, worst), **fields | said)
+    return judge((worst, worst, worst), **defaults | fields)
 
 
-def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float, **said: Any) -> Finding:
+def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float, **fields: Any) -> Finding:
     """Judge a scaling law by a fitted exponent.
 
     Parameters
@@ -359,18 +368,18 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
         claims that the exponent in m is at most -1/2.
     margin : float
         Tolerance of the claimed exponent. With margin 0, no finite number of trials could support a sharp scaling law.
-    **said
+    **fields
         Other fields of `Finding`.
     """
     check_choice("kind", kind, ("at most", "at least", "equal"))
     margin = check_number("margin", margin, minimum=0.0)
-    fields = {
-        "least": -np.inf if kind == "at most" else claimed - margin,
-        "most": np.inf if kind == "at least" else claimed + margin,
+    defaults = {
+        "claimed_low": -np.inf if kind == "at most" else claimed - margin,
+        "claimed_high": np.inf if kind == "at least" else claimed + margin,
         "statistic": f"fitted exponent ({kind} {claimed:g}, up to {margin:g})",
         "theorem": True,
     }
-    return judge(fitted, **fields | said)
+    return judge(fitted, **defaults | fields)
 
 
 # --- tables --------------------------------------------------------------------------------------------------
@@ -380,7 +389,7 @@ def by_sentence(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings grouped by claim and statistic, otherwise in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault((finding.text, finding.statistic), []).append(finding)
+        groups.setdefault((finding.claim, finding.statistic), []).append(finding)
     return [finding for group in groups.values() for finding in group]
 
 
@@ -399,11 +408,16 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
     """
     notes: list[str] = []
     lines: list[str] = []
-    width = max((len(finding.where) for finding in findings), default=0)
+    width = max((len(finding.setting) for finding in findings), default=0)
     verdicts = max((len(finding.verdict.value) for finding in findings), default=0) + 1
     for index, finding in enumerate(findings):
         if index == 0 or _sentence(findings[index - 1]) != _sentence(finding):
-            lines += ["", finding.text, f"  {finding.source}", f"  {finding.statistic}; claimed: {finding.said}"]
+            lines += [
+                "",
+                finding.claim,
+                f"  {finding.source}",
+                f"  {finding.statistic}; claimed: {finding.claimed_range}",
+            ]
         mark = ""
         if finding.remarks:
             if finding.remarks not in notes:
@@ -413,7 +427,7 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
         measured = f"{estimate:>8}  [{finding.low:.3g}, {finding.high:.3g}]"
         detail = f"  {finding.detail}" if finding.detail else ""
         verdict = paint(finding.verdict, f"{finding.verdict.value:<{verdicts}}")
-        lines.append(f"    {verdict} {finding.where:<{width}} {measured}{detail}{mark}")
+        lines.append(f"    {verdict} {finding.setting:<{width}} {measured}{detail}{mark}")
     lines += [
         "",
         "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
@@ -423,4 +437,4 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
 
 
 def _sentence(finding: Finding) -> tuple[str, str, str, str]:
-    return finding.text, finding.source, finding.statistic, finding.said
+    return finding.claim, finding.source, finding.statistic, finding.claimed_range

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_number, check_shape, shown
+from linfed.errors import check_array, check_number, check_shape, short_repr
 from linfed.statistics import formulas
-from linfed.statistics.formulas import Columns, Formula, logarithm, told
+from linfed.statistics.formulas import Columns, Formula, format_number, logarithm
 from linfed.statistics.intervals import Measured, bootstrap_interval
 
 RESAMPLES = 400
@@ -31,7 +31,7 @@ BELOW, ABOVE = -1, 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fit:
+class PowerLawFit:
     """Power law fitted by `fit`.
 
     Parameters
@@ -82,33 +82,36 @@ class Fit:
         return len(self.fitted)
 
     @property
-    def worst(self) -> float:
+    def max_factor(self) -> float:
         """Largest factor between a measured and a fitted value."""
         return float(np.exp(np.nanmax(np.abs(self.residuals))))
 
     @property
-    def bent(self) -> tuple[str, ...]:
+    def curved(self) -> tuple[str, ...]:
         """Exponents whose curvature has an interval that excludes 0; for a true power law 5 % of intervals do."""
         return tuple(name for name, (_, low, high) in self.curvature.items() if low > 0 or high < 0)
 
     def __str__(self) -> str:
-        law = f"{self.formula}, constant {told(self.constant[0])} [{told(self.constant[1])}, {told(self.constant[2])}]"
+        law = (
+            f"{self.formula}, constant {format_number(self.constant[0])} [{format_number(self.constant[1])}, "
+            f"{format_number(self.constant[2])}]"
+        )
         found = "".join(f", {k} = {v:.3f} [{low:.3f}, {high:.3f}]" for k, (v, low, high) in self.exponents.items())
         sides = ", ".join(f"{count} {side}" for side, count in (("above", self.above), ("below", self.below)) if count)
         reached = f"{self.reached} of {self.points} reached" + (f" ({sides})" if sides else "")
-        bends = ", ".join(f"{k} by {self.curvature[k][0]:+.2f}" for k in self.bent)
+        bends = ", ".join(f"{k} by {self.curvature[k][0]:+.2f}" for k in self.curved)
         bent = f"; curvature: {bends}" if bends else "; no curvature detected" if self.curvature else ""
         lack = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g}"
-        return f"{law}{found}; {reached}; within a factor {self.worst:.3f}{lack}{bent} (95 % over {self.over})"
+        return f"{law}{found}; {reached}; within a factor {self.max_factor:.3f}{lack}{bent} (95 % over {self.over})"
 
 
-def fit(
+def fit_power_law(
     formula: str,
     table: Any,
     *,
     censored: Sequence[str] | None = None,
     confidence: float = 0.95,
-) -> Fit:
+) -> PowerLawFit:
     """Fit a power law with an offset, jointly in all its exponents.
 
     Parameters
@@ -120,18 +123,18 @@ def fit(
         ``"m - k - 1 ~ n^-1 d^b log(n)^e"``. Names are columns, the last parts of their names, or the papers' letters
         n, m, d, k, p, kappa, sigma, eta, t.
     table : Table, or mapping of names to columns
-        Table of `lf.least`; the fit then uses its smallest sizes, interpolated between whole numbers, their replicates
-        over trials and the censored points. Or another table or mapping of columns of numbers, (points,). One column of
-        the left side may be (points, trials); its median is fitted.
+        Table of `lf.find_smallest`; the fit then uses its smallest sizes, interpolated between whole numbers, their
+        replicates over trials and the censored points. Or another table or mapping of columns of numbers, (points,).
+        One column of the left side may be (points, trials); its median is fitted.
     censored : sequence of str, optional
         For each point "", "above" if the given value is only a lower bound, or "below" if it is only an upper bound.
-        Not needed for a table of `lf.least`.
+        Not needed for a table of `lf.find_smallest`.
     confidence : float
         Confidence level of the intervals.
 
     Returns
     -------
-    Fit
+    PowerLawFit
 
     Raises
     ------
@@ -169,7 +172,7 @@ def fit(
     --------
     >>> import linfed as lf
     >>> n, d = [50, 100, 200, 100, 100], [40, 40, 40, 20, 80]
-    >>> found = lf.fit("m - 3 ~ n^a d^b", {"n": n, "d": d, "m": [3 + 2 * y / x for x, y in zip(n, d)]})
+    >>> found = lf.fit_power_law("m - 3 ~ n^a d^b", {"n": n, "d": d, "m": [3 + 2 * y / x for x, y in zip(n, d)]})
     >>> {name: round(value[0], 9) for name, value in found.exponents.items()}
     {'a': -1.0, 'b': 1.0}
     """
@@ -192,7 +195,7 @@ def fit(
     intervals = _intervals(design, logs, known, free, replicates, ends)
     residuals = np.where(known, logs - design @ free, np.nan)
     spread = np.full(len(logs), np.nan) if resampled is None else np.where(known, resampled.std(axis=1), np.nan)
-    return Fit(
+    return PowerLawFit(
         formula=formula,
         exponents={name: (float(free[i]), *intervals[i]) for i, name in enumerate(factors, start=1)},
         constant=(float(np.exp(free[0])), float(np.exp(intervals[0][0])), float(np.exp(intervals[0][1]))),
@@ -275,7 +278,7 @@ class _Left(NamedTuple):
 def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _Left:
     grows = [name for name in formulas.names(model.left) if _of_trials(columns, name)]
     if len(grows) > 1:
-        raise ValueError(f"formula = {shown(model.text)}: only one column may have trials, but {grows} have")
+        raise ValueError(f"formula = {short_repr(model.text)}: only one column may have trials, but {grows} have")
     points = len(next(iter(columns.values.values())))
     words = [""] * points if censored is None else list(censored)
     replicates: Array | None = None
@@ -296,7 +299,9 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
             middles[name] = np.median(table, axis=1)
             replicates = np.array([np.median(one[chosen], axis=1) for one in table])
     if len(words) != points or not set(words) <= {"", "above", "below"}:
-        raise ValueError(f"censored = {shown(words)} must contain '', 'above' or 'below' for each of {points} points")
+        raise ValueError(
+            f"censored = {short_repr(words)} must contain '', 'above' or 'below' for each of {points} points"
+        )
     sides = np.array([{"": 0, "above": ABOVE, "below": BELOW}[word] for word in words])
     values = np.broadcast_to(formulas.value(model.left, middles.__getitem__), (points,))
     logs = logarithm(np.asarray(values, dtype=float), model.left_text)

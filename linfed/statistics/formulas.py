@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import shown, suggestion
+from linfed.errors import short_repr, suggestion
 
 SYMBOLS = {
     "n": "n_clients",
@@ -77,14 +77,14 @@ class Formula:
 def parsed(text: object) -> Formula:
     """Return the formula for a text, or raise an error if the text is invalid."""
     if not isinstance(text, str) or text.count("~") != 1:
-        raise ValueError(f"formula = {shown(text)} must have two sides with one ~ between them, {EXAMPLE}")
+        raise ValueError(f"formula = {short_repr(text)} must have two sides with one ~ between them, {EXAMPLE}")
     left, right = (_expression(side, text) for side in text.split("~"))
     factors = tuple(_factors(right, 1.0, text))
     named = {factor.exponent for factor in factors}
     for node in (node for side in (left, *(factor.base for factor in factors)) for node in ast.walk(side)):
         if isinstance(node, ast.Name) and node.id in named:
             raise ValueError(
-                f"formula = {shown(text)} uses {node.id!r} both as an exponent and as a column: rename one"
+                f"formula = {short_repr(text)} uses {node.id!r} both as an exponent and as a column: rename one"
             )
     return Formula(text, left, factors)
 
@@ -95,11 +95,13 @@ def _expression(side: str, text: str) -> ast.expr:
     try:
         found = ast.parse(python, mode="eval").body
     except SyntaxError:
-        raise ValueError(f"formula = {shown(text)}: {side.strip()!r} is not an expression, {EXAMPLE}") from None
+        raise ValueError(f"formula = {short_repr(text)}: {side.strip()!r} is not an expression, {EXAMPLE}") from None
     except (RecursionError, MemoryError):
         found = None
     if found is None or _depth(found) > DEEPEST:
-        raise ValueError(f"formula = {shown(text)} must have at most {DEEPEST} nested or chained operations on a side")
+        raise ValueError(
+            f"formula = {short_repr(text)} must have at most {DEEPEST} nested or chained operations on a side"
+        )
     for node in ast.walk(found):
         number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
         call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
@@ -108,7 +110,8 @@ def _expression(side: str, text: str) -> ast.expr:
         if not (number or call or plain) or (isinstance(node, ast.operator) and type(node) not in OPERATORS):
             known = " ".join(FUNCTIONS)
             raise ValueError(
-                f"formula = {shown(text)}: {ast.unparse(node)!r} must be a column, a number or one of + - * / ^ {known}"
+                f"formula = {short_repr(text)}: {ast.unparse(node)!r} must be a column, a number or one of "
+                f"+ - * / ^ {known}"
             )
     return found
 
@@ -130,7 +133,7 @@ def _factors(node: ast.expr, sign: float, text: str) -> Iterable[Factor]:
             yield Factor(node.left, sign, node.right.id)
         elif any(isinstance(part, ast.Name) for part in ast.walk(node.right)):
             raise ValueError(
-                f"formula = {shown(text)}: the exponent {ast.unparse(node.right)!r} must be a name or a number"
+                f"formula = {short_repr(text)}: the exponent {ast.unparse(node.right)!r} must be a name or a number"
             )
         else:
             yield Factor(node.left, sign * float(value(node.right, str)), "")
@@ -189,7 +192,7 @@ def found_column(name: str, columns: Iterable[str], agree: Callable[[list[str]],
 class Columns:
     """Columns of points: for each name a list with one entry per point, a value or an array of trials.
 
-    `answers` is the name of the size in a table of `lf.least`, otherwise empty.
+    `answers` is the name of the size in a table of `lf.find_smallest`, otherwise empty.
     """
 
     values: dict[str, list[Any]]
@@ -206,7 +209,7 @@ class Columns:
             return cls({k: [v] * points if np.ndim(v) == 0 else list(v) for k, v in table.items()})
         rows: list[dict[str, Any]] | None = getattr(table, "rows", None)
         if not rows:
-            raise ValueError(f"table = {shown(table)} must be a table with rows, or a mapping of names to columns")
+            raise ValueError(f"table = {short_repr(table)} must be a table with rows, or a mapping of names to columns")
         common = [name for name in rows[0] if all(name in row for row in rows)]
         values = {name: [getattr(row[name], "values", row[name]) for row in rows] for name in common}
         paths = set(values["path"]) if {"path", "crossing", "replicates", "censored"} <= values.keys() else set()
@@ -224,7 +227,9 @@ class Columns:
         """Return a numeric column, (points,)."""
         column = self.values[self.name(name)]
         if not all(np.ndim(one) == 0 and isinstance(one, int | float | np.number) for one in column):
-            raise ValueError(f"column {name!r} of the formula must contain numbers, but contains {shown(column[0])}")
+            raise ValueError(
+                f"column {name!r} of the formula must contain numbers, but contains {short_repr(column[0])}"
+            )
         return np.array(column, dtype=float)
 
 
@@ -236,6 +241,6 @@ def logarithm(values: Array, what: str) -> Array:
     return np.log(values)
 
 
-def told(number: float) -> str:
+def format_number(number: float) -> str:
     """Return a number with three significant digits, or "-" if it is not finite."""
     return f"{number:.3g}" if math.isfinite(number) else "-"

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.statistics.findings import Finding, joined, judge, smaller
-from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, share_smaller, worst
+from linfed.statistics.findings import Finding, join_notes, judge, judge_smaller
+from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, nan_as_worst, share_smaller
 
 Bounds: TypeAlias = tuple[Array, Array]
 """Lower and upper bound of a quantity; equal if the quantity is known."""
@@ -139,12 +139,12 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
     high = bootstrap_interval(lambda i, j, axis: bounds(i, j, axis)[1], both, vectorized=True)[1]
     least, largest = map(float, bounds(trials, trials))
     between = f"a median is not reached in {last} rounds, so the ratio is known between bounds only"
-    note = joined("medians of rounds over bootstrapped trials", "" if least == largest else between)
+    note = join_notes("medians of rounds over bootstrapped trials", "" if least == largest else between)
     ends = 0.0 if low <= EXTREMES[0] else low, math.inf if high >= EXTREMES[1] else high
     return (least if least == largest else math.nan, *ends), note
 
 
-def gain_told(rounds: Array, last: int) -> str:
+def format_gain(rounds: Array, last: int) -> str:
     """Return the gain for rounds (2, trials) as text: a number, or a bound such as "> 2"."""
     known = ~np.isnan(rounds).any(axis=0)
     if not known.any():
@@ -180,7 +180,7 @@ def rounds_to_share(curve: Array, start: Array, end: Array, share: float) -> Arr
 # --- judges --------------------------------------------------------------------------------------------------
 
 
-def judge_fewer_rounds(rounds: Array, **said: Any) -> Finding:
+def judge_fewer_rounds(rounds: Array, **fields: Any) -> Finding:
     """Judge that a method needs fewer rounds than its competitor in most paired trials.
 
     Trials that tie or have no level to reach do not count.
@@ -189,7 +189,7 @@ def judge_fewer_rounds(rounds: Array, **said: Any) -> Finding:
     ----------
     rounds : ndarray (2, trials)
         Rounds of the method and of its competitor.
-    **said
+    **fields
         Other fields of `Finding`.
     """
     known = rounds[:, ~np.isnan(rounds).any(axis=0)]
@@ -197,16 +197,16 @@ def judge_fewer_rounds(rounds: Array, **said: Any) -> Finding:
     if known.size:
         medians = (f"{middle:g}" if np.isfinite(middle) else "never" for middle in lower_median(known))
         detail = f"{detail}; medians {' and '.join(medians)}"
-    fields = {
-        "least": 0.5,
+    defaults = {
+        "claimed_low": 0.5,
         "strict": True,
         "vacuous": "no trial has a level to reach, or all tie" if math.isnan(found[0]) else "",
         "detail": detail if known.size else "no trial has a level to reach",
     }
-    return judge(found, **fields | said)
+    return judge(found, **defaults | fields)
 
 
-def judge_lower_end(finals: Array, *, tie: float, **said: Any) -> Finding:
+def judge_lower_end(finals: Array, *, tie: float, **fields: Any) -> Finding:
     """Judge that a method ends with a lower error than its competitor in most paired trials that do not tie.
 
     Parameters
@@ -215,18 +215,20 @@ def judge_lower_end(finals: Array, *, tie: float, **said: Any) -> Finding:
         Final errors of the method and of its competitor; NaN (a diverged trial) counts as the largest error.
     tie : float
         Errors within this relative distance tie.
-    **said
+    **fields
         Other fields of `Finding`.
     """
-    mine, other = worst(finals)
+    mine, other = nan_as_worst(finals)
     equal = np.abs(mine - other) <= tie * np.minimum(mine, other)
-    found = smaller(np.where(equal, other, mine), other, **said)
+    found = judge_smaller(np.where(equal, other, mine), other, **fields)
     change = float(lower_median(mine / other - 1))
     told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
     return replace(found, detail=f"{found.detail}; median difference {told}")
 
 
-def judge_more_speed(rounds: Mapping[int, Array], last: int, *, name: str, signed: bool = True, **said: Any) -> Finding:
+def judge_more_speed(
+    rounds: Mapping[int, Array], last: int, *, name: str, signed: bool = True, **fields: Any
+) -> Finding:
     """Judge that the gain in rounds over a competitor is larger at the smallest of some sizes than at the largest.
 
     Parameters
@@ -239,16 +241,16 @@ def judge_more_speed(rounds: Mapping[int, Array], last: int, *, name: str, signe
         Name of the size, e.g. "n".
     signed : bool
         As in `log_gain`.
-    **said
+    **fields
         Other fields of `Finding`.
     """
     found, vacuous = gain_ratio(rounds[min(rounds)], rounds[max(rounds)], last, signed=signed)
-    gains = ", ".join(gain_told(each, last) for each in rounds.values())
+    gains = ", ".join(format_gain(each, last) for each in rounds.values())
     detail = f"gains {gains} at {name} = {', '.join(map(str, rounds))}"
-    return judge(found, **{"least": 1.0, "strict": True, "vacuous": vacuous, "detail": detail} | said)
+    return judge(found, **{"claimed_low": 1.0, "strict": True, "vacuous": vacuous, "detail": detail} | fields)
 
 
-def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, **said: Any) -> Finding:
+def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, **fields: Any) -> Finding:
     """Judge that a competitor's final error is reduced more at the smallest of some sizes than at the largest.
 
     Parameters
@@ -260,7 +262,7 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
         Name of the size, e.g. "n".
     tie : float
         Relative differences up to this size count as no reduction.
-    **said
+    **fields
         Other fields of `Finding`.
 
     Returns
@@ -269,7 +271,7 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
         Finding for the median reduction in per cent at the smallest size minus the reduction at the largest size, with
         a bootstrap interval.
     """
-    reductions = {size: 1 - np.divide(*worst(pair)) for size, pair in finals.items()}
+    reductions = {size: 1 - np.divide(*nan_as_worst(pair)) for size, pair in finals.items()}
     per_cent = {size: 100 * np.where(np.abs(each) <= tie, 0.0, each) for size, each in reductions.items()}
     few, many = per_cent[min(per_cent)], per_cent[max(per_cent)]
     index = resampled(len(few))
@@ -277,4 +279,4 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     told = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
     detail = f"{told} % at {name} = {', '.join(map(str, per_cent))}"
     measured = float(lower_median(few) - lower_median(many)), float(low), float(high)
-    return judge(measured, **{"least": 0.0, "strict": True, "detail": detail} | said)
+    return judge(measured, **{"claimed_low": 0.0, "strict": True, "detail": detail} | fields)

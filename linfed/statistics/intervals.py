@@ -49,7 +49,7 @@ def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
     return np.where(hit.any(axis=1), np.asarray(rounds, dtype=float)[hit.argmax(axis=1)], np.inf)
 
 
-def worst(errors: npt.ArrayLike) -> Array:
+def nan_as_worst(errors: npt.ArrayLike) -> Array:
     """Return errors with NaN (diverged trials) and infinity replaced by `HUGE`."""
     return np.nan_to_num(np.asarray(errors, dtype=float), nan=HUGE, posinf=HUGE)
 

@@ -14,7 +14,7 @@ from linfed.statistics.intervals import bootstrap_interval
 
 
 def judge_predicted_exponent(
-    x: npt.ArrayLike, measured: npt.ArrayLike, predicted: npt.ArrayLike, *, margin: float, **said: Any
+    x: npt.ArrayLike, measured: npt.ArrayLike, predicted: npt.ArrayLike, *, margin: float, **fields: Any
 ) -> Finding:
     """Judge whether measurements have the same exponent as their predictions.
 
@@ -26,24 +26,24 @@ def judge_predicted_exponent(
         Positive measurements and their predictions.
     margin : float
         Largest allowed difference of the exponents.
-    **said
+    **fields
         Other fields of `Finding`.
     """
     estimate, low, high = fit_exponent(x, measured)
     foreseen = fit_exponent(x, predicted)[0]
-    fields = {
-        "least": -margin,
-        "most": margin,
+    defaults = {
+        "claimed_low": -margin,
+        "claimed_high": margin,
         "theorem": True,
         "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
         "statistic": "fitted exponent minus the predicted one",
         "detail": f"measured {estimate:.3f}, predicted {foreseen:.3f}",
     }
-    return judge((estimate - foreseen, low - foreseen, high - foreseen), **fields | said)
+    return judge((estimate - foreseen, low - foreseen, high - foreseen), **defaults | fields)
 
 
 def judge_farthest_off(
-    measured: npt.ArrayLike, predicted: npt.ArrayLike, *, least: float, most: float, **said: Any
+    measured: npt.ArrayLike, predicted: npt.ArrayLike, *, claimed_low: float, claimed_high: float, **fields: Any
 ) -> Finding:
     """Judge the level of a prediction without fitted parameters at the point with the largest error.
 
@@ -52,9 +52,9 @@ def judge_farthest_off(
     measured, predicted : array_like (trials, P)
         Positive values. The prediction is a root mean square over trials (e.g. data sets), so the statistic is the root
         mean square of their ratio.
-    least, most : float
+    claimed_low, claimed_high : float
         Claimed range of the ratio.
-    **said
+    **fields
         Other fields of `Finding`.
 
     Notes
@@ -68,26 +68,26 @@ def judge_farthest_off(
         roots = np.sqrt([np.mean(sample, axis=axis) for sample in samples])
         return np.take_along_axis(roots, np.abs(np.log(roots)).argmax(axis=0)[None], axis=0)[0]
 
-    fields = {
+    defaults = {
         "theorem": True,
         "source": f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
         "statistic": "measured divided by predicted root mean square, at the worst point",
     }
     interval = bootstrap_interval(farthest, groups, paired=True, vectorized=True, resamples=500)
     found = float(farthest(*groups)), *interval
-    return judge(found, **{"least": least, "most": most} | fields | said)
+    return judge(found, **{"claimed_low": claimed_low, "claimed_high": claimed_high} | defaults | fields)
 
 
-def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Finding:
+def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: Any) -> Finding:
     """Judge whether a scaling law has the same constant in many settings.
 
     Parameters
     ----------
     ratios : array_like (trials, P)
         Measured values divided by the scaling law with constant 1. The constant of a setting is the median over trials.
-    most : float
+    claimed_high : float
         Largest claimed value of the largest constant divided by the smallest.
-    **said
+    **fields
         Other fields of `Finding`.
 
     Notes
@@ -102,13 +102,13 @@ def judge_one_constant(ratios: npt.ArrayLike, *, most: float, **said: Any) -> Fi
         return constants.max(axis=0) / constants.min(axis=0)
 
     medians = np.median(groups, axis=1)
-    fields = {
-        "most": most,
+    defaults = {
+        "claimed_high": claimed_high,
         "theorem": True,
-        "where": f"{len(groups)} settings",
+        "setting": f"{len(groups)} settings",
         "statistic": "largest constant divided by the smallest",
         "detail": f"constants from {medians.min():.3g} to {medians.max():.3g}",
     }
     interval = bootstrap_interval(spread, groups, paired=True, vectorized=True, resamples=500)
     found = float(spread(*groups)), *interval
-    return judge(found, **fields | said)
+    return judge(found, **defaults | fields)

@@ -23,7 +23,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import linfed
-from linfed.errors import shown
+from linfed.errors import short_repr
 from linfed.sweeps.module_source import Part, digest_of, source_of
 
 STARTED = time.time()
@@ -219,7 +219,8 @@ def _part_of(own: Any) -> list[Part]:
         return []
     if _file_of(name) is None:
         raise ValueError(
-            f"store= requires the source file of {shown(own)}, which has none; define it in a module, or omit store="
+            f"store= requires the source file of {short_repr(own)}, which has none; define it in a module, "
+            f"or omit store="
         )
     return [(name, own.__qualname__.partition(".")[0])]
 

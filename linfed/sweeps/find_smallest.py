@@ -8,23 +8,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from linfed._values import takes
-from linfed.cells.smallest_size import Least
-from linfed.errors import shown, suggestion
+from linfed.cells.smallest_size import SmallestSize
+from linfed.errors import short_repr, suggestion
 from linfed.search.levels import Level
 from linfed.sweeps.sweep import sweep
 from linfed.tables.grid import Cell, checked_cells
 from linfed.tables.table import Table
 
 
-def least(
+def find_smallest(
     path: str,
     cells: Cell | Sequence[Cell],
     *,
     reaches: Level,
     share: float = 0.5,
     start: float | Callable[[Any], float] | None = None,
-    least: float | Callable[[Any], float] | None = None,
-    most: float | Callable[[Any], float] | None = None,
+    lower: float | Callable[[Any], float] | None = None,
+    upper: float | Callable[[Any], float] | None = None,
     resolution: float = 0.05,
     confidence: float = 0.95,
     batch: int = 8,
@@ -32,7 +32,7 @@ def least(
     budget: int | None = None,
     step_size: Callable[..., float] | None = None,
     predicted: bool = False,
-    **means: Any,
+    **sweep_options: Any,
 ) -> Table:
     """Find the smallest size at which a given share of the trials reaches a level, for each cell.
 
@@ -47,10 +47,10 @@ def least(
         The level to reach: ``lf.below("subspace_distance", 0.1)`` or ``lf.above(..)``.
     share : float
         Share of the trials that must reach the level, between 0 and 1.
-    start, least, most : float or callable, optional
+    start, lower, upper : float or callable, optional
         First size to try and the ends of the search range. Defaults: the cell's own size, 1 (for real-valued sizes
         ``start / 1024``) and ``1024 * start``. A function of the cell sets a different value for each cell, such as
-        ``least=lambda run: run.algorithm.rank + 2``.
+        ``lower=lambda run: run.algorithm.rank + 2``.
     resolution : float
         Target width of the confidence interval, relative to the size.
     confidence : float
@@ -64,7 +64,7 @@ def least(
         cells an `lf.Tuned` algorithm.
     predicted : bool
         If True, also find the smallest size according to `lf.predict`, for the ground truths of the measured trials.
-    **means
+    **sweep_options
         ``store``, ``executor``, ``workers``, ``progress`` and the other options of `lf.sweep`. With a store, a later
         call with another level, share or budget reuses all runs.
 
@@ -77,22 +77,25 @@ def least(
         - the last part of `path`: the smallest size, NaN if censored; ``crossing``: the same, interpolated between
           integers;
         - ``low``, ``high``: the confidence interval; the smallest size is above ``low`` and at most ``high``;
-        - ``censored``: "above" if `most` does not reach the level, "below" if `least` does; one of ``low`` and ``high``
+        - ``censored``: "above" if `upper` does not reach the level, "below" if `lower` does; one of ``low`` and
+        ``high``
           is then the bound;
-        - ``stopped``: "resolved" if the interval has its target width, else "trials", "budget" or "end" (of the range);
+        - ``stop_reason``: "resolved" if the interval has its target width, else "trials", "budget" or "end" (of the
+        range);
         - ``violations``: number of sizes that contradict monotonicity (see Notes);
-        - ``spent``: trials over all sizes;
-        - ``step_size`` and, if tuned, ``at_edge``, both at the smallest size tried that reaches the level;
+        - ``total_trials``: trials over all sizes;
+        - ``step_size`` and, if tuned, ``at_grid_edge``, both at the smallest size tried that reaches the level;
         - along ``tried`` (the sizes): ``count``, the number of trials, ``reached``, the number of these that reach the
           level, and ``margin``, each trial's distance above the level in decades;
-        - ``replicates``: bootstrap replicates for `lf.fit`.
+        - ``replicates``: bootstrap replicates for `lf.fit_power_law`.
 
         With `predicted`, there are also
 
         - ``predicted``, ``predicted_crossing``, ``predicted_low``, ``predicted_high``, ``predicted_censored``: the same
           for predictions, each for the ground truth and initialisation of one trial;
         - ``predicted_trials``: the largest number of predicted trials at one size;
-        - ``missing``: the reason why there is no prediction at the largest size predicted not to reach the level, else
+        - ``missing_prediction``: the reason why there is no prediction at the largest size predicted not to reach the
+        level, else
           "".
 
     Raises
@@ -133,24 +136,26 @@ def least(
     ...     data=lf.FreshSamples(n_samples=8),
     ...     rounds=40,
     ... )
-    >>> table = lf.least("data.n_samples", run, reaches=lf.below("subspace_distance", 0.01), trials=16)
+    >>> table = lf.find_smallest("data.n_samples", run, reaches=lf.below("subspace_distance", 0.01), trials=16)
     >>> table["n_samples"], table["low"] < table["crossing"] <= table["high"]
     (4, True)
     """
-    _check_options(means)
+    _check_options(sweep_options)
     options = locals()
-    asked = {field.name: options[field.name] for field in dataclasses.fields(Least) if field.name != "base"}
+    asked = {field.name: options[field.name] for field in dataclasses.fields(SmallestSize) if field.name != "base"}
     several = [cells] if hasattr(cells, "run") else cells
-    return sweep([Least(base=cell, **asked | _own(cell, asked)) for cell in checked_cells(several)], **means)
+    return sweep(
+        [SmallestSize(base=cell, **asked | _own(cell, asked)) for cell in checked_cells(several)], **sweep_options
+    )
 
 
 def _own(cell: Cell, asked: dict[str, Any]) -> dict[str, Any]:
     """Return start, least and most for a cell, if they are functions of the cell."""
     found = {}
-    for name in ("start", "least", "most"):
+    for name in ("start", "lower", "upper"):
         if callable(asked[name]):
             if not takes(asked[name], 1):
-                raise TypeError(f"{name} = {shown(asked[name])} must be a number or a function of the cell")
+                raise TypeError(f"{name} = {short_repr(asked[name])} must be a number or a function of the cell")
             found[name] = asked[name](cell)
     return found
 
@@ -161,4 +166,6 @@ def _check_options(options: dict[str, Any]) -> None:
     for name in options:
         if name not in allowed:
             known = ", ".join(allowed)
-            raise TypeError(f"least has no argument {name!r}{suggestion(name, allowed)}; lf.sweep allows {known}")
+            raise TypeError(
+                f"find_smallest has no argument {name!r}{suggestion(name, allowed)}; lf.sweep allows {known}"
+            )

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import shown
+from linfed.errors import short_repr
 
 DEPTH = 60
 """Maximum nesting depth; deeper values are assumed to contain themselves."""
@@ -33,7 +33,7 @@ def text_of(described: Json) -> str:
     return json.dumps(described, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-class Description:
+class Fingerprint:
     """Canonical description of a value, and the classes and functions that occur in it.
 
     Parameters
@@ -85,7 +85,7 @@ class Description:
             objects = value.dtype.hasobject
             return {"shape": list(value.shape), "objects": within(value.ravel().tolist())} if objects else _array(value)
         if isinstance(value, np.random.Generator | np.random.BitGenerator):
-            raise TypeError(f"store= cannot describe {shown(value)}, which changes when it is used; pass a seed")
+            raise TypeError(f"store= cannot describe {short_repr(value)}, which changes when it is used; pass a seed")
         if isinstance(value, PurePath) and kind.__module__.partition(".")[0] == "pathlib":
             return {"path": kind.__name__, "parts": list(value.parts)}  # Python 3.13 pickles the path as it was written
         if isinstance(value, enum.Enum):
@@ -113,7 +113,7 @@ class Description:
             made = known(value) if known is not None else value.__reduce_ex__(4)
         except Exception:
             raise TypeError(
-                f"store= cannot describe {shown(value)}: pickle does not support {type(value).__name__}"
+                f"store= cannot describe {short_repr(value)}: pickle does not support {type(value).__name__}"
             ) from None
         kind = self._named(type(value))
         if isinstance(made, str):
@@ -134,7 +134,8 @@ class Description:
             found = getattr(found, part, None)
         if module in sys.modules and found is not value and not inspect.isbuiltin(value):
             raise TypeError(
-                f"store= cannot identify {shown(value)} by its name; define it at the top level of a module, under its "
+                f"store= cannot identify {short_repr(value)} by its name; define it at the top level of a "
+                f"module, under its "
                 "own name"
             )
         if not inspect.isbuiltin(value):

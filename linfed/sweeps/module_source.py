@@ -30,21 +30,21 @@ BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 @functools.lru_cache(maxsize=4096)
-def source_of(file: Path, module: str, changed: int) -> Source:
+def source_of(file: Path, module: str, changed: int) -> ModuleSource:
     """Parse a module; `changed` is the file's time of change in nanoseconds, so that a changed file is read again."""
     above = module if file.name == "__init__.py" else module.rpartition(".")[0]
     package = getattr(sys.modules.get(module), "__package__", None) or above
-    return Source(ast.parse(file.read_bytes()), package, main=module == "__main__")
+    return ModuleSource(ast.parse(file.read_bytes()), package, main=module == "__main__")
 
 
 @functools.lru_cache(maxsize=4096)
 def digest_of(file: Path, changed: int) -> str:
     """Hash all statements of a module; `changed` is as in `source_of`."""
-    source = Source(ast.parse(file.read_bytes()), "", main=False)
+    source = ModuleSource(ast.parse(file.read_bytes()), "", main=False)
     return hashlib.sha256("\n".join(source.texts).encode()).hexdigest()
 
 
-class Source:
+class ModuleSource:
     """Statements of a module: their text, the names that each binds and loads, and the origin of imported names."""
 
     def __init__(self, tree: ast.Module, package: str, *, main: bool) -> None:

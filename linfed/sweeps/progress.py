@@ -47,7 +47,7 @@ def weight_of(cell: Cell) -> float:
     return math.prod(map(float, sizes))
 
 
-class Work:
+class WorkEstimate:
     """Estimate of a sweep's remaining time, from the unfinished cells and the run times of the finished ones.
 
     Parameters
@@ -115,7 +115,7 @@ def _predicted(ended: list[tuple[float, float]], weights: Array) -> float:
     return float(seconds.sum() / shape.sum() * np.sum(weights ** max(slope, 0.0)))
 
 
-class Bar:
+class ProgressBar:
     """Progress bar of a sweep: the share of the work that is done, the number of cells, and the remaining time.
 
     Parameters
@@ -147,10 +147,10 @@ class Bar:
     ) -> None:
         self.done, self.total = done, total
         self.started, self.looked = time.monotonic(), 0.0
-        self.work: Work | None = None
+        self.work: WorkEstimate | None = None
         if not is_shown(progress):
             return
-        self.work = Work(wanted, workers)
+        self.work = WorkEstimate(wanted, workers)
         for cell, seconds in known:
             self.work.known(cell, seconds)
         self.tqdm = tqdm(total=1.0, desc=label, bar_format=FORMAT)
@@ -181,7 +181,7 @@ class Bar:
             self._show(self.work)
             self.tqdm.close()
 
-    def _show(self, work: Work) -> None:
+    def _show(self, work: WorkEstimate) -> None:
         self.looked = time.monotonic()
         elapsed = self.looked - self.started
         left = work.left(elapsed)
@@ -191,7 +191,7 @@ class Bar:
         elif left is not None:
             share = elapsed / (elapsed + left) if elapsed + left else 0.0
             self.tqdm.n = max(self.tqdm.n, min(share, 0.99))
-            told += f", {about(left)} left"
+            told += f", {format_duration(left)} left"
         self.tqdm.set_postfix_str(told, refresh=False)
         self.tqdm.refresh()
 
@@ -201,13 +201,13 @@ def is_shown(progress: bool | None) -> bool:
     return not check_progress(progress)
 
 
-def say(label: str, what: str, progress: bool | None = None) -> None:
+def log_status(label: str, what: str, progress: bool | None = None) -> None:
     """Print a status line on standard error, if a progress bar would be shown."""
     if is_shown(progress):
         print(f"{label}: {what}", file=sys.stderr, flush=True)
 
 
-def about(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration approximately, e.g. ``about 4 min``."""
     if seconds < 1:
         return "about 1 s"

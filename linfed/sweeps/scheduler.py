@@ -19,14 +19,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from linfed.cells.run import Run
-from linfed.errors import WorkerError, shown
+from linfed.errors import WorkerError, short_repr
 from linfed.numerics.linalg import one_blas_thread
 from linfed.search.tuning import SAY_EDGES
 from linfed.sweeps.code_hash import check_loaded, code_digest
-from linfed.sweeps.executors import Errands, Means, Piece, spread, workers_of
-from linfed.sweeps.fingerprint import Description
-from linfed.sweeps.progress import Bar, cost_of
-from linfed.sweeps.store import Done, Key, Store, keys_of, seed_of
+from linfed.sweeps.executors import ExecutionOptions, Task, TaskCallbacks, n_workers, run_tasks
+from linfed.sweeps.fingerprint import Fingerprint
+from linfed.sweeps.progress import ProgressBar, cost_of
+from linfed.sweeps.store import CellKey, Store, StoredCell, keys_of, seed_of
 from linfed.system.machine import provenance
 from linfed.tables.grid import Cell, Row, fields_of
 from linfed.tables.table import Table
@@ -35,7 +35,7 @@ SHOWN_ERROR = 500
 """Maximum number of characters shown of an error message."""
 
 
-class Failure(NamedTuple):
+class CellFailure(NamedTuple):
     """A cell that raised, with its error."""
 
     cell: Cell
@@ -49,18 +49,20 @@ class Failure(NamedTuple):
             told = "an error without a text"
         told = told if len(told) <= SHOWN_ERROR else f"{told[: SHOWN_ERROR - 3]}..."
         notes = "".join(f" ({note})" for note in getattr(self.error, "__notes__", [])[-1:])
-        return f"{type(self.error).__name__}: {told}{notes}, in the cell {shown(self.cell)}"
+        return f"{type(self.error).__name__}: {told}{notes}, in the cell {short_repr(self.cell)}"
 
 
-class Cells(NamedTuple):
+class SweepOutcome(NamedTuple):
     """Outcome of a sweep: a table per cell (None if it has none), the number of reused cells, and the failures."""
 
     tables: list[Table | None]
     reused: int
-    failures: list[Failure]
+    failures: list[CellFailure]
 
 
-def run_cells(cells: Sequence[Cell], store: Store | None = None, means: Means | None = None, label: str = "") -> Cells:
+def run_cells(
+    cells: Sequence[Cell], store: Store | None = None, options: ExecutionOptions | None = None, label: str = ""
+) -> SweepOutcome:
     """Run every cell that the store does not contain yet.
 
     Parameters
@@ -71,7 +73,7 @@ def run_cells(cells: Sequence[Cell], store: Store | None = None, means: Means | 
         returns the row of the long cell.
     store : Store, optional
         Store in which each finished cell is saved; by default nothing is saved.
-    means : Means, optional
+    options : Means, optional
         Where and how the cells are run.
     label : str
         Text before the progress bar.
@@ -85,18 +87,18 @@ def run_cells(cells: Sequence[Cell], store: Store | None = None, means: Means | 
     WriteError
         If the store cannot be written; the cells finished before are saved.
     """
-    return _Sweep(cells, store, means or Means()).run(label)
+    return _Sweep(cells, store, options or ExecutionOptions()).run(label)
 
 
 @dataclass
-class Stages:
+class LongCell:
     """Long cell in progress: the cells of its current stage, their results, and the store keys of all its cells."""
 
     steps: Generator[Sequence[Cell], Sequence[Row], Row]
     cells: Sequence[Cell] = ()
-    found: list[Done | None] = field(default_factory=list)
-    current: list[Key] = field(default_factory=list)
-    keys: list[Key] = field(default_factory=list)
+    found: list[StoredCell | None] = field(default_factory=list)
+    current: list[CellKey] = field(default_factory=list)
+    keys: list[CellKey] = field(default_factory=list)
     begun: bool = False
     seconds: float = 0.0
     count: int = 0
@@ -105,48 +107,48 @@ class Stages:
 class _Sweep:
     """State of one call of `run_cells`."""
 
-    def __init__(self, cells: Sequence[Cell], store: Store | None, means: Means) -> None:
-        self.cells, self.store, self.means = cells, store, means
+    def __init__(self, cells: Sequence[Cell], store: Store | None, options: ExecutionOptions) -> None:
+        self.cells, self.store, self.options = cells, store, options
         self.codes: dict[frozenset[Any], str] = {}
-        self.keys: list[Key] = [] if store is None else keys_of(cells, self.codes)
+        self.keys: list[CellKey] = [] if store is None else keys_of(cells, self.codes)
         if store is not None:
             check_loaded({own for owners in self.codes for own in owners})
         self.tables: list[Table | None] = [None] * len(cells)
         self.twins: dict[int, list[int]] = {}
         self.wanted: deque[int] = deque()
-        self.ready: deque[Piece] = deque()
-        self.stages: dict[int, Stages] = {}
+        self.ready: deque[Task] = deque()
+        self.stages: dict[int, LongCell] = {}
         self.failed: dict[int, BaseException] = {}
         self.meant: dict[frozenset[Any], str | None] = {}
-        self.bar = Bar("", {}, [], done=0, total=0, workers=1, progress=False)
+        self.bar = ProgressBar("", {}, [], done=0, total=0, workers=1, progress=False)
 
-    def run(self, label: str) -> Cells:
+    def run(self, label: str) -> SweepOutcome:
         """Run the missing cells and return the outcome."""
-        found: list[Done | None] = [None] * len(self.cells)
+        found: list[StoredCell | None] = [None] * len(self.cells)
         if self.store is not None:
             self.store.prepare()
-            if self.means.fresh:  # so that an interrupted sweep can resume without the option
+            if self.options.recompute:  # so that an interrupted sweep can resume without the option
                 self.store.set_aside(self.keys)
-            found = self.store.read(self.keys, keep=self.means.keep)
+            found = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
             self.tables = [None if done is None else done.table for done in found]
         reused = len(self.cells) - self.tables.count(None)
         self.wanted.extend(self._wanted())
         for index in self.wanted:
             _check(self.cells[index], index)
         total = reused + sum(len(self.twins[index]) for index in self.wanted)
-        self.bar = Bar(
+        self.bar = ProgressBar(
             label,
             {index: self.cells[index] for index in self.wanted},
             [(cell, done.record["seconds"]) for cell, done in zip(self.cells, found, strict=True) if done is not None],
             done=reused,
             total=total,
-            workers=workers_of(self.means),
-            progress=self.means.progress,
+            workers=n_workers(self.options),
+            progress=self.options.progress,
         )
         with closing(self.bar):
-            self._spread()
-        failures = [Failure(self.cells[index], error) for index, error in sorted(self.failed.items())]
-        return Cells(self.tables, reused, failures)
+            self._run_tasks()
+        failures = [CellFailure(self.cells[index], error) for index, error in sorted(self.failed.items())]
+        return SweepOutcome(self.tables, reused, failures)
 
     # --- tasks to run ----------------------------------------------------------------------------------------
 
@@ -158,12 +160,12 @@ class _Sweep:
                 place = first.setdefault(self.keys[index].name if self.keys else index, index)
                 self.twins.setdefault(place, []).append(index)
         order = sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))
-        if self.means.shard is not None:
-            number, count = self.means.shard
+        if self.options.shard is not None:
+            number, count = self.options.shard
             order = order[number - 1 :: count]  # of all cells: other shards may have finished some
         return [index for index in order if index in self.twins]
 
-    def _next(self) -> Piece | None:
+    def _next(self) -> Task | None:
         """Return the next task, or None if none is ready now; a long cell starts when it is next."""
         while self.ready or self.wanted:
             if not self.ready:
@@ -176,17 +178,17 @@ class _Sweep:
 
     def _begin(self, index: int) -> None:
         cell = self.cells[index]
-        divided = self.store is not None or self.means.executor is not None or self.means.workers > 1
+        divided = self.store is not None or self.options.executor is not None or self.options.workers > 1
         try:
             stages: Any = getattr(type(cell), "stages", None)
             steps = stages(cell) if divided and stages is not None else None
         except Exception as error:
-            self._fail(index, error)
+            self._on_failure(index, error)
             return
         if steps is None:
-            self.ready.append(Piece(index, cell))
+            self.ready.append(Task(index, cell))
         else:
-            self.stages[index] = Stages(steps)
+            self.stages[index] = LongCell(steps)
             self._advance(index)
 
     def _advance(self, index: int) -> None:
@@ -203,7 +205,7 @@ class _Sweep:
                 self._join(index, end.value)
                 return
             except Exception as error:
-                self._fail(index, error)
+                self._on_failure(index, error)
                 return
             long.count += len(long.cells)
             long.found = [None] * len(long.cells)
@@ -212,31 +214,34 @@ class _Sweep:
                 code = self.keys[index].code
                 long.current = [key._replace(code=code) for key in keys_of(long.cells, self.codes)]
                 long.keys += long.current
-                if self.means.fresh:
+                if self.options.recompute:
                     self.store.set_aside(long.current)
                 long.found = self.store.read(long.current)
             self.ready.extend(
-                Piece(index, long.cells[number], number) for number, done in enumerate(long.found) if done is None
+                Task(index, long.cells[number], number) for number, done in enumerate(long.found) if done is None
             )
 
-    def _spread(self) -> None:
+    def _run_tasks(self) -> None:
         """Run all tasks, in this process or as the options require."""
         first = self._next()
         if first is None:
             return
         self.ready.appendleft(first)
         several = bool(self.wanted or self.stages or len(self.ready) > 1)
-        if self.means.executor is not None or (self.means.workers > 1 and several):
-            spread(self.means, Errands(self._next, self._errand, self._take, self._fail, self._check_code))
+        if self.options.executor is not None or (self.options.workers > 1 and several):
+            run_tasks(
+                self.options,
+                TaskCallbacks(self._next, self._make_call, self._on_result, self._on_failure, self._check_code),
+            )
             return
         while (piece := self._next()) is not None:
-            self._take(piece, partial(compute, piece.cell))
+            self._on_result(piece, partial(compute, piece.cell))
 
-    def _errand(self, piece: Piece) -> partial[Done]:
+    def _make_call(self, piece: Task) -> partial[StoredCell]:
         """Return the call that a worker makes for a task; on a given executor, with the hash of the expected code."""
-        if self.means.executor is None or self.store is None:
+        if self.options.executor is None or self.store is None:
             return partial(compute, piece.cell)
-        owners = frozenset(Description(piece.cell).owners)
+        owners = frozenset(Fingerprint(piece.cell).owners)
         by_value = any(own.__module__ in ("__main__", "__mp_main__") for own in owners)
         if owners not in self.meant:
             self.meant[owners] = None if by_value else code_digest(owners)
@@ -250,14 +255,14 @@ class _Sweep:
 
     # --- results ---------------------------------------------------------------------------------------------
 
-    def _take(self, piece: Piece, result: Callable[[], Done]) -> None:
+    def _on_result(self, piece: Task, result: Callable[[], StoredCell]) -> None:
         """Save the result of a task, or record its error."""
         try:
             done = result()
         except BrokenExecutor:
             raise
         except Exception as error:
-            self._fail(piece.place, error)
+            self._on_failure(piece.place, error)
             return
         if piece.part is None:
             self._keep(piece.place, done)
@@ -277,26 +282,26 @@ class _Sweep:
         try:
             table = Table.of([self.cells[index]], [row])
         except Exception as error:
-            self._fail(index, error)
+            self._on_failure(index, error)
             return
-        self._keep(index, Done(table, {**_record(self.cells[index], long.seconds), "pieces": long.count}))
+        self._keep(index, StoredCell(table, {**_record(self.cells[index], long.seconds), "pieces": long.count}))
         if self.store is not None and not getattr(self.cells[index], "keeps_pieces", False):
             self.store.remove(long.keys)
 
-    def _keep(self, index: int, done: Done) -> None:
+    def _keep(self, index: int, done: StoredCell) -> None:
         if self.store is not None:
             try:
-                if Description(self.cells[index]).text != self.keys[index].text:
+                if Fingerprint(self.cells[index]).text != self.keys[index].text:
                     raise ValueError("run() has changed the cell's fields, which identify it; copy them first")
                 self.store.write(self.keys[index], done)
             except (TypeError, ValueError) as error:
-                self._fail(index, error)
+                self._on_failure(index, error)
                 return
         for twin in self.twins[index]:
             self.tables[twin] = done.table
         self.bar.finished(index, len(self.twins[index]), done.record["seconds"])
 
-    def _fail(self, index: int, error: BaseException) -> None:
+    def _on_failure(self, index: int, error: BaseException) -> None:
         if index not in self.failed:
             self.failed[index] = error
             self.bar.failed(index, len(self.twins[index]))
@@ -308,19 +313,19 @@ def _check(cell: Cell, index: int) -> None:
         try:
             cell.check()
         except Exception as error:
-            error.add_note(f"in cells[{index}] = {shown(cell)}")
+            error.add_note(f"in cells[{index}] = {short_repr(cell)}")
             raise
 
 
-def _own_row(cell: Cell, done: Done) -> Row:
+def _own_row(cell: Cell, done: StoredCell) -> Row:
     """Return the row that a task's ``run()`` returned, without the cell's fields."""
     fields = dict(fields_of(cell))
     if len(done.table) != 1:
-        raise ValueError(f"a cell of stages() must return one row, but {shown(cell)} returned {len(done.table)}")
+        raise ValueError(f"a cell of stages() must return one row, but {short_repr(cell)} returned {len(done.table)}")
     return {name: value for name, value in done.table.rows[0].items() if name not in fields}
 
 
-def compute(cell: Cell, code: str | None = None) -> Done:
+def compute(cell: Cell, code: str | None = None) -> StoredCell:
     """Run a cell and return its table and the record of how it was computed; workers call this function.
 
     Parameters
@@ -330,7 +335,7 @@ def compute(cell: Cell, code: str | None = None) -> Done:
         Hash of the code that the worker must have; by default, it is not checked.
     """
     started = time.perf_counter()
-    token = SAY_EDGES.set(False)  # the column `at_edge` records it
+    token = SAY_EDGES.set(False)  # the column `at_grid_edge` records it
     try:
         with one_blas_thread():
             if code is not None:
@@ -342,12 +347,12 @@ def compute(cell: Cell, code: str | None = None) -> Done:
         raise _sendable(error) from None
     finally:
         SAY_EDGES.reset(token)
-    return Done(table, _record(cell, time.perf_counter() - started))
+    return StoredCell(table, _record(cell, time.perf_counter() - started))
 
 
 def _check_worker(cell: Cell, code: str) -> None:
     """Raise if this process has different code than the one that started the sweep."""
-    owners = frozenset(Description(cell).owners)
+    owners = frozenset(Fingerprint(cell).owners)
     check_loaded(owners)
     if code_digest(owners) != code:
         raise RuntimeError(

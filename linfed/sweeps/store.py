@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import StoreWarning, shown
+from linfed.errors import StoreWarning, short_repr
 from linfed.sweeps.code_hash import code_digest
-from linfed.sweeps.fingerprint import Description, text_of
+from linfed.sweeps.fingerprint import Fingerprint, text_of
 from linfed.system.files import replacing
 from linfed.tables.grid import Cell, checked_cells, plain
 from linfed.tables.table import Table
@@ -42,7 +42,7 @@ STALE = 3600.0
 """Seconds after which an unfinished file is considered left over from a killed process."""
 
 
-class Key(NamedTuple):
+class CellKey(NamedTuple):
     """Key of a cell: the hashes of its configuration and of its code, and the configuration as text."""
 
     config: str
@@ -55,7 +55,7 @@ class Key(NamedTuple):
         return f"{self.config}-{self.code}{SUFFIX}"
 
 
-class Done(NamedTuple):
+class StoredCell(NamedTuple):
     """A finished cell: its table, and the record of how it was computed."""
 
     table: Table
@@ -104,7 +104,7 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             told = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise ValueError(f"store = {shown(folder)} must be a folder: {told}") from None
+            raise ValueError(f"store = {short_repr(folder)} must be a folder: {told}") from None
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
@@ -150,24 +150,24 @@ class Store:
 
     # --- files -----------------------------------------------------------------------------------------------
 
-    def read(self, keys: Sequence[Key], *, keep: bool = False) -> list[Done | None]:
+    def read(self, keys: Sequence[CellKey], *, reuse_stale: bool = False) -> list[StoredCell | None]:
         """Return the finished cells of the keys, None for missing ones; set damaged files aside with a warning.
 
         Parameters
         ----------
         keys : sequence of Key
-        keep : bool
+        reuse_stale : bool
             If True, also return cells that other versions of the code computed, the newest one, if the current version
             has not computed them. A warning gives their number.
         """
         names = self._names()
-        known: dict[str, Done | None] = {}
+        known: dict[str, StoredCell | None] = {}
         kept = 0
         for key in keys:
             if key.name in known:
                 continue
             done = self._verified(key.name, key) if key.name in names else None
-            if done is None and keep:
+            if done is None and reuse_stale:
                 others = [name for name in names if name.startswith(f"{key.config}-") and name != key.name]
                 for name in sorted(others, key=self._age):
                     done = self._verified(name, key)
@@ -183,7 +183,7 @@ class Store:
             )
         return [known[key.name] for key in keys]
 
-    def write(self, key: Key, done: Done) -> None:
+    def write(self, key: CellKey, done: StoredCell) -> None:
         """Write a finished cell into the store.
 
         Raises
@@ -204,14 +204,14 @@ class Store:
             file.write(MAGIC + f"{FORMAT} {digest.hexdigest()}\n".encode())
             file.writelines(parts)
 
-    def set_aside(self, keys: Sequence[Key]) -> None:
+    def set_aside(self, keys: Sequence[CellKey]) -> None:
         """Move the files of cells into the subfolder ``aside``, which sweeps do not read."""
         for key in keys:
             if (self.folder / key.name).exists():
                 (self.folder / "aside").mkdir(exist_ok=True)
                 os.replace(self.folder / key.name, self.folder / "aside" / key.name)
 
-    def remove(self, keys: Sequence[Key]) -> None:
+    def remove(self, keys: Sequence[CellKey]) -> None:
         """Remove the files of cells."""
         for key in keys:
             (self.folder / key.name).unlink(missing_ok=True)
@@ -244,7 +244,7 @@ class Store:
             return -(self.folder / name).stat().st_mtime
         return 0.0
 
-    def _verified(self, name: str, key: Key) -> Done | None:
+    def _verified(self, name: str, key: CellKey) -> StoredCell | None:
         """Read a file and return its cell; if it is damaged, set it aside and return None."""
         path = self.folder / name
         try:
@@ -270,7 +270,7 @@ class Store:
         return None
 
 
-def _parsed(content: bytes, name: str, key: Key) -> Done:
+def _parsed(content: bytes, name: str, key: CellKey) -> StoredCell:
     """Parse a file's bytes and return the cell; raise if they are damaged or belong to another cell."""
     first, _, rest = content.partition(b"\n")
     words = first.removeprefix(MAGIC).split()
@@ -293,10 +293,10 @@ def _parsed(content: bytes, name: str, key: Key) -> Done:
         size = dtype.itemsize * math.prod(shape)
         arrays[column] = np.frombuffer(data[place : place + size], dtype).reshape(shape).copy()
         place += size
-    return Done(Table.from_payload(arrays, head["table"]), head["record"])
+    return StoredCell(Table.from_payload(arrays, head["table"]), head["record"])
 
 
-def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = None) -> list[Key]:
+def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = None) -> list[CellKey]:
     """Return the key of each cell.
 
     Parameters
@@ -316,13 +316,13 @@ def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = Non
     return [_key(cell, codes) for cell in cells]
 
 
-def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> Key:
-    described = Description(cell)
+def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> CellKey:
+    described = Fingerprint(cell)
     owners = frozenset(described.owners)
     if owners not in codes:
         codes[owners] = code_digest(owners)[:12]
     text = described.text
-    return Key(_config_digest(text), codes[owners], text)
+    return CellKey(_config_digest(text), codes[owners], text)
 
 
 def _config_digest(text: str) -> str:

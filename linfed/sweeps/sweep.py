@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from linfed.errors import DivergenceWarning, EdgeWarning, SweepError, shown
+from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, short_repr
 from linfed.simulation.status import LEFT_OUT
-from linfed.sweeps.executors import Means
-from linfed.sweeps.scheduler import Cells, run_cells
+from linfed.sweeps.executors import ExecutionOptions
+from linfed.sweeps.scheduler import SweepOutcome, run_cells
 from linfed.sweeps.store import Store
-from linfed.tables.export import told_diverged
+from linfed.tables.export import format_diverged
 from linfed.tables.grid import Cell, checked_cells
 from linfed.tables.table import Table
 
@@ -26,10 +26,10 @@ def sweep(
     store: Store | str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
     workers: int = 1,
-    pending: int | None = None,
+    max_pending: int | None = None,
     shard: tuple[int, int] | None = None,
-    keep: bool = False,
-    fresh: bool = False,
+    reuse_stale: bool = False,
+    recompute: bool = False,
     progress: bool | None = None,
 ) -> Table:
     """Run cells, locally or on an executor, and return their results as a table.
@@ -51,13 +51,13 @@ def sweep(
         Number of worker processes; 1 runs the cells in this process. More than 1 needs the usual
         ``if __name__ == "__main__":`` guard in a script and, for cell classes defined in a notebook, the extra
         ``parallel``.
-    pending : int, optional
+    max_pending : int, optional
         Maximum number of cells submitted at a time; twice the number of workers by default.
     shard : (i, n), optional
         Run only part i of n, where i counts from 1. The table then contains these cells and those already in the store.
-    keep : bool
+    reuse_stale : bool
         If True, also reuse stored cells that other versions of the code computed. A warning gives their number.
-    fresh : bool
+    recompute : bool
         If True, recompute every cell.
     progress : bool or None
         If True, show a progress bar on standard error; None shows it on a terminal only.
@@ -84,7 +84,7 @@ def sweep(
     -----
     DivergenceWarning
         If trials of a `Run` diverged. The warning gives their number, the column ``status`` identifies them.
-    EdgeWarning
+    GridEdgeWarning
         If the chosen value of a tuned hyper-parameter is at the edge of its grid.
     StoreWarning
         If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
@@ -106,49 +106,50 @@ def sweep(
     ...     trials=10,
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"data.n_samples": (5, 20), "problem.n_clients": (25, 100)}))
-    >>> [(n, part["n_samples"].tolist(), part["subspace_distance"].shape) for n, part in table.by("n_clients")]
+    >>> [(n, part["n_samples"].tolist(), part["subspace_distance"].shape) for n, part in table.groupby("n_clients")]
     [(25, [5, 20], (2, 10, 21)), (100, [5, 20], (2, 10, 21))]
-    >>> few, many = (table.where(n_samples=20, n_clients=n)["subspace_distance"][:, -1] for n in (25, 100))
+    >>> few, many = (table.select(n_samples=20, n_clients=n)["subspace_distance"][:, -1] for n in (25, 100))
     >>> bool(few.mean() > 1.5 * many.mean())      # the floor falls like one over the square root of n
     True
     """
     cells = checked_cells(cells)
-    for name, value in (("keep", keep), ("fresh", fresh)):
+    for name, value in (("reuse_stale", reuse_stale), ("recompute", recompute)):
         if value and store is None:
-            raise ValueError(f"{name} = {shown(value)} requires store=")
-    means = Means(
+            raise ValueError(f"{name} = {short_repr(value)} requires store=")
+    means = ExecutionOptions(
         executor=executor,
         workers=workers,
-        pending=pending,
+        max_pending=max_pending,
         shard=shard,
-        keep=keep,
-        fresh=fresh,
+        reuse_stale=reuse_stale,
+        recompute=recompute,
         progress=progress,
     )
     kept = store if isinstance(store, Store) or store is None else Store(store)
     return whole_table(run_cells(cells, kept, means))
 
 
-def whole_table(done: Cells) -> Table:
+def whole_table(done: SweepOutcome) -> Table:
     """Join the tables of finished cells; raise if cells failed, warn if trials diverged or a grid's edge was chosen."""
     table = sum((one for one in done.tables if one is not None), Table())
     if done.failures:
-        raise SweepError(told_failures(done), done.failures, table) from done.failures[0].error
-    if diverged := told_diverged(table.rows):
+        raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
+    if diverged := format_diverged(table.rows):
         warnings.warn(f"{diverged}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
-    edges = [row for row in table.rows if row.get("at_edge")]
+    edges = [row for row in table.rows if row.get("at_grid_edge")]
     if edges:
-        names = ", ".join(dict.fromkeys(str(row["at_edge"]) for row in edges))
+        names = ", ".join(dict.fromkeys(str(row["at_grid_edge"]) for row in edges))
         warnings.warn(
-            f"the best {names} is at the edge of its grid in {len(edges)} of {len(table)} rows (column 'at_edge'): the "
+            f"the best {names} is at the edge of its grid in {len(edges)} of {len(table)} rows (column "
+            f"'at_grid_edge'): the "
             "optimum may lie outside; widen the grid",
-            EdgeWarning,
+            GridEdgeWarning,
             stacklevel=3,
         )
     return table
 
 
-def told_failures(done: Cells) -> str:
+def format_failures(done: SweepOutcome) -> str:
     """Return one line that lists the failed cells and their errors."""
     told = "; ".join(str(failure) for failure in done.failures[:SHOWN_FAILURES])
     more = f"; and {len(done.failures) - SHOWN_FAILURES} more" if len(done.failures) > SHOWN_FAILURES else ""

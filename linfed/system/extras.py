@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 
 
-def optional(package: str, extra: str, wanted: str) -> ModuleType:
+def import_optional(package: str, extra: str, wanted: str) -> ModuleType:
     """Import and return a package that belongs to an extra of linfed.
 
     Raises

@@ -36,7 +36,7 @@ def budget_bytes(memory_budget: float | None = None) -> float:
     return check_number("memory_budget", memory_budget, positive=True)
 
 
-def told(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a number of bytes as text, e.g. "22.2 kB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
@@ -49,8 +49,8 @@ def check_copy(name: str, value: object) -> None:
     """Raise `SizeError` if a float copy of an array does not fit into memory; a view can have any size."""
     if isinstance(value, np.ndarray) and 8.0 * value.size > physical_memory():
         raise SizeError(
-            f"{name} has shape {value.shape}: a copy would take {told(8.0 * value.size)}, but the machine has "
-            f"{told(physical_memory())} of memory"
+            f"{name} has shape {value.shape}: a copy would take {format_bytes(8.0 * value.size)}, but the machine has "
+            f"{format_bytes(physical_memory())} of memory"
         )
 
 
@@ -64,5 +64,6 @@ def check_fits(values: float, what: str, way_out: str) -> None:
     """
     if 8.0 * values > budget_bytes():
         raise SizeError(
-            f"{what} would take about {told(8.0 * values)}, but half of the memory is {told(budget_bytes())}: {way_out}"
+            f"{what} would take about {format_bytes(8.0 * values)}, but half of the memory is "
+            f"{format_bytes(budget_bytes())}: {way_out}"
         )

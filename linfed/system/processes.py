@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
-from linfed.errors import WorkerError, shown
+from linfed.errors import WorkerError, short_repr
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
     The workers end with the main process in all cases, and immediately if the context ends with an error. In a notebook
     or at a prompt the pool is loky's, if installed, because it can send locally defined classes and functions.
     """
-    by_value = _interactive() and importlib.util.find_spec("loky") is not None
+    by_value = _is_interactive() and importlib.util.find_spec("loky") is not None
     with _loky_pool(workers, tasks) if by_value else _own_pool(workers, tasks) as pool:
         try:
             yield pool
@@ -48,11 +48,11 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
 def _why(error: BrokenExecutor, by_value: bool) -> str:
     """Return the likely cause of a worker's death, and advice."""
     if by_value:
-        return shown(error)
+        return short_repr(error)
     advice = (
         "workers cannot find classes and functions defined in a notebook or at a prompt: move them to a module, use "
         "workers = 1, or pip install 'linfed[parallel]'"
-        if _interactive()
+        if _is_interactive()
         else "a script must start its work below if __name__ == '__main__', and define its classes and functions above"
     )
     return f"it was killed, ran out of memory, or could not start ({advice})"
@@ -88,7 +88,7 @@ def _own_pool(workers: int, tasks: int) -> Iterator[Executor]:
             pool.shutdown(cancel_futures=True)
 
 
-def _interactive() -> bool:
+def _is_interactive() -> bool:
     """Return whether Python runs a notebook or a prompt, whose definitions other processes cannot import."""
     return not hasattr(sys.modules["__main__"], "__file__")
 

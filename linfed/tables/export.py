@@ -13,14 +13,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from linfed.errors import DivergenceWarning, shown
+from linfed.errors import DivergenceWarning, short_repr
 from linfed.figures import html as page
 from linfed.simulation.status import LEFT_OUT
 from linfed.statistics.quantiles import quantiles
-from linfed.system.extras import optional
+from linfed.system.extras import import_optional
 from linfed.system.files import named_file, replacing
 from linfed.tables.grid import Row
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 
 Rows: TypeAlias = Sequence[Row]
 
@@ -46,7 +46,7 @@ def varying(rows: Rows) -> list[str]:
 
 def _constant(rows: Rows, name: str) -> bool:
     first, *others = (row.get(name) for row in rows)
-    if any(isinstance(value, Along | np.ndarray) for value in (first, *others)):
+    if any(isinstance(value, LabeledArray | np.ndarray) for value in (first, *others)):
         return False
     return all(same(other, first) for other in others)
 
@@ -71,11 +71,11 @@ def named(rows: Rows, names: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def shapes(rows: Rows) -> list[tuple[str, ...]]:
     """Return all combinations of axes along which there are arrays, without duplicates."""
-    return list(dict.fromkeys(tuple(v.axes) for row in rows for v in row.values() if isinstance(v, Along)))
+    return list(dict.fromkeys(tuple(v.axes) for row in rows for v in row.values() if isinstance(v, LabeledArray)))
 
 
 def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a record for each row and trial, or for each point of axes (`Table.records`)."""
+    """Return a record for each row and trial, or for each point of axes (`Table.to_records`)."""
     if along and tuple(along) not in shapes(rows):
         raise KeyError(f"no column has the axes {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
     if rows and not along and not _plain(rows):
@@ -84,9 +84,9 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
-        own = {name: row[name] for name in kept if name in row and not isinstance(row[name], Along | np.ndarray)}
+        own = {name: row[name] for name in kept if name in row and not isinstance(row[name], LabeledArray | np.ndarray)}
         if along:
-            arrays = {k: v for k, v in row.items() if isinstance(v, Along) and tuple(v.axes) == tuple(along)}
+            arrays = {k: v for k, v in row.items() if isinstance(v, LabeledArray) and tuple(v.axes) == tuple(along)}
             each = {name: v for name, v in row.items() if isinstance(v, np.ndarray) and v.dtype.kind in "bU"}
             out += _long(own, arrays, each)
             continue
@@ -98,10 +98,10 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
 
 def _plain(rows: Rows) -> bool:
     """Return whether a row has a column without axes other than trials."""
-    return any(not isinstance(value, Along) for row in rows for value in row.values())
+    return any(not isinstance(value, LabeledArray) for row in rows for value in row.values())
 
 
-def _long(own: Row, arrays: Mapping[str, Along], each: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _long(own: Row, arrays: Mapping[str, LabeledArray], each: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a record for each trial, if there are trials, and for each point of the axes that the arrays share.
 
     `each` contains strings and Booleans of each trial, which are repeated along the axes.
@@ -139,7 +139,7 @@ def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
 
 def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     """Return a dataset; `index` maps the names of coordinates to columns (`Table.to_xarray`)."""
-    xarray = optional("xarray", "tables", "to_xarray()")
+    xarray = import_optional("xarray", "tables", "to_xarray()")
     _warn_of_divergence(rows)
     parts = []
     keys = [tuple(row[column] for column in index.values()) for row in rows]
@@ -149,13 +149,15 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
             raise ValueError(f"rows {keys.index(key)} and {number} have {told}; name columns that identify each row")
     others = [name for name in varying(rows) if name not in index.values()] if len(rows) > 1 else []
     for row in rows:
-        numbers = {name: row[name] for name in others if not isinstance(row.get(name), Along | np.ndarray | None)}
+        numbers = {
+            name: row[name] for name in others if not isinstance(row.get(name), LabeledArray | np.ndarray | None)
+        }
         found = numbers | {
             name: xarray.DataArray(value.values, dims=value.names, coords=dict(value.axes))
-            if isinstance(value, Along)
+            if isinstance(value, LabeledArray)
             else xarray.DataArray(value, dims="trial")
             for name, value in row.items()
-            if isinstance(value, Along | np.ndarray)
+            if isinstance(value, LabeledArray | np.ndarray)
         }
         parts.append(xarray.Dataset(found).expand_dims({name: [row[column]] for name, column in index.items()}))
     return xarray.combine_by_coords(parts)
@@ -163,7 +165,7 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
 
 def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
     """Return records as a data frame (`Table.to_pandas`); warn if it contains metrics of diverged trials."""
-    frame = optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
+    frame = import_optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
     if along:
         _warn_of_divergence(rows)
     return frame
@@ -171,11 +173,11 @@ def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
 
 def _warn_of_divergence(rows: Rows) -> None:
     """Warn the caller of a table's method if trials diverged."""
-    if found := told_diverged(rows):
+    if found := format_diverged(rows):
         warnings.warn(f"{found}: {LEFT_OUT}", DivergenceWarning, stacklevel=4)
 
 
-def told_diverged(rows: Rows) -> str:
+def format_diverged(rows: Rows) -> str:
     """Return a note on the number of trials and rows with the status "DIVERGED"; empty if there are none."""
     lost = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
     if not any(lost):
@@ -204,10 +206,10 @@ def html(rows: Rows) -> str:
 
 def _brief(value: Any) -> str:
     """Return a short text for a value: for an array over trials, the median at the end of every other axis."""
-    if isinstance(value, Along) and not value.trials:
+    if isinstance(value, LabeledArray) and not value.trials:
         return f"{value.values.size} values"
-    if isinstance(value, Along | np.ndarray):
-        array = value.values if isinstance(value, Along) else value
+    if isinstance(value, LabeledArray | np.ndarray):
+        array = value.values if isinstance(value, LabeledArray) else value
         if not array.size:
             return "empty"
         array = array.reshape(len(array), -1)[:, -1]
@@ -215,5 +217,5 @@ def _brief(value: Any) -> str:
             return f"{array.sum()} of {array.size}"
         if array.dtype.kind == "U":
             return ", ".join(f"{count} {word}" for word, count in Counter(array.tolist()).most_common(SHOWN_WORDS))
-        return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else shown(array)
+        return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else short_repr(array)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from linfed.data.samples import GivenSamples
-from linfed.errors import SizeError, shown, suggestion
+from linfed.errors import SizeError, short_repr, suggestion
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ class Cell(Protocol):
     def run(self) -> Row | Sequence[Row]:
         """Compute the cell and return one row of the table, a mapping from column names to values, or several rows.
 
-        A value is a number, a string, an array with one number per trial, or a `linfed.Along`.
+        A value is a number, a string, an array with one number per trial, or a `linfed.LabeledArray`.
         """
         ...
 
@@ -32,11 +32,13 @@ class Cell(Protocol):
 def checked_cells(cells: Any) -> list[Cell]:
     """Return cells as a list; raise if an element is not a cell."""
     if isinstance(cells, str) or not isinstance(cells, Iterable):
-        raise TypeError(f"cells = {shown(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)")
+        raise TypeError(
+            f"cells = {short_repr(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)"
+        )
     checked: list[Cell] = []
     for index, cell in enumerate(cells):  # which may never end
         if not hasattr(cell, "run") or not hasattr(cell, "__dataclass_fields__") or isinstance(cell, type):
-            raise TypeError(f"cells[{index}] = {shown(cell)} must be an lf.Run or a custom dataclass with run()")
+            raise TypeError(f"cells[{index}] = {short_repr(cell)} must be an lf.Run or a custom dataclass with run()")
         checked.append(cell)
     return checked
 
@@ -99,7 +101,9 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
 
 def _check_axis(axis: str, values: Sequence[Any]) -> None:
     if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{axis} = {shown(values)} must be a sequence of values, e.g. {axis}=({shown(values)},)")
+        raise TypeError(
+            f"{axis} = {short_repr(values)} must be a sequence of values, e.g. {axis}=({short_repr(values)},)"
+        )
     if len(values) == 0:
         raise ValueError(f"{axis} must have at least one value")
 
@@ -112,7 +116,8 @@ def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
     for value in values:
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(paths):
             raise ValueError(
-                f"{axis!r} names {len(paths)} fields, so each value must be a tuple of this length, got {shown(value)}"
+                f"{axis!r} names {len(paths)} fields, so each value must be a tuple of this length, got "
+                f"{short_repr(value)}"
             )
     return [dict(zip(paths, value, strict=True)) for value in values]
 
@@ -122,7 +127,7 @@ def check_path(base: object, path: str) -> None:
     found, names = base, path.split(".")
     for depth, name in enumerate(names):
         if not dataclasses.is_dataclass(found) or isinstance(found, type):
-            where = f"{'.'.join(names[:depth])} = {shown(found)}" if depth else f"base = {shown(found)}"
+            where = f"{'.'.join(names[:depth])} = {short_repr(found)}" if depth else f"base = {short_repr(found)}"
             raise TypeError(f"{where} must be a dataclass")
         known = [field.name for field in dataclasses.fields(found) if field.init]
         if name not in known:
@@ -201,5 +206,5 @@ def _text(value: Any) -> str:
     """Return the text of a value, with a checksum if different values may have the same text."""
     arrays = [value] if isinstance(value, np.ndarray) else [value.X, value.y] if isinstance(value, GivenSamples) else []
     whole = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays) or repr(value).encode()
-    text = shown(value)
+    text = short_repr(value)
     return f"{text} #{zlib.crc32(whole):08x}" if arrays or text.endswith("...") else text

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from linfed.errors import check_unmasked
 
 
-class Along:
+class LabeledArray:
     """Array with named and labelled axes, as a value in a row of a `Table`.
 
     Parameters
@@ -22,8 +22,8 @@ class Along:
     Examples
     --------
     >>> import linfed as lf
-    >>> lf.Along([[1.0, 0.5, 0.2]], round=[0, 1, 2])
-    Along((1, 3), trial, round)
+    >>> lf.LabeledArray([[1.0, 0.5, 0.2]], round=[0, 1, 2])
+    LabeledArray((1, 3), trial, round)
     """
 
     def __init__(self, values: npt.ArrayLike, /, **axes: npt.ArrayLike) -> None:
@@ -47,4 +47,4 @@ class Along:
         return ("trial", *self.axes) if self.trials else tuple(self.axes)
 
     def __repr__(self) -> str:
-        return f"Along({self.values.shape}, {', '.join(self.names)})"
+        return f"LabeledArray({self.values.shape}, {', '.join(self.names)})"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import check_instance, check_unmasked, shown, suggestion
+from linfed.errors import check_instance, check_unmasked, short_repr, suggestion
 from linfed.system import files
 from linfed.tables import export
 from linfed.tables.grid import Row, fields_of, plain
-from linfed.tables.labeled_array import Along
+from linfed.tables.labeled_array import LabeledArray
 
 FORMAT = 1
 """Version of the file format."""
@@ -35,7 +35,7 @@ class Table:
     Parameters
     ----------
     rows : sequence of mapping
-        Rows, from column names to values: numbers, strings, tuples of these, arrays (trials,), or `Along`.
+        Rows, from column names to values: numbers, strings, tuples of these, arrays (trials,), or `LabeledArray`.
 
     Raises
     ------
@@ -54,15 +54,15 @@ class Table:
     >>> import numpy as np
     >>> import linfed as lf
     >>> table = lf.Table([{"n": n, "rule": r, "error": np.full(3, n / 10)} for n in (1, 2) for r in ("a", "b")])
-    >>> table.where(rule="a")["error"].shape      # (rows, trials)
+    >>> table.select(rule="a")["error"].shape      # (rows, trials)
     (2, 3)
-    >>> [(n, part["rule"].tolist()) for n, part in table.by("n")]
+    >>> [(n, part["rule"].tolist()) for n, part in table.groupby("n")]
     [(1, ['a', 'b']), (2, ['a', 'b'])]
     """
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
         if not isinstance(rows, Iterable) or isinstance(rows, str | Mapping):
-            raise TypeError(f"rows = {shown(rows)} must be a sequence of mappings, e.g. [{{'n': 1}}]")
+            raise TypeError(f"rows = {short_repr(rows)} must be a sequence of mappings, e.g. [{{'n': 1}}]")
         rows = list(rows)
         for index, row in enumerate(rows):
             check_instance(f"rows[{index}]", row, Mapping, "a mapping from column names to values")
@@ -77,7 +77,7 @@ class Table:
             several = [found] if isinstance(found, Mapping) else found
             if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
                 raise TypeError(
-                    f"{type(cell).__name__}.run must return a mapping or a list of mappings, got {shown(found)}"
+                    f"{type(cell).__name__}.run must return a mapping or a list of mappings, got {short_repr(found)}"
                 )
             rows += [{**fields, **row} for row in several]
         return cls(rows)
@@ -107,7 +107,7 @@ class Table:
         """Names of the columns, without the names of axes."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
-    def where(self, **wanted: Any) -> Table:
+    def select(self, **wanted: Any) -> Table:
         """Select rows by the values of columns.
 
         Parameters
@@ -131,7 +131,7 @@ class Table:
 
         return Table._of_rows([row for row in self.rows if fits(row)])
 
-    def by(self, *names: str) -> Iterator[tuple[Any, Table]]:
+    def groupby(self, *names: str) -> Iterator[tuple[Any, Table]]:
         """Group rows by the values of columns.
 
         Parameters
@@ -153,14 +153,14 @@ class Table:
         for key, rows in groups.items():
             yield key, Table._of_rows(rows)
 
-    def values(self, name: str) -> list[Any]:
+    def unique(self, name: str) -> list[Any]:
         """Return the different values of a column of numbers or strings, in the order in which they first occur."""
-        return [value for value, _ in self.by(name)]
+        return [value for value, _ in self.groupby(name)]
 
     def axes(self, name: str) -> tuple[str, ...]:
         """Return the names of the axes of a column, "trial" first; empty for numbers and strings."""
         value = self.rows[0].get(self._column(name)) if self.rows else None
-        return value.names if isinstance(value, Along) else ("trial",) if isinstance(value, np.ndarray) else ()
+        return value.names if isinstance(value, LabeledArray) else ("trial",) if isinstance(value, np.ndarray) else ()
 
     def assign(self, **functions: Callable[[Table], Any]) -> Table:
         """Return a table with additional columns, each computed by a function of one row's table."""
@@ -182,7 +182,7 @@ class Table:
             column.axes[name]
             for row in self.rows
             for column in row.values()
-            if isinstance(column, Along) and name in column.axes
+            if isinstance(column, LabeledArray) and name in column.axes
         ]
         if labels and name not in self.columns:
             if any(not np.array_equal(labels[0], other) for other in labels[1:]):
@@ -191,7 +191,7 @@ class Table:
         column = self._column(name)
         if any(column not in row for row in self.rows):
             raise ValueError(f"some rows have no column {column!r}; select the others first")
-        found = [row[column].values if isinstance(row[column], Along) else row[column] for row in self.rows]
+        found = [row[column].values if isinstance(row[column], LabeledArray) else row[column] for row in self.rows]
         if len(found) == 1:
             return found[0]
         if len({np.shape(value) for value in found}) > 1:
@@ -203,7 +203,7 @@ class Table:
     def _key(self, name: str) -> str:
         """Return the full name of a column; raise if it contains arrays, by which rows cannot be selected."""
         column = self._column(name)
-        if any(isinstance(row.get(column), Along | np.ndarray) for row in self.rows):
+        if any(isinstance(row.get(column), LabeledArray | np.ndarray) for row in self.rows):
             raise KeyError(f"column {column!r} contains arrays; select rows by columns of numbers or strings")
         return column
 
@@ -215,7 +215,13 @@ class Table:
         ending = [column for column in columns if column.endswith(f".{name}")]
         if len(ending) == 1:
             return ending[0]
-        axes = {axis for row in self.rows for value in row.values() if isinstance(value, Along) for axis in value.axes}
+        axes = {
+            axis
+            for row in self.rows
+            for value in row.values()
+            if isinstance(value, LabeledArray)
+            for axis in value.axes
+        }
         if name in axes:
             raise KeyError(f"{name!r} is an axis, not a column; index the arrays along it instead")
         if ending:
@@ -233,7 +239,7 @@ class Table:
         """Return HTML for a notebook: the columns that vary over the rows, with medians for arrays."""
         return export.html(self.rows)
 
-    def records(self, *along: str, short: bool = False) -> list[dict[str, Any]]:
+    def to_records(self, *along: str, short: bool = False) -> list[dict[str, Any]]:
         """Return the table as a list of records (dictionaries), one for each row and trial.
 
         Parameters
@@ -252,14 +258,14 @@ class Table:
         return export.records(self._named(short), along)
 
     def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
-        """Write `records` to CSV files and return their paths.
+        """Write `to_records` to CSV files and return their paths.
 
         Each combination of axes has a separate file, e.g. ``table-round.csv`` next to ``table.csv``.
         """
         return export.to_csv(self._named(short), path)
 
     def to_pandas(self, *along: str, short: bool = False) -> Any:
-        """Return `records` as a ``pandas.DataFrame`` (extra ``tables``).
+        """Return `to_records` as a ``pandas.DataFrame`` (extra ``tables``).
 
         Warns
         -----
@@ -279,7 +285,7 @@ class Table:
         *index : str
             Columns of numbers or strings that identify each row; their values become coordinates.
         short : bool
-            If True, shorten the names of the other columns as in `records`.
+            If True, shorten the names of the other columns as in `to_records`.
 
         Warns
         -----
@@ -306,7 +312,7 @@ class Table:
             words: dict[str, Any] = {}
             for name, value in row.items():
                 key = f"{number}/{name}"
-                if isinstance(value, Along):
+                if isinstance(value, LabeledArray):
                     words[name] = {"axes": list(value.axes)}
                     arrays[key] = value.values
                     arrays |= {f"{key}//{axis}": labels for axis, labels in value.axes.items()}
@@ -346,26 +352,27 @@ def _checked_row(row: Row) -> dict[str, Any]:
     """Convert the values of a row; raise if a name, a value or the shapes are invalid."""
     for name in row:
         if not isinstance(name, str):
-            raise TypeError(f"column names must be strings, got {shown(name)}")
+            raise TypeError(f"column names must be strings, got {short_repr(name)}")
         if "//" in name:
-            raise ValueError(f"column names must not contain '//', got {shown(name)}")
+            raise ValueError(f"column names must not contain '//', got {short_repr(name)}")
     kept = {name: _checked(name, value) for name, value in row.items()}
-    arrays = {k: v.values if isinstance(v, Along) else v for k, v in kept.items() if _of_trials(v)}
+    arrays = {k: v.values if isinstance(v, LabeledArray) else v for k, v in kept.items() if _of_trials(v)}
     counts = {len(array): name for name, array in arrays.items()}
     if len(counts) > 1:
         told = " and ".join(f"{name} {count}" for count, name in counts.items())
         raise ValueError(
-            f"all arrays of a row must have the same number of trials, got {told}; for another axis, use lf.Along"
+            f"all arrays of a row must have the same number of trials, got {told}; for another axis, use "
+            f"lf.LabeledArray"
         )
     axes: dict[str, Any] = {}
     taken = {
         "trial",
-        *(axis for value in kept.values() if isinstance(value, Along) for axis in value.axes),
+        *(axis for value in kept.values() if isinstance(value, LabeledArray) for axis in value.axes),
     } & kept.keys()
     if taken:
         raise ValueError(f"a row has a column {min(taken)!r}, which is also the name of an axis; rename the column")
     for name, value in kept.items():
-        for axis, labels in value.axes.items() if isinstance(value, Along) else ():
+        for axis, labels in value.axes.items() if isinstance(value, LabeledArray) else ():
             if not np.array_equal(axes.setdefault(axis, labels), labels):
                 raise ValueError(f"{name} must have the same labels along {axis!r} as the other columns of its row")
     return kept
@@ -382,12 +389,12 @@ def _one_of(wanted: Any, held: Any) -> Any:
 
 
 def _of_trials(value: Any) -> bool:
-    return value.trials if isinstance(value, Along) else isinstance(value, np.ndarray)
+    return value.trials if isinstance(value, LabeledArray) else isinstance(value, np.ndarray)
 
 
 def _checked(name: str, value: Any) -> Any:
     """Return a value converted for a row; raise if its type or shape is not allowed."""
-    if isinstance(value, Along):
+    if isinstance(value, LabeledArray):
         return value
     if isinstance(value, np.ndarray) and value.ndim:
         if check_unmasked(name, value).dtype.kind not in "biufU":
@@ -395,14 +402,16 @@ def _checked(name: str, value: Any) -> Any:
         if value.ndim > 1:
             raise TypeError(
                 f"{name} must have shape (trials,), got shape {value.shape}; for more axes, use "
-                "lf.Along(values, axis=labels)"
+                "lf.LabeledArray(values, axis=labels)"
             )
         return value
     if isinstance(value, np.ndarray):
         value = value.item()
     kept = plain(value)
     if isinstance(kept, str) and not isinstance(value, str):
-        raise TypeError(f"{name} = {shown(value)} must be a number, a string, an array (trials,), or lf.Along")
+        raise TypeError(
+            f"{name} = {short_repr(value)} must be a number, a string, an array (trials,), or lf.LabeledArray"
+        )
     return kept
 
 
@@ -410,7 +419,7 @@ def _value(key: str, word: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     if "value" in word:
         return _tuples(word["value"])
     axes = {axis: arrays[f"{key}//{axis}"] for axis in word["axes"]}
-    return Along(arrays[key], **axes) if axes else arrays[key]
+    return LabeledArray(arrays[key], **axes) if axes else arrays[key]
 
 
 def _tuples(value: Any) -> Any:

@@ -7,15 +7,15 @@ from linfed.theory.collapse import CollapsedMinimum, collapsed_minimum, least_gl
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
 from linfed.theory.fedrep.any_heads import (
     local_best_step,
-    local_factor,
-    local_floor,
+    near_truth_factor,
+    near_truth_floor,
     stability_edge,
 )
+from linfed.theory.fedrep.break_even import break_even_clients, fixed_sample_edge
 from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
-from linfed.theory.fedrep.largest_angle import largest_sine, typical_distance
+from linfed.theory.fedrep.largest_angle import largest_sine, median_distance
 from linfed.theory.fedrep.near_truth import best_step_size, near_truth_threshold, noise_floor, one_round_factor
-from linfed.theory.fedrep.pays import federation_pays_from, fixed_sample_edge
 from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
 from linfed.theory.fedrep.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
@@ -28,13 +28,14 @@ from linfed.theory.fedrep.theorem1 import (
     fedrep_step_limit,
 )
 from linfed.theory.fedrep.theorem1_runs import Theorem1Run, theorem1_run
-from linfed.theory.fedrep.under_parameterised import (
-    UnderParameterisedEvolution,
-    UnderParameterisedFloor,
-    under_parameterised_evolution,
-    under_parameterised_floor,
+from linfed.theory.fedrep.under_parameterized import (
+    UnderParameterizedEvolution,
+    UnderParameterizedFloor,
+    under_parameterized_evolution,
+    under_parameterized_floor,
 )
-from linfed.theory.fedrep.without_qr import UnnormalisedEvolution, norm_growth, unnormalised_evolution
+from linfed.theory.fedrep.without_qr import UnnormalizedEvolution, norm_growth, unnormalized_evolution
+from linfed.theory.fedrolex import fedrolex_cycle
 from linfed.theory.flute import (
     FluteTrace,
     ThetaCoordinates,
@@ -43,7 +44,7 @@ from linfed.theory.flute import (
     flute_divergence_threshold,
     flute_gap,
     flute_local_rate,
-    flute_population_minimiser,
+    flute_population_minimizer,
     flute_rate,
     flute_relative_gradient,
     flute_step_limit,
@@ -60,8 +61,7 @@ from linfed.theory.new_clients import (
     outside_length,
     single_model_floor,
 )
-from linfed.theory.partial import fedavg_stationary_covariance, scaffold_iteration_matrix
-from linfed.theory.rolling import fedrolex_cycle
+from linfed.theory.partial_participation import fedavg_stationary_covariance, scaffold_iteration_matrix
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -84,20 +84,20 @@ __all__ = [
     "StateEvolution",
     "Theorem1Run",
     "ThetaCoordinates",
-    "UnderParameterisedEvolution",
-    "UnderParameterisedFloor",
-    "UnnormalisedEvolution",
+    "UnderParameterizedEvolution",
+    "UnderParameterizedFloor",
+    "UnnormalizedEvolution",
     "at_exact_heads",
     "average_direction_distance",
     "best_local_ridge",
     "best_step_schedule",
     "best_step_size",
+    "break_even_clients",
     "collapsed_minimum",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
     "fedavg_stationary_covariance",
-    "federation_pays_from",
     "fedrep_bound",
     "fedrep_bound_rounds",
     "fedrep_least_samples",
@@ -111,7 +111,7 @@ __all__ = [
     "flute_divergence_threshold",
     "flute_gap",
     "flute_local_rate",
-    "flute_population_minimiser",
+    "flute_population_minimizer",
     "flute_rate",
     "flute_relative_gradient",
     "flute_step_limit",
@@ -122,11 +122,12 @@ __all__ = [
     "largest_sine",
     "least_global_nc2",
     "local_best_step",
-    "local_factor",
-    "local_floor",
     "local_mean_risk",
     "mean_square_rate",
     "mean_squared_sine",
+    "median_distance",
+    "near_truth_factor",
+    "near_truth_floor",
     "near_truth_threshold",
     "new_client_excess_quantile",
     "new_client_mean_risk",
@@ -151,8 +152,7 @@ __all__ = [
     "top_subspace_distance",
     "truncation_error",
     "truncation_floor",
-    "typical_distance",
-    "under_parameterised_evolution",
-    "under_parameterised_floor",
-    "unnormalised_evolution",
+    "under_parameterized_evolution",
+    "under_parameterized_floor",
+    "unnormalized_evolution",
 ]

@@ -9,7 +9,7 @@ from linfed._types import Array, Indices
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustering
-from linfed.errors import check_array, check_integer, check_shape, check_square, shown
+from linfed.errors import check_array, check_integer, check_shape, check_square, short_repr
 from linfed.theory.averaging import local_maps, seen_directions
 from linfed.theory.drawn_clients import drawn_moments
 
@@ -83,15 +83,18 @@ def mean_square_rate(
     if shares is not None:
         check_shape("weights", shares, (len(A),), "(n,)")
         if shares.min() <= 0:
-            raise ValueError(f"weights = {shown(shares)} must be positive")
+            raise ValueError(f"weights = {short_repr(shares)} must be positive")
     if not isinstance(algorithm, FedAvg | FedProx | SCAFFOLD | FedVARP | ClusterFedVARP | FedSCAVAR):
         raise ValueError(
-            f"algorithm = {shown(algorithm)} must be FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP or FedSCAVAR"
+            f"algorithm = {short_repr(algorithm)} must be FedAvg, FedProx, SCAFFOLD, FedVARP, "
+            f"ClusterFedVARP or FedSCAVAR"
         )
     if algorithm.rank is not None or algorithm.local_epochs is not None or not isinstance(algorithm.step_size, float):
-        raise ValueError(f"algorithm = {shown(algorithm)} must have one layer, and full-gradient steps of one size")
+        raise ValueError(
+            f"algorithm = {short_repr(algorithm)} must have one layer, and full-gradient steps of one size"
+        )
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
-        raise ValueError(f"model_share = {shown(algorithm.model_share)} must be 1")
+        raise ValueError(f"model_share = {short_repr(algorithm.model_share)} must be 1")
     U = seen_directions(A, shares)
     moments = second_moments(algorithm, U.T @ A @ U, algorithm.step_size, participants, shares)
     return float(np.sqrt(spectral_radius(moments)))

@@ -10,19 +10,19 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
-from linfed.algorithms.base import Asks, Communication, Start, State
-from linfed.algorithms.heads import Heads, check_heads_loss
+from linfed.algorithms.base import Communication, InitContext, Requires, State
+from linfed.algorithms.heads import HeadSolver, check_heads_loss
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, shown
+from linfed.errors import check_integer, short_repr
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Counted(State):
+class WeightedState(State):
     """State with a shared model and each client's weight among all clients, ``shares`` (trials, n)."""
 
     shares: Array
@@ -49,7 +49,7 @@ class Averaging(Scheduled):
     server_step_size: float = 1.0
     weights: Literal["uniform", "samples"] = "uniform"
     init: Initial | str | npt.ArrayLike = "random"
-    fine_tune: Heads | None = None
+    fine_tune: HeadSolver | None = None
 
     def __post_init__(self) -> None:
         check_fields(
@@ -62,7 +62,7 @@ class Averaging(Scheduled):
             weights=one_of("uniform", "samples"),
             init=converted(as_initial),
             rank=optional(check_integer),
-            fine_tune=optional(instance(Heads, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None")),
+            fine_tune=optional(instance(HeadSolver, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None")),
         )
         if (self.local_epochs is None) != (self.batch_size is None):
             given = {name: getattr(self, name) for name in ("local_epochs", "batch_size")}
@@ -73,17 +73,19 @@ class Averaging(Scheduled):
                 "and batch_size"
             )
         if self.rank is None and self.init != RandomSubspace():
-            raise ValueError(f"init = {shown(self.init)} requires rank=: the one-layer model has no B")
+            raise ValueError(f"init = {short_repr(self.init)} requires rank=: the one-layer model has no B")
         if self.rank is None and self.fine_tune is not None:
-            raise ValueError(f"fine_tune = {shown(self.fine_tune)} requires rank=: the one-layer model has no head")
+            raise ValueError(
+                f"fine_tune = {short_repr(self.fine_tune)} requires rank=: the one-layer model has no head"
+            )
 
     @property
-    def asks(self) -> Asks:
+    def requires(self) -> Requires:
         """Required of a batch: second moments for full gradients, the samples themselves for minibatches."""
-        return Asks.QUADRATIC if self.local_epochs is None else Asks.ROWS
+        return Requires.QUADRATIC if self.local_epochs is None else Requires.ROWS
 
     @property
-    def columns(self) -> int:
+    def learned_rank(self) -> int:
         """Columns of B; 0 for one layer."""
         return self.rank or 0
 
@@ -93,7 +95,7 @@ class Averaging(Scheduled):
         return self.fine_tune is not None
 
     @property
-    def initialisation(self) -> Initial | None:
+    def initialization(self) -> Initial | None:
         """Initialisation of B; None for one layer."""
         return None if self.rank is None else as_initial(self.init)
 
@@ -101,11 +103,11 @@ class Averaging(Scheduled):
         """Raise if `fine_tune` is least squares and the task is classification."""
         check_heads_loss("fine_tune", self.fine_tune, classes)
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and the shared head at 0; for one layer theta at 0."""
         return State(**zero_model(start, self.rank, self.init))
 
-    def counted(self, start: Start) -> dict[str, Array]:
+    def counted(self, start: InitContext) -> dict[str, Array]:
         """Return the arrays of the initial state with the clients' shares, for a `Counted` state."""
         counts = start.counts if self.weights == "samples" else np.ones((start.trials, start.n_clients))
         shares = counts / counts.sum(axis=-1, keepdims=True)
@@ -167,7 +169,7 @@ class Averaging(Scheduled):
 
     def parameters(self, dim: int, classes: int = 0) -> int:
         """Return the number of parameters P of the model."""
-        return LinearModel(dim, self.columns, classes).size
+        return LinearModel(dim, self.learned_rank, classes).size
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of the model (down) and of its change (up)."""
@@ -180,5 +182,5 @@ class Averaging(Scheduled):
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the participants' parameters, of the stored vectors, and of fine-tuned heads."""
-        heads = n_clients * self.columns if self.finishes else 0
+        heads = n_clients * self.learned_rank if self.finishes else 0
         return (1 + participants + self.memory(n_clients)) * self.parameters(dim) + heads

@@ -10,11 +10,11 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed._values import check_fields
-from linfed.algorithms.averaging.base import Averaging, Counted
-from linfed.algorithms.base import Start, State
+from linfed.algorithms.averaging.base import Averaging, WeightedState
+from linfed.algorithms.base import InitContext, State
 from linfed.algorithms.models import LinearModel
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, shown
+from linfed.errors import check_integer, short_repr
 from linfed.numerics.streams import TrialRandom
 
 Clusters = int | Sequence[int]
@@ -27,12 +27,12 @@ def checked_clusters(name: str, value: Any) -> int | tuple[int, ...]:
         return check_integer(name, value)
     numbers = tuple(check_integer(f"{name}[{i}]", number, minimum=0) for i, number in enumerate(value))
     if sorted(set(numbers)) != list(range(len(set(numbers)))):
-        raise ValueError(f"{name} = {shown(value)} must number the clusters 0, 1, ... without gaps")
+        raise ValueError(f"{name} = {short_repr(value)} must number the clusters 0, 1, ... without gaps")
     return numbers
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Clustered(Counted):
+class Clustered(WeightedState):
     """State with a shared model and the stored change of each cluster, (trials, C, P)."""
 
     changes: Array
@@ -66,7 +66,7 @@ class Clustering(Averaging):
         """Return the cluster of each given client."""
         return clients % self.clusters if isinstance(self.clusters, int) else np.asarray(self.clusters)[clients]
 
-    def remembered(self, start: Start) -> dict[str, Array]:
+    def remembered(self, start: InitContext) -> dict[str, Array]:
         """Return the arrays of the initial `Clustered` state, with stored changes of 0."""
         zeros = np.zeros((start.trials, self.n_clusters, self.parameters(start.dim, start.classes)))
         return {**self.counted(start), "changes": zeros}
@@ -140,10 +140,10 @@ class ClusterFedVARP(Clustering):
     (1, 4, 5)
     """
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "averaging that stores the last change of each cluster of clients"
 
-    def initial_state(self, start: Start) -> Clustered:
+    def initial_state(self, start: InitContext) -> Clustered:
         """Return the initial model, with stored changes of 0."""
         return Clustered(**self.remembered(start))
 

@@ -73,7 +73,7 @@ class FedAvg(Averaging):
     True
     """
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning of the head"
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:

@@ -54,7 +54,7 @@ class FedProx(Averaging):
 
     mu: float
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "averaging with a proximal term that keeps clients near the server's model"
 
     def __post_init__(self) -> None:

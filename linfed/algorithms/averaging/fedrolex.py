@@ -62,7 +62,7 @@ class Rolling(Averaging):
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of the model within the window, for both directions."""
-        model = LinearModel(dim, self.columns, classes)
+        model = LinearModel(dim, self.learned_rank, classes)
         width = model.rank or dim
         share = float(np.mean(window_sizes(np.asarray(self.model_share), width))) / width
         size = share * (model.size - classes) + classes  # biases are in every window
@@ -119,7 +119,7 @@ class FedRolex(Rolling):
 
     aggregation: Literal["published", "zero-filled"] = "published"
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "averaging whose clients train rolling parts of the model"
 
     def __post_init__(self) -> None:

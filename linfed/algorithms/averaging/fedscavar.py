@@ -12,7 +12,7 @@ from linfed._values import check_fields, non_negative
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustered, Clustering
 from linfed.algorithms.averaging.fedrolex import Rolling
-from linfed.algorithms.base import Communication, Start, State
+from linfed.algorithms.base import Communication, InitContext, State
 from linfed.algorithms.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
@@ -79,14 +79,14 @@ class FedSCAVAR(Clustering, Rolling):
 
     mu: float = 0.0
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "control variates, a proximal term, cluster memory and rolling windows together"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(self, mu=non_negative)
 
-    def initial_state(self, start: Start) -> Combined:
+    def initial_state(self, start: InitContext) -> Combined:
         """Return the initial model, with stored changes and control variates of 0."""
         zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
         return Combined(**self.remembered(start), controls=zeros, control=zeros[:, :1].copy())
@@ -97,7 +97,7 @@ class FedSCAVAR(Clustering, Rolling):
         model = LinearModel.of(state)
         trained = self.trained(model, batch)
         server, begin = model.shared(state), model.shared(state) * trained
-        c, own = state.control, state.of_clients("controls", batch.active)
+        c, own = state.control, state.take_clients("controls", batch.active)
 
         def corrected(gradient: Array, theta: Array) -> Array:
             return trained * (gradient + self.mu * (theta - begin) - own + c)

@@ -8,20 +8,20 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.averaging.base import Averaging, Counted
-from linfed.algorithms.base import Start, State
+from linfed.algorithms.averaging.base import Averaging, WeightedState
+from linfed.algorithms.base import InitContext, State
 from linfed.algorithms.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Remembering(Counted):
+class FedVARPState(WeightedState):
     """State with a shared model and each client's last change, (trials, n, P), stored at the server."""
 
     changes: Array
 
-    per_client: ClassVar[frozenset[str]] = Counted.per_client | {"changes"}
+    per_client: ClassVar[frozenset[str]] = WeightedState.per_client | {"changes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +66,21 @@ class FedVARP(Averaging):
     True
     """
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "averaging that stores the last change of each client"
 
-    def initial_state(self, start: Start) -> Remembering:
+    def initial_state(self, start: InitContext) -> FedVARPState:
         """Return the initial model, with stored changes of 0."""
         zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
-        return Remembering(**self.counted(start), changes=zeros)
+        return FedVARPState(**self.counted(start), changes=zeros)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert isinstance(state, Remembering)
+        assert isinstance(state, FedVARPState)
         model = LinearModel.of(state)
         server = model.shared(state)
         change, _ = self.local_change(model, batch, server, rng)
-        news = self.average(batch, change - state.of_clients("changes", batch.active))
+        news = self.average(batch, change - state.take_clients("changes", batch.active))
         moved = server + self.server_step_size * (news + state.mean(state.changes))
         return state.update(**model.parts(moved), changes=change, active=batch.active)
 

@@ -9,21 +9,21 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, one_of
-from linfed.algorithms.averaging.base import Averaging, Counted
-from linfed.algorithms.base import Communication, Start, State
+from linfed.algorithms.averaging.base import Averaging, WeightedState
+from linfed.algorithms.base import Communication, InitContext, State
 from linfed.algorithms.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Controlled(Counted):
+class ScaffoldState(WeightedState):
     """State with a shared model and the control variates of clients (trials, n, P) and server (trials, 1, P)."""
 
     controls: Array
     control: Array
 
-    per_client: ClassVar[frozenset[str]] = Counted.per_client | {"controls"}
+    per_client: ClassVar[frozenset[str]] = WeightedState.per_client | {"controls"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,24 +75,24 @@ class SCAFFOLD(Averaging):
 
     controls: Literal["change", "gradient"] = "change"
 
-    asks = Averaging.asks
+    requires = Averaging.requires
     summary: ClassVar[str] = "averaging with control variates, without client drift"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(self, controls=one_of("change", "gradient"))
 
-    def initial_state(self, start: Start) -> Controlled:
+    def initial_state(self, start: InitContext) -> ScaffoldState:
         """Return the initial model, with control variates of 0."""
         size = self.parameters(start.dim, start.classes)
         zeros = np.zeros((start.trials, start.n_clients, size))
-        return Controlled(**self.counted(start), controls=zeros, control=zeros[:, :1].copy())
+        return ScaffoldState(**self.counted(start), controls=zeros, control=zeros[:, :1].copy())
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert isinstance(state, Controlled)
+        assert isinstance(state, ScaffoldState)
         model = LinearModel.of(state)
-        server, c, own = model.shared(state), state.control, state.of_clients("controls", batch.active)
+        server, c, own = model.shared(state), state.control, state.take_clients("controls", batch.active)
         change, taken = self.local_change(model, batch, server, rng, lambda g, _: g - own + c)
         if self.controls == "gradient":
             new = model.gradient(batch, server)

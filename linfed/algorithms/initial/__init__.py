@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from linfed.algorithms.initial.base import ChunkSizes, Initial, InitialFactors, Initialisation, InitialStart
+from linfed.algorithms.initial.base import ChunkSizes, Initial, InitialFactors, Initialization, InitialStart
 from linfed.algorithms.initial.given import GivenFactors, GivenSubspace
 from linfed.algorithms.initial.moments import Moments
 from linfed.algorithms.initial.random import RandomSubspace, SmallRandom
 from linfed.algorithms.initial.truth import AtDistance, TrueSubspace
-from linfed.errors import check_choice, shown
+from linfed.errors import check_choice, short_repr
 
-INITIALISATIONS: dict[str, type[Initialisation]] = {
+INITIALISATIONS: dict[str, type[Initialization]] = {
     cls.__name__: cls
     for cls in (Moments, RandomSubspace, AtDistance, TrueSubspace, GivenSubspace, SmallRandom, GivenFactors)
 }
@@ -29,7 +29,9 @@ def as_initial(value: Initial | str | npt.ArrayLike) -> Initial:
     if isinstance(value, str):
         return NAMED[check_choice("init", value, NAMED)]
     if value is None or np.isscalar(value) or isinstance(value, InitialFactors | type):
-        raise ValueError(f"init = {shown(value)} must be 'moments', 'random', lf.AtDistance(delta) or an array (d, k)")
+        raise ValueError(
+            f"init = {short_repr(value)} must be 'moments', 'random', lf.AtDistance(delta) or an array (d, k)"
+        )
     return GivenSubspace(value)
 
 
@@ -43,7 +45,7 @@ def as_factors(value: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike]) -> I
         and not any(part is None or np.isscalar(part) for part in value)
     ):
         return GivenFactors(*value)
-    raise ValueError(f"init = {shown(value)} must be lf.SmallRandom(alpha) or a pair of arrays, (B, W)")
+    raise ValueError(f"init = {short_repr(value)} must be lf.SmallRandom(alpha) or a pair of arrays, (B, W)")
 
 
 __all__ = [
@@ -55,7 +57,7 @@ __all__ = [
     "Initial",
     "InitialFactors",
     "InitialStart",
-    "Initialisation",
+    "Initialization",
     "Moments",
     "RandomSubspace",
     "SmallRandom",

@@ -71,7 +71,7 @@ class InitialStart(ChunkSizes, Protocol):
         ...
 
 
-class Initialisation(ByValue, ABC):
+class Initialization(ByValue, ABC):
     """Base class of `Initial` and `InitialFactors`: the requirements that are known before `resolve`."""
 
     needs_truth: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class Initialisation(ByValue, ABC):
         return 0
 
 
-class Initial(Initialisation):
+class Initial(Initialization):
     """Base class of initialisations of the representation B, also for user-defined ones.
 
     Notes
@@ -142,7 +142,7 @@ class Initial(Initialisation):
         """Return the initial representation (trials, d, rank)."""
 
 
-class InitialFactors(Initialisation):
+class InitialFactors(Initialization):
     """Base class of joint initialisations of B and W, also for user-defined ones (see `Initial`).
 
     Examples
@@ -151,7 +151,7 @@ class InitialFactors(Initialisation):
     >>> import numpy as np
     >>> import linfed as lf
     >>> @dataclass(frozen=True)
-    ... class IdentityFactors(lf.InitialFactors):
+    ... class IdentityFactors(linfed.algorithms.initial.InitialFactors):
     ...     def resolve(self, start, rank):
     ...         B = np.eye(start.dim, rank)
     ...         return np.stack([B] * start.trials), np.zeros((start.trials, start.n_clients, rank))

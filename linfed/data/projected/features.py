@@ -90,11 +90,11 @@ class ProjectedFeatures:
         """
         share = np.array(1.0 / W.shape[1] if weights is None else weights, dtype=float)
         if self._answer is None or not (np.array_equal(self._answer[0], W) and np.array_equal(self._answer[1], share)):
-            total = self.outspoken(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
+            total = self.message_sum(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
             self._answer = W.copy(), share, self.shaped(total, 1.0)
         return self._answer[2].copy()  # a copy, as callers may modify the result in place
 
-    def outspoken(self, message: Message) -> Array:
+    def message_sum(self, message: Message) -> Array:
         """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message; once per round."""
         if self._told:
             raise EngineError(
@@ -346,7 +346,7 @@ class ProjectedFit:
         if isinstance(share, np.ndarray) and share.ndim:
             return self._features.representation_gradient(self.W, share)
         if self._total is None:
-            self._total = self._features.outspoken(self._message)
+            self._total = self._features.message_sum(self._message)
         return self._features.shaped(self._total, float(share))
 
     def shifted(self) -> Batch:

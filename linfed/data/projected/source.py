@@ -58,7 +58,7 @@ class ProjectedSource(DrawnSource):
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
         self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.rounds)
 
-    def again(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
+    def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
         """Return a source with an equal distribution but other sizes and streams."""
         return ProjectedSource(self.n_samples, self.truth, sizes, self.columns, self._seed, self._trials, streams)
 

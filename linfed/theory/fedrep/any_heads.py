@@ -128,7 +128,7 @@ def _packed_kron(A: Array, B: Array) -> Array:
     return np.asarray(0.25 * pairs * np.outer(scale, scale))
 
 
-def local_factor(
+def near_truth_factor(
     W: npt.ArrayLike, *, dim: int, n_samples: int, step_size: float, participants: int | None = None
 ) -> float | Array:
     """Return the factor by which a round multiplies the mean squared sine of the angles near B*, for any heads.
@@ -176,7 +176,7 @@ def local_factor(
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
     >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
     >>> best, edge = lf.theory.local_best_step(heads, **sizes), lf.theory.stability_edge(heads, **sizes)
-    >>> round(best, 3), round(edge, 3), round(lf.theory.local_factor(heads, step_size=best, **sizes), 3)
+    >>> round(best, 3), round(edge, 3), round(lf.theory.near_truth_factor(heads, step_size=best, **sizes), 3)
     (0.981, 1.094, 0.659)
     """
     step_size = check_number("step_size", step_size, positive=True)
@@ -189,18 +189,18 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
     Parameters
     ----------
     W, dim, n_samples, participants
-        As in `local_factor`.
+        As in `near_truth_factor`.
 
     Returns
     -------
     float, or ndarray (trials,) if W has a trial axis
-        Step size at which `local_factor` reaches 1, computed as a generalised eigenvalue. It is twice `best_step_size`
-        for heads of length sqrt(k) with Gamma = I, and 0 for heads that span fewer than k dimensions.
+        Step size at which `near_truth_factor` reaches 1, computed as a generalised eigenvalue. It is twice
+        `best_step_size` for heads of length sqrt(k) with Gamma = I, and 0 for heads that span fewer than k dimensions.
 
     Raises
     ------
     ValueError
-        As in `local_factor`.
+        As in `near_truth_factor`.
 
     Notes
     -----
@@ -223,12 +223,12 @@ def stability_edge(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: 
 
 
 def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants: int | None = None) -> float | Array:
-    """Return FedRep's best step size near B*, which minimises `local_factor`.
+    """Return FedRep's best step size near B*, which minimises `near_truth_factor`.
 
     Parameters
     ----------
     W, dim, n_samples, participants
-        As in `local_factor`.
+        As in `near_truth_factor`.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants:
     Raises
     ------
     ValueError
-        As in `local_factor`.
+        As in `near_truth_factor`.
 
     Notes
     -----
@@ -258,7 +258,7 @@ def local_best_step(W: npt.ArrayLike, *, dim: int, n_samples: int, participants:
     return _of_trials(W, LocalMap.best, dim, n_samples, participants)
 
 
-def local_floor(
+def near_truth_floor(
     W: npt.ArrayLike,
     *,
     dim: int,
@@ -272,7 +272,7 @@ def local_floor(
     Parameters
     ----------
     W, dim, n_samples, participants
-        As in `local_factor`.
+        As in `near_truth_factor`.
     step_size : float
         Step size eta > 0 for B, below `stability_edge`.
     noise_std : float
@@ -282,14 +282,15 @@ def local_floor(
     -------
     ndarray (k, k), or (trials, k, k) if W has a trial axis
         ``X = E D'D`` in the coordinates of B*, to leading order for small X. It is the fixed point of the map of
-        `local_factor` plus the noise of a round. For heads of length sqrt(k) with Gamma = I, ``sqrt(trace(X)/k)`` is
-        `noise_floor`. `typical_distance` computes the sine of the largest angle from X.
+        `near_truth_factor` plus the noise of a round. For heads of length sqrt(k) with Gamma = I, ``sqrt(trace(X)/k)``
+        is
+        `noise_floor`. `median_distance` computes the sine of the largest angle from X.
 
     Raises
     ------
     ValueError
-        As in `local_factor`. Also if the step size is at least the stability edge, or if the heads span fewer than k
-        dimensions.
+        As in `near_truth_factor`. Also if the step size is at least the stability edge, or if the heads span fewer than
+        k dimensions.
 
     Notes
     -----
@@ -303,8 +304,8 @@ def local_floor(
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=3, condition_number=3)
     >>> heads, sizes = problem.truth(0, [0]).W[0], {"dim": 200, "n_samples": 20}
-    >>> X = lf.theory.local_floor(heads, **sizes, step_size=0.5, noise_std=0.1)
-    >>> X.shape, round(lf.theory.typical_distance(X, dim=200), 4)
+    >>> X = lf.theory.near_truth_floor(heads, **sizes, step_size=0.5, noise_std=0.1)
+    >>> X.shape, round(lf.theory.median_distance(X, dim=200), 4)
     ((3, 3), 0.0107)
     """
     step_size, noise_std = check_number("step_size", step_size, positive=True), check_noise_std(noise_std)

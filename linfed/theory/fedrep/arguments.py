@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.step_size import checked_rounds, checked_step_size
-from linfed.errors import check_array, check_integer, check_number, check_shape, shown
+from linfed.errors import check_array, check_integer, check_number, check_shape, short_repr
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""
@@ -53,7 +53,7 @@ def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float,
     rounds = check_integer("rounds", rounds, minimum=0)
     kept = checked_step_size("step_size", step_size)
     if callable(kept):
-        raise ValueError(f"step_size = {shown(kept)} must be a positive finite number, or one for each round")
+        raise ValueError(f"step_size = {short_repr(kept)} must be a positive finite number, or one for each round")
     return (kept,) * rounds if isinstance(kept, float) else checked_rounds(kept, rounds)[:rounds]
 
 

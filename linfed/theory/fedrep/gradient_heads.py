@@ -32,16 +32,16 @@ class GradientHeadsEvolution(StateEvolution):
         Means of ``B*'B`` and ``B'(I - B*B*')B``.
     head_gap : ndarray (rounds + 1,) or (trials, rounds + 1)
         Root mean square over all clients of ``||w_i - B'phi_i||``, the distance from the best head for B.
-    spread : ndarray (rounds + 1,) or (trials, rounds + 1)
+    log_std : ndarray (rounds + 1,) or (trials, rounds + 1)
         Standard deviation over runs of the logarithm of the distance.
-    kick : ndarray (rounds,) or (trials, rounds)
+    round_log_variance : ndarray (rounds,) or (trials, rounds)
         Relative variance that the participants of a round add to the squared tangents, to first order, in the direction
         in which it is largest. The median is reliable if this is at most 0.4.
     """
 
     head_gap: Array
-    spread: Array
-    kick: Array
+    log_std: Array
+    round_log_variance: Array
 
 
 def gradient_heads_evolution(
@@ -140,10 +140,11 @@ def gradient_heads_evolution(
     to 5, d from 40 to 400, m from k, n from 40 to 300 and p from 12. There were one to five head steps and noise from 0
     to 0.5. Initial distances were 0.3 to 0.95, and step sizes ranged from small to above the stability edge.
 
-    In 165 settings `kick` was at most 0.4. Their error in the worst round was 1.2 % in the median setting. It was at
-    most 6 % in 95 % of these settings and at most 10 % in all. In the other 35 settings, 9 were still within 10 %. For
-    `kick` above 1 the prediction is not useful: rare batches, or clients that were absent for long, dominate the means.
-    Use `lf.simulate` with ``engine="chain"`` for the distribution of runs.
+    In 165 settings `round_log_variance` was at most 0.4. Their error in the worst round was 1.2 % in the median
+    setting. It was at most 6 % in 95 % of these settings and at most 10 % in all. In the other 35 settings, 9 were
+    still within 10 %. For
+    `round_log_variance` above 1 the prediction is not useful: rare batches, or clients that were absent for long,
+    dominate the means. Use `lf.simulate` with ``engine="chain"`` for the distribution of runs.
 
     A round costs O(max(p, 8000) (k^4 + head_steps k^2)) time and O(max(p, 8000) k^2) memory, independent of d and m.
     This is about 15 ms for k = 3.
@@ -200,7 +201,7 @@ def gradient_heads_evolution(
         distance, spread = np.array([medians(*each) for each in zip(N, Q, chance, strict=True)]).swapaxes(0, 1)
     out = (distance, N, Q, gap, spread, kick[:, 1:])
     distance, N, Q, gap, spread, kick = (array if trials is not None else array[0] for array in out)
-    return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap, spread=spread, kick=kick)
+    return GradientHeadsEvolution(distance=distance, N=N, Q=Q, head_gap=gap, log_std=spread, round_log_variance=kick)
 
 
 def _kept(state: HeadsState) -> tuple[Array, Array, Array, float, float]:

@@ -1,6 +1,6 @@
 """Subspace distance, the sine of the largest principal angle, for Gaussian tangents of B at B*.
 
-`typical_distance` is its median over runs and `mean_distance` its mean. Both use fixed draws and support any covariance
+`median_distance` is its median over runs and `mean_distance` its mean. Both use fixed draws and support any covariance
 of the tangents. `largest_sine` is the mean in closed form for tangents with equal variances in all directions.
 """
 
@@ -17,7 +17,7 @@ from linfed.errors import check_array, check_integer
 from linfed.theory.fedrep.wishart import gram_roots
 
 MEDIAN_DRAWS = 2001
-"""Number of fixed draws of `typical_distance`; its error is 0.4 % at d = 20 and 0.1 % at d = 200."""
+"""Number of fixed draws of `median_distance`; its error is 0.4 % at d = 20 and 0.1 % at d = 200."""
 
 MEAN_DRAWS, MEAN_SEED = 400, (20260111, 71)
 """Number of fixed draws of `mean_distance`, and their seed, which is not used for data."""
@@ -26,13 +26,13 @@ LARGEST_MEAN, LARGEST_VARIANCE = -1.2065336, 1.6077810
 """Mean and variance of the Tracy-Widom distribution for real matrices."""
 
 
-def typical_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
+def median_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
     """Return the median subspace distance for Gaussian tangents with a given second moment.
 
     Parameters
     ----------
     X : array_like (k, k) or (trials, k, k)
-        Second moment ``E D'D`` of the tangents D (d - k, k), e.g. from `local_floor`. The rows of D are Gaussian.
+        Second moment ``E D'D`` of the tangents D (d - k, k), e.g. from `near_truth_floor`. The rows of D are Gaussian.
     dim : int
         Ambient dimension d > k.
 
@@ -51,7 +51,7 @@ def typical_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
     --------
     >>> import numpy as np
     >>> import linfed as lf
-    >>> round(lf.theory.typical_distance(0.01 * np.eye(3), dim=100), 3)
+    >>> round(lf.theory.median_distance(0.01 * np.eye(3), dim=100), 3)
     0.109
     """
     X = check_array("X", X, [("k", "k"), ("trials", "k", "k")])

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, shown
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, short_repr
 
 
 def refitted_heads_limit(
@@ -126,5 +126,5 @@ def _eigenvalues(values: npt.ArrayLike | None, rank: int) -> Array:
         return np.ones(rank)
     lam = check_array("eigenvalues", values, [("k",)])
     if len(lam) != rank or not (lam > 0).all():
-        raise ValueError(f"eigenvalues = {shown(values)} must be {rank} positive numbers, as rank = {rank}")
+        raise ValueError(f"eigenvalues = {short_repr(values)} must be {rank} positive numbers, as rank = {rank}")
     return lam

@@ -15,7 +15,7 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import client_blocks, eigh
-from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.state_evolution import RoundSizes
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Packing:
 _PACKINGS: dict[int, Packing] = {}
 
 
-def mean_map(T: Array, second: Array, fourth: Array, setting: Setting) -> Array:
+def mean_map(T: Array, second: Array, fourth: Array, setting: RoundSizes) -> Array:
     """Return T computed from the mean of a round before QR, without the bias of order 1/p.
 
     Parameters
@@ -212,7 +212,7 @@ class RoundLaw:
     outside: int
 
     @classmethod
-    def at(cls, T: Array, tensors: HeadTensors, setting: Setting) -> RoundLaw:
+    def at(cls, T: Array, tensors: HeadTensors, setting: RoundSizes) -> RoundLaw:
         """Return the distribution of a round at T (trials, k, k)."""
         k = T.shape[-1]
         S, G = sine_and_cosine(T)
@@ -299,7 +299,7 @@ class Fluctuations:
     cross: Array
 
     @classmethod
-    def of(cls, S: Array, G: Array, tensors: HeadTensors, setting: Setting) -> Fluctuations:
+    def of(cls, S: Array, G: Array, tensors: HeadTensors, setting: RoundSizes) -> Fluctuations:
         """Compute the moments at sines S and cosines G (trials, k, k)."""
         k, m, p, share = S.shape[-1], setting.n_samples, setting.participants, setting.share
         nu, left, f = m - k - 1, m - k, np.float64(setting.step_size / (p * m))

@@ -16,7 +16,7 @@ from linfed.numerics import trailing as last
 from linfed.numerics.linalg import eigh, quiet, symmetric
 from linfed.theory.fedrep.arguments import checked_steps, start_at, trial_count
 from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, mean_map
-from linfed.theory.fedrep.state_evolution import Setting, too_large
+from linfed.theory.fedrep.state_evolution import RoundSizes, too_large
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -43,17 +43,17 @@ class SecondOrder:
         Median over runs of the sine of the largest principal angle between B and B*.
     low, high : ndarray, as `distance`
         10 % and 90 % quantiles of the distance over runs.
-    spread : ndarray, as `distance`
+    log_std : ndarray, as `distance`
         Standard deviation of the logarithm of the distance over runs.
-    kick : ndarray (rounds,) or (trials, rounds)
+    round_log_variance : ndarray (rounds,) or (trials, rounds)
         Variance that a single round adds to the logarithm of the largest squared tangent.
     """
 
     distance: Array
     low: Array
     high: Array
-    spread: Array
-    kick: Array
+    log_std: Array
+    round_log_variance: Array
 
 
 def second_order_evolution(
@@ -147,7 +147,7 @@ def second_order_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
-    setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
+    setting = RoundSizes.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     k = heads.shape[-1]
     if setting.n_samples <= k + 3:
         raise ValueError(
@@ -169,13 +169,13 @@ def second_order_evolution(
             some = slice(start, start + TOGETHER)
             found[:, some] = _evolved(L[some], tensors[some] if len(stacked) > 1 else tensors, setting, steps)
     low, median, high, spread, kick = found if trials is not None else found[:, 0]
-    return SecondOrder(distance=median, low=low, high=high, spread=spread, kick=kick[..., 1:])
+    return SecondOrder(distance=median, low=low, high=high, log_std=spread, round_log_variance=kick[..., 1:])
 
 
-def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[float]) -> Array:
+def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequence[float]) -> Array:
     """Compute quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
     k, trials = L.shape[-1], len(L)
-    chart, second, fourth = Chart.of(k), np.diagonal(tensors.second, axis1=-2, axis2=-1), tensors.full()
+    chart, second, fourth = CholeskyChart.of(k), np.diagonal(tensors.second, axis1=-2, axis2=-1), tensors.full()
     settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
     if settled.all():  # at B*, without noise, nothing moves
         return np.zeros((5, trials, len(steps) + 1))
@@ -189,7 +189,7 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
     T = last.outer(points)
     squared, direction = _largest(T)
     found = Statistics(trials, len(steps) + 1, chart.draws)
-    found.take(0, squared, squared, units)
+    found.add_round(0, squared, squared, units)
     for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
         setting = setting if step == setting.step_size else replace(setting, step_size=step)
         if setting.noise_std == 0:
@@ -213,9 +213,9 @@ def _evolved(L: Array, tensors: HeadTensors, setting: Setting, steps: Sequence[f
         response = (entries - entries.mean(axis=-1, keepdims=True)) @ drawn.mT
         T = last.outer(points)
         squared, direction = _largest(T)
-        if not found.take(t, squared, before, units):
+        if not found.add_round(t, squared, before, units):
             raise too_large(float(step), t)
-    told = found.told()
+    told = found.filled()
     told[:, settled] = 0.0
     return told
 
@@ -235,7 +235,7 @@ class Statistics:
         self._held = np.empty((2, trials, min(rounds, ROUNDS), draws))
         self._first = self._count = 0
 
-    def take(self, t: int, squared: Array, before: Array, units: Array) -> bool:
+    def add_round(self, t: int, squared: Array, before: Array, units: Array) -> bool:
         """Add the largest squared tangents of round t, with and without its kick, and the unit of the tangents.
 
         Return True if all are finite. A unit below 1 requires squares that are negligible compared with 1.
@@ -248,7 +248,7 @@ class Statistics:
             self._flush()
         return fine
 
-    def told(self) -> Array:
+    def filled(self) -> Array:
         """Return the statistics of all rounds, (5, trials, rounds)."""
         self._flush()
         return self._told
@@ -266,7 +266,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Chart:
+class CholeskyChart:
     """Coordinates of lower triangular matrices, and the points that represent their distribution.
 
     Parameters
@@ -289,7 +289,7 @@ class Chart:
 
     @classmethod
     @functools.cache
-    def of(cls, k: int) -> Chart:
+    def of(cls, k: int) -> CholeskyChart:
         """Return the chart for k angles, with at least `DRAWS` points."""
         rows, columns = np.tril_indices(k)
         bits = (max(DRAWS, 4 * RoundLaw.values(k)) - 1).bit_length()

@@ -133,7 +133,7 @@ def state_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
-    setting = Setting.checked(heads, dim, n_samples, 1.0, noise_std, participants)
+    setting = RoundSizes.checked(heads, dim, n_samples, 1.0, noise_std, participants)
     N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)
@@ -217,7 +217,7 @@ def one_round_means(
     ((3, 3), True)
     """
     heads = check_array("W", W, [("n", "k")])
-    setting = Setting.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    setting = RoundSizes.checked(heads, dim, n_samples, step_size, noise_std, participants)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
     k = heads.shape[1]
     for name, matrix in (("N", N), ("Q", Q)):
@@ -284,7 +284,7 @@ def unpacked(entries: Array, k: int) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class RoundSizes:
     """Checked sizes, step size and noise level of a round."""
 
     dim: int
@@ -302,7 +302,7 @@ class Setting:
     @classmethod
     def checked(
         cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
-    ) -> Setting:
+    ) -> RoundSizes:
         """Check the arguments and return the setting for heads (.., n, k)."""
         n, k = heads.shape[-2:]
         dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
@@ -316,7 +316,7 @@ class Setting:
         )
 
 
-def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[Array, Array]:
+def _means(N: Array, Q: Array, moments: HeadMoments, setting: RoundSizes) -> tuple[Array, Array]:
     """Return the means of a round before QR, by the formulas of `one_round_means`."""
     k, m, p = len(N), setting.n_samples, setting.participants
     c, eta, variance = 1.0 - k / m, setting.step_size, setting.noise_std * setting.noise_std
@@ -340,7 +340,9 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: Setting) -> tuple[
     return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
 
 
-def _evolved(N: Array, Q: Array, moments: HeadMoments, setting: Setting, steps: Sequence[float]) -> tuple[Array, Array]:
+def _evolved(
+    N: Array, Q: Array, moments: HeadMoments, setting: RoundSizes, steps: Sequence[float]
+) -> tuple[Array, Array]:
     """Return N and Q after every round, each (rounds + 1, k, k)."""
     paths = np.empty((len(steps) + 1, *N.shape)), np.empty((len(steps) + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q

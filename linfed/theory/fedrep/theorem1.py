@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, shown
+from linfed.errors import check_array, check_integer, check_number, short_repr
 from linfed.numerics.linalg import one_blas_thread
 
 PRINTED, SAME_BATCH = 0.5, 1.0
@@ -167,7 +167,7 @@ def fedrep_least_samples(
     d, k, p = check_integer("dim", dim), check_integer("rank", rank), check_integer("participants", participants)
     kappa = np.asarray(condition, dtype=float)
     if not (kappa >= 1.0).all():
-        raise ValueError(f"condition = {shown(condition)} must be at least 1")
+        raise ValueError(f"condition = {short_repr(condition)} must be at least 1")
     with np.errstate(divide="ignore"):
         scale = kappa**4 / (1.0 - _unit("start", start) ** 2) ** 2
     return np.asarray(scale * (k**3 * math.log(p) + k**2 * d / p))
@@ -382,5 +382,5 @@ def searched_singular_values(W: npt.ArrayLike, participants: int, *, starts: int
 def _unit(name: str, value: npt.ArrayLike) -> Array:
     values = np.asarray(value, dtype=float)
     if not ((values >= 0.0) & (values <= 1.0 + 1e-12)).all():
-        raise ValueError(f"{name} = {shown(value)} must be from 0 to 1")
+        raise ValueError(f"{name} = {short_repr(value)} must be from 0 to 1")
     return np.minimum(values, 1.0)

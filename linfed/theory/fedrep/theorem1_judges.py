@@ -16,11 +16,11 @@ from linfed.statistics.findings import (
     OWN_PREDICTION,
     OWN_THRESHOLD,
     Finding,
-    joined,
+    cite,
+    join_notes,
     judge,
     judge_failures,
     judge_identity,
-    quoted,
 )
 from linfed.statistics.intervals import Measured, median_interval
 from linfed.theory.fedrep.theorem1 import PRINTED, SAME_BATCH
@@ -34,7 +34,7 @@ RESOLUTION = 0.05
 
 IDENTITY_TOLERANCE = 1e-10
 
-_SAYS = quoted("FedRep paper, Theorem 1, (10)", "Then for any t and any eta <= 1/(4 sigma_max^2), we have")
+_SAYS = cite("FedRep paper, Theorem 1, (10)", "Then for any t and any eta <= 1/(4 sigma_max^2), we have")
 _TO_T = f"{OWN_PREDICTION}: Theorem 1 with ||R^-1|| <= 1, under the same events"
 _EXPONENTS = {PRINTED: "T/2", SAME_BATCH: "T"}
 
@@ -48,7 +48,7 @@ def beyond_bound(run: Theorem1Run, exponent: float = PRINTED) -> Mask:
 
 def judge_theorem1(
     run: Theorem1Run,
-    where: str,
+    setting: str,
     *,
     constant: float = 1.0,
     exponent: float = PRINTED,
@@ -61,7 +61,7 @@ def judge_theorem1(
     Parameters
     ----------
     run : Theorem1Run
-    where : str
+    setting : str
         Setting of the run.
     constant : float
         C in the hypothesis on m. The theorem does not specify it. It is never chosen so that the bound holds.
@@ -88,15 +88,15 @@ def judge_theorem1(
     says = (run.bound(exponent)[:, 1:] < 1.0).any()
     vacuous = "" if says else "the bound is nowhere below 1"
     if allowed >= 1.0:
-        vacuous = joined(vacuous, f"it allows a failure probability of {allowed:g}")
+        vacuous = join_notes(vacuous, f"it allows a failure probability of {allowed:g}")
     told = _EXPONENTS.get(exponent, f"{exponent:g} T")
     who = _SAYS if exponent == PRINTED else _TO_T
     finding = judge_failures(
         failed,
         allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
-        text=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round"
+        claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round"
         + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
-        where=where,
+        setting=setting,
         source=f"{who}; C = {constant:g} is an {OWN_THRESHOLD}" if assumed else f"nobody: {who} under hypotheses only",
         theorem=assumed,
         hypotheses=run.hypotheses(constant) if assumed else (),
@@ -105,7 +105,7 @@ def judge_theorem1(
     )
     if failed.any() and run.participants < run.n_clients:
         partial = "p < n: sets that did not occur may have a lower sigma_min, and so a higher bound"
-        return replace(finding, low=0.0, note=joined(note, partial))
+        return replace(finding, low=0.0, note=join_notes(note, partial))
     return finding
 
 
@@ -126,15 +126,15 @@ def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
         return np.where(np.isnan(run.distance[:, -1]), -np.inf, measured / bound)
 
 
-def judge_looseness(run: Theorem1Run, where: str, *, exponent: float = PRINTED, note: str = "") -> Finding:
+def judge_looseness(run: Theorem1Run, setting: str, *, exponent: float = PRINTED, note: str = "") -> Finding:
     """Judge whether the distance falls at least as fast as the bound; the statistic is the ratio of the rates."""
     ratios = rate_ratios(run, exponent)
     return judge(
         _median(ratios),
-        least=1.0,
+        claimed_low=1.0,
         theorem=True,
-        text=f"The distance falls at the bound's rate or faster, exponent {_EXPONENTS.get(exponent, exponent)}",
-        where=where,
+        claim=f"The distance falls at the bound's rate or faster, exponent {_EXPONENTS.get(exponent, exponent)}",
+        setting=setting,
         statistic="log rate of the run divided by that of the bound, median over trials",
         source=_SAYS if exponent == PRINTED else _TO_T,
         note=note,
@@ -178,7 +178,7 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
             continue
         B, active = step.before.array("B"), step.batch.active
         eta = algorithm.step_in(step.batch)
-        fit = algorithm.heads.solve(step.batch.project(B), step.before.of_clients("W", active), eta)
+        fit = algorithm.heads.solve(step.batch.project(B), step.before.take_clients("W", active), eta)
         G = eta * fit.representation_gradient()
         Q, R = qr_positive(B - G)
         said = np.eye(B.shape[-1]) + G.mT @ G
@@ -188,23 +188,23 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
     return np.stack(gaps, axis=1), np.stack(inverse, axis=1)
 
 
-def judge_same_batch(gaps: Array, inverse: Array, where: str) -> list[Finding]:
+def judge_same_batch(gaps: Array, inverse: Array, setting: str) -> list[Finding]:
     """Judge ``R'R = I + eta^2 G'G`` and ``||R^{-1}|| <= 1`` in all rounds and trials, from `same_batch_gaps`."""
     source = f"{OWN_PREDICTION}: the normal equations of exact heads on the same batch"
     return [
         judge_identity(
             gaps,
             tolerance=IDENTITY_TOLERANCE,
-            text="R'R = I + eta^2 G'G",
-            where=where,
+            claim="R'R = I + eta^2 G'G",
+            setting=setting,
             statistic="largest relative difference of the two sides",
             source=source,
         ),
         judge_identity(
             inverse - 1.0,
             tolerance=IDENTITY_TOLERANCE,
-            text="||R^-1|| <= 1, so that T may replace T/2",
-            where=where,
+            claim="||R^-1|| <= 1, so that T may replace T/2",
+            setting=setting,
             statistic="largest ||R^-1|| - 1",
             source=source,
         ),

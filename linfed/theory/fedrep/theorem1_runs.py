@@ -18,7 +18,7 @@ from linfed.problems import Problem, Truth
 from linfed.simulation.participation import Participants, Participation
 from linfed.simulation.results import Result
 from linfed.statistics.findings import Hypothesis
-from linfed.theory._laws import check_covariance
+from linfed.theory._assumptions import check_covariance
 from linfed.theory.fedrep.theorem1 import (
     PRINTED,
     fedrep_bound,

@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.numerics.linalg import client_blocks
-from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.state_evolution import RoundSizes
 from linfed.theory.fedrep.wishart import gram_roots
 
 VALUES = 150_000
@@ -68,7 +68,7 @@ class TruthRows:
         inside, outside = np.sqrt([traces[k:r].sum(), traces[r:].sum()])  # NaN if `second` is not a covariance
         return float(inside), float(outside)
 
-    def noise(self, mean: Array, spread: Array, setting: Setting) -> tuple[Array, Array]:
+    def noise(self, mean: Array, spread: Array, setting: RoundSizes) -> tuple[Array, Array]:
         """Return the covariance (R, k, k) of the change of each row before QR, and the covariance of the shared factor.
 
         The second one, (k, k, k, k), is the covariance of ``(1/p) sum_i (x_i/m) a_i w_i'``. Both are for step size 1.

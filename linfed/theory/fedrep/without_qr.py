@@ -14,8 +14,8 @@ from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class UnnormalisedEvolution(StateEvolution):
-    """Prediction of `unnormalised_evolution` for every round, from the initialisation on.
+class UnnormalizedEvolution(StateEvolution):
+    """Prediction of `unnormalized_evolution` for every round, from the initialisation on.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class UnnormalisedEvolution(StateEvolution):
     squared_length: Array
 
 
-def unnormalised_evolution(
+def unnormalized_evolution(
     W: npt.ArrayLike,
     *,
     dim: int,
@@ -40,7 +40,7 @@ def unnormalised_evolution(
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
-) -> UnnormalisedEvolution:
+) -> UnnormalizedEvolution:
     """Predict the growth of B and the subspace distance of FedRep without normalisation of B.
 
     Parameters
@@ -55,7 +55,7 @@ def unnormalised_evolution(
 
     Returns
     -------
-    UnnormalisedEvolution
+    UnnormalizedEvolution
 
     Raises
     ------
@@ -76,7 +76,7 @@ def unnormalised_evolution(
     --------
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2, condition_number=1.0).truth(0, [0]).W[0]
-    >>> found = lf.theory.unnormalised_evolution(
+    >>> found = lf.theory.unnormalized_evolution(
     ...     heads, dim=50, n_samples=10, step_size=0.5, rounds=200, noise_std=1.0, delta=0.3)
     >>> found.squared_length[[0, 200]].round(2).tolist()
     [1.0, 2.46]
@@ -107,7 +107,7 @@ def unnormalised_evolution(
         path.append((N, Q))
     Ns, Qs = (np.array(one) for one in zip(*path, strict=True))
     distance = np.sqrt(np.clip(np.linalg.eigvalsh(Qs)[:, -1], 0.0, 1.0))
-    return UnnormalisedEvolution(distance=distance, N=Ns, Q=Qs, squared_length=np.array(lengths))
+    return UnnormalizedEvolution(distance=distance, N=Ns, Q=Qs, squared_length=np.array(lengths))
 
 
 def norm_growth(
@@ -139,7 +139,7 @@ def norm_growth(
 
     Notes
     -----
-    This is the limit of `unnormalised_evolution` near B* for small step sizes, for heads of length sqrt(k) with ``(1/n)
+    This is the limit of `unnormalized_evolution` near B* for small step sizes, for heads of length sqrt(k) with ``(1/n)
     sum_i w_i w_i' = I``. There ``s+ = s + eta^2 v/s``, where v is the variance of the averaged message per column,
     hence ``s^2 = 1 + 2 eta^2 v t``. The effective step size ``eta/s`` decreases, and the noise floor falls as
     ``t^{-1/8}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to v, so B initially grows

@@ -25,7 +25,7 @@ from linfed.theory.flute.judges import (
 from linfed.theory.flute.low_rank import (
     average_direction_distance,
     flute_divergence_threshold,
-    flute_population_minimiser,
+    flute_population_minimizer,
     truncation_error,
     truncation_floor,
 )
@@ -55,7 +55,7 @@ __all__ = [
     "flute_divergence_threshold",
     "flute_gap",
     "flute_local_rate",
-    "flute_population_minimiser",
+    "flute_population_minimizer",
     "flute_rate",
     "flute_relative_gradient",
     "flute_step_limit",

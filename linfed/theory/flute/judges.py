@@ -18,12 +18,12 @@ from linfed.statistics.findings import (
     OWN_THRESHOLD,
     Finding,
     Hypothesis,
-    joined,
+    cite,
+    join_notes,
     judge,
     judge_failures,
     judge_identity,
-    quoted,
-    share,
+    judge_share,
 )
 from linfed.statistics.intervals import Measured, median_interval, smallest_constant
 from linfed.theory.flute.theorems import (
@@ -41,9 +41,9 @@ PROOF_CONSTANT = 400.0
 
 IDENTITY_TOLERANCE = 1e-10
 
-_ENTERS = quoted("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
-_STAYS = quoted("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
-_RATE = quoted("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
+_ENTERS = cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
+_STAYS = cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
+_RATE = cite("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
 
 
 def step_hypothesis(trace: FluteTrace, *, constant: str = "appendix") -> Hypothesis:
@@ -59,7 +59,7 @@ def init_hypothesis(alpha: float, dim: int) -> Hypothesis:
     return Hypothesis(text="alpha <= 1 / (10 d)", left=alpha, right=1.0 / (10.0 * dim))
 
 
-def judge_recursion(trace: FluteTrace, where: str) -> Finding:
+def judge_recursion(trace: FluteTrace, setting: str) -> Finding:
     """Judge whether the Theta recursion is an identity, to 1e-10 in every evaluated round of every trial.
 
     This checks the step, its weights and the padding. It does not check the ground truth, which cancels between the
@@ -68,36 +68,36 @@ def judge_recursion(trace: FluteTrace, where: str) -> Finding:
     return judge_identity(
         trace.identity,
         tolerance=IDENTITY_TOLERANCE,
-        text="The Theta recursion (13) is an identity",
-        where=where,
+        claim="The Theta recursion (13) is an identity",
+        setting=setting,
         statistic="largest relative difference of its two sides",
         source="FLUTE paper, Appendix A.1, equation (13)",
     )
 
 
-def judge_entry(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
+def judge_entry(trace: FluteTrace, setting: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
     """Judge Proposition A.2, that Theta enters R by round T_R; runs that end earlier outside R do not count."""
     # The entry is known only up to the interval between recorded rounds.
     due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
     return judge_failures(
         trace.entered > due,
         premise=np.isfinite(trace.entered) | (due <= trace.rounds[-1]),
-        text="Theta enters the region R by round T_R",
-        where=where,
+        claim="Theta enters the region R by round T_R",
+        setting=setting,
         source=_ENTERS,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
     )
 
 
-def judge_staying(trace: FluteTrace, where: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
+def judge_staying(trace: FluteTrace, setting: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
     """Judge Lemmas A.6 to A.9, that Theta does not leave the region R, over the trials that enter it."""
     entered = np.maximum.accumulate(trace.inside, axis=1)
     return judge_failures(
         (entered & ~trace.inside).any(axis=1),
         premise=entered.any(axis=1),
-        text="Once entered, the region R is not left",
-        where=where,
+        claim="Once entered, the region R is not left",
+        setting=setting,
         source=_STAYS,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
@@ -127,7 +127,7 @@ def bound_ratios(trace: FluteTrace, *, until: float = np.inf) -> Array:
 
 def judge_rate(
     trace: FluteTrace,
-    where: str,
+    setting: str,
     *,
     constant: float,
     allowed: float,
@@ -149,8 +149,8 @@ def judge_rate(
     return judge_failures(
         failed,
         premise=says | failed,
-        text=f"The error stays below {constant:,g} x the bound of Theorem 5.5 after T_R",
-        where=where,
+        claim=f"The error stays below {constant:,g} x the bound of Theorem 5.5 after T_R",
+        setting=setting,
         source=_RATE,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
@@ -169,7 +169,7 @@ def least_constant(trace: FluteTrace, *, allowed: float, until: float = np.inf) 
 
 def judge_constant(
     trace: FluteTrace,
-    where: str,
+    setting: str,
     *,
     allowed: float,
     until: float = np.inf,
@@ -183,11 +183,11 @@ def judge_constant(
     """
     return judge(
         least_constant(trace, allowed=allowed, until=until),
-        least=4.0 * PROOF_CONSTANT / 10.0,
-        most=4.0 * PROOF_CONSTANT,
+        claimed_low=4.0 * PROOF_CONSTANT / 10.0,
+        claimed_high=4.0 * PROOF_CONSTANT,
         source=f"{OWN_THRESHOLD}: the theorem says that there is a constant, not that its proof's is tight",
-        text=f"The constant of Theorem 5.5's proof, 4 x {PROOF_CONSTANT:g}, is tight to a factor of 10",
-        where=where,
+        claim=f"The constant of Theorem 5.5's proof, 4 x {PROOF_CONSTANT:g}, is tight to a factor of 10",
+        setting=setting,
         statistic=(
             f"smallest constant with which the bound holds in {100 * (1 - allowed):g} % of trials, to the covered round"
         ),
@@ -198,7 +198,7 @@ def judge_constant(
 
 def judge_beyond(
     trace: FluteTrace,
-    where: str,
+    setting: str,
     *,
     until: float,
     allowed: float,
@@ -210,16 +210,16 @@ def judge_beyond(
     return judge_failures(
         bound_ratios(trace) > constant,
         theorem=False,
-        text="The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
+        claim="The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
         source="nobody: what the theorem leaves open",
-        where=where,
+        setting=setting,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
-        note=joined(note, f"its smallest constant up to there is {constant:.2g}"),
+        note=join_notes(note, f"its smallest constant up to there is {constant:.2g}"),
     )
 
 
-def judge_local_rate(trace: FluteTrace, where: str) -> Finding:
+def judge_local_rate(trace: FluteTrace, place: str) -> Finding:
     """Judge the rate near the truncation at population; VACUOUS if runs do not come near it (`FluteTrace.near`)."""
     from scipy import stats
 
@@ -232,42 +232,42 @@ def judge_local_rate(trace: FluteTrace, where: str) -> Finding:
         measured = median_interval(np.array(slopes) / predicted)
     return judge(
         measured,
-        least=0.99,
-        most=1.01,
+        claimed_low=0.99,
+        claimed_high=1.01,
         theorem=True,
         source=f"{OWN_PREDICTION}; the 1 % is an {OWN_THRESHOLD}",
-        text="Near the truncation the error falls by the factor 1 - eta Delta / 2 a round",
-        where=where,
+        claim="Near the truncation the error falls by the factor 1 - eta Delta / 2 a round",
+        setting=place,
         statistic="measured log rate divided by the predicted one, median over trials",
         detail=f"{np.median(predicted / promised):.1f} times faster than the theorem's 1 - eta Delta/16",
     )
 
 
-def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, where: str) -> Finding:
+def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, setting: str) -> Finding:
     """Compare the final error (trials,) of runs on fixed data with `truncation_floor`, (trials,)."""
     return judge(
         median_interval(np.asarray(error) / np.asarray(predicted)),
-        least=0.8,
-        most=1.1,
+        claimed_low=0.8,
+        claimed_high=1.1,
         theorem=True,
         source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
         note="a mean of norms is below their root mean square",
-        text="With m fixed the final error is the floor that perturbation of the truncation predicts",
-        where=where,
+        claim="With m fixed the final error is the floor that perturbation of the truncation predicts",
+        setting=setting,
         statistic="final error divided by predicted root mean square, median over trials",
     )
 
 
-def judge_fresh(fresh: FluteTrace, reused: FluteTrace, where: str) -> Finding:
+def judge_fresh(fresh: FluteTrace, reused: FluteTrace, setting: str) -> Finding:
     """Judge whether reused samples give no larger error than fresh samples, in the last round of the fresh run."""
     after = np.searchsorted(reused.rounds[:-1], fresh.rounds[-1])
     averaged = math.sqrt(fresh.step_size * float(np.median(flute_gap(fresh.spectrum, fresh.rank))) / 4.0)
     return judge(
         median_interval(fresh.error[:, -1] / reused.error[:, after]),
-        least=1.0,
+        claimed_low=1.0,
         source="own reading of the proof of the FLUTE paper's Theorem 5.5, which treats samples as fresh",
-        text="Reused samples cost no more than fresh ones (the proof treats them as fresh)",
-        where=where,
+        claim="Reused samples cost no more than fresh ones (the proof treats them as fresh)",
+        setting=setting,
         statistic="error with fresh samples divided by error with one data set, median over trials",
         detail=f"averaging over 4 / (eta Delta) rounds would give {averaged:.2g}",
     )
@@ -277,7 +277,7 @@ def judge_fresh(fresh: FluteTrace, reused: FluteTrace, where: str) -> Finding:
 
 
 def judge_unbounded(
-    happened: Mask, excess: Array, threshold: Array, where: str, *, text: str, margin: float
+    happened: Mask, excess: Array, threshold: Array, setting: str, *, text: str, margin: float
 ) -> list[Finding]:
     """Judge whether an event happens in runs exactly when FLUTE's objective on their data is unbounded below.
 
@@ -289,7 +289,7 @@ def judge_unbounded(
         ``gamma1 - 2 gamma2``.
     threshold : ndarray (m, trials)
         Threshold of each data set (`linfed.theory.flute_divergence_threshold`).
-    where, text : str
+    setting, text : str
         Setting and claim.
     margin : float
         Pairs whose excess is this close to the threshold of the data set are also judged separately.
@@ -303,23 +303,23 @@ def judge_unbounded(
     line = threshold[..., None]
     sets = np.broadcast_to(np.arange(line.size).reshape(line.shape), happened.shape)
     same, near = happened == (excess > line), np.abs(excess - line) < margin
-    said = {"text": text, "where": where, "source": OWN_PREDICTION}
+    fields = {"claim": text, "setting": setting, "source": OWN_PREDICTION}
     whole = "share of data sets (m, trial) for which this holds at every excess of the grid"
     return [
-        share(same.ravel(), 0.95, clusters=sets.ravel(), statistic="share of (data set, excess) pairs", **said),
-        share(
+        judge_share(same.ravel(), 0.95, clusters=sets.ravel(), statistic="share of (data set, excess) pairs", **fields),
+        judge_share(
             same[near],
             0.95,
             clusters=sets[near],
             statistic=f"share of pairs within {margin:g} of the threshold",
-            **said,
+            **fields,
         ),
-        share(same.all(axis=-1), 0.95, statistic=whole, **said),
+        judge_share(same.all(axis=-1), 0.95, statistic=whole, **fields),
     ]
 
 
 def judge_divergence(
-    diverged: Mask, excess: Array, threshold: Array, where: str, *, margin: float, notes: tuple[str, str] = ("", "")
+    diverged: Mask, excess: Array, threshold: Array, setting: str, *, margin: float, notes: tuple[str, str] = ("", "")
 ) -> list[Finding]:
     """Judge whether runs of FLUTE diverge if and only if the objective on their data is unbounded below.
 
@@ -339,12 +339,15 @@ def judge_divergence(
     both = "A run diverges iff the objective is unbounded below"
     above = excess > threshold[..., None]
     sets = np.broadcast_to(np.arange(threshold.size).reshape(threshold.shape)[..., None], above.shape)
-    found = judge_unbounded(diverged, excess, threshold, where, text=both, margin=margin)
+    found = judge_unbounded(diverged, excess, threshold, setting, text=both, margin=margin)
     for text, side, hits, among, note in (
         ("unbounded below the run diverges", "above", diverged, above, notes[0]),
         ("bounded below the run does not diverge", "at or below", ~diverged, ~above, notes[1]),
     ):
-        said = {"text": f"Where the objective is {text}", "statistic": f"share of the pairs {side} the threshold"}
-        fields = {"where": where, "source": OWN_PREDICTION, "note": note}
-        found.append(share(hits[among], 0.95, clusters=sets[among], **said, **fields))
+        shared_fields = {
+            "claim": f"Where the objective is {text}",
+            "statistic": f"share of the pairs {side} the threshold",
+        }
+        fields = {"setting": setting, "source": OWN_PREDICTION, "note": note}
+        found.append(judge_share(hits[among], 0.95, clusters=sets[among], **shared_fields, **fields))
     return found

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_array, check_integer, check_number, check_square, shown
+from linfed.errors import check_array, check_integer, check_number, check_square, short_repr
 from linfed.problems import Truth
 from linfed.simulation.metrics import squared_errors
-from linfed.theory._laws import check_covariance, check_gaussian
+from linfed.theory._assumptions import check_covariance, check_gaussian
 
 
 def truncation_error(truth: Truth, rank: int) -> Array:
@@ -53,7 +53,7 @@ def truncation_error(truth: Truth, rank: int) -> Array:
     return np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1)
 
 
-def flute_population_minimiser(
+def flute_population_minimizer(
     truth: Truth, rank: int, *, gamma1: float = 0.25, gamma2: float = 0.125, step_ratio: float = 1.0
 ) -> Truth:
     """Return the minimiser of FLUTE's objective at population, where every client knows its distribution.
@@ -97,7 +97,7 @@ def flute_population_minimiser(
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6, 5, 2, 1])
     >>> truth = problem.truth(0, range(2))
-    >>> minimiser = lf.theory.flute_population_minimiser(truth, 2, gamma1=0.2, gamma2=0.125)
+    >>> minimiser = lf.theory.flute_population_minimizer(truth, 2, gamma1=0.2, gamma2=0.125)
     >>> minimiser.W.shape
     (2, 50, 2)
     """
@@ -283,6 +283,6 @@ def average_direction_distance(values: npt.ArrayLike, power: float) -> float:
     """
     singular = check_array("values", values, [("M",)])
     if singular.min() <= 0.0 or (np.diff(singular) > 0.0).any():
-        raise ValueError(f"values = {shown(values)} must be positive and in descending order")
+        raise ValueError(f"values = {short_repr(values)} must be positive and in descending order")
     weights = (singular / singular[0]) ** (2.0 - 2.0 * check_number("power", power))
     return math.sqrt(float(weights[1:].sum() / weights.sum()))  # 1 - cos^2 would cancel

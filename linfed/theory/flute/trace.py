@@ -16,7 +16,7 @@ from linfed.errors import check_integer
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
-from linfed.theory._laws import check_covariance
+from linfed.theory._assumptions import check_covariance
 from linfed.theory.flute.coordinates import ThetaCoordinates
 
 

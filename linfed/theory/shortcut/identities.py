@@ -112,7 +112,7 @@ class RecordedRound:
         W_star = take_clients(truth.W, active)
         trials, p, _ = W_star.shape
         S_star = np.zeros((trials, p, before.dim)) if truth.S is None else take_clients(truth.S, active)
-        W, S = after.of_clients("W", active), after.of_clients("S", active)
+        W, S = after.take_clients("W", active), after.take_clients("S", active)
         Pi, b = batch.normal_equations()
         scale = 1.0 if algorithm.mixing is None else algorithm.mixing
         return cls(
@@ -124,9 +124,9 @@ class RecordedRound:
             counts=np.array(batch.counts),
             B=before.B,
             B_new=after.B,
-            W_old=before.of_clients("W", active),
+            W_old=before.take_clients("W", active),
             W=W,
-            S_old=before.of_clients("S", active),
+            S_old=before.take_clients("S", active),
             S=S,
             B_star=truth.B,
             W_star=W_star,

@@ -94,7 +94,7 @@ def shortcut_loss_rounds(
     return max(1.0, 2.0 * float(brentq(beyond, 0.0, level / wander)) - 1.0)  # the first move is in round 1
 
 
-def judge_loss_rounds(lost: Array, predicted: Array, where: str) -> Finding:
+def judge_loss_rounds(lost: Array, predicted: Array, setting: str) -> Finding:
     """Judge whether B takes one to two times as many moves as predicted until the distance exceeds 0.5.
 
     Parameters
@@ -103,16 +103,16 @@ def judge_loss_rounds(lost: Array, predicted: Array, where: str) -> Finding:
         Round in which the distance exceeded 0.5; infinite if the run ended before.
     predicted : ndarray (runs,)
         Prediction of `shortcut_loss_rounds` for each run.
-    where : str
+    setting : str
         Setting of the runs.
     """
     ratios = (lost + 1.0) / (predicted + 1.0)
     return judge(
         median_interval(ratios),
-        least=1.0,
-        most=2.0,
-        text="The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
-        where=where,
+        claimed_low=1.0,
+        claimed_high=2.0,
+        claim="The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
+        setting=setting,
         statistic="updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite",
         source=f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s",
         detail=f"{np.isinf(ratios).sum()} of {len(ratios)} censored",
@@ -120,7 +120,7 @@ def judge_loss_rounds(lost: Array, predicted: Array, where: str) -> Finding:
 
 
 def judge_loss_exponent(
-    lost: Mapping[float, Array], claimed: float, *, last: int, in_step: bool = False, every: int = 1, **said: Any
+    lost: Mapping[float, Array], claimed: float, *, last: int, in_step: bool = False, every: int = 1, **fields: Any
 ) -> Finding | None:
     """Judge, to 0.2, the exponent in m or eta/(1 - eta) of the number of moves until the distance exceeds 0.5.
 
@@ -137,7 +137,7 @@ def judge_loss_exponent(
         If True, the exponent is in eta/(1 - eta), otherwise in m.
     every : int
         Number of rounds per move of B: 2 on fixed samples, 1 on fresh samples.
-    **said
+    **fields
         Other fields of `Finding`: text and setting.
 
     Returns
@@ -153,5 +153,5 @@ def judge_loss_exponent(
     x = np.array(reached, dtype=float)
     fitted = fit_exponent(x / (1.0 - x) if in_step else x, (rounds + (every - 1.0)) / every, paired=in_step)
     detail = f"censored at {left}, left out" if left else ""
-    fields = {"source": OWN_PREDICTION, "detail": detail, "theorem": False}
-    return judge_exponent(fitted, claimed, kind="equal", margin=0.2, **fields | said)
+    defaults = {"source": OWN_PREDICTION, "detail": detail, "theorem": False}
+    return judge_exponent(fitted, claimed, kind="equal", margin=0.2, **defaults | fields)

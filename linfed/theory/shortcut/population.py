@@ -9,7 +9,7 @@ from linfed.errors import check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance
 from linfed.problems import Truth
 from linfed.statistics.findings import Hypothesis
-from linfed.theory._laws import check_gaussian, check_isotropic
+from linfed.theory._assumptions import check_gaussian, check_isotropic
 
 
 def top_subspace_distance(truth: Truth, rank: int) -> Array:

@@ -129,7 +129,7 @@ def shortcut_trace(
     )
 
 
-def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
+def judge_equations(trace: ShortcutTrace, setting: str) -> list[Finding]:
     """Judge whether (9), (16) to (18), and (9) as printed, are identities over (2) to (5), in the worst rounds."""
     out = []
     for gaps, equation, note in (
@@ -142,8 +142,8 @@ def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
         finding = judge_identity(
             np.fmax.reduce(gaps, axis=1),
             tolerance=IDENTITY_TOLERANCE,
-            text=f"Equation {equation} is an identity over (2)-(5)",
-            where=where,
+            claim=f"Equation {equation} is an identity over (2)-(5)",
+            setting=setting,
             statistic="largest relative difference of the two sides in any round",
             source=f"shortcut draft, equations {equation}",
             note=note,
@@ -152,19 +152,19 @@ def judge_equations(trace: ShortcutTrace, where: str) -> list[Finding]:
     return out
 
 
-def judge_split(trace: ShortcutTrace, where: str) -> Finding:
+def judge_split(trace: ShortcutTrace, setting: str) -> Finding:
     """Judge whether (19) to (21) are identities, to 1e-10 in every recorded round of every trial."""
     return judge_identity(
         trace.identity,
         tolerance=IDENTITY_TOLERANCE,
-        text="The split (19) to (21) of B is an identity",
-        where=where,
+        claim="The split (19) to (21) of B is an identity",
+        setting=setting,
         statistic="largest relative difference of the two sides",
         source="shortcut draft, equations (19) to (21)",
     )
 
 
-def judge_bound(trace: ShortcutTrace, where: str) -> Finding:
+def judge_bound(trace: ShortcutTrace, setting: str) -> Finding:
     """Judge whether the deterministic inequality (22) holds in every recorded round of every trial.
 
     The finding is VACUOUS if the sum of the terms never falls below 1, which the distance cannot exceed.
@@ -176,8 +176,8 @@ def judge_bound(trace: ShortcutTrace, where: str) -> Finding:
     return judge_identity(
         excess,
         tolerance=IDENTITY_TOLERANCE,
-        text="dist stays below the sum of its terms (22)",
-        where=where,
+        claim="dist stays below the sum of its terms (22)",
+        setting=setting,
         statistic="dist divided by the sum of the terms, minus 1, worst round",
         source="shortcut draft, equation (22)",
         vacuous="" if says.any() else "the sum is nowhere below 1",

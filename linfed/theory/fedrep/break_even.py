@@ -83,7 +83,7 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     return _least_n(math.inf, dim, rank, n_samples, noise_std)
 
 
-def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
     """Return the smallest number of clients with which FedRep on fixed samples has a lower mean risk than a baseline.
 
     Parameters
@@ -124,7 +124,7 @@ def federation_pays_from(rival_risk: float, *, dim: int, rank: int, n_samples: i
     >>> sizes = {"dim": 50, "n_samples": 75, "noise_std": 1.0}
     >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
     >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
-    >>> round(lf.theory.federation_pays_from(alone, rank=3, **sizes), 1)
+    >>> round(lf.theory.break_even_clients(alone, rank=3, **sizes), 1)
     4.3
     """
     return _least_n(check_number("rival_risk", rival_risk, minimum=0.0), dim, rank, n_samples, noise_std)

@@ -20,7 +20,7 @@ from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_number
 from linfed.numerics.linalg import TINY, quiet
 from linfed.theory.fedrep.arguments import checked_steps, start_bases, trial_count
-from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.state_evolution import RoundSizes
 from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
 
 RANK_TOLERANCE = 1e-12
@@ -34,8 +34,8 @@ NOTHING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class UnderParameterisedEvolution:
-    """Prediction of `under_parameterised_evolution` for every round, from the initialisation on.
+class UnderParameterizedEvolution:
+    """Prediction of `under_parameterized_evolution` for every round, from the initialisation on.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class UnderParameterisedEvolution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderParameterisedFloor:
-    """Stationary distance of B from U_k, as computed by `under_parameterised_floor`.
+class UnderParameterizedFloor:
+    """Stationary distance of B from U_k, as computed by `under_parameterized_floor`.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class UnderParameterisedFloor:
         return math.hypot(self.inside, self.outside)
 
 
-def under_parameterised_evolution(
+def under_parameterized_evolution(
     V: npt.ArrayLike,
     *,
     rank: int,
@@ -91,7 +91,7 @@ def under_parameterised_evolution(
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     U: npt.ArrayLike | None = None,
-) -> UnderParameterisedEvolution:
+) -> UnderParameterizedEvolution:
     """Predict FedRep's median subspace distance in every round for a ground truth of rank r > k.
 
     The prediction describes ``lf.FedRep(rank, step_size)`` (exact heads, QR) on fresh standard Gaussian samples. The
@@ -124,7 +124,7 @@ def under_parameterised_evolution(
 
     Returns
     -------
-    UnderParameterisedEvolution
+    UnderParameterizedEvolution
         With a trial axis if V, B0 or U has one.
 
     Raises
@@ -186,7 +186,7 @@ def under_parameterised_evolution(
     --------
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4])
-    >>> predicted = lf.theory.under_parameterised_evolution(
+    >>> predicted = lf.theory.under_parameterized_evolution(
     ...     problem.truth(0, [0]).W[0], rank=2, dim=60, n_samples=10, step_size=0.2, rounds=60, delta=0.8)
     >>> round(float(predicted.distance[-1]), 2)  # the labels have no noise
     0.04
@@ -209,10 +209,10 @@ def under_parameterised_evolution(
                 start = Start.given(rows, *(array[t] if array.ndim == 3 else array for array in given))
             out[:, t] = _path(rows, start, setting, steps)
     median, inside, outside, chance = out if trials is not None else out[:, 0]
-    return UnderParameterisedEvolution(distance=median, inside=inside, outside=outside, chance=chance)
+    return UnderParameterizedEvolution(distance=median, inside=inside, outside=outside, chance=chance)
 
 
-def under_parameterised_floor(
+def under_parameterized_floor(
     V: npt.ArrayLike,
     *,
     rank: int,
@@ -221,30 +221,30 @@ def under_parameterised_floor(
     step_size: float,
     noise_std: float = 0.0,
     participants: int | None = None,
-) -> UnderParameterisedFloor:
+) -> UnderParameterizedFloor:
     """Return the floor of FedRep's subspace distance for a ground truth of rank r > k and a small constant step size.
 
     Parameters
     ----------
     V, rank, dim, n_samples, noise_std, participants
-        As in `under_parameterised_evolution`.
+        As in `under_parameterized_evolution`.
     step_size : float
         Step size eta > 0, below ``2/(c lambda_1)`` with ``c = 1 - k/m``.
 
     Returns
     -------
-    UnderParameterisedFloor
+    UnderParameterizedFloor
 
     Raises
     ------
     ValueError
-        As in `under_parameterised_evolution`. Also if `step_size` is at least ``2/(c lambda_1)``; then there is no
+        As in `under_parameterized_evolution`. Also if `step_size` is at least ``2/(c lambda_1)``; then there is no
         floor.
 
     Notes
     -----
     Near U_k, a round multiplies entry p of row q > k by ``1 - eta c (lambda_p - lambda_q)``. It adds the noise of
-    `under_parameterised_evolution` at U_k, with covariance ``eta^2 V_q`` (k, k). The stationary rows are therefore
+    `under_parameterized_evolution` at U_k, with covariance ``eta^2 V_q`` (k, k). The stationary rows are therefore
     Gaussian with covariance::
 
         S_q[p, p'] = eta^2 V_q[p, p'] / (1 - (1 - eta c (lambda_p - lambda_q)) (1 - eta c (lambda_p' - lambda_q)))
@@ -264,7 +264,7 @@ def under_parameterised_floor(
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4])
     >>> V = problem.truth(0, [0]).W[0]
-    >>> floors = [lf.theory.under_parameterised_floor(V, rank=2, dim=60, n_samples=10, step_size=eta).total
+    >>> floors = [lf.theory.under_parameterized_floor(V, rank=2, dim=60, n_samples=10, step_size=eta).total
     ...           for eta in (0.02, 0.08)]
     >>> 1.9 < floors[1] / floors[0] < 2.2
     True
@@ -287,21 +287,21 @@ def under_parameterised_floor(
     S[k:] = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])
     inside, outside = rows.lengths(S)
     distance = MedianDraws.of(rows, Start.none(rows, k)).median(np.eye(len(S), k), np.zeros_like(S), S)
-    return UnderParameterisedFloor(distance=distance, inside=inside, outside=outside)
+    return UnderParameterizedFloor(distance=distance, inside=inside, outside=outside)
 
 
-def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, participants: int | None) -> Setting:
+def _checked(V: Array, rank: int, dim: int, n_samples: int, noise_std: float, participants: int | None) -> RoundSizes:
     """Check the arguments and return the sizes of a round."""
     rank, (n, r) = check_integer("rank", rank), V.shape[-2:]
     if r <= rank:
         raise ValueError(f"V has r = {r} columns but must have more than rank = {rank}; otherwise use state_evolution")
-    setting = Setting.checked(np.empty((n, rank)), dim, n_samples, 1.0, noise_std, participants)
+    setting = RoundSizes.checked(np.empty((n, rank)), dim, n_samples, 1.0, noise_std, participants)
     if setting.dim < r:
         raise ValueError(f"dim = {dim} must be at least {r}, the number of columns of V")
     return setting
 
 
-def _rows(V: Array, rank: int, setting: Setting) -> TruthRows:
+def _rows(V: Array, rank: int, setting: RoundSizes) -> TruthRows:
     """Return the clients in the eigenbasis, or raise if the part outside U_k is zero up to rounding error."""
     rows = TruthRows.of(V, rank, setting.dim)
     if max(rows.values[rank], setting.noise_std**2) <= RANK_TOLERANCE * rows.values[0]:
@@ -312,7 +312,7 @@ def _rows(V: Array, rank: int, setting: Setting) -> TruthRows:
     return rows
 
 
-def _path(rows: TruthRows, start: Start, setting: Setting, steps: Sequence[float]) -> Array:
+def _path(rows: TruthRows, start: Start, setting: RoundSizes, steps: Sequence[float]) -> Array:
     """Return median distance and root mean square lengths inside, outside and of xi, (4, rounds + 1)."""
     k, c = start.known.shape[1], 1.0 - start.known.shape[1] / setting.n_samples
     eye, moved = np.eye(k), np.tile(np.eye(k), (len(rows.values), 1, 1))

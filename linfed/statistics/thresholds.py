@@ -63,7 +63,7 @@ def line_counts(outcome: Mask, said: Mask) -> npt.NDArray[np.intp]:
     return np.moveaxis(counts, -1, 0)
 
 
-def line_findings(counts: npt.ArrayLike, *, fixed: str, **said: Any) -> list[Finding]:
+def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[Finding]:
     """Judge whether the line of each data set predicts more outcomes than the common threshold.
 
     Parameters
@@ -72,7 +72,7 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **said: Any) -> list[Fin
         Counts of all data sets, from `line_counts`.
     fixed : str
         Description of the common threshold, for the name of the statistic.
-    **said
+    **fields
         Other fields of `Finding`: text and setting.
 
     Returns
@@ -96,13 +96,13 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **said: Any) -> list[Fin
             interval = bootstrap_interval(difference, tuple(samples), paired=True, vectorized=True)
         shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
         whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
-        fields = {
+        defaults = {
             "statistic": f"share of {told} that the line predicts, minus that of {fixed}",
             "source": OWN_PREDICTION,
-            "least": 0.0,
+            "claimed_low": 0.0,
             "strict": True,
             "detail": f"{' against '.join(shares)} of {points.sum():.0f}{whole if told == AMONG[0] else ''}",
             "vacuous": "both predict the same for every point" if same else "",
         }
-        out.append(judge((estimate, *interval), **fields | said))
+        out.append(judge((estimate, *interval), **defaults | fields))
     return out

@@ -18,7 +18,7 @@ CODES = {
 """SGR escape codes by verdict; ``QUICK`` is the warning of quick runs."""
 
 
-def is_coloured() -> bool:
+def is_colored() -> bool:
     """Return whether to colour the output; NO_COLOR overrides FORCE_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -29,4 +29,4 @@ def is_coloured() -> bool:
 
 def painted(kind: str, text: str) -> str:
     """Return a text in the colour of a verdict, or unchanged if the output has no colours."""
-    return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if kind in CODES and is_coloured() else text
+    return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if kind in CODES and is_colored() else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linfed.errors import shown
+from linfed.errors import short_repr
 from linfed.problems import Truth
 from linfed.problems.designs import Gaussian
 
@@ -10,16 +10,16 @@ from linfed.problems.designs import Gaussian
 def check_isotropic(truth: Truth, said: str) -> None:
     """Raise unless the covariance of x is a multiple of the identity; `said` names the result, "the floor requires"."""
     if truth.design.variance is None:
-        raise ValueError(f"truth has design = {shown(truth.design)}; {said} isotropic x")
+        raise ValueError(f"truth has design = {short_repr(truth.design)}; {said} isotropic x")
 
 
 def check_covariance(truth: Truth, said: str) -> None:
     """Raise unless the covariance of x is the identity."""
     if truth.design.variance != 1.0:
-        raise ValueError(f"truth has design = {shown(truth.design)}; {said} isotropic x of variance 1")
+        raise ValueError(f"truth has design = {short_repr(truth.design)}; {said} isotropic x of variance 1")
 
 
 def check_gaussian(truth: Truth, said: str) -> None:
     """Raise unless x is standard Gaussian."""
     if not isinstance(truth.design, Gaussian) or truth.design.variance != 1.0:
-        raise ValueError(f"truth has design = {shown(truth.design)}; {said} standard Gaussian x")
+        raise ValueError(f"truth has design = {short_repr(truth.design)}; {said} standard Gaussian x")

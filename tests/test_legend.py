@@ -12,7 +12,7 @@ from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
 import linfed as lf
-from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, look, plain_ticks, same_scale, shades, style
+from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, line_style, plain_ticks, same_scale, shades, style
 from linfed.plotting.captions import drawn_sizes
 from linfed.plotting.panels import as_one
 from linfed.reproduction.default_figure import _looks
@@ -34,9 +34,9 @@ NAMES |= {
 
 
 def decades():
-    """Return figures with a logarithmic axis over three powers of ten: one of `lf.page`, one of `Result.plot`."""
+    """Return figures with a logarithmic axis over three powers of ten: one of `lf.panels`, one of `Result.plot`."""
     error = 10.0 ** -np.linspace(0, 3, 7) * np.array([[0.9], [1.1]])
-    with lf.page(lf.Table([{"method": "FedRep", "error": lf.Along(error, round=range(7))}]), width=2) as sheet:
+    with lf.panels(lf.Table([{"method": "FedRep", "error": lf.LabeledArray(error, round=range(7))}]), width=2) as sheet:
         sheet.curves("round", "error")
     problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
     algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
@@ -139,11 +139,11 @@ def test_every_experiment_has_a_picture():
 
 
 def table(*methods, by="method"):
-    return lf.Table([{by: name, "error": lf.Along(np.ones((2, 3)), round=range(3))} for name in methods])
+    return lf.Table([{by: name, "error": lf.LabeledArray(np.ones((2, 3)), round=range(3))} for name in methods])
 
 
 def test_a_borrowed_look_is_found():
-    with lf.page(table("FedRep", "FLUTE", "mine")) as sheet:
+    with lf.panels(table("FedRep", "FLUTE", "mine")) as sheet:
         sheet.curves("round", "error", looks={"FLUTE": "FedRep", "mine": "GD-GD"})
     found = wrong_looks({"": sheet.figure})
     assert found == {"FLUTE does not look like FLUTE", "mine looks like GD-GD"}
@@ -151,7 +151,7 @@ def test_a_borrowed_look_is_found():
 
 def test_lines_without_a_look_have_none_of_a_methods():
     """However many: the turns once came to FedRep's look at the second."""
-    with lf.page(table("FedRep", *map(str, range(40)), "FLUTE")) as sheet:
+    with lf.panels(table("FedRep", *map(str, range(40)), "FLUTE")) as sheet:
         sheet.curves("round", "error")
     assert not wrong_looks({"": sheet.figure})
     looks = [(colour, marker) for _, colour, marker in handles(sheet.figure)]
@@ -190,7 +190,7 @@ def test_lines_on_each_other_are_drawn_as_one():
     as_one(ax, both, "round", "error", ("FedAvg", "FedAvg + FT", "absent"))
     (line,) = ax.lines
     assert line.get_label() == "FedAvg; FedAvg + FT"
-    assert line.get_color() == look("FedAvg")["color"]
+    assert line.get_color() == line_style("FedAvg")["color"]
     plt.close("all")
 
 

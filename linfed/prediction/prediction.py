@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed.errors import LawError
+from linfed.errors import NoPredictionError
 from linfed.figures import html as page
 from linfed.figures import style as plotting
 
@@ -40,7 +40,7 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
     >>> rate = lf.predict(algorithm, problem, data=lf.FreshSamples(10), rounds=60).rate
     >>> bool(rate < 1), rate.source, rate.metric
-    (True, 'theory.local_factor', 'subspace_distance')
+    (True, 'theory.near_truth_factor', 'subspace_distance')
     """
 
     value: Array
@@ -92,7 +92,9 @@ Asked: TypeAlias = "Callable[[], Quantity] | str"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prediction:
-    """Prediction of a run, returned by `predict`; accessing a quantity that is not available raises a `LawError`.
+    """Prediction of a run, returned by `predict`.
+
+    Accessing a quantity that is not available raises a `NoPredictionError`.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ class Prediction:
 
     def _known(self) -> Curves:
         if isinstance(self._curves, str):
-            raise LawError(self._curves)
+            raise NoPredictionError(self._curves)
         if not self._first:
             return self._curves
         distance, low, high, _ = self._curves
@@ -188,11 +190,11 @@ class Prediction:
                 name, f"no prediction of the {name.replace('_', ' ')} is available for this run"
             )
             if isinstance(asked, str):
-                raise LawError(asked)
+                raise NoPredictionError(asked)
             try:
                 self._computed[name] = asked()
             except ValueError as error:
-                raise LawError(str(error)) from None
+                raise NoPredictionError(str(error)) from None
         found = self._computed[name]
         return replace(found, value=found.value[0]) if self._first else found
 
@@ -246,7 +248,7 @@ class Prediction:
         for name in ("floor", "rate", "stability_edge", "best_step"):
             try:
                 found = self._quantity(name)
-            except LawError:
+            except NoPredictionError:
                 continue
             value = _told(found.value) + (f" ({found.metric})" if name == "floor" else "")
             lines.append((name, value, found.source, found.validity))

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from linfed._values import says_last
+from linfed._values import declared_last
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
@@ -15,10 +15,10 @@ from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.data.samples import Data, FixedSamples
-from linfed.errors import LawError, shown
+from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.streams import Seed
 from linfed.prediction import averaging, fedrep, others
-from linfed.prediction.answers import Prediction
+from linfed.prediction.prediction import Prediction
 from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
@@ -74,7 +74,7 @@ def predict(
 
     Raises
     ------
-    LawError
+    NoPredictionError
         If there is no prediction for the run; the message names the reason. If only some quantities can be predicted,
         accessing another one raises the error.
     ValueError, TypeError
@@ -104,16 +104,21 @@ def predict(
     (0.0, True)
     >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance
     Traceback (most recent call last):
-    linfed.errors.LawError: no prediction of FedRep's distance is available for FixedSamples: rounds share their samples
+    linfed.errors.NoPredictionError: no prediction of FedRep's distance is available for FixedSamples: rounds share
+    their samples
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
     if job.sizes.classes:
-        raise LawError(f"no prediction is available for {job.sizes.classes} classes: predictions require regression")
+        raise NoPredictionError(
+            f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
+        )
     _check_size(job)
     base = next((known for known in LAWS if isinstance(algorithm, known)), None)
-    if base is None or not says_last(type(algorithm), "asks", ("step", "finish", "initial_state")):
+    if base is None or not declared_last(type(algorithm), "requires", ("step", "finish", "initial_state")):
         known = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
-        raise LawError(f"no prediction is available for algorithm = {shown(algorithm)}, only for {', '.join(known)}")
+        raise NoPredictionError(
+            f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(known)}"
+        )
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found
 

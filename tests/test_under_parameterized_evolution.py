@@ -8,7 +8,7 @@ import pytest
 from helpers import assert_one_line, basis, normal
 
 import linfed as lf
-from linfed.theory.fedrep.state_evolution import Setting
+from linfed.theory.fedrep.state_evolution import RoundSizes
 from linfed.theory.fedrep.truth_rows import TruthRows
 
 # --- one round -----------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_the_noise_is_that_of_the_loop_and_of_what_lies_outside(explicit_round):
     mean = np.concatenate([turned().T @ BASES[0], np.zeros((1, K))])
     gram = BASES[0][4:].T @ BASES[0][4:] / 5
     spread = np.concatenate([np.zeros((4, K, K)), gram[None]])
-    setting = Setting.checked(POINTS[:, :K], DIM, M, 1.0, noise_std, participants)
+    setting = RoundSizes.checked(POINTS[:, :K], DIM, M, 1.0, noise_std, participants)
     noise, _ = rows.noise(mean, spread, setting)
     np.testing.assert_allclose(noise[:4], noise_by_loop(noise_std, participants)[1], rtol=1e-9)
     K_mean = mean.T @ (rows.values[:, None] * mean)
@@ -112,7 +112,7 @@ def test_what_rows_share_is_that_of_drawn_heads_and_residuals(participants, wron
     X = np.sum(each * who[:, :, None, None], axis=1).reshape(draws, K * K) / participants
     X -= X.mean(axis=0)
     products = X[:, :, None] * X[:, None, :]
-    setting = Setting.checked(POINTS[:, :K], DIM, M, 1.0, 0.3, participants)
+    setting = RoundSizes.checked(POINTS[:, :K], DIM, M, 1.0, 0.3, participants)
     spread = np.zeros((5, K, K))
     shared = TruthRows.of(POINTS, K, DIM).noise(np.concatenate([mean, np.zeros((1, K))]), spread, setting)[1]
     law = shared.reshape(K * K, K * K) * (1.0 + wrong)
@@ -166,7 +166,7 @@ def arguments(n, spectrum, k, m, eta, **others):
 def off(name, **changes):
     """Return how far the law is from the medians at most, as a share of them."""
     setting, medians = MEDIANS[name]
-    predicted = lf.theory.under_parameterised_evolution(rounds=40, **arguments(**setting) | changes)
+    predicted = lf.theory.under_parameterized_evolution(rounds=40, **arguments(**setting) | changes)
     return np.abs(predicted.distance[ROUNDS] / medians - 1).max()
 
 
@@ -185,7 +185,7 @@ def test_a_truth_of_rank_k_is_nearly_that_of_the_state_evolution():
     W = normal(300, 2, seed=1)
     V = np.concatenate([W, 1e-9 * normal(300, 1, seed=2)], axis=1)
     setting = {"dim": 1000, "n_samples": 30, "step_size": 0.3, "rounds": 30, "noise_std": 0.2, "delta": 0.7}
-    got = lf.theory.under_parameterised_evolution(V, rank=2, **setting)
+    got = lf.theory.under_parameterized_evolution(V, rank=2, **setting)
     expected = lf.theory.state_evolution(W, **setting)
     total = np.sqrt(np.trace(expected.Q, axis1=1, axis2=2))
     np.testing.assert_allclose(np.hypot(got.inside, got.outside), total, rtol=0.01)
@@ -194,12 +194,12 @@ def test_a_truth_of_rank_k_is_nearly_that_of_the_state_evolution():
 
 def test_a_given_start_is_the_law_of_uniform_ones_on_average():
     setting = arguments(**MEDIANS["r = 10"][0]) | {"rounds": 20}
-    uniform = lf.theory.under_parameterised_evolution(**setting)
+    uniform = lf.theory.under_parameterized_evolution(**setting)
     delta, dim, rank = setting.pop("delta"), setting["dim"], setting["rank"]
     frame = np.stack([basis(dim - rank, rank, seed) for seed in (1, 2)])
     top = np.tile(np.sqrt(1 - delta**2) * np.eye(rank), (2, 1, 1))
     U = np.eye(dim, len(LINE["spectrum"]))
-    given = lf.theory.under_parameterised_evolution(B0=np.concatenate([top, delta * frame], axis=1), U=U, **setting)
+    given = lf.theory.under_parameterized_evolution(B0=np.concatenate([top, delta * frame], axis=1), U=U, **setting)
     assert given.distance.shape == given.inside.shape == (2, 21)
     np.testing.assert_allclose(given.distance[:, 0], delta, rtol=1e-12)
     np.testing.assert_allclose(given.distance.mean(axis=0), uniform.distance, rtol=0.06)
@@ -210,7 +210,7 @@ def test_few_directions_outside_are_as_many_pooled_ones():
     """One more direction than twice the rank makes them one row."""
     setting = {"rank": 2, "n_samples": 10, "step_size": 0.2, "rounds": 15, "delta": 0.6}
     V = points(50, [1, 1, 0.1])
-    few, many = (lf.theory.under_parameterised_evolution(V, dim=dim, **setting).distance for dim in (7, 8))
+    few, many = (lf.theory.under_parameterized_evolution(V, dim=dim, **setting).distance for dim in (7, 8))
     assert np.all(np.abs(many / few - 1.0)[1:] < 0.1)
 
 
@@ -249,7 +249,7 @@ def test_runs_stop_at_the_floor(name):
     eta, measured = FLOORS[name]
     setting = arguments(**MEDIANS[name][0] | {"eta": eta})
     setting.pop("delta")
-    floor = lf.theory.under_parameterised_floor(**setting)
+    floor = lf.theory.under_parameterized_floor(**setting)
     assert floor.total == pytest.approx(floor_by_loop(**setting), rel=1e-9)
     assert floor.total == pytest.approx(measured, rel=0.015)
     wrong = {"small gap": "no gap", "p < n, noise": "everybody takes part"}.get(name, "label noise only")
@@ -258,9 +258,9 @@ def test_runs_stop_at_the_floor(name):
 
 def test_the_course_ends_on_the_floor():
     setting = arguments(**MEDIANS["r = k + 2"][0] | {"eta": 0.03, "delta": 0.05})
-    end = lf.theory.under_parameterised_evolution(rounds=130, **setting)
+    end = lf.theory.under_parameterized_evolution(rounds=130, **setting)
     setting.pop("delta")
-    floor = lf.theory.under_parameterised_floor(**setting)
+    floor = lf.theory.under_parameterized_floor(**setting)
     assert end.distance[-1] == pytest.approx(floor.distance, rel=0.03)
     assert end.inside[-1] == pytest.approx(floor.inside, rel=0.03)
     assert end.outside[-1] == pytest.approx(floor.outside, rel=0.03)
@@ -285,15 +285,15 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_raises_one_line(name):
     change, fragments = BAD[name]
-    assert_one_line(lambda: lf.theory.under_parameterised_evolution(**GOOD | COURSE | change), fragments)
-    assert_one_line(lambda: lf.theory.under_parameterised_floor(**GOOD | change), fragments)
+    assert_one_line(lambda: lf.theory.under_parameterized_evolution(**GOOD | COURSE | change), fragments)
+    assert_one_line(lambda: lf.theory.under_parameterized_floor(**GOOD | change), fragments)
 
 
 def test_a_step_without_a_floor_or_a_start_without_a_basis_raises_one_line():
     assert_one_line(
-        lambda: lf.theory.under_parameterised_floor(**GOOD | {"step_size": 1.2}), ["step_size = 1.2", "1.11"]
+        lambda: lf.theory.under_parameterized_floor(**GOOD | {"step_size": 1.2}), ["step_size = 1.2", "1.11"]
     )
-    course = lf.theory.under_parameterised_evolution
+    course = lf.theory.under_parameterized_evolution
     assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.eye(8, 2)), ["B0 and U"])
     assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.ones((8, 2)), U=np.eye(8, 4)), ["B0", "orthonormal"])
     assert_one_line(lambda: course(**GOOD, rounds=2, B0=np.eye(8, 2), U=np.eye(8, 3)), ["U", "(d, r)"])
@@ -307,14 +307,14 @@ CHANCE = {"rank": 2, "dim": 20, "n_samples": 8, "noise_std": 0.5, "rounds": 60, 
 def test_a_start_that_chance_takes_over_raises_one_line(step_size):
     """A random start at n < d, whose part in U_k noise outgrows."""
     start = np.linalg.qr(normal(20, 2, seed=1))[0]
-    course = lf.theory.under_parameterised_evolution
+    course = lf.theory.under_parameterized_evolution
     wanted = [f"step_size = {step_size}", "no correct digits are left in round", "a smaller step size"]
     assert_one_line(lambda: course(normal(8, 20), B0=start, step_size=step_size, **CHANCE), wanted)
     assert np.isfinite(course(normal(8, 20), B0=start, step_size=0.02, **CHANCE).distance).all()
 
 
 def test_a_start_without_a_part_in_the_top_subspace_raises_one_line():
-    course = lf.theory.under_parameterised_evolution
+    course = lf.theory.under_parameterized_evolution
     assert_one_line(lambda: course(**GOOD, rounds=1, delta=1.0), ["right angle to U_k", "delta must be below 1"])
     assert course(**GOOD, rounds=0, delta=1.0).distance.tolist() == [1.0]
 
@@ -323,7 +323,7 @@ def test_chance_is_what_first_order_follows():
     """Nothing at the start; in proportion to the step, and the more the less of the start lies in U_k."""
     setting = GOOD | {"n_samples": 50, "rounds": 1}
     small, twice, far = (
-        lf.theory.under_parameterised_evolution(**setting | changes).chance
+        lf.theory.under_parameterized_evolution(**setting | changes).chance
         for changes in (
             {"delta": 0.5, "step_size": 0.001},
             {"delta": 0.5, "step_size": 0.002},
@@ -364,8 +364,8 @@ def test_it_comes_to_rest_and_stays_there(name, start, monkeypatch):
     V = points(40, np.r_[3.0, np.geomspace(0.8, 0.02, r - 1)])
     setting = {"V": V, "rank": 2, "dim": dim, "n_samples": 12, "step_size": 0.25}
     begun = {"delta": 0.5} if start == "delta" else {"B0": basis(dim, 2, 4), "U": np.eye(dim, r)}
-    long = lf.theory.under_parameterised_evolution(**setting, **begun, rounds=180)
-    short = lf.theory.under_parameterised_evolution(**setting, delta=0.1, rounds=60)
+    long = lf.theory.under_parameterized_evolution(**setting, **begun, rounds=180)
+    short = lf.theory.under_parameterized_evolution(**setting, delta=0.1, rounds=60)
     for name in ("inside", "outside"):
         np.testing.assert_allclose(getattr(long, name)[120:], getattr(short, name)[-1], rtol=0.01)
     assert np.all(np.abs(long.distance[120:] / short.distance[-1] - 1.0) < 0.05)
@@ -375,20 +375,20 @@ def test_a_truth_of_rank_k_without_noise_raises_one_line():
     V = np.concatenate([normal(30, 2, seed=1), np.zeros((30, 2))], axis=1)
     wanted = ["lambda_k+1", "zero up to rounding", "rank = 2", "state_evolution"]
     change = GOOD | {"V": V}
-    assert_one_line(lambda: lf.theory.under_parameterised_evolution(**change | COURSE), wanted)
-    assert_one_line(lambda: lf.theory.under_parameterised_floor(**change), wanted)
-    noisy = lf.theory.under_parameterised_evolution(**change | COURSE, noise_std=0.1)
+    assert_one_line(lambda: lf.theory.under_parameterized_evolution(**change | COURSE), wanted)
+    assert_one_line(lambda: lf.theory.under_parameterized_floor(**change), wanted)
+    noisy = lf.theory.under_parameterized_evolution(**change | COURSE, noise_std=0.1)
     assert np.isfinite(noisy.distance).all()
 
 
 def test_chance_of_the_first_round_is_its_formula_for_one_column():
     """With k = 1 all of xi's matrices are numbers; A is that of the rows below U_k, on average."""
     V, delta, eta, m = points(30, [3.0, 1.5, 1.2, 0.9, 0.6]), 0.6, 0.3, 6
-    found = lf.theory.under_parameterised_evolution(V, rank=1, dim=5, n_samples=m, step_size=eta, rounds=1, delta=delta)
+    found = lf.theory.under_parameterized_evolution(V, rank=1, dim=5, n_samples=m, step_size=eta, rounds=1, delta=delta)
     rows, c, N = TruthRows.of(V, 1, 5), 1.0 - 1.0 / m, np.sqrt(1.0 - delta**2)
     mean, spread = N * np.eye(5, 1), np.full((5, 1, 1), delta**2 / 4)
     spread[0] = 0.0
-    variance = rows.noise(mean, spread, Setting.checked(V[:, :1], 5, m, 1.0, 0.0, None))[1].item()
+    variance = rows.noise(mean, spread, RoundSizes.checked(V[:, :1], 5, m, 1.0, 0.0, None))[1].item()
     below = rows.values[1:].mean()
     K = rows.values[0] * N**2 + below * delta**2
     after = found.inside[1] ** 2 + found.outside[1] ** 2
@@ -402,6 +402,6 @@ def test_the_step_at_which_a_factor_is_minus_one_has_no_floor():
     V = np.diag([2.0, 1.0, 0.5, 0.25])
     sizes = {"rank": 2, "dim": 8, "n_samples": 4}
     assert_one_line(
-        lambda: lf.theory.under_parameterised_floor(V, step_size=4.0, **sizes), ["step_size = 4", "no floor"]
+        lambda: lf.theory.under_parameterized_floor(V, step_size=4.0, **sizes), ["step_size = 4", "no floor"]
     )
-    assert np.isfinite(lf.theory.under_parameterised_floor(V, step_size=3.99, **sizes).total)
+    assert np.isfinite(lf.theory.under_parameterized_floor(V, step_size=3.99, **sizes).total)

@@ -9,16 +9,16 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, positive
-from linfed.algorithms.base import Algorithm, Asks, Communication, Start, State, asks_of
-from linfed.algorithms.initial import Initialisation
+from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State, requires_of
+from linfed.algorithms.initial import Initialization
 from linfed.data.batch import Batch
-from linfed.errors import check_instance, shown
+from linfed.errors import check_instance, short_repr
 from linfed.numerics.least_squares import joint_ridge
 from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True)
-class Personalised(Algorithm):
+class Personalized(Algorithm):
     """Another algorithm, followed by one ridge fit of a head and a full-dimensional part per client.
 
     Parameters
@@ -59,7 +59,7 @@ class Personalised(Algorithm):
     >>> plain = lf.FedRep(rank=2, step_size=0.5)
     >>> setting = {"data": lf.FixedSamples(n_samples=8), "rounds": 100}
     >>> one = lf.simulate(plain, problem, **setting)
-    >>> two = lf.simulate(lf.Personalised(base=plain, ridge=0.1), problem, **setting)
+    >>> two = lf.simulate(lf.Personalized(base=plain, ridge=0.1), problem, **setting)
     >>> bool(two.metrics["parameter_error"][0, -1] < 0.9 * one.metrics["parameter_error"][0, -1])
     True
     """
@@ -71,33 +71,33 @@ class Personalised(Algorithm):
 
     def __post_init__(self) -> None:
         check_instance("base", self.base, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
-        if self.base.columns == 0:
+        if self.base.learned_rank == 0:
             raise ValueError(
-                f"base = {shown(self.base)} must be an algorithm that learns a representation B, e.g. lf.FedRep"
+                f"base = {short_repr(self.base)} must be an algorithm that learns a representation B, e.g. lf.FedRep"
             )
         check_fields(self, ridge=positive)
 
     @property
-    def asks(self) -> Asks:
+    def requires(self) -> Requires:
         """Operations that the base requires of a batch, and the second moments for the fit."""
-        return max(asks_of(self.base), Asks.QUADRATIC)
+        return max(requires_of(self.base), Requires.QUADRATIC)
 
     @property
-    def columns(self) -> int:
+    def learned_rank(self) -> int:
         """Columns of the base's B."""
-        return self.base.columns
+        return self.base.learned_rank
 
     @property
-    def initialisation(self) -> Initialisation | None:
+    def initialization(self) -> Initialization | None:
         """Initialisation of the base."""
-        return self.base.initialisation
+        return self.base.initialization
 
     @property
     def finishes(self) -> bool:
         """True: the fit follows the last round."""
         return True
 
-    def for_rounds(self, rounds: int) -> Personalised:
+    def for_rounds(self, rounds: int) -> Personalized:
         """Return the algorithm whose base is the one for a run of `rounds` rounds."""
         base = self.base.for_rounds(rounds)
         return self if base is self.base else replace(self, base=base)
@@ -106,12 +106,13 @@ class Personalised(Algorithm):
         """Raise if the base's hyper-parameters do not fit a problem of this size."""
         self.base.check(n_clients=n_clients, dim=dim)
 
-    def initial_state(self, start: Start) -> State:
+    def initial_state(self, start: InitContext) -> State:
         """Return the base's initial state, with a personal part equal to 0 if it has none."""
         state = self.base.initial_state(start)
-        if type(state).served is not State.served:
+        if type(state).for_prediction is not State.for_prediction:
             raise ValueError(
-                f"base = {shown(self.base)} cannot be personalised: its predictors ({type(state).__name__}.served) "
+                f"base = {short_repr(self.base)} cannot be personalised: its predictors "
+                f"({type(state).__name__}.served) "
                 "are not B w_i + s_i; use an algorithm with plain heads, e.g. lf.FedRep"
             )
         return state if state.S is not None else state.update(S=np.zeros((start.trials, 1, start.dim)))
@@ -144,4 +145,4 @@ class Personalised(Algorithm):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the base's state, of every client's fit, and of all normal equations."""
         base = self.base.floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
-        return base + n_clients * (self.columns + dim + dim * dim)
+        return base + n_clients * (self.learned_rank + dim + dim * dim)

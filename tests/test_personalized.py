@@ -8,7 +8,7 @@ import references as ref
 from helpers import each, normal
 
 import linfed as lf
-from linfed.algorithms.base import asks_of
+from linfed.algorithms.base import requires_of
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics.least_squares import joint_ridge
 
@@ -59,7 +59,7 @@ def test_the_end_equals_the_loop(shape, base, ridge):
     X, y = draw(counts, d)
     algorithm = dataclasses.replace(BASES[base], rank=k)
     one = run(algorithm, X, y, participation=p)
-    two = run(lf.Personalised(base=algorithm, ridge=ridge), X, y, participation=p)
+    two = run(lf.Personalized(base=algorithm, ridge=ridge), X, y, participation=p)
     assert two.rounds.tolist() == list(range(8))
     assert np.array_equal(two.final.B, one.final.B)
     W, S = ref.personalised(X, y, one.final.B[0], ridge)
@@ -72,7 +72,7 @@ def test_the_end_equals_the_loop(shape, base, ridge):
 @pytest.mark.parametrize("base", BASES)
 def test_the_rounds_are_those_of_the_base(base):
     X, y = draw([9] * 5, 6)
-    one, two = run(BASES[base], X, y), run(lf.Personalised(base=BASES[base], ridge=0.1), X, y)
+    one, two = run(BASES[base], X, y), run(lf.Personalized(base=BASES[base], ridge=0.1), X, y)
     for name, values in one.metrics.items():
         np.testing.assert_allclose(two.metrics[name][:, :7], values[:, :7], rtol=1e-12, atol=1e-14)
     assert not np.array_equal(one.metrics["risk"][:, -1], two.metrics["risk"][:, -1])
@@ -82,7 +82,7 @@ def test_the_rounds_are_those_of_the_base(base):
 @pytest.mark.parametrize("base", ["FedRep", "FedRep, gradient heads", "FedPer", "FedAvg"])
 def test_an_infinite_ridge_leaves_exact_heads(base, counts):
     X, y = draw(counts, 6)
-    final = run(lf.Personalised(base=BASES[base], ridge=1e12), X, y).final
+    final = run(lf.Personalized(base=BASES[base], ridge=1e12), X, y).final
     assert np.abs(final.S).max() < 1e-10
     heads = [ref.least_squares(X_i @ final.B[0], y_i) for X_i, y_i in zip(X, y, strict=True)]
     np.testing.assert_allclose(final.W[0], heads, rtol=0, atol=1e-9)
@@ -95,7 +95,7 @@ def test_it_is_the_joint_fit_of_the_algorithm_with_shortcuts(m):
     joint = lf.FedRepShortcut(
         rank=2, step_size=1e-12, solver=lf.ClosedForm(order="joint"), ridge=0.3, init=np.eye(6)[:, :2]
     )
-    one, two = run(joint, X, y), run(lf.Personalised(base=joint, ridge=0.3), X, y)
+    one, two = run(joint, X, y), run(lf.Personalized(base=joint, ridge=0.3), X, y)
     for name in "WS":
         np.testing.assert_allclose(getattr(two.final, name), getattr(one.final, name), rtol=0, atol=1e-9)
 
@@ -117,7 +117,7 @@ def test_new_clients_fit_as_the_training_ends(m):
     X, y = draw([m] * 3, 6)
     batch = ExplicitBatch(np.array(X)[None], np.array(y)[None], active=np.arange(3)[None])
     B = normal(1, 6, 2, seed=4)
-    state = lf.Personalised(base=BASES["FedRep"], ridge=0.3).adapt(lf.State(B=B, W=normal(1, 9, 2)), batch)
+    state = lf.Personalized(base=BASES["FedRep"], ridge=0.3).adapt(lf.State(B=B, W=normal(1, 9, 2)), batch)
     for got, wanted in zip((state.B, state.W, state.S), (B[0], *ref.personalised(X, y, B[0], 0.3)), strict=True):
         np.testing.assert_allclose(got[0], wanted, **TOLERANCE)
 
@@ -128,13 +128,13 @@ def test_a_trial_that_diverged_stays_as_it_was():
     init = normal(3, 6, 2)
     init[1] *= 1e4
     base = lf.FedRep(rank=2, step_size=0.05, init=init, heads=lf.GradientHeads(), orthonormalize=False)
-    one, two = (run(a, X, y, trials=3, rounds=30) for a in (base, lf.Personalised(base=base, ridge=0.1)))
+    one, two = (run(a, X, y, trials=3, rounds=30) for a in (base, lf.Personalized(base=base, ridge=0.1)))
     assert [status.name for status in two.status] == ["COMPLETED", "DIVERGED", "COMPLETED"]
     for name in "BW":
         assert np.array_equal(getattr(two.final, name)[1], getattr(one.final, name)[1])
     assert not two.final.S[1].any()
     assert two.final.S[[0, 2]].any(axis=(1, 2)).all()
-    alone = run(lf.Personalised(base=dataclasses.replace(base, init=init[2]), ridge=0.1), X, y, rounds=30).final
+    alone = run(lf.Personalized(base=dataclasses.replace(base, init=init[2]), ridge=0.1), X, y, rounds=30).final
     for name, array in alone.arrays().items():
         assert np.array_equal(array[0], getattr(two.final, name)[2])
 
@@ -146,7 +146,7 @@ def test_a_base_may_build_its_states_anew():
             return lf.State(B=new.B, W=new.W)
 
     X, y = draw([9] * 5, 6)
-    one, two = (run(lf.Personalised(base=kind(**STEPS), ridge=0.1), X, y).final for kind in (Anew, lf.FedRep))
+    one, two = (run(lf.Personalized(base=kind(**STEPS), ridge=0.1), X, y).final for kind in (Anew, lf.FedRep))
     for name, array in one.arrays().items():
         assert np.array_equal(array, two.arrays()[name])
 
@@ -156,12 +156,12 @@ def test_it_asks_for_what_the_base_asks_and_for_second_moments():
         def step(self, state, batch, rng):
             return super().step(state, batch, rng)
 
-    assert asks_of(lf.Personalised(base=BASES["FedRep"], ridge=0.1)) is lf.Asks.QUADRATIC
-    assert asks_of(lf.Personalised(base=Own(**STEPS), ridge=0.1)) is lf.Asks.ROWS
+    assert requires_of(lf.Personalized(base=BASES["FedRep"], ridge=0.1)) is lf.Requires.QUADRATIC
+    assert requires_of(lf.Personalized(base=Own(**STEPS), ridge=0.1)) is lf.Requires.ROWS
 
 
 def test_the_memory_of_the_end_is_counted():
-    algorithm = lf.Personalised(base=BASES["FedRep"], ridge=0.1)
+    algorithm = lf.Personalized(base=BASES["FedRep"], ridge=0.1)
     problem = lf.SharedRepresentation(n_clients=500, dim=100, rank=2)
     run = {"data": lf.FixedSamples(5), "rounds": 1, "participation": 1, "memory_budget": 30e6}
     assert lf.simulate(BASES["FedRep"], problem, **run).rounds[-1] == 1
@@ -174,7 +174,7 @@ def test_the_ridge_is_tuned_with_the_bases_step():
     base = lf.FedRep(rank=2, step_size=0.3, init="random")
     ridges, bases = [1e-3, 0.1, 10.0], [dataclasses.replace(base, step_size=step) for step in (1e-3, 0.5)]
     tuning = lf.tune(
-        lf.Personalised(base=base, ridge=1.0),
+        lf.Personalized(base=base, ridge=1.0),
         problem,
         grid={"base": bases, "ridge": ridges},
         data=lf.FixedSamples(6),
@@ -184,5 +184,5 @@ def test_the_ridge_is_tuned_with_the_bases_step():
         trials=4,
     )
     assert len(tuning.settings) == 6
-    assert tuning.algorithm == lf.Personalised(base=bases[1], ridge=0.1)
-    assert tuning.at_edge == ()
+    assert tuning.algorithm == lf.Personalized(base=bases[1], ridge=0.1)
+    assert tuning.at_grid_edge == ()

@@ -33,7 +33,7 @@ def measured_samples(job: Job, truth: Truth | None, source: Source, trials: rang
     found: dict[str, Measured] = {}
     names = {*job.plan.names}
     if names & {*OF_SAMPLES["train"], *OF_HEADS}:
-        own = source.everyone()
+        own = source.all_clients()
         assert isinstance(own, ExplicitBatch | ClassBatch)
         found["train"] = own
     if not names & OF_SAMPLES["test"].keys():

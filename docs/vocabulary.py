@@ -139,13 +139,13 @@ def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
 
 def scoreboard(*, short: bool = False) -> str:
     """Return the scoreboard as a Markdown table; if `short`, only the main rows."""
-    rows = board.rows(board.to_records(COMMITTED))
+    rows = board.rows(board.records(COMMITTED))
     return board.markdown((row for row in rows if row.main or not short), short=short)
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
     """Return the theoretical claims by section and experiment."""
-    return sections(board.to_records(COMMITTED))
+    return sections(board.records(COMMITTED))
 
 
 def module(name: str) -> Any:

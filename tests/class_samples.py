@@ -31,7 +31,7 @@ class Samples:
         return int(self.counts.max())
 
     @property
-    def everyone(self):
+    def all_clients(self):
         return np.broadcast_to(np.arange(self.counts.shape[1]), self.counts.shape)
 
     def of(self, t, active):
@@ -40,7 +40,7 @@ class Samples:
 
     def batch(self, active=None, number=0):
         """Return the batch of the participants (T, p), rows beyond a client's count zero."""
-        active = self.everyone if active is None else active
+        active = self.all_clients if active is None else active
         trials, p = active.shape
         X, labels = np.zeros((trials, p, self.m, self.X[0][0].shape[1])), np.zeros((trials, p, self.m))
         for t in range(trials):

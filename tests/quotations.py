@@ -58,7 +58,7 @@ class Quotation(NamedTuple):
 def quotations() -> list[Quotation]:
     """Return the quotations of experiments, judges and pages."""
     files = [*sorted((TOP / "experiments").glob("*.py")), *sorted((TOP / "linfed").rglob("*.py"))]
-    found = [one for path in files if "quoted" in path.read_text(encoding="utf-8") for one in of_module(path)]
+    found = [one for path in files if "cite" in path.read_text(encoding="utf-8") for one in of_module(path)]
     for page, paper in PAGES.items():
         quoted = re.findall(r'"([^"]+)"', (TOP / page).read_text(encoding="utf-8"))
         found += [Quotation(paper, words) for words in quoted if len(words.split()) >= FEWEST]

@@ -43,7 +43,7 @@ class Watched(Wrapped):
     states: list = field(default_factory=list)
 
     @property
-    def asks(self):
+    def requires(self):
         return self.inner.requires
 
     @property

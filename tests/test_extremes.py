@@ -57,7 +57,7 @@ class Case:
 
     def band(self, rounds):
         found = self.course(theory.second_order_evolution, rounds)
-        assert np.isfinite(found.spread).all()
+        assert np.isfinite(found.log_std).all()
         assert np.isfinite(found.round_log_variance).all()
         assert np.all((found.low <= found.distance) & (found.distance <= found.high))
         return np.stack([found.distance, found.low, found.high])

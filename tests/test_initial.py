@@ -142,10 +142,10 @@ class Normalised(Wrapped):
     """Normalises its B."""
 
     orthonormalize = True
-    asks = lf.Requires.FEATURES
+    requires = lf.Requires.FEATURES
 
     @property
-    def initialisation(self):
+    def initialization(self):
         return lf.FedRep(rank=2, step_size=1.0, init=self.inner.begin).init
 
     def step(self, state, batch, rng):

@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
-DRAWS = re.compile(r"\bplt\.\w|\.plot\(|\blf\.page\(")
+DRAWS = re.compile(r"\bplt\.\w|\.plot\(|\blf\.panels\(")
 LARGEST = 400_000
 """Bytes of a notebook with its outputs."""
 

@@ -106,9 +106,8 @@ def test_a_saved_file_is_drawn_shown_listed_and_reported_anew(capsys):
     write("my-grid.py", GRID)
     assert run("reproduce", "my-grid.py", "--quick", "--workers", 1) == 0
     Path("results/quick/my-grid.png").unlink()
-    for again in (["replot", "my-grid.py", "--quick"], ["reproduce", "my-grid.py", "--quick", "--draw"]):
-        assert run(*again) == 0
-        assert Path("results/quick/my-grid.png").exists()
+    assert run("replot", "my-grid.py", "--quick") == 0
+    assert Path("results/quick/my-grid.png").exists()
     capsys.readouterr()
     for name in ("my-grid", "my-grid.py"):
         assert run("show", name, "--quick") == 0
@@ -196,7 +195,6 @@ MISTAKES = {
     "set size": ("b9.py", GRID, ["--set", "dim=0"], ["--set: dim = 0 must be an integer of at least 1"]),
     "set word": ("c1.py", GRID, ["--set", "dim=3O"], ["--set: dim = '3O' must be an integer"]),
     "set rank": ("c2.py", GRID, ["--set", "algorithm.rank=9"], ["rank = 9 must be at most dim = 8, in the cell"]),
-    "set and draw": ("c3.py", GRID, ["--set", "dim=9", "--draw"], ["--draw uses", "leave out --set"]),
     "set and option": (
         "c4.py",
         GRID,
@@ -350,7 +348,7 @@ def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
 
 
 def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_settings(capsys):
-    text = f"{GRID}\ndef claims(tables):\n    first, second = tables['runs'].by('n_clients')\n    return []\n"
+    text = f"{GRID}\ndef claims(tables):\n    first, second = tables['runs'].groupby('n_clients')\n    return []\n"
     write("my_grid.py", text)
     assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
     assert "0 claims" in capsys.readouterr().out

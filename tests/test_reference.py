@@ -131,5 +131,5 @@ def test_a_prediction_without_movement_uses_the_same_reference():
 def test_no_prediction_without_a_unique_reference():
     problem = lf.GivenTruth(Phi=np.zeros((6, 5)))
     algorithm = lf.FedRep(rank=2, step_size=0.3, init="random")
-    with pytest.raises(lf.NoPredictionError, match="no distance is predicted: "):
+    with pytest.raises(lf.NoPredictionError, match="the distance cannot be predicted: "):
         lf.predict(algorithm, problem, data=lf.FreshSamples(2), rounds=3).distance  # noqa: B018

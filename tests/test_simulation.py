@@ -732,6 +732,6 @@ class Fatal(lf.FedRep):
 @pytest.mark.parametrize(("interactive", "why"), [(False, "below if __name__ == .__main__."), (True, "Terminated")])
 def test_a_worker_that_dies_is_explained(interactive, why, monkeypatch):
     """In a notebook, loky sends classes by value: there is nothing to put into a module."""
-    monkeypatch.setattr("linfed.system.processes._interactive", lambda: interactive)
+    monkeypatch.setattr("linfed.system.processes._is_interactive", lambda: interactive)
     with pytest.raises(WorkerError, match=f"^workers = 2: a worker process died.*{why}"):
         lf.simulate(Fatal(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(5), rounds=2, trials=2, workers=2)

@@ -144,7 +144,7 @@ def test_a_prediction_shows_numbers_with_their_sources():
     prediction = lf.predict(FEDREP, PROBLEM, data=FRESH, rounds=30)
     html = shown(prediction)
     assert f"<td>{float(prediction.best_step):.4g}</td><td>{prediction.best_step.source}</td>" in html
-    assert "law" in html
+    assert "prediction" in html
     assert prediction.validity.replace(">", "&gt;").replace("<", "&lt;") in html
     assert "currentColor" in html
     assert curves(html) == 31
@@ -181,4 +181,4 @@ def test_a_missing_extra_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     for thing in (run(), lf.Table([{"a": 1}])):
         for name, call in (("pandas", thing.to_pandas), ("xarray", thing.to_xarray)):
-            assert_one_line(call, [f"to_{name}()", f"needs {name}", "pip install 'linfed[tables]'"], ImportError)
+            assert_one_line(call, [f"to_{name}()", f"requires {name}", "pip install 'linfed[tables]'"], ImportError)

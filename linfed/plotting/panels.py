@@ -45,13 +45,13 @@ _ROWS_OF: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
 
 def drawn_from(figure: Figure, table: Table) -> Figure:
-    """Record the table from which a figure was drawn, for its caption, and return the figure; `page` does so itself."""
+    """Record the table from which a figure was drawn, for its caption, and return the figure. `panels` does this."""
     _ROWS_OF[figure] = table
     return figure
 
 
 def rows_of(figure: Figure) -> Table | None:
-    """Return the rows from which a figure was drawn; None unless `page` or `drawn_from` recorded them."""
+    """Return the rows from which a figure was drawn; None unless `panels` or `drawn_from` recorded them."""
     return _ROWS_OF.get(figure)
 
 
@@ -83,7 +83,7 @@ class PanelGrid:
         return ((ax, part) for ax, part in zip(self.axes[number], self.parts[number], strict=True) if len(part))
 
     def curves(self, x: str, y: str, **options: Any) -> None:
-        """Plot a column against an axis in every panel; arguments as in `curves`."""
+        """Plot a column against an axis in every panel; arguments as in `plot_curves`."""
         for ax, part in self:
             plot_curves(ax, part, x, y, **options)
 
@@ -312,7 +312,7 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
     """Plot coinciding lines as one: the median and the 10-90 % band of all their trials, in the look of the first.
 
     `names` lists the lines to join; names that the table does not have are ignored. The other arguments are as in
-    `curves`.
+    `plot_curves`.
     """
     parts = [table.select(**{by: name}) for name in names if name in table.unique(by)]
     for name, part in zip(names, parts, strict=False):

@@ -102,10 +102,9 @@ def predict(
     ((31,), True)
     >>> float(prediction.floor), bool(prediction.stability_edge > 2)
     (0.0, True)
-    >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance
+    >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    linfed.errors.NoPredictionError: no prediction of FedRep's distance is available for FixedSamples: rounds share
-    their samples
+    linfed.errors.NoPredictionError: no prediction of FedRep's distance is available for FixedSamples: ...
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
     if job.sizes.classes:

@@ -36,8 +36,8 @@ class Verdict(Enum):
     >>> import linfed as lf
     >>> finding = lf.Finding(claim="The error falls", setting="n = 100", statistic="final divided by initial error",
     ...                      source="own prediction", estimate=0.2, low=0.1, high=0.3, claimed_high=1.0, strict=True)
-    >>> finding.verdict is linfed.statistics.findings.Verdict.SUPPORTED
-    True
+    >>> finding.verdict
+    <Verdict.SUPPORTED: 'SUPPORTED'>
     """
 
     SUPPORTED = "SUPPORTED"
@@ -62,8 +62,8 @@ class Hypothesis:
 
     Examples
     --------
-    >>> import linfed as lf
-    >>> hypothesis = linfed.statistics.findings.Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=0.5, right=0.25)
+    >>> from linfed.statistics.findings import Hypothesis
+    >>> hypothesis = Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=0.5, right=0.25)
     >>> hypothesis.holds
     False
     >>> print(hypothesis)

@@ -1,4 +1,4 @@
-"""Fits of power laws: one exponent (`fit_exponent`), or several jointly, with offsets and censored points (`fit`)."""
+"""Fits of power laws: one exponent, or several jointly with offsets and censored points."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BELOW, ABOVE = -1, 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PowerLawFit:
-    """Power law fitted by `fit`.
+    """Power law fitted by `fit_power_law`.
 
     Parameters
     ----------
@@ -238,7 +238,8 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
 
     Notes
     -----
-    `fit` fits several exponents jointly, with an offset and censored points; its intervals use other resamples.
+    `fit_power_law` fits several exponents jointly, with an offset and censored points; its intervals use other
+    resamples.
 
     Examples
     --------

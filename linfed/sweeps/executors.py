@@ -39,7 +39,7 @@ class ExecutionOptions:
             check_integer("max_pending", self.max_pending)
         check_progress(self.progress)
         if check_bool("reuse_stale", self.reuse_stale) & check_bool("recompute", self.recompute):
-            raise ValueError("keep = True cannot be combined with fresh = True; set one of them")
+            raise ValueError("reuse_stale = True cannot be combined with recompute = True; set one of them")
         if self.executor is not None and (
             isinstance(self.executor, type) or not callable(getattr(self.executor, "submit", None))
         ):

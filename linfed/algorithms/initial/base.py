@@ -150,8 +150,9 @@ class InitialFactors(Initialization):
     >>> from dataclasses import dataclass
     >>> import numpy as np
     >>> import linfed as lf
+    >>> from linfed.algorithms.initial import InitialFactors
     >>> @dataclass(frozen=True)
-    ... class IdentityFactors(linfed.algorithms.initial.InitialFactors):
+    ... class IdentityFactors(InitialFactors):
     ...     def resolve(self, start, rank):
     ...         B = np.eye(start.dim, rank)
     ...         return np.stack([B] * start.trials), np.zeros((start.trials, start.n_clients, rank))

@@ -323,7 +323,9 @@ def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str
 
 def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
     """Draw crossings divided by their predictions, with intervals, for rows whose every size has a prediction."""
-    known = [row for row in rows if not row["censored"] and row["predicted_crossing"] > 0 and not row["missing_prediction"]]
+    known = [
+        row for row in rows if not (row["censored"] or row["missing_prediction"]) and row["predicted_crossing"] > 0
+    ]
     ratios = np.array(
         [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
     )

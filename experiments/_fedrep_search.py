@@ -267,7 +267,7 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
     same_scale(list(axes[::2].flat))
     for first in (0, 2):
         axes[first, 0].set_ylabel(said)
-        axes[first + 1, 0].set_ylabel("measured\nover predicted")
+        axes[first + 1, 0].set_ylabel("measured /\npredicted")
     figure.legend(*legend_entries(axes), loc="outside upper center", ncols=2)
     return drawn_from(figure, table)
 

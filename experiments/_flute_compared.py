@@ -150,7 +150,7 @@ def tuning_figure(table: lf.Table, row: str) -> Any:
             ax.set_title(f"k = {part.rows[0]['rank']}")
         sheet.label("step size", *(f"{value}\nscore" for value in ranks))
         told = "mean of $\\log_{10}$ error over rounds, 90 % of the tuning trials lie below"
-        sheet.legend(f"{told}; circled: the chosen step; thin line: 0.03")
+        sheet.legend(f"{told}; circled: the chosen step size; thin line: 0.03")
     return sheet.figure
 
 

@@ -299,7 +299,7 @@ def rules(table: lf.Table) -> Any:
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
         plain_ticks(ax)
-    axes[0].set_ylabel("least m, measured")
+    axes[0].set_ylabel("smallest m, measured")
     return drawn_from(figure, sum(rows, lf.Table()))
 
 

@@ -127,7 +127,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 lf.plot_curves(
                     ax, part, "round", "distance", order=METHODS, scale=lambda values, power=power: values**power
                 )
-                draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, which steps are tuned for")
+                draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, the target of tuning")
             sheet.label("round", "squared subspace distance" if power == 2 else "subspace distance to B*")
             sheet.legend(f"{told}median and 10-90 % of {table.rows[0]['trials']} trials")
         figures["" if preset == PAPER else preset] = sheet.figure

@@ -82,13 +82,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     shape: dict[str, Any] = {"row": 2, "sharex": True, "height_ratios": (2, 1)}
     with lf.panels(table, width=COLUMN_WIDTH, height=3.2, **shape) as sheet:
         (ax, row), (below, _) = sheet
-        lf.plot_curves(ax, row, "round", "distance", labels={"FedRep": "FedRep, exact in law"})
+        lf.plot_curves(ax, row, "round", "distance", labels={"FedRep": "FedRep, exact in distribution"})
         predicted = np.median(row["predicted"], axis=0)
         ax.plot(row["round"], predicted, color="black", linewidth=0.8, label="state evolution")
         lf.plot_curves(below, row, "round", "ratio", labels={"FedRep": "_ratio"})
         below.axhline(1.0, color="black", linewidth=0.8)
         below.set_yscale("linear")
-        sheet.label("round", "subspace distance to B*", "measured\nover predicted")
+        sheet.label("round", "subspace distance to B*", "measured /\npredicted")
         sheet.legend(f"median and 10-90 % of {row['trials']} trials")
     return {"": sheet.figure}
 

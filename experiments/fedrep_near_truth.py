@@ -142,7 +142,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         f"n = {row['n_clients']}\np = {row['participants'] or row['n_clients']}\nd = {row['dim']:,}\nk = {row['rank']}"
         for row in table.rows
     ]
-    ax.set(ylim=(0.96, 1.04), xticks=places, xticklabels=labels, ylabel="threshold near B*,\nmeasured over predicted")
+    ax.set(ylim=(0.96, 1.04), xticks=places, xticklabels=labels, ylabel="threshold near B*,\nmeasured / predicted")
     return {"": drawn_from(figure, table)}
 
 

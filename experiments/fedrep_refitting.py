@@ -102,7 +102,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         ax.set_xscale("log")
         ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
         ax.minorticks_off()
-        sheet.label("measured over predicted")
+        sheet.label("measured / predicted")
         sheet.legend("95 % intervals; shaded: 10 %", ncols=1)
     return {"": sheet.figure}
 

@@ -54,7 +54,7 @@ def cells(quick: bool) -> dict[str, list[Need]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the fewest rounds against each size, with their prediction and the theorem's bound."""
     bound = "Theorem 1's bound on the rounds"
-    return {"": panels_page(tables["rounds"], ROUNDS_IN, "least rounds", bound, lambda row: row["bound"], "")}
+    return {"": panels_page(tables["rounds"], ROUNDS_IN, "fewest rounds", bound, lambda row: row["bound"], "")}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

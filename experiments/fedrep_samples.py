@@ -86,7 +86,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     base = table.select(panel="base", step=THEOREM)
     constant = base["crossing"] / base["claim"]
     claim = f"Theorem 1 with c = {constant:.2g}, that of the base setting"
-    return {"": panels_page(table, SAMPLES_IN, "least m", claim, lambda row: constant * row["claim"], "local")}
+    return {"": panels_page(table, SAMPLES_IN, "smallest m", claim, lambda row: constant * row["claim"], "local")}
 
 
 # --- claims --------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     same_scale(ratios)
     for first in (0, 2):
         axes[first, 0].set_ylabel("root mean square distance\nfrom the truncation")
-        axes[first + 1, 0].set_ylabel("measured\nover predicted")
+        axes[first + 1, 0].set_ylabel("measured /\npredicted")
     told = f"median and 10-90 %\nof {table.rows[0]['trials']} trials;\nslope (predicted slope)"
     for ax in axes[2:, -1]:
         ax.set_axis_off()

@@ -336,7 +336,7 @@ MUTATIONS = {
         ),
     ],
     "algorithms/averaging/fedrolex.py": [
-        Mutation("windows begin one later", "(round_ - 1)", "round_", "averaging_family rolling"),
+        Mutation("windows begin one later", "(round_ - 1)", "round_", "averaging_family fedrolex"),
         Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "averaging_family"),
     ],
     "numerics/collapse.py": [
@@ -355,8 +355,8 @@ MUTATIONS = {
         Mutation("penalties as one client's", "/ math.sqrt(c)\n", "/ c\n", "collapse:closed_form"),
     ],
     "theory/partial_participation.py": [
-        Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial"),
-        Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial"),
+        Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial_participation"),
+        Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial_participation"),
     ],
     "theory/mean_square.py": [
         Mutation(
@@ -404,8 +404,8 @@ MUTATIONS = {
         ),
     ],
     "theory/fedrolex.py": [
-        Mutation("every direction is seen", "sizes > SINGULAR * sizes.max()", "sizes > -1.0", "rolling:no_window"),
-        Mutation("zeros count", 'if aggregation == "published":', "if False:", "rolling"),
+        Mutation("every direction is seen", "sizes > SINGULAR * sizes.max()", "sizes > -1.0", "fedrolex:no_window"),
+        Mutation("zeros count", 'if aggregation == "published":', "if False:", "fedrolex"),
     ],
     "algorithms/shortcut.py": [
         Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),
@@ -776,7 +776,7 @@ def first_failure(root: Path, tests: str, timeout: float) -> str:
     """Run tests in a copy; return the first that fails, else the last line of a pytest that failed, empty if none."""
     module, _, word = tests.partition(":")
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", f"tests/test_{module}.py", "-k", word],
+        [sys.executable, "-m", "pytest", "--all", "-x", "-q", "--tb=no", "-rfE", f"tests/test_{module}.py", "-k", word],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
         stdout=subprocess.PIPE,

@@ -146,6 +146,7 @@ def test_fedprox_with_many_steps_solves_the_proximal_problem(world):
     )
 
 
+@pytest.mark.long
 @each("weights", WEIGHTS)
 @each(
     "kind, own", [("SCAFFOLD", {}), ("SCAFFOLD", {"controls": "gradient"}), ("FedSCAVAR", {"clusters": 6, "mu": 0.4})]

@@ -383,5 +383,5 @@ def test_bad_options_of_general_flute(fragment, options):
 )
 def test_new_clients_have_no_closed_form(algorithm):
     result = lf.simulate(algorithm, PROBLEM, **RUN)
-    assert_one_line(lambda: result.new_clients([5]), ["new_clients", "of squares"])
+    assert_one_line(lambda: result.new_clients([5]), ["new_clients", "supports only"])
     assert_one_line(lambda: result.adapt(normal(2, 4, 5), np.zeros((2, 4))), ["3 classes"])

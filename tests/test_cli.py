@@ -198,7 +198,7 @@ def test_an_output_that_nobody_reads_is_no_error(arguments):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("closed", [*(pytest.param(one, marks=pytest.mark.long) for one in ((1,), (2,))), (0, 1, 2)])
 def test_closed_standard_streams_are_no_error(closed, tmp_path):
     """As in a daemon: Python sets them to None, and the next file would get the number of a closed one."""
     code = "import linfed.cli, sys; sys.exit(linfed.cli.main(['reproduce', 'toy-one', '--out', 'out']))"

@@ -240,6 +240,7 @@ def test_an_error_that_cannot_be_sent_is_told(tmp_path):
     assert lf.Store(tmp_path).missing(cells) == [cells[1]]
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_costs_what_it_was_computing(tmp_path):
     """One dies once; with another it happens again, which is told when all others are finished."""
     deaths = {3: 1, 5: 99}

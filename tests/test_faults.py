@@ -85,6 +85,7 @@ def swept(cells, folder):
     lf.sweep(cells, store=folder)
 
 
+@pytest.mark.long
 def test_killed_at_twenty_random_moments(tmp_path):
     cells = [Logs(str(tmp_path / "log"), number) for number in range(80)]
     folder, moments = tmp_path / "store", random.Random(0)

@@ -82,6 +82,7 @@ def test_where_a_search_from_near_begins_is_not_where_it_ends(off, middle, whole
     assert len(search.margins) <= (3 if 0.97 <= off <= 1.03 else 24)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("share", "own"), [(0.5, 0.0), (0.5, 0.05), (0.8, 0.0)])
 def test_the_interval_covers_and_the_bootstrap_has_its_width(share, own):
     """Paired and independent over sizes: 4 misses of 25 happen with probability below 0.04 at 95 %."""

@@ -66,6 +66,8 @@ SLOWLY_DRAWN = {
     "fedrep-rounds",
     "fedrep-samples",
     "fedrep-theorem1",
+    "flute-fig3",
+    "shortcut-convergence",
     "flute-classification",
     "flute-digits",
     "flute-fig1",

@@ -53,6 +53,7 @@ def test_the_covariance_is_that_of_all_sets_of_participants(world, p, mu):
     assert (np.abs(found).max() > 1e-3) == (p < 5)
 
 
+@pytest.mark.long
 def test_simulated_runs_have_this_mean_and_covariance(world):
     """Within 4 standard errors: a right law fails at one seed in 15,000 a number; that of one client more does not."""
     run = {"data": world.data(), "rounds": 40, "participation": 2, "trials": 4000, "metrics": ["risk"]}

@@ -46,6 +46,7 @@ def test_runs_end_at_the_floor(name, participation):
     assert (abs(ends.mean() - alone) > 8 * error) == wandering  # the mean alone would not do
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
 def test_the_edge_is_where_the_rate_is_one_and_the_best_step_has_the_least(name):
     def at(step_size):
@@ -60,6 +61,7 @@ def test_the_edge_is_where_the_rate_is_one_and_the_best_step_has_the_least(name)
     assert min(rates) == rates[1] < 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
 def test_runs_fall_by_the_rate_in_the_end(name):
     algorithm = replace(FAMILY[name], step_size=0.05)

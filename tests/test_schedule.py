@@ -128,6 +128,7 @@ def mean_square(state, truth):
     return np.square(outside).mean(axis=-1).sum(axis=-1)
 
 
+@pytest.mark.long
 def test_simulated_runs_follow_it():
     """120 runs: the standard error of a mean square is about 1.2 %."""
     setting = {"dim": 60, "rank": 2, "n_clients": 30, "n_samples": 6, "noise_std": 1.0, "participants": 20}

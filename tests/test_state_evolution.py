@@ -185,6 +185,7 @@ def off(predicted, median):
     return np.exp(np.abs(np.log(predicted / median)).max())
 
 
+@pytest.mark.long
 def test_runs_follow_the_prediction_over_thirty_rounds(runs):
     """Within 25 % in every round, of which the median of the few explicit runs has 5 % itself."""
     name, setting, W, delta, median = runs
@@ -200,6 +201,7 @@ CAUGHT = {
 }
 
 
+@pytest.mark.long
 def test_runs_reject_wrong_laws(runs):
     """Where the loop has digits: it takes ``I - N N'`` as it stands."""
     name, setting, W, delta, median = runs

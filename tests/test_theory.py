@@ -51,6 +51,7 @@ def test_the_fixed_point_is_where_a_round_of_the_loop_stays(world, K, weights):
         np.testing.assert_allclose(other, shortest, **TOLERANCE)
 
 
+@pytest.mark.long
 @each("server_step_size", [1.0, 0.5, 1.3])
 @each("weights", WEIGHTS)
 @each("K", [1, 4])

@@ -352,6 +352,7 @@ def test_a_prediction_says_where_chance_is_large():
 LONG = {"rows outside": (5, 7), "one row outside": (4, 30), "none outside": (6, 6)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", ["delta", "B0"])
 @pytest.mark.parametrize("name", LONG)
 def test_it_comes_to_rest_and_stays_there(name, start, monkeypatch):

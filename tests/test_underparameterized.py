@@ -339,6 +339,7 @@ def test_the_reference_under_a_covariance_has_the_least_risk(name, form):
             np.testing.assert_allclose(scipy.linalg.null_space(Sigma).T @ B, 0.0, atol=1e-7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("form", "name"), [("dense", "diagonal"), *((form, "full") for form in SKEWED)])
 def test_fedrep_on_the_population_converges_to_the_reference_and_never_beats_its_oracle(name, form):
     made = SKEWED[form](lf.Gaussian(covariance=COVARIANCES[name]))

@@ -356,7 +356,12 @@ MUTATIONS = {
     ],
     "theory/partial_participation.py": [
         Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial_participation"),
-        Mutation("additive noise alone", "driven + phi * (away @ S @ away.mT).mean(axis=0)", "driven", "partial_participation"),
+        Mutation(
+            "additive noise alone",
+            "driven + phi * (away @ S @ away.mT).mean(axis=0)",
+            "driven",
+            "partial_participation",
+        ),
     ],
     "theory/mean_square.py": [
         Mutation(

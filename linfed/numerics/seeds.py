@@ -32,11 +32,11 @@ def trial_generators(entropy: int | tuple[int, ...], stream: int, trials: Sequen
     """Return SFC64 generators of ``SeedSequence(entropy, spawn_key=(stream, trial))``, one per trial."""
     if len(trials) < FEW or max(trials) >= _WORD:
         return [np.random.Generator(np.random.SFC64(_sequence(entropy, stream, trial))) for trial in trials]
-    known: list[Any] = [
+    sequences: list[Any] = [
         _Known(state, (entropy, stream, trial))
         for trial, state in zip(trials, _states(entropy, stream, trials), strict=True)
     ]
-    return [np.random.Generator(np.random.SFC64(sequence)) for sequence in known]
+    return [np.random.Generator(np.random.SFC64(sequence)) for sequence in sequences]
 
 
 def _sequence(entropy: int | tuple[int, ...], stream: int, trial: int) -> np.random.SeedSequence:
@@ -76,9 +76,9 @@ def _states(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) 
     mixed = _POOL * _POOL + _POOL * (max(_POOL, words) + 1 - _POOL)  # words hashed before the trial number
     constant = _MIXING * pow(_MIXING_NEXT, mixed, _WORD) % _WORD
     last, pool = np.array(trials, dtype=np.uint32), []
-    for told in before.pool.tolist():
+    for previous in before.pool.tolist():
         value, constant = _hashed(last, constant, _MIXING_NEXT)
-        pool.append(_folded(np.uint32(_LEFT * told % _WORD) - np.uint32(_RIGHT) * value))
+        pool.append(_folded(np.uint32(_LEFT * previous % _WORD) - np.uint32(_RIGHT) * value))
     constant, state = _TELLING, np.empty((len(last), 6), dtype="<u4")
     for word in range(6):
         state[:, word], constant = _hashed(pool[word % _POOL], constant, _TELLING_NEXT)

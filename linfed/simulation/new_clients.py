@@ -48,7 +48,7 @@ def new_client_risks(
     n_samples, clients, seed, problem
         As in `Result.new_clients`.
     """
-    own, trained_seed, n_trials = trained
+    trained_problem, trained_seed, n_trials = trained
     if final.classes or n_classes(problem):
         raise ValueError(
             "new_clients() supports only regression: the risk of a classifier has no closed form; use "
@@ -58,7 +58,7 @@ def new_client_risks(
     _check_known(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
-        family = known_problem(own, "new_clients() requires a ground truth")
+        family = require_problem(trained_problem, "new_clients() requires a ground truth")
         count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
     else:
         family, count = check_problem(problem), problem.n_clients
@@ -124,7 +124,7 @@ def _check_known(algorithm: object) -> None:
     check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class is imported")
 
 
-def known_problem(problem: Problem | None, wanted: str) -> Problem:
+def require_problem(problem: Problem | None, wanted: str) -> Problem:
     """Return the problem of a result, or raise an error if it is missing or its class is not imported."""
     if problem is None or not hasattr(problem, "truth"):
         given = "the run had none" if problem is None else f"only the text of {short_repr(problem)} was saved"

@@ -97,10 +97,10 @@ class FedSCAVAR(Clustering, Rolling):
         model = LinearModel.of(state)
         trained = self.trained(model, batch)
         server, begin = model.shared(state), model.shared(state) * trained
-        c, own = state.control, state.take_clients("controls", batch.active)
+        c, controls = state.control, state.take_clients("controls", batch.active)
 
         def corrected(gradient: Array, theta: Array) -> Array:
-            return trained * (gradient + self.mu * (theta - begin) - own + c)
+            return trained * (gradient + self.mu * (theta - begin) - controls + c)
 
         change, taken = self.local_change(model, batch, begin, rng, corrected)
         moved = server + self.server_step_size * self.server_change(state, batch, change, trained)
@@ -109,7 +109,7 @@ class FedSCAVAR(Clustering, Rolling):
             **model.parts(moved),
             changes=self.new_memory(state, batch, change, trained),
             control=c + state.mean(news, batch.active),
-            controls=own + news,
+            controls=controls + news,
             active=batch.active,
         )
 

@@ -37,7 +37,7 @@ class ProjectedFeatures:
         # No reference to the batch, which refers to these features: a cycle would delay freeing the memory of a round.
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
         self._W, self._S, self.B = batch._W, batch._S, B
-        self._frame, self._told = batch.source.frame(B), False
+        self._frame, self._message_used = batch.source.frame(B), False
         self._answer: tuple[Array, Array, Array] | None = None
         self._normal: tuple[Array, Array] | None = None
         self._kept: list[tuple[slice, slice, Pseudo]] | None = None
@@ -96,12 +96,12 @@ class ProjectedFeatures:
 
     def message_sum(self, message: Message) -> Array:
         """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message; once per round."""
-        if self._told:
+        if self._message_used:
             raise EngineError(
                 f"engine = {ENGINE!r} supports only one representation_gradient per round; use engine = 'compressed' "
                 "or 'explicit'"
             )
-        self._told = True
+        self._message_used = True
         P, k = self._frame.P, self.B.shape[-1]
         if self._frame.star is None:  # `inside` is the whole message: (T, k + d, k), the last d rows outside B
             ambient = message.inside[:, k:]
@@ -165,11 +165,11 @@ class ProjectedFeatures:
         s, upper = normals[:, :k], normals[:, k:]
         position = k * (k - 1) // 2
         for i in reversed(range(k)):  # back-substitution, every client of the block at once
-            known = s[:, i].copy()
+            rhs = s[:, i].copy()
             position -= k - 1 - i
             for j in range(i + 1, k):
-                known -= upper[:, position + j - i - 1] * w[:, j]
-            np.divide(known, diagonal[:, i], out=w[:, i])
+                rhs -= upper[:, position + j - i - 1] * w[:, j]
+            np.divide(rhs, diagonal[:, i], out=w[:, i])
         w *= labels.tau[:, None]
         w += labels.a
         R = self._frame.R[t]

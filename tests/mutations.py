@@ -213,7 +213,7 @@ MUTATIONS = {
         Mutation("half the head penalty", "2.0 * self.head_penalty", "self.head_penalty", "class_algorithms:slope"),
         Mutation(
             "head steps without penalties",
-            "W = self._moved(W, features.head_gradient(W), target, step)",
+            "W = self._step_heads(W, features.head_gradient(W), target, step)",
             "W = _stepped(W, features.head_gradient(W), step)",
             "class_algorithms:flute",
         ),
@@ -534,8 +534,8 @@ MUTATIONS = {
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
             "rows of pseudo-samples",
-            "asks > Requires.QUADRATIC",
-            "asks > Requires.ROWS",
+            "requires > Requires.QUADRATIC",
+            "requires > Requires.ROWS",
             "engines:cannot engines:silence",
         ),
     ],

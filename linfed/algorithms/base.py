@@ -427,8 +427,8 @@ def requires_of(algorithm: Algorithm) -> Requires:
     Batches refuse unsupported operations. They cannot detect a step that reads the rows of a compressed batch as
     samples, or the entries of B in the frame of the Markov-chain engine.
     """
-    asks: Any = algorithm.requires
-    if not isinstance(asks, Requires):
+    requires: Any = algorithm.requires
+    if not isinstance(requires, Requires):
         allowed = ", ".join(f"lf.Requires.{one.name}" for one in Requires)
-        raise TypeError(f"{type(algorithm).__name__}.asks = {short_repr(asks)} must be one of {allowed}")
-    return asks if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS
+        raise TypeError(f"{type(algorithm).__name__}.asks = {short_repr(requires)} must be one of {allowed}")
+    return requires if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS

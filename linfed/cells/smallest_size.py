@@ -173,7 +173,7 @@ class SmallestSize(Configuration):
         run, columns = yield from self._ready(self.base)
         (row,) = yield [self._trials_of(run, 0, self.trials)]
         search = self._of_rounds(row)
-        return {**self._answer(search), **columns}
+        return {**self._search_columns(search), **columns}
 
     def _of_rounds(self, row: Row, **other: Any) -> ThresholdSearch:
         found: LabeledArray = self._column(row)
@@ -196,9 +196,9 @@ class SmallestSize(Configuration):
                 ready[size], chosen[size] = yield from self._ready(self._at(size))
             (row,) = yield [self._trials_of(ready[size], first, last)]
             search.take(size, self._margins(row, first, last))
-        answer = self._answer(search)
-        near = min(chosen, key=lambda size: (size < min(answer["crossing"], max(chosen)), size))
-        return {**answer, **chosen[near]}
+        found = self._search_columns(search)
+        near = min(chosen, key=lambda size: (size < min(found["crossing"], max(chosen)), size))
+        return {**found, **chosen[near]}
 
     def _search(self, **other: Any) -> ThresholdSearch:
         options: dict[str, Any] = (
@@ -261,7 +261,7 @@ class SmallestSize(Configuration):
             raise ValueError(f"{self.reaches.column} must have {last} trials, got {len(margins) + first}")
         return margins
 
-    def _answer(self, search: ThresholdSearch) -> dict[str, Any]:
+    def _search_columns(self, search: ThresholdSearch) -> dict[str, Any]:
         crossing = float(crossing_of(search.margins, self.share)[0][0])
         sizes = sorted(search.margins)
         low, high = search.interval
@@ -297,12 +297,12 @@ class SmallestSize(Configuration):
         search, missing = yield from (
             self._predicted_rounds(options) if self.path == ROUND else self._predicted_sizes(row["crossing"], options)
         )
-        answer = self._answer(search)
-        failing = [size for size in missing if not size >= answer["crossing"]]
-        columns = {f"predicted_{name}": answer[name] for name in ("crossing", "low", "high", "censored")}
+        found = self._search_columns(search)
+        failing = [size for size in missing if not size >= found["crossing"]]
+        columns = {f"predicted_{name}": found[name] for name in ("crossing", "low", "high", "censored")}
         columns["predicted_trials"] = max(map(len, search.margins.values()))
-        why = missing[max(failing, default=min(missing))]
-        return {"predicted": answer[self.path.rpartition(".")[2]], **columns, "missing_prediction": why}
+        reason = missing[max(failing, default=min(missing))]
+        return {"predicted": found[self.path.rpartition(".")[2]], **columns, "missing_prediction": reason}
 
     def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Rows:
         """Search over predictions at several sizes, starting at the measured size unless it is censored."""

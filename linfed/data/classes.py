@@ -316,10 +316,10 @@ def _part(W: Array, t: slice, c: slice) -> Array:
     return W[t, c] if W.shape[1] > 1 else W[t]
 
 
-def of_classes(batch: Batch, asker: str) -> ClassBatch:
+def of_classes(batch: Batch, caller: str) -> ClassBatch:
     """Return the batch if it is for classification, or raise with the name of the caller."""
     if not isinstance(batch, ClassBatch):
-        raise ValueError(f"{asker} supports only classification, but the samples are for regression")
+        raise ValueError(f"{caller} supports only classification, but the samples are for regression")
     return batch
 
 

@@ -156,8 +156,8 @@ class TuningResult:
 def _column(values: list[Any]) -> list[Any]:
     """Return values that fit into one array: numbers with None as NaN, or else strings."""
     numbers = [math.nan if value is None else value for value in values]
-    plainly = all(isinstance(value, bool | int | float) for value in numbers)
-    return numbers if plainly else [str(value) for value in values]
+    is_plain = all(isinstance(value, bool | int | float) for value in numbers)
+    return numbers if is_plain else [str(value) for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class EngineQuery:
 
 def obstacle(engine: str, setting: EngineQuery) -> str:
     """Return the reason why an engine does not support a run, or an empty string if it does."""
-    asks, data, m, d = requires_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
+    requires, data, m, d = requires_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
     if setting.sizes.classes and engine != "explicit":
         return "classification requires all rows of X"
     name = type(setting.algorithm).__name__
@@ -75,7 +75,7 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if engine == "compressed":
-        if asks > Requires.QUADRATIC:
+        if requires > Requires.QUADRATIC:
             return f"{name} may use single samples"
         if m <= d:
             return f"compression saves nothing: m = {m} is at most d = {d}"
@@ -86,7 +86,7 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return "fixed samples are used at more than one B"
     if not gaussian:
         return "it requires Gaussian x"
-    if asks > Requires.FEATURES:
+    if requires > Requires.FEATURES:
         return f"{name} uses more than the features at one B"
     if engine == "projected":
         return ""

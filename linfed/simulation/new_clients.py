@@ -55,7 +55,7 @@ def new_client_risks(
             "lf.Result.per_client"
         )
     sizes = _checked_sizes(n_samples)
-    _check_known(algorithm)
+    _check_imported(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
         family = require_problem(trained_problem, "new_clients() requires a ground truth")
@@ -100,7 +100,7 @@ def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
 
 def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
     """Return the state of new clients, adapted to their samples; see `Result.adapt`."""
-    _check_known(algorithm)
+    _check_imported(algorithm)
     batch = _batch(final, samples, trials)
     with quiet():
         return algorithm.adapt(final, batch)
@@ -120,7 +120,7 @@ def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
     return given_batch(samples, range(trials))
 
 
-def _check_known(algorithm: object) -> None:
+def _check_imported(algorithm: object) -> None:
     check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class is imported")
 
 

@@ -257,9 +257,9 @@ class Result:
 
     def _warn_of_divergence(self) -> None:
         """Warn if trials diverged, with the caller of the calling method as the place of the warning."""
-        lost = self.status.count(Status.DIVERGED)
-        if lost:
-            warnings.warn(f"{lost} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+        n_diverged = self.status.count(Status.DIVERGED)
+        if n_diverged:
+            warnings.warn(f"{n_diverged} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result to one ``.npz`` file without pickles, atomically.

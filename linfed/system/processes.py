@@ -42,10 +42,10 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
         try:
             yield pool
         except BrokenExecutor as error:
-            raise WorkerError(f"workers = {workers}: a worker process died: {_why(error, by_value)}") from None
+            raise WorkerError(f"workers = {workers}: a worker process died: {_explain(error, by_value)}") from None
 
 
-def _why(error: BrokenExecutor, by_value: bool) -> str:
+def _explain(error: BrokenExecutor, by_value: bool) -> str:
     """Return the likely cause of a worker's death, and advice."""
     if by_value:
         return short_repr(error)

@@ -183,12 +183,12 @@ def _warn_of_divergence(rows: Rows) -> None:
 
 def format_diverged(rows: Rows) -> str:
     """Return a note on the number of trials and rows with the status "DIVERGED"; empty if there are none."""
-    lost = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
-    if not any(lost):
+    diverged = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
+    if not any(diverged):
         return ""
     trials = sum(len(row["status"]) for row in rows if isinstance(row.get("status"), np.ndarray))
-    in_rows = sum(count > 0 for count in lost)
-    return f"{sum(lost)} of {trials} trials diverged, in {in_rows} of {len(rows)} rows (column 'status')"
+    in_rows = sum(count > 0 for count in diverged)
+    return f"{sum(diverged)} of {trials} trials diverged, in {in_rows} of {len(rows)} rows (column 'status')"
 
 
 def html(rows: Rows) -> str:

@@ -89,7 +89,7 @@ class FedSCAVAR(Clustering, Rolling):
     def initial_state(self, start: InitContext) -> Combined:
         """Return the initial model, with stored changes and control variates of 0."""
         zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
-        return Combined(**self.remembered(start), controls=zeros, control=zeros[:, :1].copy())
+        return Combined(**self.initial_memory(start), controls=zeros, control=zeros[:, :1].copy())
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

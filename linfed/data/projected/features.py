@@ -38,7 +38,7 @@ class ProjectedFeatures:
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
         self._W, self._S, self.B = batch._W, batch._S, B
         self._frame, self._message_used = batch.source.frame(B), False
-        self._answer: tuple[Array, Array, Array] | None = None
+        self._last_gradient: tuple[Array, Array, Array] | None = None
         self._normal: tuple[Array, Array] | None = None
         self._kept: list[tuple[slice, slice, Pseudo]] | None = None
         diagonal = np.abs(np.diagonal(self._frame.R, axis1=-2, axis2=-1))
@@ -89,10 +89,12 @@ class ProjectedFeatures:
         over clients.
         """
         share = np.array(1.0 / W.shape[1] if weights is None else weights, dtype=float)
-        if self._answer is None or not (np.array_equal(self._answer[0], W) and np.array_equal(self._answer[1], share)):
+        if self._last_gradient is None or not (
+            np.array_equal(self._last_gradient[0], W) and np.array_equal(self._last_gradient[1], share)
+        ):
             total = self.message_sum(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
-            self._answer = W.copy(), share, self.shaped(total, 1.0)
-        return self._answer[2].copy()  # a copy, as callers may modify the result in place
+            self._last_gradient = W.copy(), share, self.shaped(total, 1.0)
+        return self._last_gradient[2].copy()  # a copy, as callers may modify the result in place
 
     def message_sum(self, message: Message) -> Array:
         """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message; once per round."""
@@ -109,7 +111,7 @@ class ProjectedFeatures:
         return P @ message.inside + self._source.outer_noise(P) @ root_of_gram(message.gram)
 
     def shaped(self, total: Array, share: float) -> Array:
-        """Return the gradient (T, d, k) from the sum returned by `outspoken`, scaled by a share."""
+        """Return the gradient (T, d, k) from the sum returned by `message_sum`, scaled by a share."""
         return self._source.truth.design.shape_rows((total * (share / self._source.n_samples)).mT).mT
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
@@ -246,8 +248,8 @@ class ProjectedFeatures:
         ]
         y = []
         for row in range(rows):
-            known = summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
-            y.append(labels.tau * v[row] if known is None else labels.tau * v[row] + known)
+            signal = summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
+            y.append(labels.tau * v[row] if signal is None else labels.tau * v[row] + signal)
         return Pseudo(labels, Z0, Z, v, y, normals[:, source.inner :])
 
     def _general_heads(
